@@ -1,0 +1,41 @@
+//! Who are my peers: the key-value exchange by which ranks find each other. One file per way of being started.
+//!
+//! A backend is small: rank, size, `put`, `fence`, `get`. Everything else (addresses of devices, descriptors of
+//! shared memory) is values that the job exchanges through it.
+
+use crate::error::Result;
+
+/// One way of being started.
+pub trait Bootstrap: Send {
+    /// What started this rank, for messages: `"pmi-1"`, `"singleton"`, `"threads"`.
+    fn kind(&self) -> &'static str;
+    /// This rank, from 0.
+    fn rank(&self) -> u32;
+    /// The number of ranks.
+    fn size(&self) -> u32;
+    /// A name of the job that is unique on this machine while it runs.
+    fn job_id(&self) -> &str;
+    /// Publishes a value. Keys are 1 to 48 characters of `[A-Za-z0-9._-]`; values are any bytes, up to 64 KiB
+    /// (a backend encodes and splits them as its protocol needs). Visible to others after the next `fence`.
+    ///
+    /// # Errors
+    /// `Launcher` or `PeerLost` when the other end is gone or breaks the protocol.
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<()>;
+    /// Waits until every rank has called it; then all values put before are visible to all.
+    ///
+    /// # Errors
+    /// As `put`; `Timeout` after the job's `FARSIDE_TIMEOUT_S`.
+    fn fence(&mut self) -> Result<()>;
+    /// A value that some rank put before the last `fence`.
+    ///
+    /// # Errors
+    /// As `put`; `Protocol` when nobody put the key.
+    fn get(&mut self, key: &str) -> Result<Vec<u8>>;
+    /// Says goodbye: this rank ends in order. Called once, last.
+    ///
+    /// # Errors
+    /// As `put`.
+    fn finalize(&mut self) -> Result<()>;
+    /// Asks the launcher to end the whole job with `code`. Best effort; the caller exits afterwards.
+    fn abort(&mut self, code: i32, reason: &str);
+}

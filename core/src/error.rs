@@ -1,0 +1,212 @@
+//! One error type for the whole runtime: what failed, at which rank, on which device, why, and what to do.
+
+use std::fmt;
+
+/// The result of every fallible call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $remedy:literal;)*) => {
+        /// What went wrong, as data; the one list of errors of the runtime.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind { $($(#[$doc])* $name,)* }
+
+        impl ErrorKind {
+            /// Every kind, for tables and tests.
+            pub const ALL: &'static [ErrorKind] = &[$(ErrorKind::$name),*];
+
+            /// What the kind means, in a few words.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self { $(ErrorKind::$name => $text,)* }
+            }
+
+            /// What usually helps; a call may give a better one.
+            #[must_use]
+            pub const fn remedy(self) -> &'static str {
+                match self { $(ErrorKind::$name => $remedy,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A rank that is not in the team or group.
+    NoSuchRank = "no such rank", "use a rank below the team's size";
+    /// A target range outside the window.
+    OutOfRange = "target range outside the window", "check the displacement and the length against the target's window size";
+    /// A target address that the element type does not allow.
+    Misaligned = "misaligned target", "use a displacement that is a multiple of the element size";
+    /// A call that the window's present epoch does not allow.
+    WrongEpoch = "call outside the epoch that allows it", "open the epoch that the call needs (fence, start, lock) and close the one that forbids it";
+    /// A window, handle or registration that was freed.
+    Freed = "the window has been freed", "do not use a window after it was freed";
+    /// Memory that was detached from a dynamic window, or never attached.
+    NotAttached = "the memory is not attached to the window", "attach it at the target first, and do not detach it while others use it";
+    /// A remote key that the target does not know.
+    BadKey = "unknown remote key", "the registration that the key belongs to is gone; exchange keys again";
+    /// An argument that no call can accept.
+    BadArgument = "bad argument", "correct the argument";
+    /// A call that only some windows, devices or builds support.
+    Unsupported = "not supported here", "see the support table of the README";
+    /// Arguments of one collective call that contradict each other between ranks.
+    Mismatch = "ranks disagree in a collective call", "call it with matching arguments on every rank of the team";
+    /// A rank that ended or was lost while others needed it.
+    PeerLost = "a rank is gone", "look at that rank's own output and exit status; the job cannot go on without it";
+    /// Nothing happened for longer than allowed.
+    Timeout = "timed out", "raise FARSIDE_TIMEOUT_S if the ranks are only slow";
+    /// No room for shared memory.
+    SharedMemoryFull = "no room for shared memory", "free space in the shared memory file system, enlarge it (mount -o remount,size=.. /dev/shm), or set FARSIDE_SHM_DIR";
+    /// The system allows less than is needed: descriptors, locked memory, processes.
+    Limit = "a system limit is too low", "raise the limit (ulimit) for this process";
+    /// The system forbids something that the runtime needs.
+    Forbidden = "forbidden by the system", "ask for the permission named, or choose another way in the settings";
+    /// A launcher that does not speak a protocol known here, or breaks it.
+    Launcher = "the launcher cannot be used", "start with `farside run`, or with a launcher that speaks PMI-1 (mpiexec.hydra)";
+    /// Bytes from a peer that break the protocol.
+    Protocol = "a peer broke the protocol", "make sure that all ranks run the same build";
+    /// A setting with a value that is not allowed.
+    Setting = "bad setting", "see `farside info` for the settings and their values";
+    /// The job was aborted.
+    Aborted = "the job was aborted", "see the reason given by the rank that aborted";
+    /// An error of the operating system that none of the others describes.
+    System = "system error", "see the cause";
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    operation: &'static str,
+    rank: Option<u32>,
+    peer: Option<u32>,
+    device: Option<&'static str>,
+    cause: String,
+    remedy: Option<String>,
+    source: Option<std::io::Error>,
+}
+
+/// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+impl Error {
+    /// An error of `kind` in `operation`.
+    #[cold]
+    #[must_use]
+    pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            operation,
+            rank: None,
+            peer: None,
+            device: None,
+            cause: String::new(),
+            remedy: None,
+            source: None,
+        }))
+    }
+
+    /// An error of the operating system in `operation`, kept as the source.
+    #[cold]
+    #[must_use]
+    pub fn system(operation: &'static str, source: std::io::Error) -> Self {
+        Self::new(ErrorKind::System, operation).source_error(source)
+    }
+
+    /// `errno` as an error in `operation`.
+    #[cold]
+    #[must_use]
+    pub fn last_os(operation: &'static str) -> Self {
+        Self::system(operation, std::io::Error::last_os_error())
+    }
+
+    /// Says which rank reports.
+    #[must_use]
+    pub fn rank(mut self, rank: u32) -> Self {
+        self.0.rank = Some(rank);
+        self
+    }
+
+    /// Says which rank is to blame or was addressed.
+    #[must_use]
+    pub fn peer(mut self, peer: u32) -> Self {
+        self.0.peer = Some(peer);
+        self
+    }
+
+    /// Says on which device.
+    #[must_use]
+    pub fn device(mut self, device: &'static str) -> Self {
+        self.0.device = Some(device);
+        self
+    }
+
+    /// Says why.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.0.cause = cause.into();
+        self
+    }
+
+    /// Says what to do about it, where that is better known than the kind's own remedy.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.0.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Keeps an operating-system error as the source.
+    #[must_use]
+    pub fn source_error(mut self, source: std::io::Error) -> Self {
+        self.0.source = Some(source);
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The call that failed.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// The rank that is to blame or was addressed, where there is one.
+    #[must_use]
+    pub fn blamed(&self) -> Option<u32> {
+        self.0.peer
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let e = &self.0;
+        write!(f, "{}: {}", e.operation, e.kind.text())?;
+        if let Some(rank) = e.rank {
+            write!(f, " (at rank {rank})")?;
+        }
+        if let Some(peer) = e.peer {
+            write!(f, ", peer rank {peer}")?;
+        }
+        if let Some(device) = e.device {
+            write!(f, ", device {device}")?;
+        }
+        if !e.cause.is_empty() {
+            write!(f, ": {}", e.cause)?;
+        }
+        if let Some(source) = &e.source {
+            write!(f, ": {source}")?;
+        }
+        write!(f, "; {}", e.remedy.as_deref().unwrap_or(e.kind.remedy()))
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| e as _)
+    }
+}

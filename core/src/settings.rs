@@ -1,0 +1,151 @@
+//! Every setting, in one table: name, default, allowed values, help. `farside info` and the README are made from it.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// The environment variable.
+    pub name: &'static str,
+    /// The value when it is not set.
+    pub default: &'static str,
+    /// What it may be, in words.
+    pub values: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// How a waiting rank spends its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitPolicy {
+    /// Spin, yield, then park; park early when there are more ranks than cores.
+    Auto,
+    /// Never give up the core.
+    Spin,
+    /// Give up the core at every turn, never sleep.
+    Yield,
+    /// Sleep at once.
+    Park,
+}
+
+/// How memory that the runtime did not allocate is reached by ranks of the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserMemory {
+    /// The best way that works here: `remap`, else `vm`, else `ring`.
+    Auto,
+    /// Whole pages are moved onto a shared mapping; the ragged edges are served by message.
+    Remap,
+    /// `process_vm_readv` and `process_vm_writev`.
+    Vm,
+    /// A pipelined copy through a shared bounce buffer, done by the target.
+    Ring,
+}
+
+macro_rules! settings {
+    ($($field:ident: $ty:ty = $name:literal, $default:literal, $values:literal, $parse:expr, $help:literal;)*) => {
+        /// The table.
+        pub const TABLE: &[Setting] = &[$(Setting { name: $name, default: $default, values: $values, help: $help },)*];
+
+        /// The settings of one job, each with where its value came from.
+        #[derive(Clone, Debug)]
+        pub struct Settings {
+            $(#[doc = $help] pub $field: $ty,)*
+            origins: Vec<(&'static str, String, Origin)>,
+        }
+
+        impl Settings {
+            /// Reads every setting through `lookup` (the environment, or a test's own).
+            ///
+            /// # Errors
+            /// `Setting`, naming the variable, the value and what is allowed.
+            pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+                let mut origins = Vec::new();
+                $(
+                    let (text, origin) = match lookup($name) {
+                        Some(text) => (text, Origin::Environment),
+                        None => ($default.to_owned(), Origin::Default),
+                    };
+                    let parse: fn(&str) -> Option<$ty> = $parse;
+                    let $field = parse(&text).ok_or_else(|| {
+                        Error::new(ErrorKind::Setting, "read the settings")
+                            .cause(format!("{}={text:?}: allowed: {}", $name, $values))
+                    })?;
+                    origins.push(($name, text, origin));
+                )*
+                Ok(Self { $($field,)* origins })
+            }
+        }
+    };
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.trim().parse().ok()
+}
+
+settings! {
+    wait: WaitPolicy = "FARSIDE_WAIT", "auto", "auto, spin, yield, park",
+        |s| match s { "auto" => Some(WaitPolicy::Auto), "spin" => Some(WaitPolicy::Spin), "yield" => Some(WaitPolicy::Yield), "park" => Some(WaitPolicy::Park), _ => None },
+        "How a rank waits: auto spins, yields and then sleeps, and sleeps early when ranks outnumber cores.";
+    spin_us: u32 = "FARSIDE_SPIN_US", "100", "microseconds, 0 to 1000000", |s| number(s).filter(|v| *v <= 1_000_000),
+        "How long a rank spins before it sleeps, when it has a core of its own.";
+    timeout_s: u32 = "FARSIDE_TIMEOUT_S", "60", "seconds, 1 to 86400", |s| number(s).filter(|v| (1..=86_400).contains(v)),
+        "How long start-up and orderly end may take before they fail.";
+    peer_check_ms: u32 = "FARSIDE_PEER_CHECK_MS", "100", "milliseconds, 1 to 2000", |s| number(s).filter(|v| (1..=2_000).contains(v)),
+        "How often a waiting rank looks whether the others are alive.";
+    shm_dir: String = "FARSIDE_SHM_DIR", "/dev/shm", "a directory on a memory file system", |s| Some(s.to_owned()),
+        "Where shared memory comes from; its files have no name, so none can stay behind.";
+    shm_ring: usize = "FARSIDE_SHM_RING", "32768", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
+        "Size of the ring for small messages from one rank to another.";
+    shm_bounce: usize = "FARSIDE_SHM_BOUNCE", "131072", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
+        "Size of a rank's buffer for copies to and from memory that is not mapped.";
+    shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
+        |s| match s { "auto" => Some(UserMemory::Auto), "remap" => Some(UserMemory::Remap), "vm" => Some(UserMemory::Vm), "ring" => Some(UserMemory::Ring), _ => None },
+        "How ranks of one node reach window memory that the runtime did not allocate.";
+    fault: String = "FARSIDE_FAULT", "none", "none, or drop-put:N, double-put:N, lose-atomic:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
+        "For tests: a wrapper round the device that damages one operation.";
+}
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The table.
+    Default,
+    /// An environment variable.
+    Environment,
+}
+
+impl Settings {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// `Setting`, naming the variable, the value and what is allowed.
+    pub fn from_env() -> Result<Self> {
+        Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// Name, value in force and origin of every setting, in the order of the table.
+    pub fn origins(&self) -> impl Iterator<Item = (&'static str, &str, Origin)> {
+        self.origins.iter().map(|(n, v, o)| (*n, v.as_str(), *o))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_parses_and_is_reported() {
+        let s = Settings::from_lookup(|_| None).unwrap();
+        assert_eq!(s.origins().count(), TABLE.len());
+        assert!(s.origins().all(|(_, _, o)| o == Origin::Default));
+        assert_eq!(s.wait, WaitPolicy::Auto);
+    }
+
+    #[test]
+    fn a_bad_value_names_the_variable_and_what_is_allowed() {
+        let e = Settings::from_lookup(|n| (n == "FARSIDE_WAIT").then(|| "fast".into())).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Setting);
+        let text = e.to_string();
+        assert!(text.contains("FARSIDE_WAIT=\"fast\"") && text.contains("park"), "{text}");
+    }
+}
