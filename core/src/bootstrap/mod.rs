@@ -3,7 +3,21 @@
 //! A backend is small: rank, size, `put`, `fence`, `get`. Everything else (addresses of devices, descriptors of
 //! shared memory) is values that the job exchanges through it.
 
-use crate::error::Result;
+pub mod detect;
+pub mod pmi1;
+pub mod pmi1_wire;
+pub mod singleton;
+pub mod threads;
+
+use crate::error::{Error, ErrorKind, Result};
+
+pub use detect::connect;
+pub use threads::threads;
+
+/// The longest key, in characters.
+pub const KEY_MAX: usize = 48;
+/// The longest value, in bytes.
+pub const VALUE_MAX: usize = 64 * 1024;
 
 /// One way of being started.
 pub trait Bootstrap: Send {
@@ -38,4 +52,30 @@ pub trait Bootstrap: Send {
     fn finalize(&mut self) -> Result<()>;
     /// Asks the launcher to end the whole job with `code`. Best effort; the caller exits afterwards.
     fn abort(&mut self, code: i32, reason: &str);
+}
+
+/// Refuses a key that no backend can carry.
+fn check_key(operation: &'static str, key: &str) -> Result<()> {
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+    if (1..=KEY_MAX).contains(&key.len()) && key.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::BadArgument, operation).cause(format!(
+        "key {:?}: keys are 1 to {KEY_MAX} characters of [A-Za-z0-9._-]",
+        key.chars().take(KEY_MAX + 1).collect::<String>()
+    )))
+}
+
+/// Refuses a value that no backend can carry.
+fn check_value(operation: &'static str, key: &str, value: &[u8]) -> Result<()> {
+    if value.len() <= VALUE_MAX {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::BadArgument, operation)
+        .cause(format!("value of key {key:?} has {} bytes, the most is {VALUE_MAX}", value.len())))
+}
+
+/// The error of a `get` that finds nothing.
+fn no_such_key(operation: &'static str, key: &str) -> Error {
+    Error::new(ErrorKind::Protocol, operation).cause(format!("no rank put the key {key:?} before the last fence"))
 }

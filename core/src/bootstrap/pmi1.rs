@@ -1,0 +1,366 @@
+#![allow(unsafe_code)]
+//! Started by a launcher that speaks PMI-1: `farside run`, MPICH's `mpiexec.hydra`, Slurm, Flux.
+//!
+//! The launcher gives a connected socket (`PMI_FD`) or an address to connect to (`PMI_PORT`). Every call is one
+//! request line and one reply line. A wait is never longer than the job's timeout; after a wait that failed, the
+//! replies could no longer be told apart, so every later call fails with the same cause.
+
+use std::io::{ErrorKind as Io, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use super::pmi1_wire::{Line, LineBuffer, Message, pack, part_key, quote, unpack};
+use super::{Bootstrap, KEY_MAX, VALUE_MAX, check_key, check_value, no_such_key};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The field with which `farside run` names the rank that makes a barrier impossible.
+pub const LOST_FIELD: &str = "farside_lost";
+
+/// A rank that talks to a PMI-1 launcher.
+#[derive(Debug)]
+pub struct Pmi1 {
+    /// A stream socket of any family: std's TCP type reads and writes without SIGPIPE and has time limits.
+    stream: TcpStream,
+    lines: LineBuffer,
+    rank: u32,
+    size: u32,
+    job_id: String,
+    /// The longest key and the longest value, in characters, as the launcher says.
+    key_max: usize,
+    value_max: usize,
+    timeout: Duration,
+    /// Why nothing works any more.
+    broken: Option<String>,
+}
+
+impl Pmi1 {
+    /// Uses the socket that a launcher left open as descriptor `fd` (`PMI_FD`). The descriptor itself stays open,
+    /// but is closed in programs that this process starts. Once in a process: two users would mix up their replies.
+    ///
+    /// # Errors
+    /// `Launcher` when `fd` is not an open socket, or as [`Pmi1::over`].
+    pub fn from_fd(fd: RawFd, rank: u32, size: u32, timeout: Duration) -> Result<Self> {
+        Self::over(adopt(fd)?, rank, size, timeout)
+    }
+
+    /// Connects to `address` (`PMI_PORT`, host:port) as the process `id` (`PMI_ID`); rank and size come from there.
+    ///
+    /// # Errors
+    /// `Launcher` when nobody answers there, or as [`Pmi1::over`].
+    pub fn from_port(address: &str, id: &str, timeout: Duration) -> Result<Self> {
+        let stream = dial(address, timeout)?;
+        let mut me = Self::unready(stream, 0, 1, timeout);
+        let hello = Line::new("initack").field("pmiid", id).end();
+        let ack = me.exchange("bootstrap connect", &hello, "initack")?;
+        me.require_rc("bootstrap connect", &ack)?;
+        // Then size, rank and debug follow, each on a line of its own.
+        let (mut rank, mut size) = (None, None);
+        for _ in 0..3 {
+            let set = me.receive("bootstrap connect", "set")?;
+            let field = |name| set.field(name).map(|_| set.number::<u32>(name)).transpose();
+            rank = field("rank").map_err(|e| me.broke("bootstrap connect", e))?.or(rank);
+            size = field("size").map_err(|e| me.broke("bootstrap connect", e))?.or(size);
+        }
+        let (Some(rank), Some(size)) = (rank, size) else {
+            return Err(me.broke("bootstrap connect", "it did not say rank and size".into()));
+        };
+        (me.rank, me.size) = (rank, size);
+        me.start()?;
+        Ok(me)
+    }
+
+    /// Speaks over a connected stream socket: agrees on the version, asks for limits and for the name of the job.
+    ///
+    /// # Errors
+    /// `Launcher` when the other end is gone, breaks the protocol, or speaks another version; `Timeout`.
+    pub fn over(socket: OwnedFd, rank: u32, size: u32, timeout: Duration) -> Result<Self> {
+        let mut me = Self::unready(TcpStream::from(socket), rank, size, timeout);
+        me.start()?;
+        Ok(me)
+    }
+
+    fn unready(stream: TcpStream, rank: u32, size: u32, timeout: Duration) -> Self {
+        Self {
+            stream,
+            lines: LineBuffer::default(),
+            rank,
+            size,
+            job_id: String::new(),
+            key_max: 0,
+            value_max: 0,
+            timeout,
+            broken: None,
+        }
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let operation = "bootstrap connect";
+        if self.rank >= self.size {
+            return Err(self.broke(operation, format!("it says rank {} of {}", self.rank, self.size)));
+        }
+        let hello = Line::new("init").field("pmi_version", 1).field("pmi_subversion", 1).end();
+        let reply = self.exchange(operation, &hello, "response_to_init")?;
+        self.require_rc(operation, &reply)?;
+        let version: u32 = reply.number("pmi_version").map_err(|e| self.broke(operation, e))?;
+        if version != 1 {
+            return Err(self.broke(operation, format!("it speaks PMI version {version}, not 1")));
+        }
+        let maxes = self.exchange(operation, &Line::new("get_maxes").end(), "maxes")?;
+        // The limits count the zero at the end of a C string.
+        let limit = |name| maxes.number::<usize>(name).map(|n| n.saturating_sub(1));
+        self.key_max = limit("keylen_max").map_err(|e| self.broke(operation, e))?;
+        self.value_max = limit("vallen_max").map_err(|e| self.broke(operation, e))?;
+        // The most parts that a value is cut into decides how long a key becomes.
+        let parts = pack(&[0; VALUE_MAX], self.value_max).map_err(|e| self.broke(operation, e))?.len();
+        let need = KEY_MAX + part_key("", parts).len();
+        if self.key_max < need {
+            return Err(
+                self.broke(operation, format!("keys of at most {} characters, {need} are needed", self.key_max))
+            );
+        }
+        let name = self.exchange(operation, &Line::new("get_my_kvsname").end(), "my_kvsname")?;
+        name.need("kvsname").map_err(|e| self.broke(operation, e))?.clone_into(&mut self.job_id);
+        if self.job_id.is_empty() || self.job_id.len() > 1024 {
+            return Err(self.broke(operation, format!("a job name of {} characters", self.job_id.len())));
+        }
+        Ok(())
+    }
+
+    /// Sends a request and returns its reply, which must be `expected`.
+    fn exchange(&mut self, operation: &'static str, request: &str, expected: &str) -> Result<Message> {
+        self.send(operation, request)?;
+        self.receive(operation, expected)
+    }
+
+    fn send(&mut self, operation: &'static str, request: &str) -> Result<()> {
+        if let Some(cause) = &self.broken {
+            return Err(self.error(ErrorKind::Launcher, operation, cause.clone()));
+        }
+        let mut rest = request.as_bytes();
+        let deadline = Deadline::after(self.timeout);
+        while !rest.is_empty() {
+            self.stream.set_write_timeout(Some(deadline.left())).map_err(|e| self.lost(operation, &e))?;
+            match self.stream.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) => self.retry(operation, e, &deadline, "the launcher does not read")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, operation: &'static str, expected: &str) -> Result<Message> {
+        let deadline = Deadline::after(self.timeout);
+        let line = loop {
+            if let Some(line) = self.lines.pop().map_err(|e| self.broke(operation, e))? {
+                break line;
+            }
+            let mut bytes = [0; 4096];
+            self.stream.set_read_timeout(Some(deadline.left())).map_err(|e| self.lost(operation, &e))?;
+            match self.stream.read(&mut bytes) {
+                Ok(0) => {
+                    let seen = match self.lines.rest() {
+                        [] => String::new(),
+                        rest => format!(" inside the line {}", quote(rest)),
+                    };
+                    let cause = format!("the launcher closed the connection{seen}, `{expected}` was awaited");
+                    return Err(self.give_up(ErrorKind::Launcher, operation, cause));
+                }
+                Ok(n) => self.lines.push(&bytes[..n]),
+                Err(e) => self.retry(operation, e, &deadline, &format!("no `{expected}` from the launcher"))?,
+            }
+        };
+        let message = Message::parse(&line).map_err(|e| self.broke(operation, e))?;
+        if message.command() != expected {
+            let cause = format!("`{expected}` was awaited, the reply is {}", quote(&line));
+            return Err(self.broke(operation, cause));
+        }
+        Ok(message)
+    }
+
+    /// Decides whether a read or write that failed may be tried again.
+    fn retry(&mut self, operation: &'static str, e: std::io::Error, deadline: &Deadline, what: &str) -> Result<()> {
+        match e.kind() {
+            Io::Interrupted => Ok(()),
+            Io::WouldBlock | Io::TimedOut if !deadline.is_over() => Ok(()),
+            Io::WouldBlock | Io::TimedOut => {
+                let cause = format!("{what} within {:?}", self.timeout);
+                Err(self.give_up(ErrorKind::Timeout, operation, cause))
+            }
+            _ => Err(self.lost(operation, &e)),
+        }
+    }
+
+    /// The reply's return code, 0 where there is none.
+    fn rc(&mut self, operation: &'static str, reply: &Message) -> Result<i64> {
+        match reply.field("rc") {
+            None => Ok(0),
+            Some(_) => reply.number("rc").map_err(|e| self.broke(operation, e)),
+        }
+    }
+
+    fn require_rc(&mut self, operation: &'static str, reply: &Message) -> Result<()> {
+        match self.rc(operation, reply)? {
+            0 => Ok(()),
+            _ => Err(self.broke(operation, format!("it refuses: {}", quote(reply.line().as_bytes())))),
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, operation: &'static str, cause: String) -> Error {
+        Error::new(kind, operation).rank(self.rank).cause(cause)
+    }
+
+    /// Nothing after this can work.
+    fn give_up(&mut self, kind: ErrorKind, operation: &'static str, cause: String) -> Error {
+        self.broken = Some(cause.clone());
+        self.error(kind, operation, cause)
+    }
+
+    fn broke(&mut self, operation: &'static str, what: String) -> Error {
+        self.give_up(ErrorKind::Launcher, operation, format!("the launcher broke the PMI-1 protocol: {what}"))
+    }
+
+    fn lost(&mut self, operation: &'static str, e: &std::io::Error) -> Error {
+        self.give_up(ErrorKind::Launcher, operation, format!("the connection to the launcher failed: {e}"))
+    }
+
+    fn get_part(&mut self, key: &str, part: usize) -> Result<String> {
+        let operation = "bootstrap get";
+        let request = Line::new("get").field("kvsname", &self.job_id).field("key", part_key(key, part)).end();
+        let reply = self.exchange(operation, &request, "get_result")?;
+        if self.rc(operation, &reply)? != 0 {
+            return Err(no_such_key(operation, key).rank(self.rank));
+        }
+        let value = reply.need("value").map_err(|e| self.broke(operation, e))?;
+        Ok(value.to_owned())
+    }
+}
+
+impl Bootstrap for Pmi1 {
+    fn kind(&self) -> &'static str {
+        "pmi-1"
+    }
+
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn job_id(&self) -> &str {
+        &self.job_id
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        let operation = "bootstrap put";
+        check_key(operation, key)?;
+        check_value(operation, key, value)?;
+        let parts = pack(value, self.value_max).map_err(|e| self.broke(operation, e))?;
+        for (i, part) in parts.iter().enumerate() {
+            let request = Line::new("put").field("kvsname", &self.job_id).field("key", part_key(key, i));
+            let reply = self.exchange(operation, &request.field("value", part).end(), "put_result")?;
+            self.require_rc(operation, &reply)?;
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        let operation = "bootstrap fence";
+        let reply = self.exchange(operation, &Line::new("barrier_in").end(), "barrier_out")?;
+        if reply.field(LOST_FIELD).is_none() {
+            return self.require_rc(operation, &reply);
+        }
+        let peer: u32 = reply.number(LOST_FIELD).map_err(|e| self.broke(operation, e))?;
+        let why = reply.field("msg").unwrap_or("it ended").replace('_', " ");
+        Err(self.give_up(ErrorKind::PeerLost, operation, why).peer(peer))
+    }
+
+    fn get(&mut self, key: &str) -> Result<Vec<u8>> {
+        check_key("bootstrap get", key)?;
+        let rank = self.rank;
+        unpack(
+            |part| self.get_part(key, part),
+            |what| {
+                Error::new(ErrorKind::Protocol, "bootstrap get")
+                    .rank(rank)
+                    .cause(format!("value of key {key:?}: {what}"))
+            },
+        )
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        self.exchange("bootstrap finalize", &Line::new("finalize").end(), "finalize_ack")?;
+        self.broken = Some("the rank has finalized".into());
+        Ok(())
+    }
+
+    fn abort(&mut self, code: i32, reason: &str) {
+        // The longest reason that is sure to fit beside the rest.
+        let reason: String = reason.chars().take(500).collect();
+        let line = Line::new("abort").field("exitcode", code).field("error_msg", reason).end();
+        // The caller exits in any case, and the launcher sees that too.
+        let _ = self.send("bootstrap abort", &line);
+        self.broken = Some("the rank has asked for the end of the job".into());
+    }
+}
+
+/// A point in time, or never.
+struct Deadline(Option<Instant>);
+
+impl Deadline {
+    fn after(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// The time left, at least a millisecond: zero would mean for ever.
+    fn left(&self) -> Duration {
+        let left = self.0.map_or(Duration::from_secs(3600), |d| d.saturating_duration_since(Instant::now()));
+        left.max(Duration::from_millis(1))
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_some_and(|d| Instant::now() >= d)
+    }
+}
+
+/// A descriptor of our own for the socket `fd`, which a launcher left open.
+fn adopt(fd: RawFd) -> Result<OwnedFd> {
+    let refuse = |why: String| {
+        Err(Error::new(ErrorKind::Launcher, "bootstrap connect").cause(format!("PMI_FD={fd} {why}")).remedy(
+            "a program that a rank starts is no rank itself: clear PMI_FD, PMI_RANK and PMI_SIZE for it, or start it with `farside run`",
+        ))
+    };
+    let mut kind: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `kind` is as long as `length` says; a number that is no descriptor makes the call fail.
+    let rc = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &raw mut length) };
+    if fd < 0 || rc != 0 {
+        return refuse(format!("cannot be used: {}", std::io::Error::last_os_error()));
+    }
+    if kind != libc::SOCK_STREAM {
+        return refuse("is a socket, but no stream".into());
+    }
+    // SAFETY: F_SETFD touches nothing but the flag of the descriptor, which is open as the call above has shown.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    // SAFETY: the descriptor is open (above) and not -1, and nobody closes it: it was left open for this process by
+    // its launcher, and the runtime owns no descriptor of that number.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    borrowed.try_clone_to_owned().or_else(|e| refuse(format!("cannot be duplicated: {e}")))
+}
+
+fn dial(address: &str, timeout: Duration) -> Result<TcpStream> {
+    let refuse = |why: String| {
+        Error::new(ErrorKind::Launcher, "bootstrap connect")
+            .cause(format!("PMI_PORT={}: {why}", quote(address.as_bytes())))
+    };
+    let mut last = refuse("no address".into());
+    for candidate in address.to_socket_addrs().map_err(|e| refuse(e.to_string()))? {
+        match TcpStream::connect_timeout(&candidate, timeout.max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = refuse(format!("{candidate}: {e}")),
+        }
+    }
+    Err(last)
+}
