@@ -1,5 +1,22 @@
-//! Core.
+//! Farside's core: jobs and teams, memory, devices, progress, active messages and the collectives that remote
+//! memory access needs. It knows no element types and no epochs: those are `farside-rma`'s.
+//!
+//! Everything hangs off a [`Job`]; there are no statics, so ranks may be processes or threads of one process.
+
+pub mod am;
 pub mod bootstrap;
+pub mod coll;
+pub mod device;
 pub mod error;
+pub mod job;
+pub mod memory;
+pub mod progress;
 pub mod settings;
+pub mod signal;
+pub mod stats;
+pub mod team;
+pub mod wire;
+
 pub use error::{Error, ErrorKind, Result};
+pub use job::Job;
+pub use team::Team;

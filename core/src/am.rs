@@ -1,0 +1,392 @@
+//! Active messages: a header handler at the target says where the data goes, a completion handler runs when it
+//! is there (LAPI; Banikazemi et al., "MPI-LAPI").
+//!
+//! Header handlers, and the `Quick` completions, run in the dispatcher's own context, one at a time: they must
+//! not wait and cannot send, for they are not given the job. `Later` completions run after the dispatcher has
+//! returned, get the job, and may send and wait.
+//!
+//! A message whose header and data fit into one packet costs one packet; a longer one ⌈bytes / packet⌉.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+
+use crate::device::{Block, Operation};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+
+/// Longest user header in bytes.
+pub const MAX_HEADER: usize = 128;
+const PREFIX: usize = 24;
+const FIRST: u8 = 1;
+const MORE: u8 = 2;
+const ACKNOWLEDGE: u8 = 3;
+/// Longest message, as a bound on what a peer can make this rank allocate.
+const MAX_MESSAGE: u64 = 1 << 40;
+
+/// A counter of the three that LAPI gives a message. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Rc<Cell<u64>>);
+
+impl Counter {
+    /// A counter at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn increment(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// The counters that a message moves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters<'a> {
+    /// Here, once the data has left the buffer (before `send` returns).
+    pub origin: Option<&'a Counter>,
+    /// At the target, once the message is complete there: the number given by [`ActiveMessages::expose`].
+    pub target: Option<u32>,
+    /// Here, once the target has completed the message. Costs one packet back.
+    pub completion: Option<&'a Counter>,
+}
+
+/// Names a handler; the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HandlerId(pub u16);
+
+/// What a header handler sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The sending rank of the job.
+    pub source: u32,
+    /// The user header.
+    pub header: &'a [u8],
+    /// Length of the data in bytes.
+    pub len: usize,
+    /// The data, if all of it came with the header.
+    pub data: Option<&'a [u8]>,
+}
+
+/// A completion that may send and wait.
+pub type LaterFn = Box<dyn FnOnce(&Job, Vec<u8>) -> Result<()>>;
+
+/// What runs when the data is complete.
+pub enum Then {
+    /// In the dispatcher: short, without waiting or sending.
+    Quick(Box<dyn FnOnce(Vec<u8>)>),
+    /// After the dispatcher, with the job: may send and wait.
+    Later(LaterFn),
+}
+
+impl fmt::Debug for Then {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Then::Quick(_) => "Quick",
+            Then::Later(_) => "Later",
+        })
+    }
+}
+
+/// What a header handler decides.
+#[derive(Debug)]
+pub enum Delivery {
+    /// The message is complete: the handler has taken what it needs from `data`. Data that had not all come
+    /// is discarded.
+    Done,
+    /// The data goes into this buffer (resized to the message), which the completion gets.
+    Into(Vec<u8>, Then),
+}
+
+type Handler = Rc<dyn Fn(Message<'_>) -> Delivery>;
+
+struct Incoming {
+    buffer: Vec<u8>,
+    filled: usize,
+    total: usize,
+    then: Option<Then>,
+    target: u32,
+    completion: u32,
+}
+
+#[derive(Default)]
+struct State {
+    handlers: HashMap<u16, Handler>,
+    exposed: Vec<Counter>,
+    awaited: HashMap<u32, Counter>,
+    incoming: HashMap<(u32, u32), Incoming>,
+    last_message: u32,
+}
+
+/// What runs after the dispatcher.
+type Deferred = Box<dyn FnOnce(&Job) -> Result<()>>;
+
+/// The active messages of a job.
+#[derive(Default)]
+pub struct ActiveMessages {
+    state: RefCell<State>,
+    deferred: RefCell<VecDeque<Deferred>>,
+}
+
+impl fmt::Debug for ActiveMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveMessages").field("deferred", &self.deferred.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+struct Prefix {
+    kind: u8,
+    header_len: u8,
+    handler: u16,
+    message: u32,
+    /// First packet: length of the data; later ones: offset in it.
+    number: u64,
+    target: u32,
+    completion: u32,
+}
+
+impl Prefix {
+    fn write(&self) -> [u8; PREFIX] {
+        let mut b = [0; PREFIX];
+        b[0] = self.kind;
+        b[1] = self.header_len;
+        b[2..4].copy_from_slice(&self.handler.to_le_bytes());
+        b[4..8].copy_from_slice(&self.message.to_le_bytes());
+        b[8..16].copy_from_slice(&self.number.to_le_bytes());
+        b[16..20].copy_from_slice(&self.target.to_le_bytes());
+        b[20..24].copy_from_slice(&self.completion.to_le_bytes());
+        b
+    }
+
+    fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (b, rest) = bytes.split_first_chunk::<PREFIX>()?;
+        let half = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let prefix = Self {
+            kind: b[0],
+            header_len: b[1],
+            handler: u16::from_le_bytes([b[2], b[3]]),
+            message: half(4),
+            number: u64::from(half(8)) | u64::from(half(12)) << 32,
+            target: half(16),
+            completion: half(20),
+        };
+        Some((prefix, rest))
+    }
+}
+
+impl ActiveMessages {
+    /// Registers the header handler of `id`, on every rank that may receive such messages, before they come.
+    ///
+    /// # Errors
+    /// `BadArgument` if the id is taken.
+    pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery + 'static) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        if state.handlers.contains_key(&id.0) {
+            return Err(Error::new(ErrorKind::BadArgument, "register a handler").cause(format!("id {} is taken", id.0)));
+        }
+        state.handlers.insert(id.0, Rc::new(handler));
+        Ok(())
+    }
+
+    /// Forgets a handler.
+    pub fn unregister(&self, id: HandlerId) {
+        self.state.borrow_mut().handlers.remove(&id.0);
+    }
+
+    /// Makes a counter addressable by other ranks; ranks that expose in the same order get the same numbers.
+    #[must_use]
+    pub fn expose(&self, counter: &Counter) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.exposed.push(counter.clone());
+        state.exposed.len() as u32
+    }
+
+    fn next_message(&self) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.last_message = state.last_message.wrapping_add(1).max(1);
+        state.last_message
+    }
+
+    /// Takes a packet apart and runs its handler. The acknowledgement that it asks for, if any, is deferred.
+    pub(crate) fn dispatch(&self, source: u32, bytes: &[u8]) -> Result<()> {
+        let garbage = |why: &str| {
+            Err(Error::new(ErrorKind::Protocol, "receive an active message").peer(source).cause(why.to_owned()))
+        };
+        let Some((p, rest)) = Prefix::read(bytes) else { return garbage("shorter than its prefix") };
+        match p.kind {
+            FIRST => {
+                let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len)) else {
+                    return garbage("header longer than the packet");
+                };
+                if p.number > MAX_MESSAGE || data.len() as u64 > p.number {
+                    return garbage("data longer than announced");
+                }
+                self.first(source, &p, header, data)
+            }
+            MORE => self.more(source, &p, rest),
+            ACKNOWLEDGE => {
+                let counter = self.state.borrow_mut().awaited.remove(&p.message);
+                match counter {
+                    Some(c) => c.increment(),
+                    None => return garbage("acknowledgement of an unknown message"),
+                }
+                Ok(())
+            }
+            _ => garbage("unknown kind"),
+        }
+    }
+
+    fn first(&self, source: u32, p: &Prefix, header: &[u8], data: &[u8]) -> Result<()> {
+        let total = p.number as usize;
+        let handler = self.state.borrow().handlers.get(&p.handler).cloned();
+        let Some(handler) = handler else {
+            return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                .peer(source)
+                .cause(format!("no handler {}", p.handler))
+                .remedy("register the handler on every rank before the first message to it"));
+        };
+        let whole = data.len() == total;
+        let delivery = handler(Message { source, header, len: total, data: whole.then_some(data) });
+        let (mut buffer, then) = match delivery {
+            Delivery::Done => (Vec::new(), None),
+            Delivery::Into(buffer, then) => (buffer, Some(then)),
+        };
+        if then.is_some() {
+            buffer.clear();
+            buffer.reserve_exact(total);
+            buffer.extend_from_slice(data);
+        }
+        let message = Incoming { buffer, filled: data.len(), total, then, target: p.target, completion: p.completion };
+        if whole {
+            self.finish(source, message)
+        } else if self.state.borrow_mut().incoming.insert((source, p.message), message).is_some() {
+            Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                .peer(source)
+                .cause("message number used twice"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn more(&self, source: u32, p: &Prefix, data: &[u8]) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        let fits = state
+            .incoming
+            .get(&(source, p.message))
+            .is_some_and(|m| m.filled as u64 == p.number && !data.is_empty() && data.len() <= m.total - m.filled);
+        let Some(m) = state.incoming.get_mut(&(source, p.message)).filter(|_| fits) else {
+            return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                .peer(source)
+                .cause("a piece that fits nowhere"));
+        };
+        if m.then.is_some() {
+            m.buffer.extend_from_slice(data);
+        }
+        m.filled += data.len();
+        if m.filled < m.total {
+            return Ok(());
+        }
+        let message = state.incoming.remove(&(source, p.message));
+        drop(state);
+        message.map_or(Ok(()), |m| self.finish(source, m))
+    }
+
+    fn finish(&self, source: u32, m: Incoming) -> Result<()> {
+        match m.then {
+            None => {}
+            Some(Then::Quick(f)) => f(m.buffer),
+            Some(Then::Later(f)) => self.deferred.borrow_mut().push_back(Box::new(move |job| f(job, m.buffer))),
+        }
+        if m.target != 0 {
+            match self.state.borrow().exposed.get(m.target as usize - 1) {
+                Some(c) => c.increment(),
+                None => {
+                    return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                        .peer(source)
+                        .cause(format!("no counter {}", m.target)));
+                }
+            }
+        }
+        if m.completion != 0 {
+            let message = m.completion;
+            self.deferred.borrow_mut().push_back(Box::new(move |job| acknowledge(job, source, message)));
+        }
+        Ok(())
+    }
+
+    /// The next thing to run after the dispatcher.
+    pub(crate) fn next_deferred(&self) -> Option<Deferred> {
+        self.deferred.borrow_mut().pop_front()
+    }
+}
+
+fn acknowledge(job: &Job, to: u32, message: u32) -> Result<()> {
+    let p = Prefix { kind: ACKNOWLEDGE, header_len: 0, handler: 0, message, number: 0, target: 0, completion: 0 };
+    job.send_packet(to, &p.write(), &[])
+}
+
+/// Sends an active message. When it returns the buffer is free; the message arrives in the order of sending
+/// with respect to other messages to the same target.
+///
+/// # Errors
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes, `NoSuchRank`, `PeerLost`.
+pub fn send(
+    job: &Job,
+    target: u32,
+    handler: HandlerId,
+    header: &[u8],
+    data: &[u8],
+    counters: Counters<'_>,
+) -> Result<()> {
+    const OP: &str = "send an active message";
+    if header.len() > MAX_HEADER {
+        return Err(Error::new(ErrorKind::BadArgument, OP)
+            .cause(format!("a header of {} bytes, {MAX_HEADER} allowed", header.len())));
+    }
+    if target >= job.size() {
+        return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
+    }
+    let am = job.active_messages();
+    let message = am.next_message();
+    if let Some(c) = counters.completion {
+        am.state.borrow_mut().awaited.insert(message, c.clone());
+    }
+    let room = job.device().capabilities().max_packet - PREFIX;
+    let mut p = Prefix {
+        kind: FIRST,
+        header_len: header.len() as u8,
+        handler: handler.0,
+        message,
+        number: data.len() as u64,
+        target: counters.target.unwrap_or(0),
+        completion: if counters.completion.is_some() { message } else { 0 },
+    };
+    let (now, mut rest) = data.split_at(data.len().min(room - header.len()));
+    let mut first = [0u8; PREFIX + MAX_HEADER];
+    first[..PREFIX].copy_from_slice(&p.write());
+    first[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+    job.send_packet(target, &first[..PREFIX + header.len()], now)?;
+    p.kind = MORE;
+    while !rest.is_empty() {
+        p.number = (data.len() - rest.len()) as u64;
+        let (now, later) = rest.split_at(rest.len().min(room));
+        job.send_packet(target, &p.write(), now)?;
+        rest = later;
+    }
+    if let Some(c) = counters.origin {
+        c.increment();
+    }
+    Ok(())
+}
+
+/// One packet of bytes that stay put during the call.
+pub(crate) fn packet<'a>(header: &'a [u8], body: &'a [Block]) -> Operation<'a> {
+    Operation::Send { header, body }
+}

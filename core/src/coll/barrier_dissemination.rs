@@ -1,0 +1,35 @@
+//! Dissemination barrier (Hensgen, Finkel, Manber): in round r, rank p signals p + 2^r and awaits p - 2^r,
+//! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
+//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough.
+
+use super::log2_up;
+use crate::error::Result;
+use crate::signal::Board;
+use crate::team::Team;
+
+/// The cell of the board that it uses.
+pub const CELL: usize = 0;
+
+/// Barrier `number` (1, 2, ...) of `team` over its board.
+///
+/// # Errors
+/// `PeerLost`.
+pub fn run(team: &Team, board: &Board, number: u64) -> Result<()> {
+    rounds(team, board, CELL, number, "barrier")
+}
+
+/// The rounds, over any cell: also the last step of a fence.
+///
+/// # Errors
+/// `PeerLost`.
+#[inline]
+pub fn rounds(team: &Team, board: &Board, cell: usize, number: u64, name: &'static str) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    for round in 0..log2_up(p) {
+        let distance = 1 << round;
+        board.set((me + distance) % p, cell, number)?;
+        let from = (me + p - distance) % p;
+        team.job().wait(name, || Ok((board.get(from, cell) >= number).then_some(())))?;
+    }
+    Ok(())
+}

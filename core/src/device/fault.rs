@@ -1,0 +1,231 @@
+#![allow(unsafe_code)]
+//! A wrapper round a device that damages one operation, so that tests show that they would notice.
+//!
+//! It hides that memory is mapped, so that every operation comes through [`Device::post`].
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use super::{Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::keys::AccumulateFn;
+use crate::stats::{Snapshot, Stats};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    /// Nothing: the wrapper only hides the mapping.
+    None,
+    /// A write is reported done and not made.
+    DropPut,
+    /// A write is made again later, after the next operation: late, doubled delivery.
+    DoublePut,
+    /// An atomic update is reported done and not made.
+    LoseAtomic,
+    /// A notification is set before the data that it announces, which comes some polls later.
+    EarlyNotify,
+}
+
+/// A late write: its bytes, its peer, its place, and the polls until it is made.
+#[derive(Debug)]
+struct Late {
+    bytes: Vec<u8>,
+    peer: u32,
+    to: Place,
+    polls: u32,
+}
+
+#[derive(Debug)]
+struct Faulty {
+    inner: Box<dyn Device>,
+    damage: Damage,
+    /// Counts down to the operation that is damaged.
+    until: Cell<u64>,
+    late: RefCell<Vec<Late>>,
+}
+
+/// Wraps `device` as the setting says: `none`, `unmapped`, or a damage and the number of the operation.
+///
+/// # Errors
+/// `Setting`.
+pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
+    if setting == "none" {
+        return Ok(device);
+    }
+    let bad = || Error::new(ErrorKind::Setting, "read FARSIDE_FAULT").cause(format!("{setting:?}"));
+    let (damage, number) =
+        if setting == "unmapped" { ("unmapped", "0") } else { setting.split_once(':').ok_or_else(bad)? };
+    let damage = match damage {
+        "unmapped" => Damage::None,
+        "drop-put" => Damage::DropPut,
+        "double-put" => Damage::DoublePut,
+        "lose-atomic" => Damage::LoseAtomic,
+        "early-notify" => Damage::EarlyNotify,
+        _ => return Err(bad()),
+    };
+    let until = Cell::new(number.parse().map_err(|_| bad())?);
+    Ok(Box::new(Faulty { inner: device, damage, until, late: RefCell::default() }))
+}
+
+impl Faulty {
+    /// Whether this operation, one of the kind that is damaged, is the one.
+    fn hit(&self) -> bool {
+        let n = self.until.get();
+        self.until.set(n.saturating_sub(1));
+        n == 1
+    }
+
+    fn bytes(request: &WorkRequest<'_>) -> Option<(Vec<u8>, Place)> {
+        let Operation::Write { from, to } = request.operation else { return None };
+        let mut bytes = Vec::new();
+        for b in from {
+            let at = bytes.len();
+            bytes.resize(at + b.len, 0);
+            // SAFETY: the block is valid by the contract of `post`, and the vector has room.
+            unsafe { std::ptr::copy_nonoverlapping(b.base, bytes[at..].as_mut_ptr(), b.len) };
+        }
+        Some((bytes, to))
+    }
+
+    fn make_late(&self) -> Result<()> {
+        let due: Vec<Late> = {
+            let mut late = self.late.borrow_mut();
+            for l in late.iter_mut() {
+                l.polls = l.polls.saturating_sub(1);
+            }
+            let (due, rest) = late.drain(..).partition(|l| l.polls == 0);
+            *late = rest;
+            due
+        };
+        for l in due {
+            let from = [super::Block::of(l.bytes.as_ptr(), l.bytes.len())];
+            let operation = Operation::Write { from: &from, to: l.to };
+            // SAFETY: the bytes live through the call; a mapped write is complete when it returns, and one
+            // that is not is cancelled below.
+            let posted =
+                unsafe { self.inner.post(&WorkRequest { peer: l.peer, operation, notify: None, id: u64::MAX }) }?;
+            if posted == Posted::Pending {
+                self.inner.cancel(&|id| id == u64::MAX);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for Faulty {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn allocate(&self, len: usize, region: Region) -> Result<Registration> {
+        self.inner.allocate(len, region)
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        // SAFETY: the same contract.
+        unsafe { self.inner.register(region) }
+    }
+
+    fn release(&self, handle: u64) -> Result<()> {
+        self.inner.release(handle)
+    }
+
+    fn settled(&self, handle: u64) {
+        self.inner.settled(handle);
+    }
+
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        let mut remote = self.inner.import(peer, key, accumulate)?;
+        remote.mapped = None;
+        Ok(remote)
+    }
+
+    fn forget(&self, handle: u64) {
+        self.inner.forget(handle);
+    }
+
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let is_write = matches!(request.operation, Operation::Write { .. });
+        let is_atomic = matches!(
+            request.operation,
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. }
+        );
+        let mut damaged = *request;
+        match self.damage {
+            Damage::DropPut if is_write && self.hit() => {
+                if let Some((at, value)) = request.notify {
+                    damaged.operation = Operation::Signal { at, value };
+                    damaged.notify = None;
+                    // SAFETY: a signal touches no local memory.
+                    return unsafe { self.inner.post(&damaged) };
+                }
+                return Ok(Posted::Done);
+            }
+            Damage::DoublePut if is_write && self.hit() => {
+                if let Some((bytes, to)) = Self::bytes(request) {
+                    self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, polls: 3 });
+                }
+            }
+            Damage::LoseAtomic if is_atomic && self.hit() => return Ok(Posted::Done),
+            Damage::EarlyNotify if is_write && request.notify.is_some() && self.hit() => {
+                if let (Some((bytes, to)), Some((at, value))) = (Self::bytes(request), request.notify) {
+                    self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, polls: 50 });
+                    damaged.operation = Operation::Signal { at, value };
+                    damaged.notify = None;
+                    // SAFETY: a signal touches no local memory.
+                    return unsafe { self.inner.post(&damaged) };
+                }
+            }
+            _ => {}
+        }
+        // SAFETY: the same contract.
+        unsafe { self.inner.post(request) }
+    }
+
+    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        self.inner.cancel(which);
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        self.make_late()?;
+        self.inner.poll(sink)
+    }
+
+    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
+        if self.late.borrow().is_empty() {
+            self.inner.park(limit, ready);
+        }
+    }
+
+    fn wake(&self, peer: u32) {
+        self.inner.wake(peer);
+    }
+
+    fn attending(&self, inside: bool) {
+        self.inner.attending(inside);
+    }
+
+    fn check_peers(&self) -> Result<()> {
+        self.inner.check_peers()
+    }
+
+    fn counters(&self) -> Snapshot {
+        self.inner.counters()
+    }
+
+    fn stats(&self) -> &Stats {
+        self.inner.stats()
+    }
+
+    fn leave(&self) {
+        self.inner.leave();
+    }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
+}

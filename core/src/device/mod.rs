@@ -1,0 +1,305 @@
+//! The device seam: one trait, shaped like verbs, because verbs is the contract that every RDMA network has.
+//!
+//! A device registers memory, posts work requests, polls completions and parks. Operations are values, so all
+//! of them share one [`Device::post`]; limits and guarantees are data ([`Capabilities`]).
+
+pub mod fault;
+pub mod shm;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::memory::keys::AccumulateFn;
+use crate::stats::Snapshot;
+
+/// What a device can do and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Most blocks in one gather or scatter list.
+    pub max_blocks: usize,
+    /// Largest write whose bytes are taken when it is posted, so that the buffer is free at once.
+    pub inline_bytes: usize,
+    /// Largest packet of [`Operation::Send`], header and body.
+    pub max_packet: usize,
+    /// Remote 64-bit atomics, and whether they are atomic with respect to the target's processor.
+    pub atomics: Atomics,
+    /// Whether two writes to one peer become visible there in the order in which they were posted.
+    pub ordered: bool,
+    /// Whether remote memory can be mapped: then a put is a store.
+    pub mappable: bool,
+    /// Whether [`Operation::Accumulate`] is done by the device, without a handler above it.
+    pub accumulate: bool,
+}
+
+/// Remote atomics of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomics {
+    /// None.
+    None,
+    /// Atomic among operations of this device only.
+    Device,
+    /// Atomic with respect to the target's processor too.
+    Coherent,
+}
+
+/// A piece of this rank's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// First byte.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+impl Block {
+    /// A block that is only read.
+    #[must_use]
+    pub fn of(base: *const u8, len: usize) -> Self {
+        Self { base: base.cast_mut(), len }
+    }
+}
+
+/// Memory to be registered.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// First byte.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+    /// How accumulates on it are applied.
+    pub accumulate: Option<AccumulateFn>,
+    /// Whether peers may reach it while this rank computes (passive target), so that memory that needs the
+    /// target's help must be served by an agent.
+    pub passive: bool,
+}
+
+/// Memory that the device allocated or registered, and its name for peers.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// First byte as this rank sees it.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+    /// The remote key, opaque, of at most [`MAX_KEY`] bytes.
+    pub key: Vec<u8>,
+    /// The device's own number for it.
+    pub handle: u64,
+}
+
+/// Longest remote key in bytes.
+pub const MAX_KEY: usize = 96;
+
+/// A peer's region as this rank reaches it.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteRegion {
+    /// Whose (rank of the job).
+    pub peer: u32,
+    /// Length in bytes.
+    pub len: usize,
+    /// The device's own number for it.
+    pub handle: u64,
+    /// The part that is mapped here, if any.
+    pub mapped: Option<Mapped>,
+}
+
+/// The directly mapped part of a peer's region: byte `i` of the region is at `base + i` for `lo <= i < hi`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped {
+    /// Where byte 0 of the region is, or would be.
+    pub base: *mut u8,
+    /// First mapped byte.
+    pub lo: usize,
+    /// One past the last mapped byte.
+    pub hi: usize,
+}
+
+/// A place in a peer's region.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// [`RemoteRegion::handle`].
+    pub region: u64,
+    /// Byte offset.
+    pub offset: usize,
+}
+
+/// What a work request does. Pointers must stay valid until it has completed.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    /// Gathers local blocks and writes them to consecutive remote bytes.
+    Write {
+        /// Where the bytes come from.
+        from: &'a [Block],
+        /// Where they go.
+        to: Place,
+    },
+    /// Reads consecutive remote bytes and scatters them over local blocks.
+    Read {
+        /// Where the bytes go.
+        into: &'a [Block],
+        /// Where they come from.
+        from: Place,
+    },
+    /// Adds to a remote word and stores its former value at `old`.
+    FetchAdd {
+        /// The word, 8-byte aligned.
+        at: Place,
+        /// What is added, wrapping.
+        add: u64,
+        /// Where the former value goes.
+        old: *mut u64,
+    },
+    /// Swaps a remote word if it has the expected value, and stores its former value at `old`.
+    CompareSwap {
+        /// The word, 8-byte aligned.
+        at: Place,
+        /// The value that it must have.
+        expected: u64,
+        /// The value that it gets.
+        desired: u64,
+        /// Where the former value goes.
+        old: *mut u64,
+    },
+    /// Applies an accumulate to consecutive remote elements by the region's own function.
+    Accumulate {
+        /// First element.
+        at: Place,
+        /// Operation and element type, as the region's function reads them.
+        code: u32,
+        /// The operands.
+        operand: Block,
+        /// Where the former values go, of the operand's length, or null.
+        old: *mut u8,
+    },
+    /// Sets a signal cell and wakes its rank if that sleeps.
+    Signal {
+        /// The cell.
+        at: Place,
+        /// Its new value.
+        value: u64,
+    },
+    /// Sends a packet: `header` and then the blocks, together at most [`Capabilities::max_packet`].
+    Send {
+        /// First bytes of the packet.
+        header: &'a [u8],
+        /// The rest, gathered.
+        body: &'a [Block],
+    },
+}
+
+/// A work request.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkRequest<'a> {
+    /// The peer (rank of the job).
+    pub peer: u32,
+    /// What to do.
+    pub operation: Operation<'a>,
+    /// A signal cell set at the peer after the operation is visible there: part of the same message.
+    pub notify: Option<(Place, u64)>,
+    /// Comes back in the completion.
+    pub id: u64,
+}
+
+/// What became of a work request when it was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is complete, locally and remotely; no completion follows.
+    Done,
+    /// A completion with its id follows.
+    Pending,
+    /// There was no room; nothing happened. Poll, then post it again.
+    Busy,
+}
+
+/// What a poll found.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A work request is complete, locally and remotely.
+    Completed {
+        /// Its id.
+        id: u64,
+        /// Whether it worked.
+        result: Result<()>,
+    },
+    /// A packet has come.
+    Packet {
+        /// From which rank of the job.
+        source: u32,
+        /// Its bytes, private to the receiver.
+        bytes: &'a [u8],
+    },
+}
+
+/// A communication device of one rank. Not `Sync`: one thread drives it.
+#[allow(unsafe_code)]
+pub trait Device: fmt::Debug {
+    /// Its name, for messages and statistics.
+    fn name(&self) -> &'static str;
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+    /// Allocates zeroed memory that peers can reach in the best way that the device has.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `Limit`.
+    fn allocate(&self, len: usize, region: Region) -> Result<Registration>;
+    /// Registers memory of the user.
+    ///
+    /// # Safety
+    /// The memory stays valid, and nobody assumes exclusive access to it while peers may use it, until
+    /// `release` has returned.
+    ///
+    /// # Errors
+    /// `Limit`, `Forbidden`.
+    unsafe fn register(&self, region: Region) -> Result<Registration>;
+    /// Takes memory back: allocated memory is unmapped here, registered memory is the user's own again. From
+    /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees).
+    ///
+    /// # Errors
+    /// `System` if the memory cannot be given back; it is then leaked and not freed.
+    fn release(&self, handle: u64) -> Result<()>;
+    /// Called once every peer that will use an allocation or registration has imported it: what was only
+    /// needed for that can go.
+    fn settled(&self, handle: u64);
+    /// Makes a peer's region usable here; `accumulate` is how accumulates are applied to a mapped part.
+    ///
+    /// # Errors
+    /// `Protocol` for a key that makes no sense, `PeerLost`, `Forbidden`.
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
+    /// Forgets an imported region.
+    fn forget(&self, handle: u64);
+    /// Posts a work request.
+    ///
+    /// # Safety
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
+    ///
+    /// # Errors
+    /// `BadKey`, `OutOfRange`, `PeerLost`, `BadArgument`.
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
+    /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
+    fn cancel(&self, which: &dyn Fn(u64) -> bool);
+    /// Delivers what has happened; returns whether anything had.
+    ///
+    /// # Errors
+    /// `Protocol`, `PeerLost`.
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool>;
+    /// Sleeps until a peer wakes this rank or the time is over, unless `ready` is true once peers know that
+    /// this rank is about to sleep.
+    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool);
+    /// Wakes a peer that may sleep.
+    fn wake(&self, peer: u32);
+    /// Says whether this rank is inside the runtime, where it serves requests, or computes.
+    fn attending(&self, inside: bool);
+    /// Checks that all peers are alive.
+    ///
+    /// # Errors
+    /// `PeerLost`, naming one that is not.
+    fn check_peers(&self) -> Result<()>;
+    /// The counters of this device. [`Device::stats`] has the cheap way to add to them.
+    fn counters(&self) -> Snapshot;
+    /// The counters, to add operations that bypass `post` (stores to mapped memory).
+    fn stats(&self) -> &crate::stats::Stats;
+    /// Says that this rank ends in order, so that its end is not an error to others.
+    fn leave(&self);
+    /// Says that this rank ends out of order: the others get `PeerLost` when they next wait.
+    fn abandon(&self);
+}

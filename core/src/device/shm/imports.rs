@@ -1,0 +1,288 @@
+#![allow(unsafe_code)]
+//! Regions: what this rank exposes, and what it has imported from peers.
+//!
+//! A key is `1` and the name of a segment, for memory that the device allocated; or `2`, the process, address,
+//! length and request key of a user's memory, and the segment of its remapped pages if there are any.
+
+use std::collections::HashMap;
+
+use super::agent::Agent;
+use super::remap::{self, Remapped};
+use super::{Device, ShmDevice, vm};
+use crate::device::{Mapped, Place, Region, Registration, RemoteRegion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::keys::{AccumulateFn, Exposed};
+use crate::memory::segment::{self, Mapping, Segment, SegmentName};
+use crate::settings::UserMemory;
+use crate::wire::{Reader, Writer};
+
+const ALLOCATED: u8 = 1;
+const USER: u8 = 2;
+
+/// Unmapped bytes from which one `process_vm_*` call is cheaper than requests to a target that attends.
+const VM_FROM: usize = 16 << 10;
+
+/// A region of this rank.
+#[derive(Debug)]
+pub(super) enum Owned {
+    Allocated { segment: Segment, key: Vec<u8> },
+    User { base: *mut u8, len: usize, request_key: u64, remapped: Option<Remapped>, key: Vec<u8> },
+}
+
+impl Owned {
+    pub(super) fn close_name(&mut self) {
+        match self {
+            Owned::Allocated { segment, .. } => segment.close_name(),
+            Owned::User { remapped: Some(r), .. } => r.segment.close_name(),
+            Owned::User { remapped: None, .. } => {}
+        }
+    }
+}
+
+/// A region of a peer.
+#[derive(Debug)]
+pub(super) struct Import {
+    pub(super) peer: u32,
+    len: usize,
+    /// Byte `i` is at `mapped.base + i` for `lo <= i < hi`.
+    mapped: Mapped,
+    /// Keeps the pages.
+    _pages: Option<Mapping>,
+    pub(super) request_key: u64,
+    /// Process and address of byte 0, if `process_vm_*` may be used.
+    pub(super) vm: Option<(u32, u64)>,
+    /// Least number of bytes for which it is.
+    pub(super) vm_from: usize,
+    pub(super) accumulate: Option<AccumulateFn>,
+}
+
+impl Import {
+    /// The address of byte `at` if it is mapped, and where the run of bytes of its kind ends.
+    pub(super) fn extent(&self, at: usize) -> (Option<*mut u8>, usize) {
+        let m = &self.mapped;
+        if at < m.lo {
+            (None, m.lo)
+        } else if at < m.hi {
+            (Some(m.base.wrapping_add(at)), m.hi)
+        } else {
+            (None, self.len)
+        }
+    }
+
+    /// The word at `at`: mapped, or `None` if it takes a request.
+    pub(super) fn word(&self, at: usize, operation: &'static str) -> Result<Option<*mut u64>> {
+        match self.extent(at) {
+            (Some(p), end) if end - at >= 8 => {
+                if p.addr().is_multiple_of(8) {
+                    Ok(Some(p.cast()))
+                } else {
+                    Err(Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}")))
+                }
+            }
+            (None, end) if end - at >= 8 => Ok(None),
+            // Half a word on a page that is mapped: it cannot be aligned.
+            _ => Err(Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}"))),
+        }
+    }
+}
+
+/// The region of `place`, with room for `len` bytes there.
+pub(super) fn region<'a>(
+    imports: &'a HashMap<u64, Import>,
+    place: Place,
+    len: usize,
+    operation: &'static str,
+) -> Result<&'a Import> {
+    let import = imports.get(&place.region).ok_or_else(|| {
+        Error::new(ErrorKind::BadKey, operation).device("shm").cause(format!("region {}", place.region))
+    })?;
+    match place.offset.checked_add(len) {
+        Some(end) if end <= import.len => Ok(import),
+        _ => Err(Error::new(ErrorKind::OutOfRange, operation)
+            .peer(import.peer)
+            .device("shm")
+            .cause(format!("{len} bytes at offset {} of a region of {}", place.offset, import.len))),
+    }
+}
+
+/// The mapped word of `place`.
+pub(super) fn mapped_word(imports: &HashMap<u64, Import>, place: Place, operation: &'static str) -> Result<*mut u64> {
+    let import = region(imports, place, 8, operation)?;
+    import.word(place.offset, operation)?.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, operation)
+            .peer(import.peer)
+            .device("shm")
+            .cause("signal cells live in memory of the runtime")
+    })
+}
+
+fn segment_fields(w: Writer, name: SegmentName) -> Writer {
+    w.u32(name.pid).u32(name.fd).u64(name.len)
+}
+
+fn segment_name(r: &mut Reader<'_>) -> Option<SegmentName> {
+    Some(SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? })
+}
+
+pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Result<Registration> {
+    let segment = Segment::create(&device.dir, len)?;
+    let key = segment_fields(Writer::new().u8(ALLOCATED), segment.name()?).u64(len as u64).done();
+    let handle = device.fresh();
+    let base = segment.mapping().at(0);
+    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, key: key.clone() });
+    Ok(Registration { base, len, key, handle })
+}
+
+/// # Safety
+/// As [`Device::register`].
+pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
+    let Region { base, len, accumulate, passive } = region;
+    let remapped = match device.user_memory {
+        UserMemory::Auto | UserMemory::Remap => {
+            // SAFETY: lent to the runtime until `release`.
+            match unsafe { remap::remap(base, len, &device.dir) } {
+                Ok(r) => r,
+                Err(e) if device.user_memory == UserMemory::Auto => {
+                    tracing::warn!("a buffer of {len} bytes is not shared, it will be served by copies: {e}");
+                    None
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        UserMemory::Vm | UserMemory::Ring => None,
+    };
+    let (lo, hi) = remapped.as_ref().map_or((0, 0), |r| {
+        let lo = r.base.addr() - base.addr();
+        (lo, lo + r.len)
+    });
+    // SAFETY: lent until `release`, which takes the key back first.
+    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
+    if (lo, hi) != (0, len) {
+        device.serving.set(true);
+        device.attending(true);
+        let mut agent = device.agent.borrow_mut();
+        if passive && agent.is_none() {
+            *agent = Some(Agent::start(device.shared.clone())?);
+        }
+    }
+    let mut w = Writer::new().u8(USER).u32(std::process::id()).u64(base.addr() as u64).u64(len as u64).u64(request_key);
+    w = w.u64(lo as u64).u64(hi as u64);
+    if let Some(r) = &remapped {
+        w = segment_fields(w, r.segment.name()?);
+    }
+    let key = w.done();
+    let handle = device.fresh();
+    device.owned.borrow_mut().insert(handle, Owned::User { base, len, request_key, remapped, key: key.clone() });
+    Ok(Registration { base, len, key, handle })
+}
+
+pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
+    match device.owned.borrow_mut().remove(&handle) {
+        None => Err(Error::new(ErrorKind::Freed, "release memory").device("shm")),
+        Some(Owned::Allocated { .. }) => Ok(()),
+        Some(Owned::User { request_key, remapped, .. }) => {
+            device.shared.exposures.remove(request_key);
+            if device.shared.exposures.is_empty() {
+                device.attending(false);
+                device.serving.set(false);
+            }
+            match remapped {
+                None => Ok(()),
+                // SAFETY: the memory is lent to the runtime until this call returns.
+                Some(r) => unsafe { remap::restore(&r) },
+            }
+        }
+    }
+}
+
+pub(super) fn import(
+    device: &ShmDevice,
+    peer: u32,
+    key: &[u8],
+    accumulate: Option<AccumulateFn>,
+) -> Result<RemoteRegion> {
+    const OP: &str = "import a peer's region";
+    let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key");
+    let mut r = Reader::new(key);
+    let import = if peer as usize == device.shared.me {
+        own(device, key, accumulate).ok_or_else(malformed)?
+    } else {
+        match r.u8() {
+            Some(ALLOCATED) => {
+                let (name, len) = segment_name(&mut r).zip(r.u64()).ok_or_else(malformed)?;
+                if len > name.len {
+                    return Err(malformed());
+                }
+                let pages = segment::open(name, peer)?;
+                let len = len as usize;
+                let mapped = Mapped { base: pages.at(0), lo: 0, hi: len };
+                Import { peer, len, mapped, _pages: Some(pages), request_key: 0, vm: None, vm_from: 0, accumulate }
+            }
+            Some(USER) => user(device, peer, &mut r, accumulate)?.ok_or_else(malformed)?,
+            _ => return Err(malformed()),
+        }
+    };
+    let handle = device.fresh();
+    let remote = RemoteRegion {
+        peer,
+        len: import.len,
+        handle,
+        mapped: (import.mapped.lo < import.mapped.hi || import.len == 0).then_some(import.mapped),
+    };
+    device.imports.borrow_mut().insert(handle, import);
+    Ok(remote)
+}
+
+/// A region of this rank itself: mapped by nature.
+fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
+    let owned = device.owned.borrow();
+    let (base, len) = owned.values().find_map(|o| match o {
+        Owned::Allocated { segment, key } if key == wanted => {
+            let len = Reader::new(key.get(17..)?).u64()? as usize;
+            Some((segment.mapping().at(0), len))
+        }
+        Owned::User { base, len, key, .. } if key == wanted => Some((*base, *len)),
+        _ => None,
+    })?;
+    let mapped = Mapped { base, lo: 0, hi: len };
+    Some(Import {
+        peer: device.shared.me as u32,
+        len,
+        mapped,
+        _pages: None,
+        request_key: 0,
+        vm: None,
+        vm_from: 0,
+        accumulate,
+    })
+}
+
+fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
+    let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
+    let Some((pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
+    let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
+    if lo > hi || hi > len {
+        return Ok(None);
+    }
+    let pages = if lo < hi {
+        match segment_name(r) {
+            Some(name) if name.len == (hi - lo) as u64 => Some(segment::open(name, peer)?),
+            _ => return Ok(None),
+        }
+    } else {
+        None
+    };
+    let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
+    let (watched, known) = device.pids[peer as usize];
+    let mut vm = None;
+    if matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+        match vm::works(watched, known) {
+            Ok(()) if watched == pid => vm = Some((pid, address)),
+            Ok(()) => return Ok(None),
+            Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
+            Err(e) => tracing::info!("process_vm calls are not used: {e}"),
+        }
+    }
+    let vm_from = if device.user_memory == UserMemory::Vm { 0 } else { VM_FROM };
+    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, vm_from, accumulate }))
+}

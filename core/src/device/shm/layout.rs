@@ -1,0 +1,71 @@
+//! Where things stand in a rank's base segment.
+//!
+//! ```text
+//! 0     magic, 8 rank and size
+//! 64    doorbell (futex)          written by peers that wake this rank
+//! 128   sleeping                  1 while this rank is about to sleep or sleeps
+//! 192   state                     running, left, lost
+//! 256   attending                 1 while this rank is inside the runtime
+//! 320   agent bell (futex)        written by peers that wake this rank's agent
+//! 384   agent present
+//! 448   heads of the packet rings, one line for each source
+//!       heads of the request rings, one line for each source
+//!       packet rings, one for each source
+//!       request rings, one for each source
+//!       bounce buffer
+//! ```
+
+use crate::memory::segment::page_up;
+
+/// A cache line.
+pub(super) const LINE: usize = 64;
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside1");
+pub(super) const IDENTITY: usize = 8;
+pub(super) const DOORBELL: usize = 64;
+pub(super) const SLEEPING: usize = 128;
+pub(super) const STATE: usize = 192;
+pub(super) const ATTENDING: usize = 256;
+pub(super) const AGENT_BELL: usize = 320;
+pub(super) const AGENT_PRESENT: usize = 384;
+const HEADS: usize = 448;
+
+/// Requests that one rank may have outstanding at another.
+pub(super) const SLOTS: usize = 16;
+
+pub(super) const STATE_RUNNING: u32 = 1;
+pub(super) const STATE_LEFT: u32 = 2;
+pub(super) const STATE_LOST: u32 = 3;
+
+/// Sizes that all ranks of a job share, and the offsets that follow from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) ranks: usize,
+    pub(super) ring: usize,
+    pub(super) bounce: usize,
+}
+
+impl Layout {
+    pub(super) fn ring_head(&self, source: usize) -> usize {
+        HEADS + source * LINE
+    }
+
+    pub(super) fn request_head(&self, source: usize) -> usize {
+        self.ring_head(self.ranks) + source * LINE
+    }
+
+    pub(super) fn ring(&self, source: usize) -> usize {
+        page_up(self.request_head(self.ranks)) + source * self.ring
+    }
+
+    pub(super) fn request(&self, source: usize, slot: usize) -> usize {
+        self.ring(self.ranks) + (source * SLOTS + slot) * LINE
+    }
+
+    pub(super) fn bounce(&self) -> usize {
+        page_up(self.request(self.ranks, 0))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bounce() + self.bounce
+    }
+}

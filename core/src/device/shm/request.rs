@@ -1,0 +1,252 @@
+#![allow(unsafe_code)]
+//! Requests for memory that is not mapped: the target's rank, or its agent, does the copy or the atomic.
+//!
+//! A slot is one cache line in the target's segment:
+//!
+//! ```text
+//! 0   marker: sequence number of the request + 1, written last
+//! 8   code: operation (8 bits), status (8 bits, written by the target), accumulate code (32 bits)
+//! 16  key        24  offset
+//! 32  length (32 bits), offset in the origin's bounce buffer (32 bits; INLINE: bytes are in the slot)
+//! 40  24 bytes of operands or results
+//! ```
+//!
+//! The target serves in order and publishes its count in the head word; a request whose number is below the
+//! head is complete. Everything in a slot is checked before use: it comes from a peer.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::layout::{LINE, Layout, SLOTS};
+use super::park::wake_if_asleep;
+use crate::error::{Error, ErrorKind};
+use crate::memory::copy;
+use crate::memory::keys::{Exposed, Exposures};
+use crate::memory::segment::Mapping;
+use crate::stats::{Kind, Stats};
+
+/// Bytes that fit into a slot.
+pub(super) const INLINE_BYTES: usize = 24;
+/// In place of a bounce offset: the bytes are in the slot.
+pub(super) const INLINE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Code {
+    Write = 1,
+    Read = 2,
+    FetchAdd = 3,
+    CompareSwap = 4,
+    Accumulate = 5,
+    FetchAccumulate = 6,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Status {
+    Ok = 1,
+    BadKey = 2,
+    OutOfRange = 3,
+    Misaligned = 4,
+    Unsupported = 5,
+    Malformed = 6,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) code: Code,
+    pub(super) accumulate: u32,
+    pub(super) key: u64,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    pub(super) bounce: u32,
+    pub(super) operand: [u64; 3],
+}
+
+/// Writes request number `sequence` of rank `me` into a slot of the target.
+pub(super) fn write(target: &Mapping, layout: &Layout, me: usize, sequence: u64, r: &Request) {
+    let at = layout.request(me, sequence as usize % SLOTS);
+    let words = [
+        r.code as u64 | u64::from(r.accumulate) << 32,
+        r.key,
+        r.offset,
+        u64::from(r.len) | u64::from(r.bounce) << 32,
+        r.operand[0],
+        r.operand[1],
+        r.operand[2],
+    ];
+    for (i, w) in words.iter().enumerate() {
+        // Relaxed: ordered by the marker.
+        target.word(at + 8 + 8 * i).store(*w, Ordering::Relaxed);
+    }
+    // Release: pairs with the server's Acquire of the marker.
+    target.word(at).store(sequence + 1, Ordering::Release);
+}
+
+/// How many requests of rank `me` the target has served.
+pub(super) fn served(target: &Mapping, layout: &Layout, me: usize) -> u64 {
+    // Acquire: pairs with the server's Release; results and status are there.
+    target.word(layout.request_head(me)).load(Ordering::Acquire)
+}
+
+/// Status and operand words of a served request.
+pub(super) fn outcome(target: &Mapping, layout: &Layout, me: usize, sequence: u64) -> Result<[u64; 3], Error> {
+    let at = layout.request(me, sequence as usize % SLOTS);
+    // Relaxed: after the Acquire of the head in `served`.
+    let word = |i: usize| target.word(at + 8 * i).load(Ordering::Relaxed);
+    let kind = match (word(1) >> 8) as u8 {
+        s if s == Status::Ok as u8 => return Ok([word(5), word(6), word(7)]),
+        s if s == Status::BadKey as u8 => ErrorKind::BadKey,
+        s if s == Status::OutOfRange as u8 => ErrorKind::OutOfRange,
+        s if s == Status::Misaligned as u8 => ErrorKind::Misaligned,
+        s if s == Status::Unsupported as u8 => ErrorKind::Unsupported,
+        _ => ErrorKind::Protocol,
+    };
+    Err(Error::new(kind, "reach memory through its target").device("shm"))
+}
+
+/// The target's side: serves requests of all ranks, from the rank's own thread or its agent's.
+#[derive(Debug)]
+pub(super) struct Server {
+    next: Mutex<Vec<u64>>,
+}
+
+impl Server {
+    pub(super) fn new(ranks: usize) -> Self {
+        Self { next: Mutex::new(vec![0; ranks]) }
+    }
+
+    /// Serves what waits; returns whether anything did.
+    pub(super) fn serve(
+        &self,
+        own: &Mapping,
+        peers: &[Mapping],
+        layout: &Layout,
+        exposures: &Exposures,
+        stats: &Stats,
+    ) -> bool {
+        let mut any = false;
+        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (source, next) in next.iter_mut().enumerate() {
+            loop {
+                let at = layout.request(source, *next as usize % SLOTS);
+                // Acquire: pairs with the origin's Release of the marker.
+                if own.word(at).load(Ordering::Acquire) != *next + 1 {
+                    break;
+                }
+                let status = perform(own, at, &peers[source], layout, exposures, stats);
+                // Relaxed: ordered by the Release of the head.
+                let code = own.word(at + 8).load(Ordering::Relaxed);
+                own.word(at + 8).store(code & !0xff00 | (status as u64) << 8, Ordering::Relaxed);
+                *next += 1;
+                // Release: pairs with the origin's Acquire in `served`.
+                own.word(layout.request_head(source)).store(*next, Ordering::Release);
+                stats.add(Kind::Served, 0);
+                any = true;
+                // Full fence: pairs with the sleeper's barrier; either the origin sees the head, or we see it asleep.
+                fence(Ordering::SeqCst);
+                wake_if_asleep(&peers[source], stats);
+            }
+        }
+        any
+    }
+
+    /// Whether a request waits, without the lock's cost being paid for nothing by the caller's loop.
+    pub(super) fn ready(&self, own: &Mapping, layout: &Layout) -> bool {
+        let next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        next.iter().enumerate().any(|(source, next)| {
+            // Relaxed: `serve` looks again with Acquire.
+            own.word(layout.request(source, *next as usize % SLOTS)).load(Ordering::Relaxed) == *next + 1
+        })
+    }
+}
+
+fn perform(
+    own: &Mapping,
+    at: usize,
+    origin: &Mapping,
+    layout: &Layout,
+    exposures: &Exposures,
+    stats: &Stats,
+) -> Status {
+    // Relaxed: after the Acquire of the marker. The copies are private: what is checked is what is used.
+    let w: [u64; 7] = std::array::from_fn(|i| own.word(at + 8 + 8 * i).load(Ordering::Relaxed));
+    let (key, offset, len, bounce) = (w[1], w[2], w[3] as u32 as usize, (w[3] >> 32) as u32);
+    let mut operand = [w[4], w[5], w[6]];
+    let bytes: *mut u8 = if bounce == INLINE {
+        if len > INLINE_BYTES {
+            return Status::Malformed;
+        }
+        operand.as_mut_ptr().cast()
+    } else {
+        if bounce as usize + len > layout.bounce {
+            return Status::Malformed;
+        }
+        origin.at(layout.bounce() + bounce as usize)
+    };
+    let aligned = |p: *mut u8| p.addr().is_multiple_of(8);
+    let outcome = exposures.with(key, offset, len, |p, region| {
+        stats.add(Kind::Copy, len);
+        // SAFETY: `p` is valid for `len` bytes while the table is locked; `bytes` is the private operand
+        // array or a checked range of the origin's bounce buffer.
+        unsafe {
+            match w[0] as u8 {
+                c if c == Code::Write as u8 => copy::store(bytes, p, len),
+                c if c == Code::Read as u8 => copy::load(p, bytes, len),
+                c if c == Code::FetchAdd as u8 && len == 8 && bounce == INLINE => {
+                    if !aligned(p) {
+                        return Status::Misaligned;
+                    }
+                    operand[0] = AtomicU64::from_ptr(p.cast()).fetch_add(operand[0], Ordering::SeqCst);
+                }
+                c if c == Code::CompareSwap as u8 && len == 8 && bounce == INLINE => {
+                    if !aligned(p) {
+                        return Status::Misaligned;
+                    }
+                    let word = AtomicU64::from_ptr(p.cast());
+                    operand[0] = match word.compare_exchange(operand[0], operand[1], Ordering::SeqCst, Ordering::SeqCst)
+                    {
+                        Ok(old) | Err(old) => old,
+                    };
+                }
+                c if c == Code::Accumulate as u8 => {
+                    return accumulate(region, (w[0] >> 32) as u32, p, bytes, std::ptr::null_mut(), len);
+                }
+                c if c == Code::FetchAccumulate as u8 => {
+                    let mut old = vec![0u8; len];
+                    let status = accumulate(region, (w[0] >> 32) as u32, p, bytes, old.as_mut_ptr(), len);
+                    if status != Status::Ok {
+                        return status;
+                    }
+                    copy::store(old.as_ptr(), bytes, len);
+                }
+                _ => return Status::Malformed,
+            }
+        }
+        Status::Ok
+    });
+    match outcome {
+        None => Status::BadKey,
+        Some(None) => Status::OutOfRange,
+        Some(Some(status)) => {
+            if bounce == INLINE {
+                for (i, word) in operand.iter().enumerate() {
+                    // Relaxed: ordered by the Release of the head.
+                    own.word(at + 40 + 8 * i).store(*word, Ordering::Relaxed);
+                }
+            }
+            status
+        }
+    }
+}
+
+/// # Safety
+/// As [`crate::memory::keys::AccumulateFn`].
+unsafe fn accumulate(region: &Exposed, code: u32, p: *mut u8, operand: *const u8, old: *mut u8, len: usize) -> Status {
+    let Some(f) = region.accumulate else { return Status::Unsupported };
+    // SAFETY: handed on from the caller; the function checks `code`, `len` and the alignment of `p` itself.
+    if unsafe { f(code, p, operand, old, len) } { Status::Ok } else { Status::Misaligned }
+}
+
+const _: () = assert!(40 + INLINE_BYTES == LINE);

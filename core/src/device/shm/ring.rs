@@ -1,0 +1,234 @@
+#![allow(unsafe_code)]
+//! The ring for packets from one rank to another: one producer, one consumer, no lock.
+//!
+//! A packet takes whole cache lines: a marker word, then its bytes. The marker is written last (Release) and
+//! read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared tail. The
+//! consumer zeroes the first word of every line before it gives the lines back through `head`, so that old
+//! bytes can never pass for a marker. Packets do not wrap: a pad marker sends the consumer to the start.
+//!
+//! | word | written by | read by | ordering |
+//! |---|---|---|---|
+//! | marker | producer: after the bytes | consumer: before the bytes | Release / Acquire |
+//! | marker = 0 | consumer: before `head` | producer: never | Relaxed, ordered by `head` |
+//! | `head` | consumer: after zeroing | producer: when the ring looks full | Release / Acquire |
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use super::layout::LINE;
+use crate::device::Block;
+use crate::memory::copy;
+use crate::memory::segment::Mapping;
+
+const MARKER: usize = 8;
+const READY: u64 = 1 << 63;
+const PAD: u64 = 1 << 62;
+
+/// Position of one end. Positions count bytes from the start of time.
+#[derive(Debug)]
+pub(super) struct Ring {
+    data: usize,
+    size: usize,
+    head: usize,
+    position: Cell<u64>,
+    seen_head: Cell<u64>,
+}
+
+/// What a consumer found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Popped {
+    Empty,
+    Packet(usize),
+    /// The marker is not one that a producer writes.
+    Garbage(u64),
+}
+
+impl Ring {
+    /// One end of the ring whose lines start at byte `data` and whose head word is at byte `head`.
+    pub(super) fn new(data: usize, size: usize, head: usize) -> Self {
+        Self { data, size, head, position: Cell::new(0), seen_head: Cell::new(0) }
+    }
+
+    /// Largest packet: a quarter of the ring, so that a few always fit.
+    pub(super) fn max_packet(size: usize) -> usize {
+        size / 4 - MARKER
+    }
+
+    /// Appends a packet; `false` if there is no room now.
+    ///
+    /// # Safety
+    /// The blocks are valid for reads, and `memory` holds the ring and has this one producer.
+    pub(super) unsafe fn push(&self, memory: &Mapping, header: &[u8], body: &[Block]) -> bool {
+        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+        assert!(len <= Self::max_packet(self.size), "a packet of {len} bytes");
+        let need = (MARKER + len).next_multiple_of(LINE);
+        let mut position = self.position.get();
+        let at = position as usize & (self.size - 1);
+        let pad = if at + need > self.size { self.size - at } else { 0 };
+        let end = position + (pad + need) as u64;
+        if end - self.seen_head.get() > self.size as u64 {
+            // Acquire: pairs with the consumer's Release of `head`, after which the lines are ours to write.
+            self.seen_head.set(memory.word(self.head).load(Ordering::Acquire));
+            if end.wrapping_sub(self.seen_head.get()) > self.size as u64 {
+                return false;
+            }
+        }
+        if pad != 0 {
+            // Release: pairs with the consumer's Acquire of the marker (it carries no bytes).
+            memory.word(self.data + at).store(PAD, Ordering::Release);
+            position += pad as u64;
+        }
+        let at = self.data + (position as usize & (self.size - 1));
+        let mut to = memory.at(at + MARKER);
+        for block in std::iter::once(&Block::of(header.as_ptr(), header.len())).chain(body) {
+            // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by
+            // the contract.
+            unsafe { copy::store(block.base, to, block.len) };
+            to = to.wrapping_add(block.len);
+        }
+        // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
+        memory.word(at).store(READY | len as u64, Ordering::Release);
+        self.position.set(position + need as u64);
+        true
+    }
+
+    /// Whether a packet waits.
+    #[inline]
+    pub(super) fn ready(&self, memory: &Mapping) -> bool {
+        let at = self.data + (self.position.get() as usize & (self.size - 1));
+        // Relaxed: `pop` looks again with Acquire.
+        memory.word(at).load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the next packet into `packet`, private memory of at least `max_packet` bytes.
+    pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8]) -> Popped {
+        loop {
+            let position = self.position.get();
+            let offset = position as usize & (self.size - 1);
+            let at = self.data + offset;
+            // Acquire: pairs with the producer's Release; the bytes behind it are complete.
+            let marker = memory.word(at).load(Ordering::Acquire);
+            if marker == 0 {
+                return Popped::Empty;
+            }
+            if marker == PAD {
+                self.give_back(memory, position, self.size - offset, 1);
+                continue;
+            }
+            let len = (marker & !READY) as usize;
+            let lines = (MARKER + len).div_ceil(LINE);
+            if marker & READY == 0
+                || len > Self::max_packet(self.size).min(packet.len())
+                || offset + lines * LINE > self.size
+            {
+                return Popped::Garbage(marker);
+            }
+            // SAFETY: inside the ring as just checked; `packet` has room for `len` bytes.
+            unsafe { copy::load(memory.at(at + MARKER), packet.as_mut_ptr(), len) };
+            self.give_back(memory, position, lines * LINE, lines);
+            return Popped::Packet(len);
+        }
+    }
+
+    fn give_back(&self, memory: &Mapping, position: u64, bytes: usize, lines: usize) {
+        let at = self.data + (position as usize & (self.size - 1));
+        for line in 0..lines {
+            // Relaxed: ordered before the Release of `head`, which the producer acquires before it writes here.
+            memory.word(at + line * LINE).store(0, Ordering::Relaxed);
+        }
+        self.position.set(position + bytes as u64);
+        // Release: pairs with the producer's Acquire of `head`.
+        memory.word(self.head).store(position + bytes as u64, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::segment::{Segment, open};
+    use std::collections::VecDeque;
+    use std::path::Path;
+
+    const SIZE: usize = 8192;
+
+    fn ends() -> (Segment, Ring, Ring) {
+        let s = Segment::create(Path::new("/dev/shm"), SIZE + 4096).unwrap();
+        (s, Ring::new(4096, SIZE, 0), Ring::new(4096, SIZE, 0))
+    }
+
+    #[test]
+    fn ring_against_a_queue_every_length_and_fill() {
+        let (s, producer, consumer) = ends();
+        let m = s.mapping();
+        let mut oracle = VecDeque::new();
+        let mut packet = vec![0u8; SIZE];
+        let (mut x, mut pushed, mut full) = (12345u64, 0, 0);
+        for step in 0..200_000u32 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if x >> 63 == 0 {
+                let len = ((x >> 33) as usize % Ring::max_packet(SIZE)) >> ((x >> 20) % 9);
+                // Bytes that look like markers must not confuse the consumer.
+                let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
+                let (head, tail) = bytes.split_at(len / 3);
+                // SAFETY: live slices, one producer.
+                let fits = unsafe { producer.push(m, head, &[Block::of(tail.as_ptr(), tail.len())]) };
+                if fits {
+                    oracle.push_back(bytes);
+                    pushed += 1;
+                } else {
+                    full += 1;
+                    assert!(!oracle.is_empty());
+                }
+            } else {
+                match consumer.pop(m, &mut packet) {
+                    Popped::Packet(len) => assert_eq!(packet[..len], oracle.pop_front().unwrap()[..]),
+                    other => {
+                        assert_eq!(other, Popped::Empty);
+                        assert!(oracle.is_empty());
+                    }
+                }
+            }
+        }
+        assert!(pushed > 10_000 && full > 100, "{pushed} {full}");
+    }
+
+    #[test]
+    fn ring_between_threads_keeps_order_and_bytes() {
+        let (s, producer, consumer) = ends();
+        let other = open(s.name().unwrap(), 0).unwrap();
+        const N: u64 = 100_000;
+        std::thread::scope(|t| {
+            t.spawn(move || {
+                for i in 0..N {
+                    let body = [i; 12];
+                    let block = Block::of(body.as_ptr().cast(), 8 * (1 + i as usize % 12));
+                    // SAFETY: a live array, one producer.
+                    while !unsafe { producer.push(&other, &i.to_le_bytes(), &[block]) } {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut packet = vec![0u8; SIZE];
+            for i in 0..N {
+                let len = loop {
+                    match consumer.pop(s.mapping(), &mut packet) {
+                        Popped::Packet(len) => break len,
+                        Popped::Empty => std::thread::yield_now(),
+                        Popped::Garbage(g) => panic!("garbage {g:x}"),
+                    }
+                };
+                assert_eq!(len, 8 + 8 * (1 + i as usize % 12));
+                assert!(packet[..len].chunks(8).all(|c| c == i.to_le_bytes()), "packet {i}");
+            }
+        });
+    }
+
+    #[test]
+    fn ring_with_a_marker_that_no_producer_writes_is_garbage() {
+        let (s, _, consumer) = ends();
+        for marker in [1u64, READY | u64::from(u32::MAX), READY | PAD, READY | (SIZE as u64 / 2)] {
+            s.mapping().word(4096).store(marker, Ordering::SeqCst);
+            assert_eq!(consumer.pop(s.mapping(), &mut [0; SIZE]), Popped::Garbage(marker));
+        }
+    }
+}

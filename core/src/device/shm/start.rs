@@ -1,0 +1,225 @@
+//! Start-up: every rank makes its base segment and publishes a card; with all cards in hand it maps the others.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
+use super::liveness::Watch;
+use super::request::Server;
+use super::ring::Ring;
+use super::transfer::Transfers;
+use super::{Shared, ShmDevice, park, vm};
+use crate::device::{Atomics, Capabilities};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::keys::Exposures;
+use crate::memory::segment::{self, Segment, SegmentName};
+use crate::settings::Settings;
+use crate::stats::Stats;
+use crate::wire::{Reader, Writer};
+
+/// A rank that has made its segment and not yet seen the others.
+#[derive(Debug)]
+pub struct Prepared {
+    rank: usize,
+    layout: Layout,
+    own: Segment,
+    node: Vec<u8>,
+    asymmetric: bool,
+    settings: Settings,
+}
+
+struct Card {
+    name: SegmentName,
+    base: u64,
+    node: Vec<u8>,
+    asymmetric: bool,
+}
+
+impl Card {
+    fn read(bytes: &[u8]) -> Option<(Self, [u64; 2])> {
+        let mut r = Reader::new(bytes);
+        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? };
+        let base = r.u64()?;
+        let asymmetric = r.u8()? != 0;
+        let sizes = [r.u64()?, r.u64()?];
+        let node = r.bytes()?.to_vec();
+        Some((Self { name, base, node, asymmetric }, sizes))
+    }
+}
+
+/// What ranks that can share memory have in common: kernel, process space, shared-memory file system, user.
+fn node(dir: &Path) -> Result<Vec<u8>> {
+    let op = "find out on which node this rank is";
+    let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
+    let pids = fs::read_link("/proc/self/ns/pid").map_err(|e| Error::system(op, e))?;
+    let meta = fs::metadata(dir).map_err(|e| {
+        Error::system(op, e)
+            .cause(dir.display().to_string())
+            .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
+    })?;
+    let user = fs::metadata("/proc/self").map_err(|e| Error::system(op, e))?.uid();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let text = format!(
+        "{} boot {} {} device {} user {user}",
+        host.trim(),
+        String::from_utf8_lossy(&boot).trim(),
+        pids.display(),
+        meta.dev()
+    );
+    Ok(text.into_bytes())
+}
+
+impl Prepared {
+    /// Makes the base segment of `rank` of `size`.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `System`.
+    pub fn new(rank: u32, size: u32, settings: &Settings) -> Result<Self> {
+        let dir = PathBuf::from(&settings.shm_dir);
+        let layout = Layout { ranks: size as usize, ring: settings.shm_ring, bounce: settings.shm_bounce };
+        let own = Segment::create(&dir, layout.len())?;
+        let m = own.mapping();
+        m.word(IDENTITY).store(u64::from(rank) << 32 | u64::from(size), Ordering::SeqCst);
+        m.half(STATE).store(STATE_RUNNING, Ordering::SeqCst);
+        m.word(0).store(MAGIC, Ordering::SeqCst);
+        Ok(Self {
+            rank: rank as usize,
+            layout,
+            own,
+            node: node(&dir)?,
+            asymmetric: park::register_barrier(),
+            settings: settings.clone(),
+        })
+    }
+
+    /// The card for the other ranks.
+    ///
+    /// # Errors
+    /// None in practice: the segment's name is open until [`connect`](Self::connect).
+    pub fn card(&self) -> Result<Vec<u8>> {
+        let name = self.own.name()?;
+        Ok(Writer::new()
+            .u32(name.pid)
+            .u32(name.fd)
+            .u64(name.len)
+            .u64(self.own.mapping().at(0).addr() as u64)
+            .u8(u8::from(self.asymmetric))
+            .u64(self.layout.ring as u64)
+            .u64(self.layout.bounce as u64)
+            .bytes(&self.node)
+            .done())
+    }
+
+    /// Maps all the others.
+    ///
+    /// # Errors
+    /// `Unsupported` for a rank on another node, `Mismatch` for one with other settings, `PeerLost`,
+    /// `Protocol`, `Limit`.
+    pub fn connect(self, cards: &[Vec<u8>]) -> Result<ShmDevice> {
+        const OP: &str = "connect to the ranks of this node";
+        let mut peers = Vec::with_capacity(cards.len());
+        let mut watches = Vec::with_capacity(cards.len());
+        let mut pids = Vec::with_capacity(cards.len());
+        let mut asymmetric = true;
+        for (rank, bytes) in cards.iter().enumerate() {
+            let peer = rank as u32;
+            let fail = |kind| Error::new(kind, OP).rank(self.rank as u32).peer(peer).device("shm");
+            let (card, sizes) = Card::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed card"))?;
+            if card.node != self.node {
+                return Err(fail(ErrorKind::Unsupported)
+                    .cause(format!(
+                        "it is on `{}`, this rank on `{}`",
+                        String::from_utf8_lossy(&card.node),
+                        String::from_utf8_lossy(&self.node)
+                    ))
+                    .remedy("start all ranks on one node: no device for several nodes is built yet"));
+            }
+            if sizes != [self.layout.ring as u64, self.layout.bounce as u64]
+                || card.name.len != self.own.mapping().len() as u64
+            {
+                return Err(
+                    fail(ErrorKind::Mismatch).cause("FARSIDE_SHM_RING or FARSIDE_SHM_BOUNCE differ between ranks")
+                );
+            }
+            // Watched before it is mapped: if the descriptor opens, the process is the right one.
+            watches.push(if card.name.pid == std::process::id() {
+                None
+            } else {
+                Some(Watch::new(card.name.pid, peer)?)
+            });
+            let mapping = segment::open(card.name, peer)?;
+            let identity = (rank as u64) << 32 | cards.len() as u64;
+            if mapping.word(0).load(Ordering::SeqCst) != MAGIC
+                || mapping.word(IDENTITY).load(Ordering::SeqCst) != identity
+            {
+                return Err(fail(ErrorKind::Protocol).cause("the segment is not that rank's"));
+            }
+            pids.push((card.name.pid, card.base));
+            asymmetric &= card.asymmetric;
+            peers.push(mapping);
+        }
+        let layout = self.layout;
+        let ring = |owner: usize, source: usize| {
+            let _ = owner;
+            Ring::new(layout.ring(source), layout.ring, layout.ring_head(source))
+        };
+        let capabilities = Capabilities {
+            max_blocks: 1024,
+            inline_bytes: 0,
+            max_packet: Ring::max_packet(layout.ring).min(8192),
+            atomics: Atomics::Coherent,
+            ordered: true,
+            mappable: true,
+            accumulate: true,
+        };
+        Ok(ShmDevice {
+            outgoing: (0..layout.ranks).map(|target| ring(target, self.rank)).collect(),
+            incoming: (0..layout.ranks).map(|source| ring(self.rank, source)).collect(),
+            packet: RefCell::new(vec![0; Ring::max_packet(layout.ring)]),
+            shared: Arc::new(Shared {
+                me: self.rank,
+                layout,
+                own: self.own,
+                peers,
+                exposures: Exposures::default(),
+                server: Server::new(layout.ranks),
+                agent_stats: Stats::default(),
+            }),
+            watches,
+            pids,
+            capabilities,
+            stats: Stats::default(),
+            asymmetric,
+            dir: PathBuf::from(&self.settings.shm_dir),
+            user_memory: self.settings.shm_user_memory,
+            owned: RefCell::new(HashMap::new()),
+            imports: RefCell::new(HashMap::new()),
+            last: Cell::new(0),
+            transfers: RefCell::new(Transfers::new(layout.ranks)),
+            agent: RefCell::new(None),
+            serving: Cell::new(false),
+        })
+    }
+}
+
+/// Whether the device works here, and how, for `farside info`.
+///
+/// # Errors
+/// Why not.
+pub fn probe(settings: &Settings) -> Result<String> {
+    let dir = PathBuf::from(&settings.shm_dir);
+    let segment = Segment::create(&dir, 1)?;
+    segment::open(segment.name()?, 0)?;
+    let byte = 0u8;
+    let vm = match vm::works(std::process::id(), (&raw const byte).addr() as u64) {
+        Ok(()) => "process_vm works".to_owned(),
+        Err(e) => format!("no process_vm ({e})"),
+    };
+    let barrier = if park::register_barrier() { "sleeping by membarrier" } else { "sleeping by full fences" };
+    Ok(format!("windows mapped from {}; atomics coherent; {vm}; {barrier}", dir.display()))
+}

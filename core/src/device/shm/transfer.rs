@@ -1,0 +1,238 @@
+#![allow(unsafe_code)]
+//! The origin's side of requests: transfers cut into pieces, pieces into requests, in a pipeline through the
+//! chunks of this rank's bounce buffer.
+
+use std::collections::VecDeque;
+
+use super::Shared;
+use super::layout::SLOTS;
+use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
+use crate::device::Place;
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::stats::{Kind, Stats};
+
+/// How many chunks the bounce buffer has: one is filled while others are served.
+const CHUNKS: usize = 4;
+
+/// Something to be done to consecutive bytes that are not mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) code: Code,
+    pub(super) accumulate: u32,
+    pub(super) key: u64,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// Operand or source; for a read, the destination.
+    pub(super) local: *mut u8,
+    /// Where former values go, or null.
+    pub(super) old: *mut u8,
+    /// The operands of word atomics.
+    pub(super) words: [u64; 2],
+}
+
+/// A work request that needs its target.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) id: u64,
+    pub(super) peer: u32,
+    pub(super) notify: Option<(Place, u64)>,
+    pub(super) pieces: VecDeque<Piece>,
+    in_flight: usize,
+    error: Option<Error>,
+}
+
+impl Transfer {
+    pub(super) fn new(id: u64, peer: u32, notify: Option<(Place, u64)>, pieces: VecDeque<Piece>) -> Self {
+        Self { id, peer, notify, pieces, in_flight: 0, error: None }
+    }
+}
+
+#[derive(Debug)]
+struct InFlight {
+    sequence: u64,
+    chunk: Option<usize>,
+    len: usize,
+    result: *mut u8,
+    transfer: u64,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    next: u64,
+    in_flight: VecDeque<InFlight>,
+}
+
+/// All transfers of one rank.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    active: VecDeque<(u64, Transfer)>,
+    lanes: Vec<Lane>,
+    free: Vec<usize>,
+    serial: u64,
+}
+
+impl Transfers {
+    pub(super) fn new(ranks: usize) -> Self {
+        Self {
+            active: VecDeque::new(),
+            lanes: (0..ranks).map(|_| Lane::default()).collect(),
+            free: (0..CHUNKS).collect(),
+            serial: 0,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    pub(super) fn add(&mut self, transfer: Transfer) {
+        self.serial += 1;
+        self.active.push_back((self.serial, transfer));
+    }
+
+    /// Drops the transfers chosen by `which`; requests already sent run out, but their results go nowhere.
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+        let gone: Vec<u64> = self.active.iter().filter(|(_, t)| which(t.id)).map(|(s, _)| *s).collect();
+        self.active.retain(|(s, _)| !gone.contains(s));
+        for f in self.lanes.iter_mut().flat_map(|l| l.in_flight.iter_mut()) {
+            if gone.contains(&f.transfer) {
+                f.result = std::ptr::null_mut();
+            }
+        }
+    }
+
+    /// Sends what there is room for, at once.
+    pub(super) fn issue_now(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
+        self.issue(shared, stats, wake);
+    }
+
+    /// Whether a target has served something that was not collected yet.
+    pub(super) fn something_served(&self, shared: &Shared) -> bool {
+        self.lanes.iter().enumerate().any(|(peer, lane)| {
+            let served = || request::served(&shared.peers[peer], &shared.layout, shared.me);
+            lane.in_flight.front().is_some_and(|f| f.sequence < served())
+        })
+    }
+
+    /// Collects what was served, sends what there is room for, and returns the finished transfers.
+    pub(super) fn advance(
+        &mut self,
+        shared: &Shared,
+        stats: &Stats,
+        wake: &dyn Fn(u32),
+    ) -> Vec<(Transfer, Result<()>)> {
+        self.collect(shared, stats);
+        self.issue(shared, stats, wake);
+        let mut finished = Vec::new();
+        let mut i = 0;
+        while i < self.active.len() {
+            let t = &self.active[i].1;
+            if t.in_flight == 0 && (t.pieces.is_empty() || t.error.is_some()) {
+                if let Some((_, mut t)) = self.active.remove(i) {
+                    let result = t.error.take().map_or(Ok(()), Err);
+                    finished.push((t, result));
+                }
+            } else {
+                i += 1;
+            }
+        }
+        finished
+    }
+
+    fn collect(&mut self, shared: &Shared, stats: &Stats) {
+        for (peer, lane) in self.lanes.iter_mut().enumerate().filter(|(_, l)| !l.in_flight.is_empty()) {
+            let target = &shared.peers[peer];
+            let served = request::served(target, &shared.layout, shared.me);
+            while lane.in_flight.front().is_some_and(|f| f.sequence < served) {
+                let Some(f) = lane.in_flight.pop_front() else { break };
+                let outcome = request::outcome(target, &shared.layout, shared.me, f.sequence);
+                if let (Ok(words), false) = (&outcome, f.result.is_null()) {
+                    let from = match f.chunk {
+                        Some(chunk) => shared.chunk(chunk, CHUNKS).cast_const(),
+                        None => words.as_ptr().cast(),
+                    };
+                    // SAFETY: `result` is valid for `len` bytes by the contract of `post` (a cancelled one is
+                    // null); the chunk holds as many, or the words do.
+                    unsafe { copy::load(from, f.result, f.len) };
+                    stats.add(Kind::Copy, f.len);
+                }
+                self.free.extend(f.chunk);
+                if let Some((_, t)) = self.active.iter_mut().find(|(s, _)| *s == f.transfer) {
+                    t.in_flight -= 1;
+                    if let Err(e) = outcome {
+                        t.error.get_or_insert(e.peer(peer as u32));
+                    }
+                }
+            }
+        }
+    }
+
+    fn issue(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
+        for (serial, t) in &mut self.active {
+            let lane = &mut self.lanes[t.peer as usize];
+            let mut sent = false;
+            while t.error.is_none() && lane.in_flight.len() < SLOTS {
+                let Some(piece) = t.pieces.front_mut() else { break };
+                let len;
+                let mut chunk = None;
+                let mut operand = [piece.words[0], piece.words[1], 0];
+                if piece.len <= INLINE_BYTES {
+                    len = piece.len;
+                    if !matches!(piece.code, Code::Read | Code::FetchAdd | Code::CompareSwap) {
+                        // SAFETY: the piece's source holds `len` bytes by the contract of `post`.
+                        unsafe { copy::load(piece.local, operand.as_mut_ptr().cast(), len) };
+                        stats.add(Kind::Copy, len);
+                    }
+                } else {
+                    let Some(free) = self.free.pop() else { break };
+                    chunk = Some(free);
+                    len = piece.len.min(shared.layout.bounce / CHUNKS);
+                    if piece.code != Code::Read {
+                        // SAFETY: as above; the chunk is free, so the target does not touch it.
+                        unsafe { copy::store(piece.local, shared.chunk(free, CHUNKS), len) };
+                        stats.add(Kind::Copy, len);
+                    }
+                }
+                let bounce = chunk.map_or(INLINE, |c| (c * (shared.layout.bounce / CHUNKS)) as u32);
+                request::write(
+                    &shared.peers[t.peer as usize],
+                    &shared.layout,
+                    shared.me,
+                    lane.next,
+                    &Request {
+                        code: piece.code,
+                        accumulate: piece.accumulate,
+                        key: piece.key,
+                        offset: piece.offset,
+                        len: len as u32,
+                        bounce,
+                        operand,
+                    },
+                );
+                stats.add(Kind::Request, len);
+                let result = match piece.code {
+                    Code::Write | Code::Accumulate => std::ptr::null_mut(),
+                    Code::Read => piece.local,
+                    Code::FetchAdd | Code::CompareSwap | Code::FetchAccumulate => piece.old,
+                };
+                lane.in_flight.push_back(InFlight { sequence: lane.next, chunk, len, result, transfer: *serial });
+                lane.next += 1;
+                t.in_flight += 1;
+                sent = true;
+                piece.offset += len as u64;
+                piece.len -= len;
+                piece.local = piece.local.wrapping_add(len);
+                if !piece.old.is_null() {
+                    piece.old = piece.old.wrapping_add(len);
+                }
+                if piece.len == 0 {
+                    t.pieces.pop_front();
+                }
+            }
+            if sent {
+                wake(t.peer);
+            }
+        }
+    }
+}

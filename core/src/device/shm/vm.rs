@@ -1,0 +1,158 @@
+#![allow(unsafe_code)]
+//! `process_vm_readv` and `process_vm_writev`: one system call, one copy, block lists on both sides.
+
+use std::io;
+
+use crate::device::Block;
+use crate::error::{Error, ErrorKind, Result};
+
+const MAX_BLOCKS: usize = 1024;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Write,
+    Read,
+}
+
+/// A block in another process.
+pub(super) type RemoteBlock = (u64, usize);
+
+/// Moves bytes between local blocks and blocks of process `pid`; both lists have the same total length.
+/// Returns the number of system calls.
+///
+/// # Safety
+/// The local blocks are valid (and exclusive where read into); the remote ones belong to a region that its
+/// owner exposed for this.
+///
+/// # Errors
+/// `Forbidden` when the system denies it, `PeerLost` when the process is gone, `BadArgument` when a remote
+/// address is not mapped there.
+pub(super) unsafe fn transfer(
+    direction: Direction,
+    pid: u32,
+    local: &[Block],
+    remote: &[RemoteBlock],
+) -> Result<usize> {
+    let total: usize = local.iter().map(|b| b.len).sum();
+    debug_assert_eq!(total, remote.iter().map(|b| b.1).sum::<usize>());
+    let mut done = 0;
+    let mut calls = 0;
+    while done < total {
+        let local = vectors(local.iter().map(|b| (b.base as u64, b.len)), done);
+        let mut remote = vectors(remote.iter().copied(), done);
+        // The kernel stops at the shorter list; equal bytes on both sides keep the count exact.
+        let most = local.iter().map(|v| v.iov_len).sum::<usize>();
+        clip(&mut remote, most);
+        let call = match direction {
+            Direction::Write => libc::process_vm_writev,
+            Direction::Read => libc::process_vm_readv,
+        };
+        // SAFETY: the vectors are live and describe memory as the contract says; the kernel checks the rest.
+        let n = unsafe { call(pid as i32, local.as_ptr(), local.len() as _, remote.as_ptr(), remote.len() as _, 0) };
+        calls += 1;
+        match n {
+            -1 => return Err(failure(direction, pid)),
+            0 => {
+                return Err(Error::new(ErrorKind::System, "process_vm transfer")
+                    .cause(format!("{done} of {total} bytes moved")));
+            }
+            n => done += n as usize,
+        }
+    }
+    Ok(calls)
+}
+
+fn failure(direction: Direction, pid: u32) -> Error {
+    let e = io::Error::last_os_error();
+    let (operation, name) = match direction {
+        Direction::Write => ("write a peer's memory", "process_vm_writev"),
+        Direction::Read => ("read a peer's memory", "process_vm_readv"),
+    };
+    let kind = match e.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSYS) => ErrorKind::Forbidden,
+        Some(libc::ESRCH) => ErrorKind::PeerLost,
+        Some(libc::EFAULT) => ErrorKind::BadArgument,
+        _ => ErrorKind::System,
+    };
+    let error = Error::new(kind, operation).cause(format!("{name} on process {pid}")).source_error(e);
+    match kind {
+        ErrorKind::Forbidden => {
+            error.remedy("allow it (kernel.yama.ptrace_scope=0, CAP_SYS_PTRACE), or set FARSIDE_SHM_USER_MEMORY=ring")
+        }
+        _ => error,
+    }
+}
+
+/// The blocks from byte `skip` on, at most [`MAX_BLOCKS`] of them.
+fn vectors(blocks: impl Iterator<Item = (u64, usize)>, mut skip: usize) -> Vec<libc::iovec> {
+    let mut out = Vec::new();
+    for (base, len) in blocks {
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        out.push(libc::iovec { iov_base: (base as usize + skip) as *mut _, iov_len: len - skip });
+        skip = 0;
+        if out.len() == MAX_BLOCKS {
+            break;
+        }
+    }
+    out
+}
+
+fn clip(blocks: &mut Vec<libc::iovec>, mut most: usize) {
+    let mut keep = 0;
+    for b in blocks.iter_mut() {
+        if most == 0 {
+            break;
+        }
+        b.iov_len = b.iov_len.min(most);
+        most -= b.iov_len;
+        keep += 1;
+    }
+    blocks.truncate(keep);
+}
+
+/// Whether the calls work on process `pid`: reads one byte that is known to exist there.
+pub(super) fn works(pid: u32, address: u64) -> Result<()> {
+    let mut byte = 0u8;
+    // SAFETY: a live byte here; an address that `pid` published for this.
+    unsafe { transfer(Direction::Read, pid, &[Block { base: &raw mut byte, len: 1 }], &[(address, 1)]) }.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vm_transfer_with_block_lists_on_both_sides() {
+        let source: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
+        let mut target = vec![0u8; 10_000];
+        // 2,500 local blocks of 2 bytes, remote blocks of 5 bytes every 10: several calls, split blocks.
+        let local: Vec<Block> = source.chunks(2).map(|c| Block::of(c.as_ptr(), 2)).collect();
+        let remote: Vec<RemoteBlock> = (0..1000).map(|i| (target.as_mut_ptr() as u64 + i * 10, 5)).collect();
+        // SAFETY: live buffers of this process.
+        let calls = unsafe { transfer(Direction::Write, std::process::id(), &local, &remote) }.unwrap();
+        assert_eq!(calls, 3);
+        for (i, b) in target.iter().enumerate() {
+            assert_eq!(*b, if i % 10 < 5 { source[i / 10 * 5 + i % 10] } else { 0 }, "byte {i}");
+        }
+        let mut back = vec![0u8; 5000];
+        let local = [Block { base: back.as_mut_ptr(), len: 5000 }];
+        // SAFETY: live buffers of this process.
+        unsafe { transfer(Direction::Read, std::process::id(), &local, &remote) }.unwrap();
+        assert_eq!(back, source);
+    }
+
+    #[test]
+    fn vm_transfer_to_an_address_that_is_not_mapped_is_an_error() {
+        let e = works(std::process::id(), 8).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
+    }
+
+    #[test]
+    fn vm_transfer_to_no_process_says_that_it_is_lost() {
+        assert_eq!(works(u32::MAX >> 2, 8).unwrap_err().kind(), ErrorKind::PeerLost);
+    }
+}

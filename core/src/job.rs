@@ -1,0 +1,447 @@
+#![allow(unsafe_code)]
+//! A job as one rank sees it: start-up, rank and size, the device, waiting, orderly end.
+//!
+//! A rank is one thread: `Job` is neither `Send` nor `Sync`. Ranks may be processes ([`Job::init`]) or threads
+//! of one process ([`Job::threads`]), with the same code below.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::am::{self, ActiveMessages};
+use crate::bootstrap::{Bootstrap, detect, threads};
+use crate::coll::{self, Mailbox};
+use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest, fault, shm};
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
+use crate::settings::Settings;
+use crate::stats::Snapshot;
+use crate::team::Team;
+
+/// A job, as one of its ranks. Clones are the same rank.
+#[derive(Clone, Debug)]
+pub struct Job(Rc<Inner>);
+
+struct Inner {
+    rank: u32,
+    size: u32,
+    settings: Settings,
+    device: Box<dyn Device>,
+    bootstrap: RefCell<Box<dyn Bootstrap>>,
+    progress: Progress,
+    am: ActiveMessages,
+    mailbox: Rc<Mailbox>,
+    tracked: RefCell<HashMap<u64, Vec<Rc<Track>>>>,
+    last_request: Cell<u64>,
+    next_context: Cell<u32>,
+    world: RefCell<Option<Team>>,
+    depth: Cell<u32>,
+    left: Cell<bool>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// Counts work requests until they are complete, and keeps the first error.
+#[derive(Debug, Default)]
+pub struct Track {
+    open: Cell<usize>,
+    error: RefCell<Option<Error>>,
+}
+
+impl Track {
+    /// A fresh one.
+    #[must_use]
+    pub fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    /// How many requests are open.
+    #[must_use]
+    #[inline]
+    pub fn open(&self) -> usize {
+        self.open.get()
+    }
+
+    /// Takes the first error.
+    ///
+    /// # Errors
+    /// The first failure since the last call.
+    pub fn check(&self) -> Result<()> {
+        self.error.borrow_mut().take().map_or(Ok(()), Err)
+    }
+}
+
+impl Job {
+    /// Starts this process as a rank, as the launcher says; without a launcher as rank 0 of 1. Collective.
+    ///
+    /// # Errors
+    /// `Launcher` when started by one that cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`,
+    /// `Unsupported` when the ranks are on several nodes.
+    pub fn init() -> Result<Self> {
+        let settings = Settings::from_env()?;
+        let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+        Self::start(bootstrap, settings)
+    }
+
+    /// Starts a rank on a given bootstrap. Collective.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
+        let (rank, size) = (bootstrap.rank(), bootstrap.size());
+        let prepared = shm::Prepared::new(rank, size, &settings)?;
+        bootstrap.put(&format!("shm.{rank}"), &prepared.card()?)?;
+        bootstrap.fence()?;
+        let cards = (0..size).map(|r| bootstrap.get(&format!("shm.{r}"))).collect::<Result<Vec<_>>>()?;
+        let device = prepared.connect(&cards)?;
+        // Nobody ends, and nobody's segment goes, before everyone has mapped it.
+        bootstrap.fence()?;
+        let device = fault::wrap(Box::new(device), &settings.fault)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mailbox = Rc::new(Mailbox::default());
+        let am = ActiveMessages::default();
+        coll::register(&am, &mailbox)?;
+        let progress = Progress::new(&settings, size as usize, cores);
+        tracing::debug!(rank, size, by = bootstrap.kind(), device = device.name(), "started");
+        Ok(Self(Rc::new(Inner {
+            rank,
+            size,
+            settings,
+            device,
+            bootstrap: RefCell::new(bootstrap),
+            progress,
+            am,
+            mailbox,
+            tracked: RefCell::default(),
+            last_request: Cell::new(0),
+            next_context: Cell::new(1),
+            world: RefCell::new(None),
+            depth: Cell::new(0),
+            left: Cell::new(false),
+        })))
+    }
+
+    /// Runs `f` as `n` ranks, each a thread of this process, and returns what they return, by rank. A rank
+    /// that fails or panics ends; the others get `PeerLost` when they need it.
+    ///
+    /// # Errors
+    /// The error of the lowest rank that failed by itself, rather than for want of another.
+    pub fn threads<R: Send>(n: u32, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+        Self::threads_with(n, &Settings::from_env()?, f)
+    }
+
+    /// As [`threads`](Self::threads), with given settings.
+    ///
+    /// # Errors
+    /// As [`threads`](Self::threads).
+    pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+        let results: Vec<Result<R>> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = threads::threads(n)
+                .into_iter()
+                .map(|bootstrap| {
+                    let f = &f;
+                    scope.spawn(move || {
+                        let job = Job::start(Box::new(bootstrap), settings.clone())?;
+                        let rank = RunningRank(&job);
+                        let r = f(&job)?;
+                        job.finalize()?;
+                        drop(rank);
+                        Ok(r)
+                    })
+                })
+                .collect();
+            ranks
+                .into_iter()
+                .enumerate()
+                .map(|(rank, t)| {
+                    t.join().unwrap_or_else(|panic| {
+                        let text = panic.downcast_ref::<String>().cloned();
+                        let text =
+                            text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
+                        Err(Error::new(ErrorKind::Aborted, "run a rank")
+                            .rank(rank as u32)
+                            .cause(format!("it panicked: {text}")))
+                    })
+                })
+                .collect()
+        });
+        let mut out = Vec::new();
+        let mut lost = None;
+        for r in results {
+            match r {
+                Ok(r) => out.push(r),
+                Err(e) if e.kind() == ErrorKind::PeerLost => lost = lost.or(Some(e)),
+                Err(e) => return Err(e),
+            }
+        }
+        lost.map_or(Ok(out), Err)
+    }
+
+    /// This rank, from 0.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.0.rank
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.0.size
+    }
+
+    /// What started this rank.
+    #[must_use]
+    pub fn started_by(&self) -> &'static str {
+        self.0.bootstrap.borrow().kind()
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The team of all ranks. The first call is collective.
+    ///
+    /// # Errors
+    /// As [`Team::split`].
+    pub fn world(&self) -> Result<Team> {
+        if let Some(world) = &*self.0.world.borrow() {
+            return Ok(world.clone());
+        }
+        let world = Team::world(self)?;
+        // Kept until the end of the job: it holds the job in turn, and `end` takes it out again.
+        *self.0.world.borrow_mut() = Some(world.clone());
+        Ok(world)
+    }
+
+    /// The device.
+    #[must_use]
+    #[inline]
+    pub fn device(&self) -> &dyn Device {
+        &*self.0.device
+    }
+
+    /// The active messages.
+    #[must_use]
+    pub fn active_messages(&self) -> &ActiveMessages {
+        &self.0.am
+    }
+
+    /// The counters of this rank.
+    #[must_use]
+    pub fn stats(&self) -> Snapshot {
+        self.0.device.counters()
+    }
+
+    pub(crate) fn mailbox(&self) -> &Mailbox {
+        &self.0.mailbox
+    }
+
+    /// The next team context that is free at this rank.
+    pub(crate) fn next_context(&self) -> &Cell<u32> {
+        &self.0.next_context
+    }
+
+    /// Delivers what has come and finishes what is done; returns whether anything was.
+    ///
+    /// # Errors
+    /// `Protocol`, `PeerLost`, or what a completion handler fails with.
+    pub fn progress(&self) -> Result<bool> {
+        let inner = &*self.0;
+        let mut failed = None;
+        let mut any = inner.device.poll(&mut |event| {
+            let r = match event {
+                Event::Packet { source, bytes } => inner.am.dispatch(source, bytes),
+                Event::Completed { id, result } => {
+                    self.completed(id, result);
+                    Ok(())
+                }
+            };
+            if let Err(e) = r {
+                failed.get_or_insert(e);
+            }
+        })?;
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        // Deferred completions may send and wait, and so come back here: one level is enough.
+        if inner.depth.get() == 0 {
+            inner.depth.set(1);
+            let mut result = Ok(());
+            while let Some(f) = inner.am.next_deferred() {
+                any = true;
+                result = f(self);
+                if result.is_err() {
+                    break;
+                }
+            }
+            inner.depth.set(0);
+            result?;
+        }
+        Ok(any)
+    }
+
+    fn completed(&self, id: u64, result: Result<()>) {
+        let tracks = self.0.tracked.borrow_mut().remove(&id).unwrap_or_default();
+        let mut error = result.err();
+        for t in tracks {
+            t.open.set(t.open.get() - 1);
+            if let Some(e) = error.take() {
+                t.error.borrow_mut().get_or_insert(e);
+            }
+        }
+    }
+
+    /// Waits until `ready` gives a value, making progress meanwhile.
+    ///
+    /// # Errors
+    /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the rank that is gone; what `ready` or a
+    /// handler fails with.
+    pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+        // What is ready costs no entry and no exit.
+        if let Some(r) = ready()? {
+            return Ok(r);
+        }
+        self.wait_until(operation, None, ready)
+    }
+
+    /// As [`wait`](Self::wait), with a time limit.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), and `Timeout`.
+    pub fn wait_until<R>(
+        &self,
+        operation: &'static str,
+        deadline: Option<Instant>,
+        ready: impl FnMut() -> Result<Option<R>>,
+    ) -> Result<R> {
+        let inner = &*self.0;
+        inner.device.attending(true);
+        let r = inner.progress.wait(operation, self.device(), deadline, ready, || self.progress());
+        inner.device.attending(false);
+        r
+    }
+
+    /// Posts a work request, once there is room; `tracks` count it until it is complete. Returns whether it
+    /// is complete already.
+    ///
+    /// # Safety
+    /// As [`Device::post`]: local memory stays valid until the tracks say that the request is complete, or
+    /// [`cancel`](Self::cancel) has returned.
+    ///
+    /// # Errors
+    /// As [`Device::post`].
+    #[inline]
+    pub unsafe fn post(
+        &self,
+        peer: u32,
+        operation: Operation<'_>,
+        notify: Option<(Place, u64)>,
+        tracks: &[&Rc<Track>],
+    ) -> Result<bool> {
+        let inner = &*self.0;
+        let id = inner.last_request.get() + 1;
+        inner.last_request.set(id);
+        let request = WorkRequest { peer, operation, notify, id };
+        loop {
+            // SAFETY: the same contract.
+            match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
+                Posted::Done => return Ok(true),
+                Posted::Pending => {
+                    for t in tracks {
+                        t.open.set(t.open.get() + 1);
+                    }
+                    inner.tracked.borrow_mut().insert(id, tracks.iter().map(|t| Rc::clone(t)).collect());
+                    return Ok(false);
+                }
+                Posted::Busy => {
+                    let mut first = true;
+                    self.wait_until("send", None, || {
+                        // One turn of progress, then another try.
+                        Ok((!std::mem::replace(&mut first, false)).then_some(()))
+                    })?;
+                }
+            }
+        }
+    }
+
+    /// Posts a work request and waits until it is complete.
+    ///
+    /// # Safety
+    /// Local memory is valid during the call.
+    ///
+    /// # Errors
+    /// As [`Device::post`] and [`wait`](Self::wait).
+    pub unsafe fn complete(&self, operation: &'static str, peer: u32, request: Operation<'_>) -> Result<()> {
+        let track = Track::new();
+        // SAFETY: complete or cancelled before this returns.
+        if !unsafe { self.post(peer, request, None, &[&track]) }? {
+            let waited = self.wait(operation, || Ok((track.open() == 0).then_some(())));
+            if waited.is_err() {
+                self.cancel(&track);
+            }
+            waited?;
+        }
+        track.check()
+    }
+
+    /// Forgets the open requests that `track` counts: their local memory is not touched any more.
+    pub fn cancel(&self, track: &Rc<Track>) {
+        let mut tracked = self.0.tracked.borrow_mut();
+        let ids: Vec<u64> =
+            tracked.iter().filter(|(_, ts)| ts.iter().any(|t| Rc::ptr_eq(t, track))).map(|(id, _)| *id).collect();
+        self.0.device.cancel(&|id| ids.contains(&id));
+        for id in ids {
+            for t in tracked.remove(&id).unwrap_or_default() {
+                t.open.set(t.open.get() - 1);
+            }
+        }
+    }
+
+    /// Sends a packet, waiting for room.
+    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[u8]) -> Result<()> {
+        let body = [Block::of(body.as_ptr(), body.len())];
+        // SAFETY: packets are copied when they are posted.
+        unsafe { self.post(to, am::packet(header, &body), None, &[]) }.map(|_| ())
+    }
+
+    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.
+    ///
+    /// # Errors
+    /// `PeerLost`, `Launcher`.
+    pub fn finalize(&self) -> Result<()> {
+        if self.0.left.replace(true) {
+            return Ok(());
+        }
+        self.world()?.barrier()?;
+        self.0.device.leave();
+        *self.0.world.borrow_mut() = None;
+        self.0.bootstrap.borrow_mut().finalize()
+    }
+
+    /// Ends the whole job with `code`, telling the launcher why.
+    pub fn abort(&self, code: i32, reason: &str) -> ! {
+        eprintln!("farside: rank {} aborts the job: {reason}", self.0.rank);
+        self.0.bootstrap.borrow_mut().abort(code, reason);
+        std::process::exit(code)
+    }
+}
+
+/// A rank that is a thread: when it ends in any way without leaving, the others learn of it.
+struct RunningRank<'a>(&'a Job);
+
+impl Drop for RunningRank<'_> {
+    fn drop(&mut self) {
+        if !self.0.0.left.get() {
+            self.0.0.device.abandon();
+            *self.0.0.world.borrow_mut() = None;
+        }
+    }
+}

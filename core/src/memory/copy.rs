@@ -1,0 +1,94 @@
+#![allow(unsafe_code)]
+//! Copies to and from memory that other ranks may touch at the same time.
+//!
+//! Words go through atomics; anything else goes through a function that the compiler cannot see into, which
+//! puts it in the same class as a network card writing memory: a conflicting access may give torn values (as
+//! MPI allows), never an assumption of the compiler that turns out wrong. No slice over such memory is made.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
+#[inline(never)]
+unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
+    let copy: CopyFn = std::hint::black_box(libc::memcpy as CopyFn);
+    // SAFETY: the caller vouches for both ranges.
+    unsafe { copy(to.cast(), from.cast(), len) };
+}
+
+/// Writes `len` private bytes into memory that others may touch. Words of 1, 2, 4 and 8 bytes at aligned
+/// targets are never torn.
+///
+/// # Safety
+/// `from` is valid for reads of `len` bytes that nobody writes meanwhile; `to` is valid for writes of `len`
+/// bytes and is accessed by others only through this module or by atomics or devices; the ranges are disjoint.
+#[inline(always)]
+pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by the contract; alignment of `to` is checked before an atomic is made of it. Relaxed:
+    // visibility is the business of the signal that follows, which is a Release store.
+    unsafe {
+        if len == 8 && to.addr() & 7 == 0 {
+            AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Relaxed);
+        } else {
+            store_other(from, to, len);
+        }
+    }
+}
+
+/// # Safety
+/// As [`store`].
+unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as `store`. Relaxed: see there.
+    unsafe {
+        match len {
+            1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Relaxed),
+            2 if to.addr() & 1 == 0 => {
+                AtomicU16::from_ptr(to.cast()).store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
+            }
+            4 if to.addr() & 3 == 0 => {
+                AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
+            }
+            0 => {}
+            _ => opaque_copy(from, to, len),
+        }
+    }
+}
+
+/// Reads `len` bytes of memory that others may touch into private memory; words as in [`store`].
+///
+/// # Safety
+/// As [`store`], with the roles of `from` and `to` exchanged.
+#[inline(always)]
+pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by the contract; alignment of `from` is checked before an atomic is made of it. Relaxed: what
+    // makes the values current is the Acquire load of the signal before.
+    unsafe {
+        if len == 8 && from.addr() & 7 == 0 {
+            let v = AtomicU64::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
+            to.cast::<u64>().write_unaligned(v);
+        } else {
+            load_other(from, to, len);
+        }
+    }
+}
+
+/// # Safety
+/// As [`load`].
+unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
+    let from = from.cast_mut();
+    // SAFETY: as `load`. Relaxed: see there.
+    unsafe {
+        match len {
+            1 => to.write(AtomicU8::from_ptr(from).load(Ordering::Relaxed)),
+            2 if from.addr() & 1 == 0 => {
+                to.cast::<u16>().write_unaligned(AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed));
+            }
+            4 if from.addr() & 3 == 0 => {
+                to.cast::<u32>().write_unaligned(AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed));
+            }
+            0 => {}
+            _ => opaque_copy(from, to, len),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+#![allow(unsafe_code)]
+//! The table of regions that this rank exposes by key: what a request from a peer is checked against.
+//!
+//! Every access through a key happens under the table's lock, so that once [`Exposures::remove`] has returned
+//! no request can still be touching the memory: the owner may free it.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// Applies an accumulate to `bytes` bytes at `target`: `code` says operation and element type, `operand` the
+/// operands, and the former values go to `result` unless it is null. Returns `false`, having touched nothing,
+/// if `code` or `bytes` make no sense or `target` is not aligned for its elements.
+///
+/// # Safety (for callers)
+/// The three ranges are valid for `bytes` bytes.
+pub type AccumulateFn =
+    unsafe fn(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool;
+
+/// A region that peers may reach by key.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposed {
+    /// First byte.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+    /// How accumulates are applied; `None` forbids them.
+    pub accumulate: Option<AccumulateFn>,
+}
+
+// SAFETY: the pointer is only used under the table's lock, by the contract of `insert`.
+unsafe impl Send for Exposed {}
+
+/// All regions that one rank exposes.
+#[derive(Debug, Default)]
+pub struct Exposures {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    regions: HashMap<u64, Exposed>,
+    last: u64,
+}
+
+impl Exposures {
+    /// Exposes a region and returns its key, which is never given twice.
+    ///
+    /// # Safety
+    /// The region stays valid, and is touched by nobody who assumes exclusive access while peers may use it,
+    /// until `remove` has returned.
+    pub unsafe fn insert(&self, region: Exposed) -> u64 {
+        let mut t = self.lock();
+        t.last += 1;
+        let key = t.last;
+        t.regions.insert(key, region);
+        key
+    }
+
+    /// Takes a region back. When it returns no request touches the memory, nor ever will.
+    pub fn remove(&self, key: u64) -> bool {
+        self.lock().regions.remove(&key).is_some()
+    }
+
+    /// How many regions are exposed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().regions.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Runs `access` on the first byte of `[offset, offset + len)` of the region, if it is all inside.
+    /// `None` for an unknown key, `Some(None)` for a range outside.
+    pub fn with<R>(
+        &self,
+        key: u64,
+        offset: u64,
+        len: usize,
+        access: impl FnOnce(*mut u8, &Exposed) -> R,
+    ) -> Option<Option<R>> {
+        let t = self.lock();
+        let region = t.regions.get(&key)?;
+        let end = offset.checked_add(len as u64);
+        if end.is_none_or(|end| end > region.len as u64) {
+            return Some(None);
+        }
+        Some(Some(access(region.base.wrapping_add(offset as usize), region)))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exposures_check_key_and_range() {
+        let mut memory = [0u8; 16];
+        let x = Exposures::default();
+        // SAFETY: `memory` outlives the exposure and is not used meanwhile.
+        let key = unsafe { x.insert(Exposed { base: memory.as_mut_ptr(), len: 16, accumulate: None }) };
+        assert_eq!(x.with(key, 8, 8, |_, _| ()), Some(Some(())));
+        assert_eq!(x.with(key, 9, 8, |_, _| ()), Some(None));
+        assert_eq!(x.with(key, u64::MAX, 8, |_, _| ()), Some(None));
+        assert_eq!(x.with(key + 1, 0, 1, |_, _| ()), None);
+        assert!(x.remove(key) && !x.remove(key) && x.is_empty());
+        assert_eq!(x.with(key, 0, 1, |_, _| ()), None);
+    }
+}

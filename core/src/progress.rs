@@ -1,0 +1,134 @@
+//! The only place that waits: spin, then yield, then park.
+//!
+//! With a core for every rank a waiting rank spins for `FARSIDE_SPIN_US` and then sleeps; with more ranks than
+//! cores it gives the core away at once, a few times, and then sleeps. Every sleep is bounded by
+//! `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead one is an error within
+//! that time and not a hang.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::settings::{Settings, WaitPolicy};
+
+/// How a rank waits.
+#[derive(Debug)]
+pub struct Progress {
+    spin: Duration,
+    yields: u32,
+    park: bool,
+    check: Duration,
+    last_check: Cell<Option<Instant>>,
+}
+
+/// Turns between two looks at the clock.
+const TURNS: u32 = 256;
+
+impl Progress {
+    /// From the settings, the cores that this process may use and the ranks that share them.
+    #[must_use]
+    pub fn new(settings: &Settings, ranks_here: usize, cores: usize) -> Self {
+        let own_core = ranks_here <= cores;
+        let spin_us = Duration::from_micros(u64::from(settings.spin_us));
+        let (spin, yields, park) = match settings.wait {
+            WaitPolicy::Auto if own_core => (spin_us, 0, true),
+            WaitPolicy::Auto => (Duration::ZERO, 8, true),
+            WaitPolicy::Spin => (Duration::MAX, 0, false),
+            WaitPolicy::Yield => (Duration::ZERO, u32::MAX, false),
+            WaitPolicy::Park => (Duration::ZERO, 0, true),
+        };
+        Self {
+            spin,
+            yields,
+            park,
+            check: Duration::from_millis(u64::from(settings.peer_check_ms)),
+            last_check: Cell::new(None),
+        }
+    }
+
+    /// Waits until `ready` gives a value. `turn` makes progress and says whether anything happened.
+    ///
+    /// # Errors
+    /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` is over.
+    pub fn wait<R>(
+        &self,
+        operation: &'static str,
+        device: &dyn Device,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut() -> Result<Option<R>>,
+        mut turn: impl FnMut() -> Result<bool>,
+    ) -> Result<R> {
+        let mut turns = 0u32;
+        let mut spun_since = None;
+        let mut yields = 0;
+        loop {
+            if let Some(r) = ready()? {
+                return Ok(r);
+            }
+            if turn()? {
+                (turns, yields, spun_since) = (0, 0, None);
+                continue;
+            }
+            turns = turns.wrapping_add(1);
+            if self.spin > Duration::ZERO {
+                if !turns.is_multiple_of(TURNS) {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                let now = Instant::now();
+                self.look_around(operation, device, deadline, now)?;
+                if now.duration_since(*spun_since.get_or_insert(now)) < self.spin {
+                    continue;
+                }
+            }
+            if yields < self.yields {
+                yields += 1;
+                std::thread::yield_now();
+                if yields.is_multiple_of(TURNS) {
+                    self.look_around(operation, device, deadline, Instant::now())?;
+                }
+                if self.yields == u32::MAX {
+                    yields %= TURNS;
+                }
+                continue;
+            }
+            if !self.park {
+                continue;
+            }
+            let mut failed = None;
+            device.park(self.check, &mut || match ready() {
+                Ok(None) => false,
+                Ok(Some(_)) => true,
+                Err(e) => {
+                    failed = Some(e);
+                    true
+                }
+            });
+            if let Some(e) = failed {
+                return Err(e);
+            }
+            self.look_around(operation, device, deadline, Instant::now())?;
+        }
+    }
+
+    /// Checks the peers if that is due, and the deadline.
+    fn look_around(
+        &self,
+        operation: &'static str,
+        device: &dyn Device,
+        deadline: Option<Instant>,
+        now: Instant,
+    ) -> Result<()> {
+        if deadline.is_some_and(|d| now >= d) {
+            return Err(Error::new(ErrorKind::Timeout, operation).device(device.name()));
+        }
+        match self.last_check.get() {
+            Some(last) if now.duration_since(last) < self.check => Ok(()),
+            _ => {
+                self.last_check.set(Some(now));
+                device.check_peers()
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+#![allow(unsafe_code)]
+//! Signal cells, the one notification primitive: 64-bit words of one rank that one peer each sets.
+//!
+//! A [`Board`] gives every rank of a team one cache line for each peer, of eight cells, and some words of its
+//! own that peers may look at. A cell has one writer and only grows, so setting it is a plain store (a remote
+//! write on a network), nothing is ever reset, and a late reader sees the latest value. Waiting for a cell is
+//! done through [`crate::job::Job::wait`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::coll;
+use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+use crate::stats::Kind;
+use crate::team::Team;
+
+/// Cells in the line of one peer.
+pub const CELLS: usize = 8;
+const LINE: usize = 64;
+
+/// Signal cells between the ranks of a team.
+#[derive(Debug)]
+pub struct Board {
+    job: Job,
+    size: usize,
+    me: usize,
+    words: usize,
+    own: Registration,
+    remotes: Vec<RemoteRegion>,
+}
+
+impl Board {
+    /// Collective over `team`: one line for each pair, and `words` published words a rank (a line each).
+    /// Memory: `64 * (P + words)` bytes a rank. Messages: one allgather of keys.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `PeerLost`.
+    pub fn new(team: &Team, words: usize) -> Result<Self> {
+        let job = team.job().clone();
+        let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false };
+        let own = job.device().allocate((team.size() + words) * LINE, region);
+        let (own, remotes) = coll::exchange_regions(team, own, None)?;
+        let wanted = (team.size() + words) * LINE;
+        let board = Self { size: team.size(), me: team.rank(), words, own, remotes, job };
+        match board.remotes.iter().find(|r| r.len != wanted) {
+            Some(r) => Err(Error::new(ErrorKind::Mismatch, "make a board")
+                .peer(r.peer)
+                .cause(format!("{} bytes, {wanted} expected", r.len))),
+            None => Ok(board),
+        }
+    }
+
+    /// Sets cell `cell` of this rank's line at team rank `to`. Release: what this rank wrote before is visible
+    /// to who sees the value. One message.
+    ///
+    /// # Errors
+    /// `PeerLost`, on devices that notice.
+    #[inline]
+    pub fn set(&self, to: usize, cell: usize, value: u64) -> Result<()> {
+        let offset = self.me * LINE + cell * 8;
+        let remote = &self.remotes[to];
+        if let Some(mapped) = &remote.mapped {
+            debug_assert!(cell < CELLS);
+            self.job.device().stats().add(Kind::Signal, 8);
+            // SAFETY: a cell of the peer's board, mapped whole, aligned, accessed as an atomic by all.
+            // Release: pairs with the Acquire of `get`.
+            unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) }.store(value, Ordering::Release);
+            self.job.device().wake(remote.peer);
+            return Ok(());
+        }
+        let operation = Operation::Signal { at: self.cell_at(to, cell), value };
+        // SAFETY: no local memory is involved.
+        unsafe { self.job.post(remote.peer, operation, None, &[]) }.map(|_| ())
+    }
+
+    /// The place of a cell of this rank's line at team rank `to`, for notifications that travel with a write.
+    #[must_use]
+    pub fn cell_at(&self, to: usize, cell: usize) -> Place {
+        Place { region: self.remotes[to].handle, offset: self.me * LINE + cell * 8 }
+    }
+
+    /// Whether cells and words of team rank `of` are mapped here.
+    #[must_use]
+    pub fn is_mapped(&self, of: usize) -> bool {
+        self.remotes[of].mapped.is_some()
+    }
+
+    /// The value of cell `cell` that team rank `from` has set here.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, from: usize, cell: usize) -> u64 {
+        assert!(from < self.size && cell < CELLS);
+        // Acquire: pairs with the Release of `set`.
+        self.word_at(self.own.base, from * LINE + cell * 8).load(Ordering::Acquire)
+    }
+
+    /// This rank's own word `word`, which peers may look at and change.
+    #[must_use]
+    #[inline]
+    pub fn own_word(&self, word: usize) -> &AtomicU64 {
+        assert!(word < self.words);
+        self.word_at(self.own.base, (self.size + word) * LINE)
+    }
+
+    /// Word `word` of team rank `of`, if it is mapped here.
+    #[must_use]
+    #[inline]
+    pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
+        assert!(word < self.words);
+        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (self.size + word) * LINE))
+    }
+
+    /// The place of word `word` of team rank `of`.
+    #[must_use]
+    pub fn word_place(&self, of: usize, word: usize) -> Place {
+        Place { region: self.remotes[of].handle, offset: (self.size + word) * LINE }
+    }
+
+    /// Reads word `word` of team rank `of`: a load where it is mapped, else one read.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn read_word(&self, of: usize, word: usize) -> Result<u64> {
+        if let Some(w) = self.peer_word(of, word) {
+            return Ok(w.load(Ordering::SeqCst));
+        }
+        let mut value = 0u64;
+        let into = [Block { base: (&raw mut value).cast(), len: 8 }];
+        let operation = Operation::Read { into: &into, from: self.word_place(of, word) };
+        // SAFETY: `value` lives until the read is complete.
+        unsafe { self.job.complete("read a word of a peer", self.remotes[of].peer, operation) }?;
+        Ok(value)
+    }
+
+    /// Adds to word `word` of team rank `of` and returns its former value: one fetch-add.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn fetch_add(&self, of: usize, word: usize, add: u64) -> Result<u64> {
+        if let Some(w) = self.peer_word(of, word) {
+            self.job.device().stats().add(Kind::FetchAdd, 8);
+            return Ok(w.fetch_add(add, Ordering::SeqCst));
+        }
+        let mut old = 0u64;
+        let operation = Operation::FetchAdd { at: self.word_place(of, word), add, old: &raw mut old };
+        // SAFETY: `old` lives until the operation is complete.
+        unsafe { self.job.complete("add to a word of a peer", self.remotes[of].peer, operation) }?;
+        Ok(old)
+    }
+
+    fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset + 8 <= (self.size + self.words) * LINE);
+        // SAFETY: inside the board's memory (own or mapped, both of this size), aligned, an atomic for all,
+        // and kept as long as `self`.
+        unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        for r in &self.remotes {
+            self.job.device().forget(r.handle);
+        }
+        // Pages that peers still map stay theirs; a failure leaks this rank's mapping and nothing else.
+        if let Err(e) = self.job.device().release(self.own.handle) {
+            tracing::warn!("a board was not released: {e}");
+        }
+    }
+}
