@@ -1,1 +1,3 @@
-//! rma
+//! Farside's windows, epochs, one-sided operations and global arrays.
+
+pub mod op;

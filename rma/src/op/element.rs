@@ -1,0 +1,153 @@
+//! The element types of windows: as a value for the wire and the untyped layer, and as a trait for Rust users.
+
+use std::fmt::{self, Debug};
+
+use bytemuck::Pod;
+use farside_core::{Error, ErrorKind, Result};
+
+use super::kernel::AtomicScalar;
+
+/// The type of one element, as a value. The numbers are the wire form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ElementType {
+    /// `i8`
+    I8 = 0,
+    /// `i16`
+    I16 = 1,
+    /// `i32`
+    I32 = 2,
+    /// `i64`
+    I64 = 3,
+    /// `u8`
+    U8 = 4,
+    /// `u16`
+    U16 = 5,
+    /// `u32`
+    U32 = 6,
+    /// `u64`
+    U64 = 7,
+    /// `f32`
+    F32 = 8,
+    /// `f64`
+    F64 = 9,
+}
+
+impl ElementType {
+    /// Every type, in the order of the wire form.
+    pub const ALL: [ElementType; 10] = [
+        ElementType::I8,
+        ElementType::I16,
+        ElementType::I32,
+        ElementType::I64,
+        ElementType::U8,
+        ElementType::U16,
+        ElementType::U32,
+        ElementType::U64,
+        ElementType::F32,
+        ElementType::F64,
+    ];
+
+    /// Bytes of one element; a target must be aligned to it.
+    #[must_use]
+    #[inline(always)]
+    pub const fn size(self) -> usize {
+        match self {
+            ElementType::I8 | ElementType::U8 => 1,
+            ElementType::I16 | ElementType::U16 => 2,
+            ElementType::I32 | ElementType::U32 | ElementType::F32 => 4,
+            ElementType::I64 | ElementType::U64 | ElementType::F64 => 8,
+        }
+    }
+
+    /// Whether logical and bitwise operations and compare-and-swap are defined on the type.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_integer(self) -> bool {
+        !matches!(self, ElementType::F32 | ElementType::F64)
+    }
+
+    /// The name of the type in Rust.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ElementType::I8 => "i8",
+            ElementType::I16 => "i16",
+            ElementType::I32 => "i32",
+            ElementType::I64 => "i64",
+            ElementType::U8 => "u8",
+            ElementType::U16 => "u16",
+            ElementType::U32 => "u32",
+            ElementType::U64 => "u64",
+            ElementType::F32 => "f32",
+            ElementType::F64 => "f64",
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl TryFrom<u8> for ElementType {
+    type Error = Error;
+
+    /// Reads the wire form; `Protocol` if the byte is none.
+    fn try_from(byte: u8) -> Result<Self> {
+        ElementType::ALL
+            .get(usize::from(byte))
+            .copied()
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Protocol, "accumulate")
+                    .cause(format!("element type {byte} does not exist"))
+            })
+    }
+}
+
+/// A type that accumulates work on: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of them has
+/// a number on the wire and an atomic of its size.
+pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'static {
+    /// The type as a value.
+    const TYPE: ElementType;
+}
+
+/// An element that can be compared and swapped: the integers. Floats are left out, as in MPI, because equality of
+/// values and of bits differ there (±0, NaN).
+pub trait CasElement: Element {}
+
+macro_rules! elements {
+    ($($t:ty = $variant:ident,)*) => {
+        $(impl Element for $t {
+            const TYPE: ElementType = ElementType::$variant;
+        })*
+    };
+}
+
+elements! {
+    i8 = I8, i16 = I16, i32 = I32, i64 = I64,
+    u8 = U8, u16 = U16, u32 = U32, u64 = U64,
+    f32 = F32, f64 = F64,
+}
+
+macro_rules! cas_elements {
+    ($($t:ty),*) => { $(impl CasElement for $t {})* };
+}
+
+cas_elements!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// Calls `$body` with `$T` standing for the Rust type of `$ty`: the one match per call that leaves the loops
+/// monomorphic.
+macro_rules! with_type {
+    ($ty:expr, $T:ident => $body:expr) => {
+        with_type!(@ $ty, $T => $body; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
+    };
+    (@ $ty:expr, $T:ident => $body:expr; $($variant:ident $t:ty),*) => {
+        match $ty {
+            $($crate::op::ElementType::$variant => { type $T = $t; $body })*
+        }
+    };
+}
+
+pub(super) use with_type;

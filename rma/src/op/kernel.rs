@@ -1,0 +1,399 @@
+#![allow(unsafe_code)]
+//! Accumulates on memory that other threads and processes update at the same time: one atomic operation per element.
+//!
+//! Where the CPU has the operation (integer sum, bitwise and, or, xor, exchange, load, store) it is used; the rest
+//! are compare-and-swap loops, which do not write where the element stays as it is, so that a minimum that has been
+//! reached does not move the cache line.
+//!
+//! **Orderings.** Every update is `AcqRel`, every plain load `Acquire` and every plain store `Release`. They pair with
+//! each other on the same element: an origin that fetches a value sees what the origin that wrote it had done
+//! before. The synchronization calls do not rest on this; they pair through their own signal cells. On x86 the
+//! orderings cost nothing over `Relaxed`.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+};
+
+use farside_core::{Error, ErrorKind, Result};
+
+use super::element::with_type;
+use super::scalar::Scalar;
+use super::{CasElement, Element, ElementType, Op};
+
+/// Accumulates `operand` into `count` elements of type `ty` at `target`, each atomically.
+///
+/// If the operation is not defined on the type ([`Op::allowed`]; callers check with [`Op::check`]) nothing happens.
+/// [`Op::NoOp`] does nothing.
+///
+/// # Safety
+/// - `target` is aligned to `ty.size()`, and `count` elements from there are valid for reads and writes.
+/// - While the call runs, every other access to them is atomic and of the same size.
+/// - `operand` is valid for reads of `count` elements at any alignment; nobody writes there while the call runs, and
+///   it does not overlap the target.
+pub unsafe fn accumulate(
+    op: Op,
+    ty: ElementType,
+    target: *mut u8,
+    operand: *const u8,
+    count: usize,
+) {
+    debug_assert!(op.allowed(ty), "{op} is not defined on {ty}");
+    debug_assert!(target.addr().is_multiple_of(ty.size()));
+    // SAFETY: the caller's promises are those of `accumulate_typed`.
+    with_type!(ty, T => unsafe { accumulate_typed::<T>(op, target.cast(), operand.cast(), count) });
+}
+
+/// As [`accumulate`], and writes what each element was just before to `result`.
+///
+/// [`Op::NoOp`] is an atomic read, and does not look at `operand`.
+///
+/// # Safety
+/// As [`accumulate`]; `operand` need not be valid for [`Op::NoOp`]. `result` is valid for writes of `count` elements
+/// at any alignment, nobody else accesses it while the call runs, and it overlaps neither `target` nor `operand`.
+pub unsafe fn fetch_accumulate(
+    op: Op,
+    ty: ElementType,
+    target: *mut u8,
+    operand: *const u8,
+    result: *mut u8,
+    count: usize,
+) {
+    debug_assert!(op.allowed(ty), "{op} is not defined on {ty}");
+    debug_assert!(target.addr().is_multiple_of(ty.size()));
+    // SAFETY: the caller's promises are those of `fetch_typed`.
+    with_type!(ty, T => unsafe {
+        fetch_typed::<T>(op, target.cast(), operand.cast(), result.cast(), count);
+    });
+}
+
+/// Accumulates `operand` into the one element at `target`, atomically. With `op` known at compile time this is the
+/// bare CPU instruction. An operation that is not defined on the type does nothing.
+///
+/// # Safety
+/// `target` is aligned to its size and valid for reads and writes; while the call runs, every other access to it is
+/// atomic and of the same size.
+#[inline(always)]
+pub unsafe fn apply<T: Element>(op: Op, target: *mut T, operand: T) {
+    debug_assert!(op.allowed(T::TYPE), "{op} is not defined on {}", T::TYPE);
+    // SAFETY: the caller promises an aligned, valid target that is otherwise accessed atomically.
+    let cell = unsafe { T::cell(target) };
+    update!(op, T, f => { f(cell, operand); });
+}
+
+/// As [`apply`], and returns what the element was just before.
+///
+/// # Safety
+/// As [`apply`].
+#[inline(always)]
+pub unsafe fn fetch_apply<T: Element>(op: Op, target: *mut T, operand: T) -> T {
+    debug_assert!(op.allowed(T::TYPE), "{op} is not defined on {}", T::TYPE);
+    // SAFETY: the caller promises an aligned, valid target that is otherwise accessed atomically.
+    let cell = unsafe { T::cell(target) };
+    fetch!(op, T, f => f(cell, operand))
+}
+
+/// Writes `desired` to the element at `target` if it is `expected`, atomically, and returns what it was just before.
+///
+/// # Safety
+/// As [`apply`].
+#[inline(always)]
+pub unsafe fn compare_and_swap<T: CasElement>(target: *mut T, expected: T, desired: T) -> T {
+    // SAFETY: the caller promises an aligned, valid target that is otherwise accessed atomically.
+    let cell = unsafe { T::cell(target) };
+    match T::compare_exchange(cell, expected, desired) {
+        Ok(old) | Err(old) => old,
+    }
+}
+
+/// As [`compare_and_swap`], on an element of type `ty`, and writes what it was just before to `result`.
+///
+/// # Errors
+/// `Unsupported` if the type is not an integer.
+///
+/// # Safety
+/// `target` as in [`accumulate`]; `expected` and `desired` are valid for reads and `result` for writes of one element
+/// at any alignment, and nobody else writes or, for `result`, reads them while the call runs.
+pub unsafe fn compare_and_swap_untyped(
+    ty: ElementType,
+    target: *mut u8,
+    expected: *const u8,
+    desired: *const u8,
+    result: *mut u8,
+) -> Result<()> {
+    if !ty.is_integer() {
+        return Err(Error::new(ErrorKind::Unsupported, "compare_and_swap")
+            .cause(format!("not defined on {ty}"))
+            .remedy("use an integer type of the same size"));
+    }
+    debug_assert!(target.addr().is_multiple_of(ty.size()));
+    // SAFETY: the caller promises an aligned, valid target that is otherwise accessed atomically, and pointers for
+    // the values that allow unaligned access; equal values of one integer type have equal bits, so that the
+    // signedness does not matter and the comparison on `T` is one of bits.
+    with_type!(ty, T => unsafe {
+        let (expected, desired) = (expected.cast::<T>().read_unaligned(), desired.cast::<T>().read_unaligned());
+        let old = match T::compare_exchange(T::cell(target.cast()), expected, desired) {
+            Ok(old) | Err(old) => old,
+        };
+        result.cast::<T>().write_unaligned(old);
+    });
+    Ok(())
+}
+
+/// # Safety
+/// As [`accumulate`], for `T`.
+unsafe fn accumulate_typed<T: Element>(op: Op, target: *mut T, operand: *const T, count: usize) {
+    if op == Op::NoOp {
+        return;
+    }
+    update!(op, T, f => for i in 0..count {
+        // SAFETY: `i < count`, for which the caller promises both ranges; reads of the operand may be unaligned.
+        unsafe { f(T::cell(target.add(i)), operand.add(i).read_unaligned()) };
+    });
+}
+
+/// # Safety
+/// As [`fetch_accumulate`], for `T`.
+unsafe fn fetch_typed<T: Element>(
+    op: Op,
+    target: *mut T,
+    operand: *const T,
+    result: *mut T,
+    count: usize,
+) {
+    if op == Op::NoOp {
+        for i in 0..count {
+            // SAFETY: `i < count`, for which the caller promises both ranges; the result may be unaligned.
+            unsafe {
+                result
+                    .add(i)
+                    .write_unaligned(T::load(T::cell(target.add(i))))
+            };
+        }
+        return;
+    }
+    fetch!(op, T, f => for i in 0..count {
+        // SAFETY: `i < count`, for which the caller promises the three ranges; operand and result may be unaligned.
+        unsafe {
+            let old = f(T::cell(target.add(i)), operand.add(i).read_unaligned());
+            result.add(i).write_unaligned(old);
+        }
+    });
+}
+
+/// Runs `$body` with `$f` standing for the function that does `$op` and returns the old value. The one match per
+/// call: every arm is a loop, or a call, of its own.
+macro_rules! fetch {
+    ($op:expr, $T:ident, $f:ident => $body:expr) => {
+        match $op {
+            Op::Sum => {
+                let $f = $T::fetch_sum;
+                $body
+            }
+            Op::Prod => {
+                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.prod(x));
+                $body
+            }
+            Op::Min => {
+                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.least(x));
+                $body
+            }
+            Op::Max => {
+                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.greatest(x));
+                $body
+            }
+            Op::Land => {
+                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.land(x));
+                $body
+            }
+            Op::Lor => {
+                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.lor(x));
+                $body
+            }
+            Op::Lxor => {
+                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.lxor(x));
+                $body
+            }
+            Op::Band => {
+                let $f = $T::fetch_band;
+                $body
+            }
+            Op::Bor => {
+                let $f = $T::fetch_bor;
+                $body
+            }
+            Op::Bxor => {
+                let $f = $T::fetch_bxor;
+                $body
+            }
+            Op::Replace => {
+                let $f = $T::swap;
+                $body
+            }
+            Op::NoOp => {
+                let $f = |cell: &$T::Cell, _: $T| $T::load(cell);
+                $body
+            }
+        }
+    };
+}
+
+/// As `fetch!` where the old value is not wanted: replacing is then a store.
+macro_rules! update {
+    ($op:expr, $T:ident, $f:ident => $body:expr) => {
+        match $op {
+            Op::Replace => { let $f = $T::store; $body }
+            Op::NoOp => {}
+            other => fetch!(other, $T, fetch => { let $f = |cell: &$T::Cell, x: $T| { fetch(cell, x); }; $body }),
+        }
+    };
+}
+
+use {fetch, update};
+
+/// A value with an atomic of its size: the atomic half of [`Element`], and what seals it.
+pub trait AtomicScalar: Scalar {
+    /// The atomic of that size.
+    type Cell;
+
+    /// The memory at `target` as an atomic.
+    ///
+    /// # Safety
+    /// `target` is aligned to its size and valid for reads and writes; for the lifetime `'a`, every other access to
+    /// it is atomic and of the same size.
+    unsafe fn cell<'a>(target: *mut Self) -> &'a Self::Cell;
+
+    /// Reads.
+    fn load(cell: &Self::Cell) -> Self;
+
+    /// Writes.
+    fn store(cell: &Self::Cell, x: Self);
+
+    /// Writes, and returns the old value.
+    fn swap(cell: &Self::Cell, x: Self) -> Self;
+
+    /// Writes `new` if the bits are those of `old`; the old value either way. May not fail spuriously.
+    fn compare_exchange(cell: &Self::Cell, old: Self, new: Self) -> Result<Self, Self>;
+
+    /// Adds, and returns the old value.
+    fn fetch_sum(cell: &Self::Cell, x: Self) -> Self;
+
+    /// Bitwise and, and returns the old value.
+    fn fetch_band(cell: &Self::Cell, x: Self) -> Self;
+
+    /// Bitwise or, and returns the old value.
+    fn fetch_bor(cell: &Self::Cell, x: Self) -> Self;
+
+    /// Bitwise exclusive or, and returns the old value.
+    fn fetch_bxor(cell: &Self::Cell, x: Self) -> Self;
+
+    /// Replaces the element by `f` of it, and returns the old value; writes nothing if `f` changes no bit.
+    #[inline(always)]
+    fn fetch_with(cell: &Self::Cell, f: impl Fn(Self) -> Self) -> Self {
+        let mut old = Self::load(cell);
+        loop {
+            let new = f(old);
+            if new.same_bits(old) {
+                return old;
+            }
+            match Self::compare_exchange(cell, old, new) {
+                Ok(_) => return old,
+                Err(now) => old = now,
+            }
+        }
+    }
+}
+
+macro_rules! common {
+    ($t:ty, $atomic:ty, $to:expr, $from:expr) => {
+        type Cell = $atomic;
+
+        #[inline(always)]
+        unsafe fn cell<'a>(target: *mut Self) -> &'a $atomic {
+            // SAFETY: the promises are the caller's; the two types have the same size.
+            unsafe { <$atomic>::from_ptr(target.cast()) }
+        }
+        #[inline(always)]
+        fn load(cell: &$atomic) -> $t {
+            // Acquire: pairs with the Release half of every update of this element by another origin.
+            $from(cell.load(Acquire))
+        }
+        #[inline(always)]
+        fn store(cell: &$atomic, x: $t) {
+            // Release: pairs with `load`, and with the Acquire half of updates, by another origin.
+            cell.store($to(x), Release);
+        }
+        #[inline(always)]
+        fn swap(cell: &$atomic, x: $t) -> $t {
+            // AcqRel: pairs with itself, and with the other updates of this element.
+            $from(cell.swap($to(x), AcqRel))
+        }
+        #[inline(always)]
+        fn compare_exchange(cell: &$atomic, old: $t, new: $t) -> Result<$t, $t> {
+            // AcqRel: pairs with itself, and with the other updates of this element; on failure as `load`.
+            match cell.compare_exchange($to(old), $to(new), AcqRel, Acquire) {
+                Ok(old) => Ok($from(old)),
+                Err(now) => Err($from(now)),
+            }
+        }
+    };
+}
+
+macro_rules! integer {
+    ($($t:ty, $atomic:ty;)*) => {$(
+        impl AtomicScalar for $t {
+            common!($t, $atomic, std::convert::identity, std::convert::identity);
+
+            // AcqRel in all four: they pair with themselves and with the other updates of this element.
+            #[inline(always)]
+            fn fetch_sum(cell: &$atomic, x: $t) -> $t {
+                cell.fetch_add(x, AcqRel)
+            }
+            #[inline(always)]
+            fn fetch_band(cell: &$atomic, x: $t) -> $t {
+                cell.fetch_and(x, AcqRel)
+            }
+            #[inline(always)]
+            fn fetch_bor(cell: &$atomic, x: $t) -> $t {
+                cell.fetch_or(x, AcqRel)
+            }
+            #[inline(always)]
+            fn fetch_bxor(cell: &$atomic, x: $t) -> $t {
+                cell.fetch_xor(x, AcqRel)
+            }
+        }
+    )*};
+}
+
+integer! {
+    i8, AtomicI8; i16, AtomicI16; i32, AtomicI32; i64, AtomicI64;
+    u8, AtomicU8; u16, AtomicU16; u32, AtomicU32; u64, AtomicU64;
+}
+
+macro_rules! float {
+    ($($t:ty, $atomic:ty;)*) => {$(
+        impl AtomicScalar for $t {
+            common!($t, $atomic, <$t>::to_bits, <$t>::from_bits);
+
+            #[inline(always)]
+            fn fetch_sum(cell: &$atomic, x: $t) -> $t {
+                Self::fetch_with(cell, |t| t.sum(x))
+            }
+            // Not defined on floats: the element stays as it is.
+            #[inline(always)]
+            fn fetch_band(cell: &$atomic, _: $t) -> $t {
+                Self::load(cell)
+            }
+            #[inline(always)]
+            fn fetch_bor(cell: &$atomic, _: $t) -> $t {
+                Self::load(cell)
+            }
+            #[inline(always)]
+            fn fetch_bxor(cell: &$atomic, _: $t) -> $t {
+                Self::load(cell)
+            }
+        }
+    )*};
+}
+
+float! { f32, AtomicU32; f64, AtomicU64; }

@@ -1,0 +1,141 @@
+//! The predefined accumulate operations (MPI-4 §6.9.2 and §12.3.4) on the element types of a window.
+//!
+//! - [`accumulate`], [`fetch_accumulate`], [`apply`], [`fetch_apply`], [`compare_and_swap`]: on memory that other
+//!   threads and processes update at the same time; atomic per element.
+//! - [`combine`], [`combine_bytes`]: on memory of one's own, as reductions need it.
+
+mod combine;
+mod element;
+mod kernel;
+mod scalar;
+
+use std::fmt;
+
+use farside_core::{Error, ErrorKind, Result};
+
+pub use combine::{combine, combine_bytes};
+pub use element::{CasElement, Element, ElementType};
+pub use kernel::{
+    accumulate, apply, compare_and_swap, compare_and_swap_untyped, fetch_accumulate, fetch_apply,
+};
+
+/// What an accumulate does to the target element `t` with the operand `x`. The numbers are the wire form.
+///
+/// Sums and products of integers wrap. Logical operations take nonzero as true and give 0 or 1. `Min` and `Max` of
+/// floats are IEEE 754-2019 `minimum` and `maximum`: −0 is less than +0, and a NaN on either side gives the one
+/// quiet NaN `f32::NAN` or `f64::NAN`. So the result does not depend on the order in which origins arrive, and a NaN
+/// is seen and not lost; MPI leaves both open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// `t + x`
+    Sum = 0,
+    /// `t * x`
+    Prod = 1,
+    /// The lesser of `t` and `x`.
+    Min = 2,
+    /// The greater of `t` and `x`.
+    Max = 3,
+    /// 1 if `t` and `x` are both nonzero, else 0.
+    Land = 4,
+    /// 1 if `t` or `x` is nonzero, else 0.
+    Lor = 5,
+    /// 1 if exactly one of `t` and `x` is nonzero, else 0.
+    Lxor = 6,
+    /// `t & x`
+    Band = 7,
+    /// `t | x`
+    Bor = 8,
+    /// `t ^ x`
+    Bxor = 9,
+    /// `x`
+    Replace = 10,
+    /// `t`: with a fetching call, an atomic read.
+    NoOp = 11,
+}
+
+impl Op {
+    /// Every operation, in the order of the wire form.
+    pub const ALL: [Op; 12] = [
+        Op::Sum,
+        Op::Prod,
+        Op::Min,
+        Op::Max,
+        Op::Land,
+        Op::Lor,
+        Op::Lxor,
+        Op::Band,
+        Op::Bor,
+        Op::Bxor,
+        Op::Replace,
+        Op::NoOp,
+    ];
+
+    /// The name in messages, as MPI has it in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Op::Sum => "sum",
+            Op::Prod => "prod",
+            Op::Min => "min",
+            Op::Max => "max",
+            Op::Land => "land",
+            Op::Lor => "lor",
+            Op::Lxor => "lxor",
+            Op::Band => "band",
+            Op::Bor => "bor",
+            Op::Bxor => "bxor",
+            Op::Replace => "replace",
+            Op::NoOp => "no_op",
+        }
+    }
+
+    /// Whether the operation is defined on the type: logical and bitwise ones are on integers only, the others on
+    /// all types.
+    #[must_use]
+    #[inline(always)]
+    pub const fn allowed(self, ty: ElementType) -> bool {
+        match self {
+            Op::Land | Op::Lor | Op::Lxor | Op::Band | Op::Bor | Op::Bxor => ty.is_integer(),
+            Op::Sum | Op::Prod | Op::Min | Op::Max | Op::Replace | Op::NoOp => true,
+        }
+    }
+
+    /// As [`Op::allowed`], as a result for the call `operation`.
+    ///
+    /// # Errors
+    /// `Unsupported` if the operation is not defined on the type.
+    #[inline(always)]
+    pub fn check(self, ty: ElementType, operation: &'static str) -> Result<()> {
+        if self.allowed(ty) {
+            Ok(())
+        } else {
+            Err(not_defined(self, ty, operation))
+        }
+    }
+}
+
+#[cold]
+fn not_defined(op: Op, ty: ElementType, operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, operation)
+        .cause(format!("{op} is not defined on {ty}"))
+        .remedy("use an integer type for logical and bitwise operations")
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl TryFrom<u8> for Op {
+    type Error = Error;
+
+    /// Reads the wire form; `Protocol` if the byte is none.
+    fn try_from(byte: u8) -> Result<Self> {
+        Op::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "accumulate")
+                .cause(format!("operation {byte} does not exist"))
+        })
+    }
+}
