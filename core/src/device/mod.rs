@@ -149,10 +149,12 @@ pub enum Operation<'a> {
         /// Where the former value goes.
         old: *mut u64,
     },
-    /// Swaps a remote word if it has the expected value, and stores its former value at `old`.
+    /// Swaps a remote integer if it has the expected value, and stores its former value at `old`.
     CompareSwap {
-        /// The word, 8-byte aligned.
+        /// The integer, aligned to its size.
         at: Place,
+        /// Its size in bytes: 1, 2, 4 or 8. Values are zero-extended.
+        len: usize,
         /// The value that it must have.
         expected: u64,
         /// The value that it gets.

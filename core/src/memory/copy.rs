@@ -92,3 +92,29 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
         }
     }
 }
+
+/// Compares and swaps an integer of `len` bytes, zero-extended; returns its former value.
+///
+/// # Safety
+/// `at` is valid, aligned to `len`, and accessed by others through atomics or this module only.
+///
+/// # Panics
+/// If `len` is not 1, 2, 4 or 8.
+pub unsafe fn compare_swap(at: *mut u8, len: usize, expected: u64, desired: u64) -> u64 {
+    macro_rules! swap {
+        ($atomic:ty, $int:ty) => {{
+            // SAFETY: by the contract.
+            let cell = unsafe { <$atomic>::from_ptr(at.cast()) };
+            match cell.compare_exchange(expected as $int, desired as $int, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(old) | Err(old) => u64::from(old),
+            }
+        }};
+    }
+    match len {
+        1 => swap!(AtomicU8, u8),
+        2 => swap!(AtomicU16, u16),
+        4 => swap!(AtomicU32, u32),
+        8 => swap!(AtomicU64, u64),
+        _ => panic!("an integer of {len} bytes"),
+    }
+}

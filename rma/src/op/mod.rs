@@ -4,9 +4,10 @@
 //!   threads and processes update at the same time; atomic per element.
 //! - [`combine`], [`combine_bytes`]: on memory of one's own, as reductions need it.
 
+mod bytes;
 mod combine;
 mod element;
-mod kernel;
+pub(crate) mod kernel;
 mod scalar;
 
 use std::fmt;
@@ -139,3 +140,11 @@ impl TryFrom<u8> for Op {
         })
     }
 }
+
+/// Operation and type as one number, for devices and the wire.
+#[must_use]
+pub fn code(op: Op, ty: ElementType) -> u32 {
+    op as u32 | (ty as u32) << 8
+}
+
+pub use bytes::apply_bytes;

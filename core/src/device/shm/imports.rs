@@ -69,19 +69,23 @@ impl Import {
         }
     }
 
-    /// The word at `at`: mapped, or `None` if it takes a request.
+    /// The 64-bit word at `at`: mapped, or `None` if it takes a request.
     pub(super) fn word(&self, at: usize, operation: &'static str) -> Result<Option<*mut u64>> {
+        Ok(self.integer(at, 8, operation)?.map(<*mut u8>::cast))
+    }
+
+    /// The integer of `len` bytes at `at`, aligned: mapped, or `None` if it takes a request.
+    pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
+        let misaligned =
+            || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).device("shm").cause(format!("offset {at}"));
+        if !matches!(len, 1 | 2 | 4 | 8) {
+            return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("an integer of {len} bytes")));
+        }
         match self.extent(at) {
-            (Some(p), end) if end - at >= 8 => {
-                if p.addr().is_multiple_of(8) {
-                    Ok(Some(p.cast()))
-                } else {
-                    Err(Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}")))
-                }
-            }
-            (None, end) if end - at >= 8 => Ok(None),
-            // Half a word on a page that is mapped: it cannot be aligned.
-            _ => Err(Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}"))),
+            // Half an integer on a page that is mapped: it cannot be aligned.
+            (_, end) if end - at < len => Err(misaligned()),
+            (Some(p), _) if !p.addr().is_multiple_of(len) => Err(misaligned()),
+            (p, _) => Ok(p),
         }
     }
 }

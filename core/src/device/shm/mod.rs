@@ -197,13 +197,13 @@ impl ShmDevice {
         Ok(())
     }
 
-    fn word_piece(import: &Import, code: Code, offset: usize, words: [u64; 2], old: *mut u64) -> VecDeque<Piece> {
+    fn word_piece(import: &Import, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u64) -> VecDeque<Piece> {
         VecDeque::from([Piece {
             code,
             accumulate: 0,
             key: import.request_key,
             offset: offset as u64,
-            len: 8,
+            len,
             local: std::ptr::null_mut(),
             old: old.cast(),
             words,
@@ -238,22 +238,18 @@ impl ShmDevice {
                     let import = imports::region(&imports, at, 8, "fetch and add")?;
                     match import.word(at.offset, "fetch and add")? {
                         Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
-                        None => return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, [add, 0], old)),
+                        None => return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old)),
                     }
                     Ok(VecDeque::new())
                 }
-                Operation::CompareSwap { at, expected, desired, old } => {
-                    self.stats.add(Kind::CompareSwap, 8);
-                    let import = imports::region(&imports, at, 8, "compare and swap")?;
-                    match import.word(at.offset, "compare and swap")? {
-                        Some(word) => {
-                            let word = AtomicU64::from_ptr(word);
-                            *old = match word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst) {
-                                Ok(v) | Err(v) => v,
-                            };
-                        }
+                Operation::CompareSwap { at, len, expected, desired, old } => {
+                    self.stats.add(Kind::CompareSwap, len);
+                    let import = imports::region(&imports, at, len, "compare and swap")?;
+                    match import.integer(at.offset, len, "compare and swap")? {
+                        Some(p) => *old = copy::compare_swap(p, len, expected, desired),
                         None => {
-                            return Ok(Self::word_piece(import, Code::CompareSwap, at.offset, [expected, desired], old));
+                            let words = [expected, desired];
+                            return Ok(Self::word_piece(import, Code::CompareSwap, at.offset, len, words, old));
                         }
                     }
                     Ok(VecDeque::new())

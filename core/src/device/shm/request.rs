@@ -200,15 +200,11 @@ fn perform(
                     }
                     operand[0] = AtomicU64::from_ptr(p.cast()).fetch_add(operand[0], Ordering::SeqCst);
                 }
-                c if c == Code::CompareSwap as u8 && len == 8 && bounce == INLINE => {
-                    if !aligned(p) {
+                c if c == Code::CompareSwap as u8 && matches!(len, 1 | 2 | 4 | 8) && bounce == INLINE => {
+                    if !p.addr().is_multiple_of(len) {
                         return Status::Misaligned;
                     }
-                    let word = AtomicU64::from_ptr(p.cast());
-                    operand[0] = match word.compare_exchange(operand[0], operand[1], Ordering::SeqCst, Ordering::SeqCst)
-                    {
-                        Ok(old) | Err(old) => old,
-                    };
+                    operand[0] = copy::compare_swap(p, len, operand[0], operand[1]);
                 }
                 c if c == Code::Accumulate as u8 => {
                     return accumulate(region, (w[0] >> 32) as u32, p, bytes, std::ptr::null_mut(), len);

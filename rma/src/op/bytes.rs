@@ -1,0 +1,28 @@
+#![allow(unsafe_code)]
+//! Accumulates by number, as devices apply them to registered memory ([`farside_core::memory::keys::AccumulateFn`]).
+
+use super::{ElementType, Op, kernel};
+
+/// Applies accumulate `code` ([`super::code`]) to `bytes` bytes at `target`; `false`, having touched nothing, for a
+/// code that is none, a length that is no multiple of the element, or a misaligned target.
+///
+/// # Safety
+/// `target` and `operand` are valid for `bytes` bytes, and `old` is null or valid for as many; others access
+/// `target` by these kernels or word-wise copies only.
+pub unsafe fn apply_bytes(code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
+    let [op, ty, 0, 0] = code.to_le_bytes() else { return false };
+    let (Ok(op), Ok(ty)) = (Op::try_from(op), ElementType::try_from(ty)) else { return false };
+    if !op.allowed(ty) || !bytes.is_multiple_of(ty.size()) || !target.addr().is_multiple_of(ty.size()) {
+        return false;
+    }
+    let count = bytes / ty.size();
+    // SAFETY: checked above; the ranges by the contract.
+    unsafe {
+        if old.is_null() {
+            kernel::accumulate(op, ty, target, operand, count);
+        } else {
+            kernel::fetch_accumulate(op, ty, target, operand, old, count);
+        }
+    }
+    true
+}

@@ -1,0 +1,178 @@
+//! Fence (MPI-4 §12.5.1; Träff, Ritzdorf, Hempel: one-sided communication without barriers).
+//!
+//! One call closes the epoch before it and opens the next. Opening sends nothing: it publishes the number of
+//! the fence in a word that peers look at. Closing, by what the window can:
+//!
+//! | window | closing call of one rank sends |
+//! |---|---|
+//! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals |
+//! | not mapped, P ≤ 4, exposure known | one notification to each other rank, on the last operation to it if there is one: P - 1 |
+//! | not mapped otherwise | the reduce-scatter of "do I access rank i", ⌈log2 P⌉, and a notification on the last operation to each target |
+//! | `NOPRECEDE` | nothing |
+//!
+//! No barrier: on mapped windows the sums of the reduce-scatter would all be used up already, so that only
+//! its dependences are left, in ⌈log2 P⌉ signals (the dissemination pattern). "Exposure known": the fence that
+//! opened the epoch has itself shown that all ranks had come to it; then operations start when they are issued.
+
+use std::sync::atomic::Ordering;
+
+use farside_core::coll::{self, barrier_dissemination};
+use farside_core::{Error, Result};
+
+use super::{Access, RawWindow, cell, word};
+use crate::assert::Assert;
+
+/// Up to this many ranks each notifies each other directly.
+pub(crate) const DIRECT: usize = 4;
+
+impl RawWindow {
+    /// Fence: completes all operations on this window, those of this rank and those of others on it, since
+    /// the last fence, and opens the next epoch unless `NOSUCCEED`. Collective. Messages: see the module.
+    ///
+    /// # Errors
+    /// `WrongEpoch` inside another kind of epoch; `PeerLost`; the first error of an operation.
+    pub fn fence(&self, asserts: Assert) -> Result<()> {
+        const OP: &str = "fence";
+        self.usable(OP)?;
+        match self.access.get() {
+            Access::None | Access::Fence(_) => {}
+            _ => return Err(self.wrong_epoch(OP, "another access epoch is open")),
+        }
+        if !self.posted.borrow().is_empty() {
+            return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
+        }
+        let number = self.fences.get() + 1;
+        self.fences.set(number);
+        let precede = !asserts.contains(Assert::NOPRECEDE);
+        if precede {
+            self.close_fence(number).inspect_err(|_| self.abandon())?;
+        } else if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.get().is_some()) {
+            return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
+        }
+        self.close_epoch();
+        if asserts.contains(Assert::NOSUCCEED) {
+            self.synchronized.set(false);
+            return Ok(());
+        }
+        let epoch = self.open_epoch(Access::Fence(number));
+        self.synchronized.set(precede);
+        if precede {
+            // Everyone has come to this fence: all are exposed, operations start at once.
+            self.targets.iter().for_each(|t| t.ready.set(epoch));
+        } else {
+            self.publish_opened(number);
+        }
+        Ok(())
+    }
+
+    fn publish_opened(&self, number: u64) {
+        // SeqCst, and the fence: a rank that sets its waiter bit and then looks at the number either sees it
+        // or is seen here.
+        self.board.own_word(word::OPENED).store(number, Ordering::SeqCst);
+        self.wake_waiters(self.team.rank());
+    }
+
+    /// Whether `target` is known to have opened the epoch of fence `number`.
+    pub(crate) fn exposed_by_fence(&self, target: usize, number: u64) -> bool {
+        if self.synchronized.get() {
+            return true;
+        }
+        // Acquire side of `publish_opened`: the target's local stores are before our operations. Memory that
+        // is not mapped would cost a message to look at; there the closing call finds out.
+        self.mapped && self.board.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
+    }
+
+    fn close_fence(&self, number: u64) -> Result<()> {
+        if self.mapped {
+            for target in self.queued_targets() {
+                self.wait_word("fence", target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))?;
+            }
+            return barrier_dissemination::rounds(&self.team, &self.board, cell::FENCE, number, "fence");
+        }
+        let (p, me) = (self.team.size(), self.team.rank());
+        if self.synchronized.get() && p <= DIRECT {
+            let others = (1..p).map(|d| (me + d) % p);
+            others.clone().try_for_each(|target| self.notify(target, cell::FENCE, number))?;
+            self.finish_self()?;
+            for from in others {
+                self.job.wait("fence", || Ok((self.board.get(from, cell::FENCE) >= number).then_some(())))?;
+            }
+            return self.complete_all();
+        }
+        // "Have I an operation for rank i": those begun already are counted too.
+        let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].track.open() > 0).collect();
+        let vector: Vec<u8> = touched.iter().flat_map(|t| u32::from(*t).to_le_bytes()).collect();
+        let sum = coll::reduce_scatter(&self.team, &vector, &mut add)?;
+        let origins = u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(farside_core::ErrorKind::Protocol, "fence"))?);
+        // The reduce-scatter has shown that all ranks are here, so all are exposed.
+        self.synchronized.set(true);
+        self.start_queued(None)?;
+        for target in (0..p).filter(|t| touched[*t]) {
+            self.notify(target, cell::FENCE, number)?;
+        }
+        self.complete_all()?;
+        self.job.wait("fence", || {
+            let come = (0..p).filter(|from| self.board.get(*from, cell::FENCE) >= number).count();
+            Ok((come >= origins as usize).then_some(()))
+        })
+    }
+
+    /// Posts what was kept back for this rank itself: nobody is to be notified.
+    fn finish_self(&self) -> Result<()> {
+        let me = self.team.rank();
+        if self.has_unposted(me) { self.notify(me, cell::FENCE, self.fences.get()) } else { Ok(()) }
+    }
+
+    /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with
+    /// the peer, which wakes those who have one, and sleeps.
+    pub(crate) fn wait_word(&self, name: &'static str, target: usize, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+        for _ in 0..2000 {
+            if ready()? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let me = self.team.rank();
+        let waiters = self.board.peer_word(target, word::WAITERS + me / 64);
+        let bit = 1u64 << (me % 64);
+        if let Some(w) = waiters {
+            w.fetch_or(bit, Ordering::SeqCst);
+        }
+        let r = self.job.wait(name, || Ok(ready()?.then_some(())));
+        if let Some(w) = waiters {
+            w.fetch_and(!bit, Ordering::SeqCst);
+        }
+        r
+    }
+
+    /// Wakes the ranks that have left a bit with `owner`. The caller has just changed one of its words.
+    pub(crate) fn wake_waiters(&self, owner: usize) {
+        // Pairs with `fetch_or` in `wait_word`: either the waiter sees the change, or its bit is seen here.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        for index in 0..self.team.size().div_ceil(64) {
+            let Some(w) = (if owner == self.team.rank() {
+                Some(self.board.own_word(word::WAITERS + index))
+            } else {
+                self.board.peer_word(owner, word::WAITERS + index)
+            }) else {
+                return;
+            };
+            let mut bits = w.load(Ordering::SeqCst);
+            while bits != 0 {
+                let rank = index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(t) = self.targets.get(rank) {
+                    self.job.device().wake(t.region.peer);
+                }
+            }
+        }
+    }
+}
+
+fn add(into: &mut [u8], from: &[u8]) {
+    for (a, b) in into.chunks_exact_mut(4).zip(from.chunks_exact(4)) {
+        let word = |s: &[u8]| u32::from_le_bytes([s[0], s[1], s[2], s[3]]);
+        let sum = word(a).wrapping_add(word(b));
+        a.copy_from_slice(&sum.to_le_bytes());
+    }
+}

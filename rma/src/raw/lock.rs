@@ -1,0 +1,354 @@
+#![allow(unsafe_code)]
+//! Passive target: lock, lock_all, unlock, flush, sync (MPI-4 §12.5.3).
+//!
+//! The lock is a word at the target that origins change by remote atomics; the target takes no part. Grants
+//! are in the order of requests ([`super::lockword`]). On a window that is mapped:
+//!
+//! | call | atomics on the word |
+//! |---|---|
+//! | lock exclusive, shared | one, when called: the ticket (readers enter with it if nobody is in the way) |
+//! | lock_all | none when called; one at the first access to each target |
+//! | unlock, unlock_all | one for each target that was accessed or locked, none for others |
+//! | `NOCHECK` | none |
+//!
+//! Where the word is not mapped each is a message (a shared lock two), and the request is put off until the
+//! first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use farside_core::{Error, ErrorKind, Result};
+
+use super::lockword::{self, Ticket};
+use super::{Access, RawWindow, word};
+use crate::assert::Assert;
+
+/// Kinds of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Others may hold shared locks at the same time.
+    Shared,
+    /// Nobody else holds a lock.
+    Exclusive,
+}
+
+/// What this rank holds of a target's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    No,
+    /// Lock was called; nothing was sent.
+    Wanted(LockKind),
+    /// The ticket is taken.
+    Waiting(LockKind, Ticket),
+    /// Inside.
+    Inside(LockKind, Ticket),
+    /// Inside by `NOCHECK`, without the word.
+    Unchecked,
+}
+
+impl RawWindow {
+    /// Locks `target`'s memory. Never blocks: operations wait in a queue until the lock is granted.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if this rank has locked it already, or another kind of epoch is open; `Unsupported` on a
+    /// window made without locks; `NoSuchRank`.
+    pub fn lock(&self, kind: LockKind, target: usize, asserts: Assert) -> Result<()> {
+        const OP: &str = "lock";
+        self.check_lockable(OP)?;
+        let t = self.target(target, OP)?;
+        let count = match self.access.get() {
+            Access::None => {
+                self.open_epoch(Access::Lock(0));
+                0
+            }
+            Access::Lock(count) => count,
+            _ => return Err(self.wrong_epoch(OP, "another access epoch is open")),
+        };
+        if t.lock.get() != Held::No {
+            return Err(self.wrong_epoch(OP, "the target is locked by this rank already").peer(t.region.peer));
+        }
+        if asserts.contains(Assert::NOCHECK) {
+            t.lock.set(Held::Unchecked);
+            t.ready.set(self.epoch.get());
+        } else {
+            t.lock.set(Held::Wanted(kind));
+            // A word that is mapped costs no message: ask at once.
+            if self.board.is_mapped(target) && self.advance(target)? {
+                t.ready.set(self.epoch.get());
+            }
+        }
+        self.access.set(Access::Lock(count + 1));
+        Ok(())
+    }
+
+    /// Opens an access to every rank under shared locks, taken one by one at the first access to each.
+    /// Sends nothing.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn lock_all(&self, asserts: Assert) -> Result<()> {
+        const OP: &str = "lock_all";
+        self.check_lockable(OP)?;
+        if self.access.get() != Access::None {
+            return Err(self.wrong_epoch(OP, "another access epoch is open"));
+        }
+        let epoch = self.open_epoch(Access::LockAll);
+        for t in &self.targets {
+            if asserts.contains(Assert::NOCHECK) {
+                t.lock.set(Held::Unchecked);
+                t.ready.set(epoch);
+            } else {
+                t.lock.set(Held::Wanted(LockKind::Shared));
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes all operations on `target`, there too, and releases its lock.
+    ///
+    /// # Errors
+    /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation.
+    pub fn unlock(&self, target: usize) -> Result<()> {
+        const OP: &str = "unlock";
+        self.usable(OP)?;
+        let t = self.target(target, OP)?;
+        let Access::Lock(count) = self.access.get() else {
+            return Err(self.wrong_epoch(OP, "lock was not called"));
+        };
+        if t.lock.get() == Held::No {
+            return Err(self.wrong_epoch(OP, "the target is not locked by this rank").peer(t.region.peer));
+        }
+        self.leave(OP, target).inspect_err(|_| self.abandon())?;
+        self.access.set(Access::Lock(count - 1));
+        if count == 1 {
+            self.close_epoch();
+        }
+        Ok(())
+    }
+
+    /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).
+    ///
+    /// # Errors
+    /// As [`unlock`](Self::unlock).
+    pub fn unlock_all(&self) -> Result<()> {
+        const OP: &str = "unlock_all";
+        self.usable(OP)?;
+        if self.access.get() != Access::LockAll {
+            return Err(self.wrong_epoch(OP, "lock_all was not called"));
+        }
+        for target in 0..self.targets.len() {
+            self.leave(OP, target).inspect_err(|_| self.abandon())?;
+        }
+        self.close_epoch();
+        Ok(())
+    }
+
+    /// Completes all operations of this rank on `target`, there too.
+    ///
+    /// # Errors
+    /// `WrongEpoch` outside a passive epoch; `PeerLost`; the first error of an operation.
+    #[inline]
+    pub fn flush(&self, target: usize) -> Result<()> {
+        const OP: &str = "flush";
+        self.check_passive(OP)?;
+        let t = self.target(target, OP)?;
+        if t.track.open() > 0 || !self.queue.borrow().is_empty() {
+            self.enter(OP, target)?;
+        }
+        self.complete_at(target)?;
+        // Stores to mapped memory leave this processor's buffer here: what follows cannot overtake them.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// As [`flush`](Self::flush), for all targets.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_all(&self) -> Result<()> {
+        const OP: &str = "flush_all";
+        self.check_passive(OP)?;
+        for target in self.queued_targets() {
+            self.enter(OP, target)?;
+        }
+        self.complete_all()?;
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Completes all operations of this rank on `target` locally: buffers are free, gets have arrived.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_local(&self, target: usize) -> Result<()> {
+        const OP: &str = "flush_local";
+        self.check_passive(OP)?;
+        self.target(target, OP)?;
+        if self.has_unposted(target) {
+            self.enter(OP, target)?;
+        }
+        self.complete_at(target)
+    }
+
+    /// As [`flush_local`](Self::flush_local), for all targets.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_local_all(&self) -> Result<()> {
+        (0..self.targets.len()).try_for_each(|t| self.flush_local(t))
+    }
+
+    /// Orders this rank's own loads and stores of its window before and after the call.
+    ///
+    /// # Errors
+    /// `Freed`.
+    pub fn sync(&self) -> Result<()> {
+        self.usable("sync")?;
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn check_lockable(&self, operation: &'static str) -> Result<()> {
+        self.usable(operation)?;
+        if !self.options.locks {
+            return Err(Error::new(ErrorKind::Unsupported, operation)
+                .rank(self.job.rank())
+                .cause("the window was made without locks")
+                .remedy("make the window with `locks: true`"));
+        }
+        self.leave_fence(operation)
+    }
+
+    #[inline]
+    fn check_passive(&self, operation: &'static str) -> Result<()> {
+        if matches!(self.access.get(), Access::LockAll | Access::Lock(_)) && self.epoch.get() != super::NO_EPOCH {
+            return Ok(());
+        }
+        self.usable(operation)?;
+        Err(self.wrong_epoch(operation, "no lock is held"))
+    }
+
+    /// For an operation: whether `target`'s lock is held, asking for it if that was put off.
+    pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
+        match self.targets[target].lock.get() {
+            Held::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
+            Held::Unchecked | Held::Inside(..) => Ok(true),
+            Held::Wanted(_) | Held::Waiting(..) => self.advance(target),
+        }
+    }
+
+    /// One step towards the lock; whether it is held.
+    fn advance(&self, target: usize) -> Result<bool> {
+        let t = &self.targets[target];
+        let mut seen = None;
+        if let Held::Wanted(kind) = t.lock.get() {
+            if kind == LockKind::Shared
+                && let Some(w) = self.board.peer_word(target, word::LOCK)
+            {
+                let now = w.load(Ordering::SeqCst);
+                if let Some(then) = lockword::reader_at_once(now)
+                    && w.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+                {
+                    self.stats().add(farside_core::stats::Kind::CompareSwap, 8);
+                    t.lock.set(Held::Inside(kind, lockword::ticket(now)));
+                    return Ok(true);
+                }
+            }
+            let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
+            t.lock.set(Held::Waiting(kind, lockword::ticket(before)));
+            seen = Some(before);
+        }
+        let Held::Waiting(kind, ticket) = t.lock.get() else { return Ok(true) };
+        let now = match seen {
+            Some(w) => w,
+            None => self.board.read_word(target, word::LOCK)?,
+        };
+        let granted = match kind {
+            LockKind::Exclusive => lockword::may_write(now, ticket),
+            LockKind::Shared => lockword::may_read(now, ticket),
+        };
+        if granted {
+            t.lock.set(Held::Inside(kind, ticket));
+            if kind == LockKind::Shared {
+                self.board.fetch_add(target, word::LOCK, lockword::reader_enters(ticket))?;
+                // Readers behind this one may enter now.
+                self.wake_waiters(target);
+            }
+        }
+        Ok(granted)
+    }
+
+    /// Waits for `target`'s lock and starts what is queued for it.
+    fn enter(&self, name: &'static str, target: usize) -> Result<()> {
+        if !self.has_unposted(target) {
+            return Ok(());
+        }
+        let mut turn = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
+        if self.board.is_mapped(target) {
+            return self.wait_word(name, target, turn);
+        }
+        // The word is looked at by messages: less and less often, and other work goes on meanwhile.
+        let mut pause = Duration::from_micros(1);
+        while !turn()? {
+            self.job.progress()?;
+            self.job.device().check_peers()?;
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Completes everything at `target` and gives the lock back.
+    fn leave(&self, name: &'static str, target: usize) -> Result<()> {
+        let t = &self.targets[target];
+        self.enter(name, target)?;
+        self.complete_at(target)?;
+        match t.lock.replace(Held::No) {
+            Held::No | Held::Unchecked | Held::Wanted(_) => {}
+            Held::Waiting(kind, ticket) => {
+                // No operation needed it, but the ticket is out and its turn must come and pass.
+                t.lock.set(Held::Waiting(kind, ticket));
+                self.wait_for_turn(name, target)?;
+                return self.leave(name, target);
+            }
+            Held::Inside(LockKind::Exclusive, ticket) => {
+                self.board.fetch_add(target, word::LOCK, lockword::writer_leaves(ticket))?;
+                self.wake_waiters(target);
+            }
+            Held::Inside(LockKind::Shared, _) => {
+                let before = self.board.fetch_add(target, word::LOCK, lockword::READER_LEAVES)?;
+                if lockword::set_guard(before) {
+                    self.board.fetch_add(target, word::LOCK, lockword::CLEAR_GUARD)?;
+                }
+                self.wake_waiters(target);
+            }
+        }
+        t.ready.set(0);
+        Ok(())
+    }
+
+    /// Waits until this rank is inside `target`'s lock: for local access, which no queue can stand for.
+    ///
+    /// # Errors
+    /// `WrongEpoch` without lock; `PeerLost`.
+    pub fn wait_for_lock(&self, target: usize) -> Result<()> {
+        const OP: &str = "lock";
+        self.check_passive(OP)?;
+        self.target(target, OP)?;
+        self.wait_for_turn(OP, target)
+    }
+
+    fn wait_for_turn(&self, name: &'static str, target: usize) -> Result<()> {
+        if self.board.is_mapped(target) {
+            return self.wait_word(name, target, || self.locked(name, target));
+        }
+        let mut pause = Duration::from_micros(1);
+        while !self.locked(name, target)? {
+            self.job.progress()?;
+            self.job.device().check_peers()?;
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}

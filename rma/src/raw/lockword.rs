@@ -1,0 +1,167 @@
+//! The lock word: a fair queue lock for readers and writers in 64 bits, changed by fetch-and-add alone.
+//!
+//! Three lanes of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer
+//! enters when `write` reaches its ticket and moves both lanes on when it leaves. A reader enters when `read`
+//! reaches its ticket, moves `read` on at once, so that the next reader may enter too, and `write` when it
+//! leaves. So requests are granted in the order of their tickets, and readers share.
+//!
+//! Lanes wrap: `users` is on top, where its carry falls off; who moves a lane that it alone may move knows the
+//! value and adds the right difference; a leaving reader does not, and clears the guard bit above the lane
+//! when its own addition has set it.
+
+const BITS: u32 = 20;
+const MASK: u64 = (1 << BITS) - 1;
+const WRITE: u32 = 22;
+const USERS: u32 = 44;
+
+/// A ticket.
+pub(crate) type Ticket = u64;
+
+/// Added to take a ticket.
+pub(crate) const TAKE: u64 = 1 << USERS;
+/// Added when a reader leaves.
+pub(crate) const READER_LEAVES: u64 = 1 << WRITE;
+/// Added when a reader has set the guard bit.
+pub(crate) const CLEAR_GUARD: u64 = (1u64 << (WRITE + BITS)).wrapping_neg();
+
+/// The ticket that `TAKE` gave, from the word before.
+pub(crate) const fn ticket(before: u64) -> Ticket {
+    before >> USERS & MASK
+}
+
+/// Whether the writer with `ticket` may enter.
+pub(crate) const fn may_write(word: u64, ticket: Ticket) -> bool {
+    word >> WRITE & MASK == ticket
+}
+
+/// Whether the reader with `ticket` may enter.
+pub(crate) const fn may_read(word: u64, ticket: Ticket) -> bool {
+    word & MASK == ticket
+}
+
+/// One more, in a lane.
+const fn next(lane: u64) -> u64 {
+    (if lane == MASK { MASK.wrapping_neg() } else { 1 }) as u64
+}
+
+/// Added when the reader with `ticket` enters.
+pub(crate) const fn reader_enters(ticket: Ticket) -> u64 {
+    next(ticket)
+}
+
+/// Added when the writer with `ticket` leaves.
+pub(crate) const fn writer_leaves(ticket: Ticket) -> u64 {
+    (next(ticket) << WRITE).wrapping_add(next(ticket))
+}
+
+/// Whether a reader that left, finding `before`, has set the guard bit.
+pub(crate) const fn set_guard(before: u64) -> bool {
+    before >> WRITE & MASK == MASK
+}
+
+/// The word after a reader has taken a ticket and entered in one step, if nobody is in its way.
+pub(crate) const fn reader_at_once(word: u64) -> Option<u64> {
+    let t = ticket(word);
+    if may_read(word, t) { Some(word.wrapping_add(TAKE).wrapping_add(reader_enters(t))) } else { None }
+}
+
+/// Whether tickets are out that have not entered, or a writer is inside.
+pub(crate) const fn has_waiters(word: u64) -> bool {
+    word & MASK != ticket(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Want {
+        Read,
+        Write,
+    }
+
+    /// A word, and who is inside and waiting, run through millions of entries: lanes wrap many times.
+    #[test]
+    fn lock_word_is_fifo_and_exclusive_across_wraps() {
+        let mut word = 0u64;
+        let mut waiting: std::collections::VecDeque<(Want, Ticket)> = Default::default();
+        let (mut readers, mut writer) = (0u32, None);
+        let mut x = 99u64;
+        let mut entered = 0u64;
+        while entered < 3_500_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if waiting.len() < 5 && x >> 62 != 0 {
+                let want = if x >> 61 & 1 == 0 { Want::Read } else { Want::Write };
+                waiting.push_back((want, ticket(word)));
+                word = word.wrapping_add(TAKE);
+            } else if let Some(t) = writer.take() {
+                word = word.wrapping_add(writer_leaves(t));
+            } else if readers > 0 {
+                readers -= 1;
+                let before = word;
+                word = word.wrapping_add(READER_LEAVES);
+                if set_guard(before) {
+                    word = word.wrapping_add(CLEAR_GUARD);
+                }
+            }
+            // Only the head of the queue may ever enter, and it may exactly when nobody is in its way.
+            for (i, (want, t)) in waiting.iter().enumerate() {
+                let may = if *want == Want::Read { may_read(word, *t) } else { may_write(word, *t) };
+                let free = if *want == Want::Read { writer.is_none() } else { writer.is_none() && readers == 0 };
+                assert_eq!(may, i == 0 && free, "entry {entered}, waiter {i}");
+            }
+            if let Some((want, t)) = waiting.front().copied()
+                && (if want == Want::Read { may_read(word, t) } else { may_write(word, t) })
+            {
+                waiting.pop_front();
+                entered += 1;
+                match want {
+                    Want::Read => {
+                        word = word.wrapping_add(reader_enters(t));
+                        readers += 1;
+                    }
+                    Want::Write => writer = Some(t),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lock_word_between_threads_never_lets_a_writer_share() {
+        // Near the wrap, so that it is crossed under contention.
+        let start = MASK - 100;
+        let word = AtomicU64::new(start << USERS | start << WRITE | start);
+        let inside = AtomicI64::new(0);
+        std::thread::scope(|s| {
+            for id in 0..4 {
+                let (word, inside) = (&word, &inside);
+                s.spawn(move || {
+                    for i in 0..3000 {
+                        let t = ticket(word.fetch_add(TAKE, SeqCst));
+                        if (i + id) % 3 == 0 {
+                            while !may_write(word.load(SeqCst), t) {
+                                std::thread::yield_now();
+                            }
+                            assert_eq!(inside.swap(-1, SeqCst), 0);
+                            inside.store(0, SeqCst);
+                            word.fetch_add(writer_leaves(t), SeqCst);
+                        } else {
+                            while !may_read(word.load(SeqCst), t) {
+                                std::thread::yield_now();
+                            }
+                            word.fetch_add(reader_enters(t), SeqCst);
+                            assert!(inside.fetch_add(1, SeqCst) >= 0);
+                            inside.fetch_sub(1, SeqCst);
+                            if set_guard(word.fetch_add(READER_LEAVES, SeqCst)) {
+                                word.fetch_add(CLEAR_GUARD, SeqCst);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let w = word.load(SeqCst);
+        assert!(!has_waiters(w) && reader_at_once(w).is_some());
+    }
+}

@@ -1,0 +1,536 @@
+#![allow(unsafe_code)]
+//! Untyped windows: byte ranges of the ranks of a team, and the operations and synchronization on them.
+//!
+//! This is the layer for other layers (typed windows, MPI): displacements are bytes, buffers are raw pointers,
+//! and the caller keeps the rules that [`crate::window`] enforces by types. Synchronization is one file for
+//! each chapter of the standard: [`fence`], [`pscw`], [`lock`].
+//!
+//! A put on a mapped window takes the branch in [`RawWindow::put`]: two comparisons and a copy. Everything
+//! else (no epoch, target not exposed yet, memory not mapped) goes through [`operations`].
+
+pub mod fence;
+pub mod lock;
+pub(crate) mod lockword;
+mod operations;
+pub mod pscw;
+
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use farside_core::coll;
+use farside_core::device::{Region, Registration, RemoteRegion};
+use farside_core::job::Track;
+use farside_core::memory::copy;
+use farside_core::signal::Board;
+use farside_core::stats::{Kind, Stats};
+use farside_core::{Error, ErrorKind, Job, Result, Team};
+
+use crate::op::{CasElement, Element, ElementType, Op};
+pub(crate) use operations::Request;
+use operations::{Item, Queued};
+
+/// Cells of the board, one line for each peer.
+pub(crate) mod cell {
+    /// Number of the last fence that the peer has finished its part of.
+    pub(crate) const FENCE: usize = 0;
+    /// How often the peer has posted an exposure to this rank.
+    pub(crate) const POST: usize = 1;
+    /// How often the peer has completed an access to this rank.
+    pub(crate) const COMPLETE: usize = 2;
+}
+
+/// Published words of the board.
+pub(crate) mod word {
+    /// Number of the last fence that opened an exposure here.
+    pub(crate) const OPENED: usize = 0;
+    /// The lock.
+    pub(crate) const LOCK: usize = 1;
+    /// First of the words with a bit for each rank that sleeps until one of the others changes.
+    pub(crate) const WAITERS: usize = 2;
+}
+
+/// The present access epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    None,
+    /// Between two fences; the number is that of the one that opened it.
+    Fence(u64),
+    /// Between start and complete.
+    Start,
+    /// Locks on single targets, how many.
+    Lock(usize),
+    /// Everyone's shared lock.
+    LockAll,
+}
+
+/// A target, as far as the fast path looks.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The epoch in which this target is ready: exposed, or locked.
+    ready: Cell<u64>,
+    /// Byte `i` is at `base + i` for `lo <= i < hi`.
+    base: *mut u8,
+    lo: usize,
+    hi: usize,
+    region: RemoteRegion,
+    /// Requests that are not complete.
+    track: Rc<Track>,
+    /// How often this rank has started an access to it, and posted an exposure to it.
+    starts: Cell<u64>,
+    posts: Cell<u64>,
+    lock: Cell<lock::Held>,
+    /// The last operation, kept back so that it can carry the notification.
+    held: Cell<Option<Item>>,
+}
+
+/// How an untyped window is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether the lock family may be used: then memory that is not mapped gets an agent at its target.
+    pub locks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { locks: true }
+    }
+}
+
+/// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still
+/// use it reach memory that nobody else sees, or get an error.
+#[derive(Debug)]
+pub struct RawWindow {
+    job: Job,
+    team: Team,
+    stats: NonNull<Stats>,
+    own: Registration,
+    board: Board,
+    targets: Vec<Target>,
+    options: Options,
+    /// All targets are mapped whole, boards included.
+    mapped: bool,
+    access: Cell<Access>,
+    /// Number of the access epoch; [`NO_EPOCH`] outside.
+    epoch: Cell<u64>,
+    last_epoch: Cell<u64>,
+    fences: Cell<u64>,
+    /// Whether the last fence has shown that all ranks had come to it.
+    synchronized: Cell<bool>,
+    /// The members of the started access, and of the posted exposure.
+    started: RefCell<Vec<usize>>,
+    posted: RefCell<Vec<usize>>,
+    queue: RefCell<Vec<Queued>>,
+    /// Bytes of operations whose buffer did not outlive the call.
+    kept: RefCell<Vec<Box<[u8]>>>,
+    broken: Cell<bool>,
+    released: Cell<bool>,
+}
+
+const NO_EPOCH: u64 = u64::MAX;
+
+impl RawWindow {
+    /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
+    /// map it. Collective; lengths may differ. Two times two allgathers; memory: `len` and 64 bytes for each
+    /// rank of the team.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
+    pub fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
+        let region = Region { base: std::ptr::null_mut(), len, accumulate: Some(crate::op::apply_bytes), passive: options.locks };
+        let own = team.job().device().allocate(len, region);
+        Self::new(team, own, options)
+    }
+
+    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
+    ///
+    /// # Safety
+    /// The memory stays valid, and is accessed only as the window's epochs allow, until [`release`](Self::release)
+    /// or [`free`](Self::free) has succeeded.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
+    pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
+        let region = Region { base, len, accumulate: Some(crate::op::apply_bytes), passive: options.locks };
+        // SAFETY: the same contract.
+        let own = unsafe { team.job().device().register(region) };
+        Self::new(team, own, options)
+    }
+
+    fn new(team: &Team, own: Result<Registration>, options: Options) -> Result<Self> {
+        let job = team.job().clone();
+        let (own, regions) = coll::exchange_regions(team, own, Some(crate::op::apply_bytes))?;
+        let words = word::WAITERS + team.size().div_ceil(64);
+        let board = match Board::new(team, words) {
+            Ok(board) => board,
+            Err(e) => {
+                regions.iter().for_each(|r| job.device().forget(r.handle));
+                job.device().release(own.handle)?;
+                return Err(e);
+            }
+        };
+        let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
+        let mapped = regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
+        let targets = regions.into_iter().map(Target::new).collect();
+        Ok(Self {
+            stats: NonNull::from(job.device().stats()),
+            team: team.clone(),
+            own,
+            board,
+            targets,
+            options,
+            mapped,
+            access: Cell::new(Access::None),
+            epoch: Cell::new(NO_EPOCH),
+            last_epoch: Cell::new(0),
+            fences: Cell::new(0),
+            synchronized: Cell::new(false),
+            started: RefCell::default(),
+            posted: RefCell::default(),
+            queue: RefCell::default(),
+            kept: RefCell::default(),
+            broken: Cell::new(false),
+            released: Cell::new(false),
+            job,
+        })
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// First byte of this rank's own memory.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.own.base
+    }
+
+    /// Length of the window in bytes at team rank `rank`.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn len_at(&self, rank: usize) -> Result<usize> {
+        self.target(rank, "look up a window").map(|t| t.region.len)
+    }
+
+    /// Where the memory of team rank `rank` is mapped here, if all of it is.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn mapped_base(&self, rank: usize) -> Result<Option<*mut u8>> {
+        let t = self.target(rank, "look up a window")?;
+        Ok(((t.lo, t.hi) == (0, t.region.len) && t.region.mapped.is_some()).then_some(t.base))
+    }
+
+    /// Whether every rank's memory is mapped at every other: then operations are copies.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    #[inline(always)]
+    pub(crate) fn stats(&self) -> &Stats {
+        // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, of
+        // which `self` holds a handle.
+        unsafe { self.stats.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
+        match self.targets.get(rank) {
+            Some(t) => Ok(t),
+            None => Err(self.no_such_rank(rank, operation)),
+        }
+    }
+
+    #[cold]
+    fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
+        Error::new(ErrorKind::NoSuchRank, operation)
+            .rank(self.job.rank())
+            .peer(rank as u32)
+            .cause(format!("the window's team has {} ranks", self.targets.len()))
+    }
+
+    /// The address of `len` bytes at `offset` of a target that is ready and maps them.
+    #[inline(always)]
+    fn direct(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
+        let t = self.targets.get(target)?;
+        if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
+            Some(t.base.wrapping_add(offset))
+        } else {
+            None
+        }
+    }
+
+    /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the
+    /// window is mapped and the target ready; it is complete at the target after the call that closes the
+    /// epoch or flushes. One message; on mapped windows a copy.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes, and not written, until the epoch is closed or flushed, or
+    /// [`abandon`](Self::abandon) has returned.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`.
+    #[inline(always)]
+    pub unsafe fn put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
+        if let Some(to) = self.direct(target, offset, len) {
+            self.stats().add(Kind::Write, len);
+            // SAFETY: inside the target's mapped memory; `from` by the contract.
+            unsafe { copy::store(from, to, len) };
+            return Ok(());
+        }
+        self.issue(target, Item::Put { from, len, offset }, None)
+    }
+
+    /// Gets `len` bytes from byte `offset` of `target`; they are there after the call that closes the epoch
+    /// or flushes. One message and its answer; on mapped windows a copy.
+    ///
+    /// # Safety
+    /// `into` is valid for `len` bytes, and touched by nobody else, as for [`put`](Self::put).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
+        if let Some(from) = self.direct(target, offset, len) {
+            self.stats().add(Kind::Read, len);
+            // SAFETY: as in `put`.
+            unsafe { copy::load(from, into, len) };
+            return Ok(());
+        }
+        self.issue(target, Item::Get { into, len, offset }, None)
+    }
+
+    /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
+    /// which this rank issues them; where `old` is not null the former values go there.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put) for `operand`, and as [`get`](Self::get) for `old`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that the type does not have.
+    #[inline(always)]
+    pub unsafe fn accumulate<T: Element>(
+        &self,
+        op: Op,
+        operand: *const T,
+        old: *mut T,
+        count: usize,
+        target: usize,
+        offset: usize,
+    ) -> Result<()> {
+        op.check(T::TYPE, "accumulate")?;
+        let len = count * size_of::<T>();
+        if count == 1
+            && let Some(to) = self.direct(target, offset, len)
+            && to.addr().is_multiple_of(size_of::<T>())
+        {
+            self.stats().add(Kind::Accumulate, len);
+            // SAFETY: an aligned element inside the target's mapped memory, which everyone updates by these
+            // kernels or word-wise copies; the buffers by the contract.
+            unsafe {
+                let x = operand.read_unaligned();
+                if old.is_null() {
+                    crate::op::kernel::apply(op, to.cast::<T>(), x);
+                } else {
+                    old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
+                }
+            }
+            return Ok(());
+        }
+        // SAFETY: the same contract.
+        unsafe { self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) }
+    }
+
+    /// As [`accumulate`](Self::accumulate), with the type as a value and the length in bytes.
+    ///
+    /// # Safety
+    /// As [`accumulate`](Self::accumulate).
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate); `BadArgument` for a length that is no multiple of the element.
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn accumulate_bytes(
+        &self,
+        op: Op,
+        ty: ElementType,
+        operand: *const u8,
+        old: *mut u8,
+        len: usize,
+        target: usize,
+        offset: usize,
+    ) -> Result<()> {
+        op.check(ty, "accumulate")?;
+        if !len.is_multiple_of(ty.size()) {
+            return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
+        }
+        self.issue(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset }, None)
+    }
+
+    /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
+    /// its former value goes to `old`. Complete as a get is. One message and its answer.
+    ///
+    /// # Safety
+    /// As [`get`](Self::get) for `old`, which is a whole 64-bit word (zero-extended).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Misaligned`.
+    #[inline(always)]
+    pub unsafe fn compare_and_swap<T: CasElement>(&self, expected: T, desired: T, old: *mut u64, target: usize, offset: usize) -> Result<()> {
+        let len = size_of::<T>();
+        let (expected, desired) = (widen(expected), widen(desired));
+        if let Some(to) = self.direct(target, offset, len)
+            && to.addr().is_multiple_of(len)
+        {
+            self.stats().add(Kind::CompareSwap, len);
+            // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
+            unsafe { old.write(copy::compare_swap(to, len, expected, desired)) };
+            return Ok(());
+        }
+        self.issue(target, Item::CompareSwap { len, expected, desired, old, offset }, None)
+    }
+
+    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if an epoch is open; `PeerLost`; `System` if memory could not be given back.
+    pub fn free(&self) -> Result<()> {
+        const OP: &str = "free a window";
+        self.usable(OP)?;
+        if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
+            return Err(self.wrong_epoch(OP, "an access epoch is open"));
+        }
+        if !self.posted.borrow().is_empty() {
+            return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
+        }
+        self.team.barrier()?;
+        self.release()
+    }
+
+    /// Takes the memory back without asking anyone: peers that still use the window get errors, or reach
+    /// memory that nobody else sees. Idempotent.
+    ///
+    /// # Errors
+    /// `System` if the memory could not be given back: then it must not be reused.
+    pub fn release(&self) -> Result<()> {
+        if self.released.replace(true) {
+            return Ok(());
+        }
+        self.abandon();
+        for t in &self.targets {
+            t.ready.set(0);
+            self.job.device().forget(t.region.handle);
+        }
+        self.epoch.set(NO_EPOCH);
+        self.access.set(Access::None);
+        self.job.device().release(self.own.handle)
+    }
+
+    /// Whether the memory was given back.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.released.get()
+    }
+
+    /// Gives up all that is queued or under way: no buffer of this rank is touched any more. For an epoch
+    /// that ends by a panic or an error; the window is broken from then on.
+    pub fn abandon(&self) {
+        self.queue.borrow_mut().clear();
+        for t in &self.targets {
+            t.held.set(None);
+            if t.track.open() > 0 {
+                self.job.cancel(&t.track);
+            }
+        }
+        self.kept.borrow_mut().clear();
+        self.broken.set(true);
+        self.epoch.set(NO_EPOCH);
+    }
+
+    pub(crate) fn usable(&self, operation: &'static str) -> Result<()> {
+        if self.released.get() {
+            return Err(Error::new(ErrorKind::Freed, operation).rank(self.job.rank()));
+        }
+        if self.broken.get() {
+            return Err(Error::new(ErrorKind::WrongEpoch, operation)
+                .rank(self.job.rank())
+                .cause("an epoch of this window ended by an error or a panic")
+                .remedy("free the window and make a new one"));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn wrong_epoch(&self, operation: &'static str, cause: &str) -> Error {
+        Error::new(ErrorKind::WrongEpoch, operation).rank(self.job.rank()).cause(cause.to_owned())
+    }
+
+    /// Opens an access epoch and gives it a number.
+    fn open_epoch(&self, access: Access) -> u64 {
+        let number = self.last_epoch.get() + 1;
+        self.last_epoch.set(number);
+        self.epoch.set(number);
+        self.access.set(access);
+        number
+    }
+
+    fn close_epoch(&self) {
+        self.access.set(Access::None);
+        self.epoch.set(NO_EPOCH);
+        self.kept.borrow_mut().clear();
+    }
+}
+
+impl Drop for RawWindow {
+    fn drop(&mut self) {
+        if let Err(e) = self.release() {
+            tracing::error!("the memory of a window was not given back: {e}");
+        }
+    }
+}
+
+impl Target {
+    fn new(region: RemoteRegion) -> Self {
+        let (base, lo, hi) = region.mapped.map_or((std::ptr::null_mut(), 1, 0), |m| (m.base, m.lo, m.hi));
+        Self {
+            ready: Cell::new(0),
+            base,
+            lo,
+            hi,
+            region,
+            track: Track::new(),
+            starts: Cell::new(0),
+            posts: Cell::new(0),
+            lock: Cell::new(lock::Held::No),
+            held: Cell::new(None),
+        }
+    }
+}
+
+/// An integer as a zero-extended word.
+#[inline(always)]
+fn widen<T: CasElement>(value: T) -> u64 {
+    let bytes = bytemuck::bytes_of(&value);
+    let mut word = [0u8; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// The integer in the low bytes of a word.
+#[inline(always)]
+pub(crate) fn narrow<T: CasElement>(word: u64) -> T {
+    bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
+}

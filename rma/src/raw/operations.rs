@@ -1,0 +1,249 @@
+#![allow(unsafe_code)]
+//! Operations off the fast path: checks, the queue for targets that are not ready yet, posting, completion.
+
+use std::rc::Rc;
+
+use farside_core::device::{Block, Operation, Place};
+use farside_core::job::Track;
+use farside_core::{Error, ErrorKind, Result};
+
+use super::{Access, RawWindow, Target, cell};
+
+/// One operation on one target, as a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Item {
+    Put { from: *const u8, len: usize, offset: usize },
+    Get { into: *mut u8, len: usize, offset: usize },
+    Accumulate { code: u32, operand: *const u8, old: *mut u8, len: usize, offset: usize },
+    CompareSwap { len: usize, expected: u64, desired: u64, old: *mut u64, offset: usize },
+}
+
+impl Item {
+    fn name(&self) -> &'static str {
+        match self {
+            Item::Put { .. } => "put",
+            Item::Get { .. } => "get",
+            Item::Accumulate { .. } => "accumulate",
+            Item::CompareSwap { .. } => "compare and swap",
+        }
+    }
+
+    fn range(&self) -> (usize, usize) {
+        match *self {
+            Item::Put { len, offset, .. }
+            | Item::Get { len, offset, .. }
+            | Item::Accumulate { len, offset, .. }
+            | Item::CompareSwap { len, offset, .. } => (offset, len),
+        }
+    }
+}
+
+/// An operation that waits for its target.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    target: usize,
+    item: Item,
+    request: Option<Request>,
+}
+
+/// The completion of one operation that was asked for singly.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) track: Rc<Track>,
+    /// Still in a queue.
+    pub(crate) queued: Rc<std::cell::Cell<bool>>,
+}
+
+impl Request {
+    pub(crate) fn new() -> Self {
+        Self { track: Track::new(), queued: Rc::default() }
+    }
+
+    /// Whether the operation is complete.
+    pub(crate) fn done(&self) -> bool {
+        !self.queued.get() && self.track.open() == 0
+    }
+}
+
+impl RawWindow {
+    /// Starts an operation, or queues it until its target is ready.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
+        let name = item.name();
+        self.usable(name)?;
+        let t = self.target(target, name)?;
+        let (offset, len) = item.range();
+        if offset.checked_add(len).is_none_or(|end| end > t.region.len) {
+            return Err(Error::new(ErrorKind::OutOfRange, name)
+                .rank(self.job.rank())
+                .peer(t.region.peer)
+                .cause(format!("{len} bytes at byte {offset} of a window of {} bytes", t.region.len)));
+        }
+        if !self.admit(name, target)? {
+            if let Some(r) = request {
+                r.queued.set(true);
+            }
+            self.queue.borrow_mut().push(Queued { target, item, request: request.cloned() });
+            return Ok(());
+        }
+        // Operations for this target that were queued before it became ready come first.
+        self.start_queued(Some(target))?;
+        self.begin(t, item, request)
+    }
+
+    /// As [`put`](Self::put) with bytes that need not outlive the call.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(crate) fn put_kept(&self, bytes: &[u8], target: usize, offset: usize) -> Result<()> {
+        let item = Item::Put { from: self.keep(bytes), len: bytes.len(), offset };
+        self.issue(target, item, None)
+    }
+
+    /// Copies bytes that an operation needs until the epoch is closed.
+    pub(crate) fn keep(&self, bytes: &[u8]) -> *const u8 {
+        let kept: Box<[u8]> = bytes.into();
+        let p = kept.as_ptr();
+        self.kept.borrow_mut().push(kept);
+        p
+    }
+
+    /// Whether `target` may be accessed now; an error if the present epoch never will allow it.
+    fn admit(&self, name: &'static str, target: usize) -> Result<bool> {
+        let t = &self.targets[target];
+        if t.ready.get() == self.epoch.get() {
+            return Ok(true);
+        }
+        let ready = match self.access.get() {
+            Access::None => return Err(self.wrong_epoch(name, "no access epoch is open")),
+            Access::Fence(number) => self.exposed_by_fence(target, number),
+            Access::Start => {
+                if !self.started.borrow().contains(&target) {
+                    return Err(self.wrong_epoch(name, "the target is not in the group of start"));
+                }
+                self.board.get(target, cell::POST) >= t.starts.get()
+            }
+            Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
+        };
+        if ready {
+            t.ready.set(self.epoch.get());
+        }
+        Ok(ready)
+    }
+
+    /// Whether the last operation to a target is kept back, to carry the notification of the closing call:
+    /// where operations are messages, and the epoch ends with a notification.
+    fn holds_back(&self) -> bool {
+        !self.mapped && matches!(self.access.get(), Access::Fence(_) | Access::Start)
+    }
+
+    fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
+        if self.holds_back() && request.is_none() {
+            if let Some(previous) = t.held.replace(Some(item)) {
+                self.send(t, previous, None, None)?;
+            }
+            return Ok(());
+        }
+        self.send(t, item, None, request)
+    }
+
+    fn send(&self, t: &Target, item: Item, notify: Option<(Place, u64)>, request: Option<&Request>) -> Result<()> {
+        let region = t.region.handle;
+        let at = |offset| Place { region, offset };
+        let block;
+        let operation = match item {
+            Item::Put { from, len, offset } => {
+                block = [Block::of(from, len)];
+                Operation::Write { from: &block, to: at(offset) }
+            }
+            Item::Get { into, len, offset } => {
+                block = [Block { base: into, len }];
+                Operation::Read { into: &block, from: at(offset) }
+            }
+            Item::Accumulate { code, operand, old, len, offset } => {
+                Operation::Accumulate { at: at(offset), code, operand: Block::of(operand, len), old }
+            }
+            Item::CompareSwap { len, expected, desired, old, offset } => {
+                Operation::CompareSwap { at: at(offset), len, expected, desired, old }
+            }
+        };
+        let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
+        let tracks = &tracks[..1 + usize::from(request.is_some())];
+        // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
+        // that made the item; both wait for the track or cancel it.
+        unsafe { self.job.post(t.region.peer, operation, notify, tracks) }
+            .map(|_| ())
+            .map_err(|e| e.peer(t.region.peer))
+    }
+
+    /// Starts queued operations whose target has become ready (all, or those of one target), in order.
+    pub(crate) fn start_queued(&self, only: Option<usize>) -> Result<()> {
+        if self.queue.borrow().is_empty() {
+            return Ok(());
+        }
+        let mut waiting: Vec<usize> = Vec::new();
+        let queue = std::mem::take(&mut *self.queue.borrow_mut());
+        let mut result = Ok(());
+        for q in queue {
+            let candidate = only.is_none_or(|t| t == q.target) && !waiting.contains(&q.target) && result.is_ok();
+            let ready = candidate && {
+                let admitted = self.admit(q.item.name(), q.target);
+                admitted.unwrap_or_else(|e| {
+                    result = Err(e);
+                    false
+                })
+            };
+            if ready {
+                if let Some(r) = &q.request {
+                    r.queued.set(false);
+                }
+                result = self.begin(&self.targets[q.target], q.item, q.request.as_ref());
+            } else {
+                waiting.push(q.target);
+                self.queue.borrow_mut().push(q);
+            }
+        }
+        result
+    }
+
+    /// The targets that still have queued operations.
+    pub(crate) fn queued_targets(&self) -> Vec<usize> {
+        let mut targets: Vec<usize> = self.queue.borrow().iter().map(|q| q.target).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+
+    /// Whether this epoch has an operation for `target` that has not been posted yet.
+    pub(crate) fn has_unposted(&self, target: usize) -> bool {
+        self.targets[target].held.get().is_some() || self.queue.borrow().iter().any(|q| q.target == target)
+    }
+
+    /// Posts the operation that was kept back, with the notification, or sends the notification alone once
+    /// everything before it is complete.
+    pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
+        let t = &self.targets[target];
+        if !self.job.device().capabilities().ordered {
+            self.complete_at(target)?;
+        }
+        match t.held.take() {
+            Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell), value)), None),
+            None => self.board.set(target, cell, value),
+        }
+    }
+
+    /// Waits until all operations to `target` are complete there.
+    pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
+        let track = &self.targets[target].track;
+        if track.open() > 0 {
+            self.job.wait("complete operations", || Ok((track.open() == 0).then_some(())))?;
+        }
+        track.check()
+    }
+
+    /// Waits until all operations to all targets are complete.
+    pub(crate) fn complete_all(&self) -> Result<()> {
+        (0..self.targets.len()).try_for_each(|t| self.complete_at(t))
+    }
+}

@@ -1,0 +1,156 @@
+//! Post-start-complete-wait (MPI-4 §12.5.2).
+//!
+//! | call | sends | waits for |
+//! |---|---|---|
+//! | post | one signal to each origin of the group; with `NOCHECK` none | nothing |
+//! | start | nothing | nothing |
+//! | complete | one signal to each target, on the last operation to it where operations are messages | the posts of targets that it has operations for; its own operations |
+//! | wait | nothing | the completes of its origins |
+//!
+//! Operations start when they are issued if the target's post has come, and wait in a queue if not.
+
+use farside_core::{Error, ErrorKind, Result};
+
+use super::{Access, RawWindow, cell};
+use crate::assert::Assert;
+
+impl RawWindow {
+    /// Opens an exposure of this rank's memory to `origins` (team ranks). Never blocks. |origins| messages.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if one is open; `NoSuchRank`; `BadArgument` for a rank given twice.
+    pub fn post(&self, origins: &[usize], asserts: Assert) -> Result<()> {
+        const OP: &str = "post";
+        self.check_group(OP, origins)?;
+        self.leave_fence(OP)?;
+        if !self.posted.borrow().is_empty() {
+            return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
+        }
+        for origin in origins {
+            let t = &self.targets[*origin];
+            t.posts.set(t.posts.get() + 1);
+            if !asserts.contains(Assert::NOCHECK) {
+                self.board.set(*origin, cell::POST, t.posts.get())?;
+            }
+        }
+        self.posted.borrow_mut().extend_from_slice(origins);
+        Ok(())
+    }
+
+    /// Opens an access to `targets` (team ranks). Never blocks, sends nothing.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn start(&self, targets: &[usize], asserts: Assert) -> Result<()> {
+        const OP: &str = "start";
+        self.check_group(OP, targets)?;
+        self.leave_fence(OP)?;
+        if self.access.get() != Access::None {
+            return Err(self.wrong_epoch(OP, "another access epoch is open"));
+        }
+        let epoch = self.open_epoch(Access::Start);
+        for target in targets {
+            let t = &self.targets[*target];
+            t.starts.set(t.starts.get() + 1);
+            if asserts.contains(Assert::NOCHECK) {
+                t.ready.set(epoch);
+            }
+        }
+        self.started.borrow_mut().extend_from_slice(targets);
+        Ok(())
+    }
+
+    /// Closes the access: on return this rank's buffers are free, and its operations complete at targets that
+    /// have returned from wait. |targets| messages, none of its own where an operation carries it.
+    ///
+    /// # Errors
+    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation.
+    pub fn complete(&self) -> Result<()> {
+        const OP: &str = "complete";
+        self.usable(OP)?;
+        if self.access.get() != Access::Start {
+            return Err(self.wrong_epoch(OP, "start was not called"));
+        }
+        self.finish_access().inspect_err(|_| self.abandon())?;
+        self.started.borrow_mut().clear();
+        self.close_epoch();
+        Ok(())
+    }
+
+    fn finish_access(&self) -> Result<()> {
+        if !self.queue.borrow().is_empty() {
+            // A post is a signal to this rank, so it wakes us.
+            self.job.wait("complete", || {
+                self.start_queued(None)?;
+                Ok(self.queue.borrow().is_empty().then_some(()))
+            })?;
+        }
+        for target in self.started.borrow().iter() {
+            let t = &self.targets[*target];
+            self.notify(*target, cell::COMPLETE, t.starts.get())?;
+        }
+        self.started.borrow().iter().try_for_each(|t| self.complete_at(*t))
+    }
+
+    /// Closes the exposure: waits until all its origins have completed. Sends nothing.
+    ///
+    /// # Errors
+    /// `WrongEpoch` without post; `PeerLost`.
+    pub fn wait(&self) -> Result<()> {
+        const OP: &str = "wait";
+        self.check_posted(OP)?;
+        for origin in self.posted.borrow().iter() {
+            let (origin, number) = (*origin, self.targets[*origin].posts.get());
+            self.job
+                .wait(OP, || Ok((self.board.get(origin, cell::COMPLETE) >= number).then_some(())))
+                .inspect_err(|_| self.abandon())?;
+        }
+        self.posted.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// As [`wait`](Self::wait) without blocking: whether the exposure is closed now.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn test(&self) -> Result<bool> {
+        self.check_posted("test")?;
+        self.job.progress()?;
+        let come = |o: &usize| self.board.get(*o, cell::COMPLETE) >= self.targets[*o].posts.get();
+        let all = self.posted.borrow().iter().all(come);
+        if all {
+            self.posted.borrow_mut().clear();
+        } else {
+            self.job.device().check_peers()?;
+        }
+        Ok(all)
+    }
+
+    fn check_posted(&self, operation: &'static str) -> Result<()> {
+        self.usable(operation)?;
+        if self.posted.borrow().is_empty() { Err(self.wrong_epoch(operation, "post was not called, or with no origins")) } else { Ok(()) }
+    }
+
+    fn check_group(&self, operation: &'static str, group: &[usize]) -> Result<()> {
+        self.usable(operation)?;
+        for (i, rank) in group.iter().enumerate() {
+            self.target(*rank, operation)?;
+            if group[..i].contains(rank) {
+                return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} twice in the group")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch that a fence without `NOSUCCEED` left open, if nothing was done in it.
+    pub(crate) fn leave_fence(&self, operation: &'static str) -> Result<()> {
+        if matches!(self.access.get(), Access::Fence(_)) {
+            if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.get().is_some() || t.track.open() > 0) {
+                return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
+            }
+            self.close_epoch();
+            self.synchronized.set(false);
+        }
+        Ok(())
+    }
+}
