@@ -1,7 +1,42 @@
-//! Farside's windows, epochs, one-sided operations and global arrays.
+//! Farside's windows, epochs, one-sided operations and global arrays: what a Rust program imports.
+//!
+//! ```
+//! use farside_rma::prelude::*;
+//!
+//! // Four ranks as threads of this process; `farside run -n 4 ./program` with `Job::init()` for processes.
+//! Job::threads(4, |job| {
+//!     let team = job.world()?;
+//!     let (me, right) = (team.rank(), (team.rank() + 1) % team.size());
+//!     let mut window = Window::<u64>::allocate(&team, 1)?;
+//!     window.fence(Assert::empty(), |epoch| epoch.put_value(me as u64, right, 0))?;
+//!     assert_eq!(window.local()?[0] as usize, (me + team.size() - 1) % team.size());
+//!     window.free()
+//! })
+//! .unwrap();
+//! ```
 
 mod assert;
+mod epoch;
+mod lock_window;
 pub mod op;
 pub mod raw;
+mod request;
+mod shared_window;
+mod window;
 
 pub use assert::Assert;
+pub use epoch::Epoch;
+pub use farside_core::{Error, ErrorKind, Job, Result, Team};
+pub use lock_window::{LockWindow, PassiveEpoch};
+pub use op::{CasElement, Element, Op};
+pub use raw::lock::LockKind;
+#[cfg(feature = "async")]
+pub use request::block_on;
+pub use request::Request;
+pub use shared_window::{SharedSlice, SharedWindow};
+pub use window::{Exposure, Fences, Window};
+
+/// What programs import.
+pub mod prelude {
+    pub use crate::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Op, Result, SharedWindow, Team, Window};
+}

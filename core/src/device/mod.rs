@@ -153,14 +153,14 @@ pub enum Operation<'a> {
     CompareSwap {
         /// The integer, aligned to its size.
         at: Place,
-        /// Its size in bytes: 1, 2, 4 or 8. Values are zero-extended.
+        /// Its size in bytes: 1, 2, 4 or 8.
         len: usize,
         /// The value that it must have.
         expected: u64,
         /// The value that it gets.
         desired: u64,
-        /// Where the former value goes.
-        old: *mut u64,
+        /// Where the former value goes: `len` bytes.
+        old: *mut u8,
     },
     /// Applies an accumulate to consecutive remote elements by the region's own function.
     Accumulate {

@@ -38,7 +38,7 @@ impl RawWindow {
             Access::None | Access::Fence(_) => {}
             _ => return Err(self.wrong_epoch(OP, "another access epoch is open")),
         }
-        if !self.posted.borrow().is_empty() {
+        if self.posted.borrow().is_some() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         let number = self.fences.get() + 1;

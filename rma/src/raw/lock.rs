@@ -44,6 +44,8 @@ pub(crate) enum Held {
     Inside(LockKind, Ticket),
     /// Inside by `NOCHECK`, without the word.
     Unchecked,
+    /// Inside, exclusively, for local access: no operation may touch the memory.
+    Local(Ticket),
 }
 
 impl RawWindow {
@@ -232,6 +234,7 @@ impl RawWindow {
     pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
         match self.targets[target].lock.get() {
             Held::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
+            Held::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
             Held::Unchecked | Held::Inside(..) => Ok(true),
             Held::Wanted(_) | Held::Waiting(..) => self.advance(target),
         }
@@ -279,11 +282,11 @@ impl RawWindow {
     }
 
     /// Waits for `target`'s lock and starts what is queued for it.
-    fn enter(&self, name: &'static str, target: usize) -> Result<()> {
+    pub(crate) fn enter(&self, name: &'static str, target: usize) -> Result<()> {
         if !self.has_unposted(target) {
             return Ok(());
         }
-        let mut turn = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
+        let turn = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
         if self.board.is_mapped(target) {
             return self.wait_word(name, target, turn);
         }
@@ -311,7 +314,7 @@ impl RawWindow {
                 self.wait_for_turn(name, target)?;
                 return self.leave(name, target);
             }
-            Held::Inside(LockKind::Exclusive, ticket) => {
+            Held::Inside(LockKind::Exclusive, ticket) | Held::Local(ticket) => {
                 self.board.fetch_add(target, word::LOCK, lockword::writer_leaves(ticket))?;
                 self.wake_waiters(target);
             }
@@ -327,15 +330,22 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Waits until this rank is inside `target`'s lock: for local access, which no queue can stand for.
+    /// Locks this rank's own memory exclusively, waits for the lock, and keeps all operations off the memory
+    /// until [`unlock`](Self::unlock): for local access by load and store.
     ///
     /// # Errors
-    /// `WrongEpoch` without lock; `PeerLost`.
-    pub fn wait_for_lock(&self, target: usize) -> Result<()> {
-        const OP: &str = "lock";
-        self.check_passive(OP)?;
-        self.target(target, OP)?;
-        self.wait_for_turn(OP, target)
+    /// As [`lock`](Self::lock); `PeerLost`.
+    pub fn lock_local(&self) -> Result<()> {
+        const OP: &str = "lock for local access";
+        let me = self.team.rank();
+        self.lock(LockKind::Exclusive, me, Assert::empty())?;
+        self.wait_for_turn(OP, me).inspect_err(|_| self.abandon())?;
+        let t = &self.targets[me];
+        if let Held::Inside(_, ticket) = t.lock.get() {
+            t.lock.set(Held::Local(ticket));
+        }
+        t.ready.set(0);
+        Ok(())
     }
 
     fn wait_for_turn(&self, name: &'static str, target: usize) -> Result<()> {

@@ -41,7 +41,7 @@ pub(crate) const fn may_read(word: u64, ticket: Ticket) -> bool {
 
 /// One more, in a lane.
 const fn next(lane: u64) -> u64 {
-    (if lane == MASK { MASK.wrapping_neg() } else { 1 }) as u64
+    if lane == MASK { MASK.wrapping_neg() } else { 1 }
 }
 
 /// Added when the reader with `ticket` enters.
@@ -63,11 +63,6 @@ pub(crate) const fn set_guard(before: u64) -> bool {
 pub(crate) const fn reader_at_once(word: u64) -> Option<u64> {
     let t = ticket(word);
     if may_read(word, t) { Some(word.wrapping_add(TAKE).wrapping_add(reader_enters(t))) } else { None }
-}
-
-/// Whether tickets are out that have not entered, or a writer is inside.
-pub(crate) const fn has_waiters(word: u64) -> bool {
-    word & MASK != ticket(word)
 }
 
 #[cfg(test)]
@@ -162,6 +157,6 @@ mod tests {
             }
         });
         let w = word.load(SeqCst);
-        assert!(!has_waiters(w) && reader_at_once(w).is_some());
+        assert!(may_write(w, ticket(w)) && reader_at_once(w).is_some());
     }
 }

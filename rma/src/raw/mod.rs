@@ -27,8 +27,8 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::op::{CasElement, Element, ElementType, Op};
-pub(crate) use operations::Request;
-use operations::{Item, Queued};
+pub(crate) use operations::{Item, Request};
+use operations::Queued;
 
 /// Cells of the board, one line for each peer.
 pub(crate) mod cell {
@@ -119,7 +119,7 @@ pub struct RawWindow {
     synchronized: Cell<bool>,
     /// The members of the started access, and of the posted exposure.
     started: RefCell<Vec<usize>>,
-    posted: RefCell<Vec<usize>>,
+    posted: RefCell<Option<Vec<usize>>>,
     queue: RefCell<Vec<Queued>>,
     /// Bytes of operations whose buffer did not outlive the call.
     kept: RefCell<Vec<Box<[u8]>>>,
@@ -236,10 +236,6 @@ impl RawWindow {
         self.mapped
     }
 
-    pub(crate) fn board(&self) -> &Board {
-        &self.board
-    }
-
     #[inline(always)]
     pub(crate) fn stats(&self) -> &Stats {
         // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, of
@@ -293,6 +289,21 @@ impl RawWindow {
             return Ok(());
         }
         self.issue(target, Item::Put { from, len, offset }, None)
+    }
+
+    /// As [`put`](Self::put) of one value, which need not outlive the call.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub fn put_value<T: Element>(&self, value: T, target: usize, offset: usize) -> Result<()> {
+        if let Some(to) = self.direct(target, offset, size_of::<T>()) {
+            self.stats().add(Kind::Write, size_of::<T>());
+            // SAFETY: inside the target's mapped memory; a live value.
+            unsafe { copy::store((&raw const value).cast(), to, size_of::<T>()) };
+            return Ok(());
+        }
+        self.put_kept(bytemuck::bytes_of(&value), target, offset)
     }
 
     /// Gets `len` bytes from byte `offset` of `target`; they are there after the call that closes the epoch
@@ -384,12 +395,12 @@ impl RawWindow {
     /// its former value goes to `old`. Complete as a get is. One message and its answer.
     ///
     /// # Safety
-    /// As [`get`](Self::get) for `old`, which is a whole 64-bit word (zero-extended).
+    /// As [`get`](Self::get) for `old`.
     ///
     /// # Errors
     /// As [`put`](Self::put); `Misaligned`.
     #[inline(always)]
-    pub unsafe fn compare_and_swap<T: CasElement>(&self, expected: T, desired: T, old: *mut u64, target: usize, offset: usize) -> Result<()> {
+    pub unsafe fn compare_and_swap<T: CasElement>(&self, expected: T, desired: T, old: *mut T, target: usize, offset: usize) -> Result<()> {
         let len = size_of::<T>();
         let (expected, desired) = (widen(expected), widen(desired));
         if let Some(to) = self.direct(target, offset, len)
@@ -397,10 +408,10 @@ impl RawWindow {
         {
             self.stats().add(Kind::CompareSwap, len);
             // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
-            unsafe { old.write(copy::compare_swap(to, len, expected, desired)) };
+            unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
             return Ok(());
         }
-        self.issue(target, Item::CompareSwap { len, expected, desired, old, offset }, None)
+        self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
     }
 
     /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back.
@@ -413,7 +424,7 @@ impl RawWindow {
         if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
             return Err(self.wrong_epoch(OP, "an access epoch is open"));
         }
-        if !self.posted.borrow().is_empty() {
+        if self.posted.borrow().is_some() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         self.team.barrier()?;
@@ -531,6 +542,6 @@ fn widen<T: CasElement>(value: T) -> u64 {
 
 /// The integer in the low bytes of a word.
 #[inline(always)]
-pub(crate) fn narrow<T: CasElement>(word: u64) -> T {
+fn narrow<T: CasElement>(word: u64) -> T {
     bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
 }

@@ -15,7 +15,7 @@ pub(crate) enum Item {
     Put { from: *const u8, len: usize, offset: usize },
     Get { into: *mut u8, len: usize, offset: usize },
     Accumulate { code: u32, operand: *const u8, old: *mut u8, len: usize, offset: usize },
-    CompareSwap { len: usize, expected: u64, desired: u64, old: *mut u64, offset: usize },
+    CompareSwap { len: usize, expected: u64, desired: u64, old: *mut u8, offset: usize },
 }
 
 impl Item {
@@ -109,6 +109,40 @@ impl RawWindow {
         p
     }
 
+    /// Starts an operation that can be waited for singly.
+    pub(crate) fn issue_request(&self, target: usize, item: Item) -> Result<Request> {
+        let request = Request::new();
+        self.issue(target, item, Some(&request))?;
+        Ok(request)
+    }
+
+    /// Whether an operation asked for singly is complete, making progress once.
+    pub(crate) fn test_request(&self, request: &Request, target: usize) -> Result<bool> {
+        self.usable("test a request")?;
+        if request.queued.get() {
+            self.start_queued(Some(target))?;
+        }
+        if !request.done() {
+            self.job.progress()?;
+        }
+        if request.done() {
+            request.track.check()?;
+            return Ok(true);
+        }
+        self.job.device().check_peers()?;
+        Ok(false)
+    }
+
+    /// Waits for an operation asked for singly.
+    pub(crate) fn wait_request(&self, request: &Request, target: usize) -> Result<()> {
+        self.usable("wait for a request")?;
+        if request.queued.get() {
+            self.enter("wait for a request", target)?;
+        }
+        self.job.wait("wait for a request", || Ok(request.done().then_some(())))?;
+        request.track.check()
+    }
+
     /// Whether `target` may be accessed now; an error if the present epoch never will allow it.
     fn admit(&self, name: &'static str, target: usize) -> Result<bool> {
         let t = &self.targets[target];
@@ -139,11 +173,15 @@ impl RawWindow {
     }
 
     fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
-        if self.holds_back() && request.is_none() {
-            if let Some(previous) = t.held.replace(Some(item)) {
+        if self.holds_back() {
+            // One that is waited for singly is not kept back, but neither overtakes the one before it.
+            let kept_back = if request.is_none() { Some(item) } else { None };
+            if let Some(previous) = t.held.replace(kept_back) {
                 self.send(t, previous, None, None)?;
             }
-            return Ok(());
+            if kept_back.is_some() {
+                return Ok(());
+            }
         }
         self.send(t, item, None, request)
     }

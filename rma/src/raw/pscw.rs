@@ -23,7 +23,7 @@ impl RawWindow {
         const OP: &str = "post";
         self.check_group(OP, origins)?;
         self.leave_fence(OP)?;
-        if !self.posted.borrow().is_empty() {
+        if self.posted.borrow().is_some() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         for origin in origins {
@@ -33,7 +33,7 @@ impl RawWindow {
                 self.board.set(*origin, cell::POST, t.posts.get())?;
             }
         }
-        self.posted.borrow_mut().extend_from_slice(origins);
+        *self.posted.borrow_mut() = Some(origins.to_vec());
         Ok(())
     }
 
@@ -99,13 +99,13 @@ impl RawWindow {
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
         self.check_posted(OP)?;
-        for origin in self.posted.borrow().iter() {
+        for origin in self.posted.borrow().iter().flatten() {
             let (origin, number) = (*origin, self.targets[*origin].posts.get());
             self.job
                 .wait(OP, || Ok((self.board.get(origin, cell::COMPLETE) >= number).then_some(())))
                 .inspect_err(|_| self.abandon())?;
         }
-        self.posted.borrow_mut().clear();
+        *self.posted.borrow_mut() = None;
         Ok(())
     }
 
@@ -117,9 +117,9 @@ impl RawWindow {
         self.check_posted("test")?;
         self.job.progress()?;
         let come = |o: &usize| self.board.get(*o, cell::COMPLETE) >= self.targets[*o].posts.get();
-        let all = self.posted.borrow().iter().all(come);
+        let all = self.posted.borrow().iter().flatten().all(come);
         if all {
-            self.posted.borrow_mut().clear();
+            *self.posted.borrow_mut() = None;
         } else {
             self.job.device().check_peers()?;
         }
@@ -128,7 +128,7 @@ impl RawWindow {
 
     fn check_posted(&self, operation: &'static str) -> Result<()> {
         self.usable(operation)?;
-        if self.posted.borrow().is_empty() { Err(self.wrong_epoch(operation, "post was not called, or with no origins")) } else { Ok(()) }
+        if self.posted.borrow().is_none() { Err(self.wrong_epoch(operation, "post was not called")) } else { Ok(()) }
     }
 
     fn check_group(&self, operation: &'static str, group: &[usize]) -> Result<()> {

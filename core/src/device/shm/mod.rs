@@ -197,7 +197,7 @@ impl ShmDevice {
         Ok(())
     }
 
-    fn word_piece(import: &Import, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u64) -> VecDeque<Piece> {
+    fn word_piece(import: &Import, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u8) -> VecDeque<Piece> {
         VecDeque::from([Piece {
             code,
             accumulate: 0,
@@ -205,7 +205,7 @@ impl ShmDevice {
             offset: offset as u64,
             len,
             local: std::ptr::null_mut(),
-            old: old.cast(),
+            old,
             words,
         }])
     }
@@ -238,7 +238,7 @@ impl ShmDevice {
                     let import = imports::region(&imports, at, 8, "fetch and add")?;
                     match import.word(at.offset, "fetch and add")? {
                         Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
-                        None => return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old)),
+                        None => return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old.cast())),
                     }
                     Ok(VecDeque::new())
                 }
@@ -246,7 +246,10 @@ impl ShmDevice {
                     self.stats.add(Kind::CompareSwap, len);
                     let import = imports::region(&imports, at, len, "compare and swap")?;
                     match import.integer(at.offset, len, "compare and swap")? {
-                        Some(p) => *old = copy::compare_swap(p, len, expected, desired),
+                        Some(p) => {
+                            let former = copy::compare_swap(p, len, expected, desired).to_le_bytes();
+                            copy::load(former.as_ptr(), old, len);
+                        }
                         None => {
                             let words = [expected, desired];
                             return Ok(Self::word_piece(import, Code::CompareSwap, at.offset, len, words, old));

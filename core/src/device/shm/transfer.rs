@@ -25,7 +25,7 @@ pub(super) struct Piece {
     pub(super) len: usize,
     /// Operand or source; for a read, the destination.
     pub(super) local: *mut u8,
-    /// Where former values go, or null. Word atomics store a whole, zero-extended word.
+    /// Where former values go, or null.
     pub(super) old: *mut u8,
     /// The operands of word atomics.
     pub(super) words: [u64; 2],
@@ -211,13 +211,12 @@ impl Transfers {
                     },
                 );
                 stats.add(Kind::Request, len);
-                let len_back = if matches!(piece.code, Code::FetchAdd | Code::CompareSwap) { 8 } else { len };
                 let result = match piece.code {
                     Code::Write | Code::Accumulate => std::ptr::null_mut(),
                     Code::Read => piece.local,
                     Code::FetchAdd | Code::CompareSwap | Code::FetchAccumulate => piece.old,
                 };
-                lane.in_flight.push_back(InFlight { sequence: lane.next, chunk, len: len_back, result, transfer: *serial });
+                lane.in_flight.push_back(InFlight { sequence: lane.next, chunk, len, result, transfer: *serial });
                 lane.next += 1;
                 t.in_flight += 1;
                 sent = true;

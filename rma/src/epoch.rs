@@ -1,0 +1,179 @@
+#![allow(unsafe_code)]
+//! Access epochs as closures see them: the operations, with buffers that are borrowed until the epoch is closed.
+//!
+//! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, which ends only
+//! after the closing call: no leak and no panic inside the closure can make a transfer outlive its buffer.
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use farside_core::{Error, ErrorKind, Result};
+
+use crate::op::{CasElement, Element, Op};
+use crate::raw::RawWindow;
+
+/// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
+/// window's team. Operations are complete, here and at the target, when the epoch has been closed.
+#[derive(Debug)]
+pub struct Epoch<'scope, 'env: 'scope, T> {
+    pub(crate) raw: &'scope RawWindow,
+    // Invariant in both lifetimes, as `std::thread::Scope`.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+    element: PhantomData<T>,
+}
+
+impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
+    pub(crate) fn new(raw: &'scope RawWindow) -> Self {
+        Self { raw, scope: PhantomData, env: PhantomData, element: PhantomData }
+    }
+
+    /// Puts `from` to `target` at `displacement`. One message; a copy where the window is mapped.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` for a target that the epoch does not allow.
+    #[inline(always)]
+    pub fn put(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<()> {
+        // SAFETY: `from` is borrowed until the epoch is closed or abandoned.
+        unsafe { self.raw.put(from.as_ptr().cast(), size_of_val(from), target, bytes::<T>(displacement)?) }
+    }
+
+    /// Puts one value, which is copied if it has to wait.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub fn put_value(&self, value: T, target: usize, displacement: usize) -> Result<()> {
+        self.raw.put_value(value, target, bytes::<T>(displacement)?)
+    }
+
+    /// Gets elements of `target` from `displacement` on into `into`. One message and its answer.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub fn get(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<()> {
+        // SAFETY: as in `put`, exclusively.
+        unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
+    }
+
+    /// Accumulates `operand` into `target`, each element atomically; accumulates of this rank to one element
+    /// are applied in order. One message.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    #[inline(always)]
+    pub fn accumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<()> {
+        let offset = bytes::<T>(displacement)?;
+        // SAFETY: as in `put`.
+        unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
+    }
+
+    /// As [`accumulate`](Self::accumulate), and gets the former values into `old`, of the same length. One
+    /// message and its answer.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.
+    pub fn get_accumulate(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        old: &'scope mut [T],
+        target: usize,
+        displacement: usize,
+    ) -> Result<()> {
+        same_length(operand.len(), old.len())?;
+        let offset = bytes::<T>(displacement)?;
+        // SAFETY: as in `put` and `get`.
+        unsafe { self.raw.accumulate(op, operand.as_ptr(), old.as_mut_ptr(), operand.len(), target, offset) }
+    }
+
+    /// As [`get_accumulate`](Self::get_accumulate) of one element.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate).
+    #[inline(always)]
+    pub fn fetch_and_op(
+        &'scope self,
+        op: Op,
+        operand: &'scope T,
+        old: &'scope mut T,
+        target: usize,
+        displacement: usize,
+    ) -> Result<()> {
+        // SAFETY: as in `put` and `get`.
+        unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }
+    }
+
+    /// Sets an element to `desired` if it is `expected`; its former value goes to `old`. One message and its
+    /// answer.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub fn compare_and_swap(
+        &'scope self,
+        expected: T,
+        desired: T,
+        old: &'scope mut T,
+        target: usize,
+        displacement: usize,
+    ) -> Result<()>
+    where
+        T: CasElement,
+    {
+        // SAFETY: as in `get`.
+        unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }
+    }
+
+    /// Length of the window at `target`, in elements.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn len_at(&self, target: usize) -> Result<usize> {
+        Ok(self.raw.len_at(target)? / size_of::<T>())
+    }
+}
+
+/// A displacement in bytes.
+#[inline(always)]
+pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
+    match displacement.checked_mul(size_of::<T>()) {
+        Some(offset) => Ok(offset),
+        None => Err(too_far(displacement)),
+    }
+}
+
+#[cold]
+fn too_far(displacement: usize) -> Error {
+    Error::new(ErrorKind::OutOfRange, "address a window").cause(format!("displacement {displacement}"))
+}
+
+pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
+    if a == b {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorKind::BadArgument, "check buffers").cause(format!("lengths {a} and {b}")))
+    }
+}
+
+/// Runs the body of an epoch and then its closing call, whatever the body does: an error of the body comes
+/// first, a panic goes on after the epoch is closed.
+pub(crate) fn closing<R>(raw: &RawWindow, body: impl FnOnce() -> Result<R>, close: impl FnOnce() -> Result<()>) -> Result<R> {
+    let body = catch_unwind(AssertUnwindSafe(body));
+    let closed = close();
+    if closed.is_err() {
+        // Buffers go out of scope now, so nothing may be left that points at them.
+        raw.abandon();
+    }
+    match body {
+        Ok(Ok(r)) => closed.map(|()| r),
+        Ok(Err(e)) => Err(e),
+        Err(panic) => {
+            if let Err(e) = closed {
+                tracing::error!("an epoch that panicked was not closed either: {e}");
+            }
+            resume_unwind(panic)
+        }
+    }
+}

@@ -1,0 +1,320 @@
+#![allow(unsafe_code)]
+//! Typed windows with passive-target epochs: lock, lock_all, flush.
+//!
+//! Others may change the memory at any time, so it is only reached through operations, or locally under an
+//! exclusive lock of this rank's own memory ([`LockWindow::with_local`]).
+
+use std::ops::Deref;
+
+use farside_core::{Result, Team};
+
+use crate::assert::Assert;
+use crate::epoch::{Epoch, bytes, closing, same_length};
+use crate::op::{CasElement, Element, Op, code};
+use crate::raw::lock::LockKind;
+use crate::raw::{Item, Options, RawWindow};
+use crate::request::Request;
+
+/// A lockable window of elements of type `T`, allocated by the runtime or made from a vector.
+#[derive(Debug)]
+pub struct LockWindow<T: Element> {
+    raw: RawWindow,
+    len: usize,
+    owned: Option<std::mem::ManuallyDrop<Vec<T>>>,
+}
+
+impl<T: Element> LockWindow<T> {
+    /// A window of `len` zeroed elements at this rank. Collective; lengths may differ.
+    ///
+    /// # Errors
+    /// As [`crate::Window::allocate`].
+    pub fn allocate(team: &Team, len: usize) -> Result<Self> {
+        let raw = RawWindow::allocate(team, bytes::<T>(len)?, Options::default())?;
+        Ok(Self { raw, len, owned: None })
+    }
+
+    /// A window over the elements of a vector, at the address where they are. Collective. Parts that are not
+    /// mapped are served by an agent thread of this rank while it computes.
+    ///
+    /// # Errors
+    /// As [`crate::Window::from_vec`].
+    pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
+        let mut vec = std::mem::ManuallyDrop::new(vec);
+        let len = vec.len();
+        // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
+        let raw = unsafe { RawWindow::create(team, vec.as_mut_ptr().cast(), len * size_of::<T>(), Options::default()) };
+        match raw {
+            Ok(raw) => Ok(Self { raw, len, owned: Some(vec) }),
+            Err(e) => {
+                drop(std::mem::ManuallyDrop::into_inner(vec));
+                Err(e)
+            }
+        }
+    }
+
+    /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free); the vector is then leaked.
+    pub fn into_vec(mut self) -> Result<Vec<T>> {
+        self.raw.free()?;
+        Ok(self.owned.take().map(std::mem::ManuallyDrop::into_inner).unwrap_or_default())
+    }
+
+    /// Frees the window. Collective, with a barrier.
+    ///
+    /// # Errors
+    /// `PeerLost`; `System` if memory could not be given back.
+    pub fn free(self) -> Result<()> {
+        self.raw.free()
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        self.raw.team()
+    }
+
+    /// Length of the window at `rank`, in elements.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn len_at(&self, rank: usize) -> Result<usize> {
+        Ok(self.raw.len_at(rank)? / size_of::<T>())
+    }
+
+    /// Whether operations are copies: every rank's memory is mapped at every other.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.raw.is_mapped()
+    }
+
+    /// One epoch under a lock of `target`. The lock may be granted as late as the first operation has to be
+    /// complete; it is released when the epoch is closed, after all its operations. Messages: none on mapped
+    /// windows (two atomics on the target's lock word); else lock, operations and unlock, and none at all
+    /// without operations. Epochs on different targets may be nested.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if this rank has locked `target` already; what `body` fails with; `PeerLost`.
+    pub fn lock<'env, R>(
+        &self,
+        kind: LockKind,
+        target: usize,
+        asserts: Assert,
+        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        self.raw.lock(kind, target, asserts)?;
+        let epoch = PassiveEpoch { epoch: Epoch::new(&self.raw) };
+        closing(&self.raw, || body(&epoch), || self.raw.unlock(target))
+    }
+
+    /// One epoch under shared locks of all ranks, each taken at the first access to it.
+    ///
+    /// # Errors
+    /// `WrongEpoch` inside another epoch; what `body` fails with; `PeerLost`.
+    pub fn lock_all<'env, R>(
+        &self,
+        asserts: Assert,
+        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        self.raw.lock_all(asserts)?;
+        let epoch = PassiveEpoch { epoch: Epoch::new(&self.raw) };
+        closing(&self.raw, || body(&epoch), || self.raw.unlock_all())
+    }
+
+    /// Runs `body` with this rank's own elements, under an exclusive lock of them.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; what `body` fails with.
+    pub fn with_local<R>(&self, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
+        self.raw.lock_local()?;
+        let base = if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { self.raw.base().cast::<T>() };
+        // SAFETY: `len` elements of this window. Every access of another rank is under a lock that excludes
+        // ours; operations of this rank on itself are refused while the memory is lent; a second lending is
+        // refused since the lock is held.
+        let local = unsafe { std::slice::from_raw_parts_mut(base, self.len) };
+        closing(&self.raw, || body(local), || self.raw.unlock(self.raw.team().rank()))
+    }
+}
+
+impl<T: Element> Drop for LockWindow<T> {
+    fn drop(&mut self) {
+        let Some(vec) = self.owned.take() else { return };
+        match self.raw.release() {
+            Ok(()) => drop(std::mem::ManuallyDrop::into_inner(vec)),
+            Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
+        }
+    }
+}
+
+/// A passive-target epoch: the operations of [`Epoch`], completion by flush, and operations that are complete
+/// when they return or can be waited for singly.
+#[derive(Debug)]
+pub struct PassiveEpoch<'scope, 'env, T> {
+    epoch: Epoch<'scope, 'env, T>,
+}
+
+impl<'scope, 'env, T> Deref for PassiveEpoch<'scope, 'env, T> {
+    type Target = Epoch<'scope, 'env, T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.epoch
+    }
+}
+
+impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
+    /// Completes this rank's operations on `target`, here and there. No message where operations are complete
+    /// when issued.
+    ///
+    /// # Errors
+    /// `PeerLost`; the first error of an operation.
+    #[inline]
+    pub fn flush(&self, target: usize) -> Result<()> {
+        self.epoch.raw.flush(target)
+    }
+
+    /// As [`flush`](Self::flush), for all targets.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_all(&self) -> Result<()> {
+        self.epoch.raw.flush_all()
+    }
+
+    /// Completes this rank's operations on `target` here: gets have arrived.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_local(&self, target: usize) -> Result<()> {
+        self.epoch.raw.flush_local(target)
+    }
+
+    /// As [`flush_local`](Self::flush_local), for all targets.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_local_all(&self) -> Result<()> {
+        self.epoch.raw.flush_local_all()
+    }
+
+    /// Orders this rank's accesses to its own memory before and after the call.
+    ///
+    /// # Errors
+    /// `Freed`.
+    pub fn sync(&self) -> Result<()> {
+        self.epoch.raw.sync()
+    }
+
+    /// Gets one element, now.
+    ///
+    /// # Errors
+    /// As [`Epoch::get`] and [`flush`](Self::flush).
+    #[inline]
+    pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
+        let mut value = T::zeroed();
+        let raw = self.epoch.raw;
+        // SAFETY: complete or abandoned before `value` goes: see `now`.
+        unsafe { raw.get((&raw mut value).cast(), size_of::<T>(), target, bytes::<T>(displacement)?) }?;
+        self.now(target)?;
+        Ok(value)
+    }
+
+    /// Applies `op` to one element and returns its former value, now.
+    ///
+    /// # Errors
+    /// As [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
+    #[inline]
+    pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T> {
+        let mut old = T::zeroed();
+        // SAFETY: complete or abandoned before `operand` and `old` go: see `now`.
+        unsafe { self.epoch.raw.accumulate(op, &raw const operand, &raw mut old, 1, target, bytes::<T>(displacement)?) }?;
+        self.now(target)?;
+        Ok(old)
+    }
+
+    /// Sets one element to `desired` if it is `expected` and returns its former value, now.
+    ///
+    /// # Errors
+    /// As [`Epoch::compare_and_swap`] and [`flush`](Self::flush).
+    #[inline]
+    pub fn compare_and_swap_now(&self, expected: T, desired: T, target: usize, displacement: usize) -> Result<T>
+    where
+        T: CasElement,
+    {
+        let mut old = T::zeroed();
+        // SAFETY: complete or abandoned before `old` goes: see `now`.
+        unsafe { self.epoch.raw.compare_and_swap(expected, desired, &raw mut old, target, bytes::<T>(displacement)?) }?;
+        self.now(target)?;
+        Ok(old)
+    }
+
+    /// Flushes for an operation whose buffers are on the stack: if that fails nothing may touch them later.
+    #[inline]
+    fn now(&self, target: usize) -> Result<()> {
+        let flushed = self.epoch.raw.flush(target);
+        if flushed.is_err() {
+            self.epoch.raw.abandon();
+        }
+        flushed
+    }
+
+    /// Starts a put that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::put`].
+    pub fn rput(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
+        let item = Item::Put { from: from.as_ptr().cast(), len: size_of_val(from), offset: bytes::<T>(displacement)? };
+        self.request(target, item)
+    }
+
+    /// Starts a get that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::get`].
+    pub fn rget(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
+        let item = Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? };
+        self.request(target, item)
+    }
+
+    /// Starts an accumulate that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::accumulate`].
+    pub fn raccumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
+        self.raccumulate_into(op, operand, std::ptr::null_mut(), target, displacement)
+    }
+
+    /// Starts a get_accumulate that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::get_accumulate`].
+    pub fn rget_accumulate(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        old: &'scope mut [T],
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope>> {
+        same_length(operand.len(), old.len())?;
+        self.raccumulate_into(op, operand, old.as_mut_ptr().cast(), target, displacement)
+    }
+
+    fn raccumulate_into(&'scope self, op: Op, operand: &'scope [T], old: *mut u8, target: usize, displacement: usize) -> Result<Request<'scope>> {
+        op.check(T::TYPE, "accumulate")?;
+        let item = Item::Accumulate {
+            code: code(op, T::TYPE),
+            operand: operand.as_ptr().cast(),
+            old,
+            len: size_of_val(operand),
+            offset: bytes::<T>(displacement)?,
+        };
+        self.request(target, item)
+    }
+
+    fn request(&'scope self, target: usize, item: Item) -> Result<Request<'scope>> {
+        let inner = self.epoch.raw.issue_request(target, item)?;
+        Ok(Request::new(self.epoch.raw, inner, target))
+    }
+}

@@ -1,0 +1,70 @@
+//! Request-based operations: wait, test, or await them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use farside_core::Result;
+
+use crate::raw::{self, RawWindow};
+
+/// An operation that can be waited for singly. Complete means here and at the target. Dropping it changes
+/// nothing: the operation is complete when the epoch is closed.
+#[derive(Debug)]
+#[must_use = "wait, await, or let the epoch complete it"]
+pub struct Request<'scope> {
+    window: &'scope RawWindow,
+    inner: raw::Request,
+    target: usize,
+}
+
+impl<'scope> Request<'scope> {
+    pub(crate) fn new(window: &'scope RawWindow, inner: raw::Request, target: usize) -> Self {
+        Self { window, inner, target }
+    }
+
+    /// Waits until the operation is complete.
+    ///
+    /// # Errors
+    /// `PeerLost`; the operation's own error.
+    pub fn wait(self) -> Result<()> {
+        self.window.wait_request(&self.inner, self.target)
+    }
+
+    /// Whether the operation is complete, making progress once.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool> {
+        self.window.test_request(&self.inner, self.target)
+    }
+}
+
+impl Future for Request<'_> {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.window.test_request(&self.inner, self.target) {
+            Ok(false) => {
+                // Progress is made by polling: ask to be polled again after the other tasks.
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(true) => Poll::Ready(Ok(())),
+            Err(e) => Poll::Ready(Err(e)),
+        }
+    }
+}
+
+/// Runs a future on this thread, and others that it spawns with `tokio::task::spawn_local`: for use inside
+/// an epoch, `win.lock_all(asserts, |epoch| block_on(async { epoch.rput(..)?.await })?)`.
+///
+/// # Errors
+/// `System` if the runtime cannot be made.
+#[cfg(feature = "async")]
+pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|e| farside_core::Error::system("start an async runtime", e))?;
+    Ok(tokio::task::LocalSet::new().block_on(&runtime, future))
+}

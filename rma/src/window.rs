@@ -1,0 +1,301 @@
+#![allow(unsafe_code)]
+//! Typed windows with active-target epochs: fence and post-start-complete-wait.
+//!
+//! Between epochs the memory is this rank's own, by [`Window::local`] and [`Window::local_mut`]; inside them it
+//! may be written by others, and the borrow of the window keeps slices away. For locks see
+//! [`crate::LockWindow`].
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+use farside_core::{Result, Team};
+
+use crate::assert::Assert;
+use crate::epoch::{Epoch, closing};
+use crate::op::Element;
+use crate::raw::{Options, RawWindow};
+
+/// A window of elements of type `T`. `'m` is how long its memory is lent; windows that own theirs are
+/// `'static`.
+///
+/// Memory: the elements, and one cache line for each rank of the team and each of a few words.
+#[derive(Debug)]
+pub struct Window<'m, T: Element> {
+    raw: RawWindow,
+    len: usize,
+    /// The vector behind a window that was made from one; never dropped while peers may reach it.
+    owned: Option<ManuallyDrop<Vec<T>>>,
+    // Invariant: a window over lent memory cannot be exchanged for one that lives longer.
+    lent: PhantomData<fn(&'m ()) -> &'m ()>,
+}
+
+const ACTIVE: Options = Options { locks: false };
+
+impl<T: Element> Window<'static, T> {
+    /// A window of `len` zeroed elements at this rank, allocated by the runtime: ranks of one node map it.
+    /// Collective; lengths may differ.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
+    pub fn allocate(team: &Team, len: usize) -> Result<Self> {
+        let raw = RawWindow::allocate(team, crate::epoch::bytes::<T>(len)?, ACTIVE)?;
+        Ok(Self { raw, len, owned: None, lent: PhantomData })
+    }
+
+    /// A window over the elements of a vector, at the address where they are. Collective; lengths may differ.
+    /// Dropping the window drops the vector, unless its memory cannot be taken back from the device; get it
+    /// back with [`into_vec`](Self::into_vec).
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
+    pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
+        let mut vec = ManuallyDrop::new(vec);
+        let len = vec.len();
+        // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
+        let raw = unsafe { RawWindow::create(team, vec.as_mut_ptr().cast(), len * size_of::<T>(), ACTIVE) };
+        match raw {
+            Ok(raw) => Ok(Self { raw, len, owned: Some(vec), lent: PhantomData }),
+            Err(e) => {
+                // The window was not made, and what was registered has been released.
+                drop(ManuallyDrop::into_inner(vec));
+                Err(e)
+            }
+        }
+    }
+
+    /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free); the vector is then leaked.
+    pub fn into_vec(mut self) -> Result<Vec<T>> {
+        self.raw.free()?;
+        Ok(self.owned.take().map(ManuallyDrop::into_inner).unwrap_or_default())
+    }
+
+    /// Frees the window. Collective, with a barrier: when it returns nobody uses the window any more.
+    ///
+    /// # Errors
+    /// `PeerLost`; `System` if memory could not be given back.
+    pub fn free(self) -> Result<()> {
+        self.raw.free()
+    }
+}
+
+impl<T: Element> Window<'_, T> {
+    /// Runs `body` with a window over borrowed memory, at the address where it is, and frees it. Collective;
+    /// lengths may differ.
+    ///
+    /// While it runs, whole pages of the buffer may be shared memory: a child made by `fork` would share them.
+    ///
+    /// # Errors
+    /// As [`Window::from_vec`] and [`Window::free`]; what `body` fails with.
+    ///
+    /// # Aborts
+    /// If the memory cannot be taken back from the device: the borrow ends here, so the process must.
+    pub fn over<R>(team: &Team, memory: &mut [T], body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R>) -> Result<R> {
+        // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
+        let raw = unsafe { RawWindow::create(team, memory.as_mut_ptr().cast(), size_of_val(memory), ACTIVE) }?;
+        let mut window = Window { raw, len: memory.len(), owned: None, lent: PhantomData };
+        let address = &raw mut window;
+        // SAFETY: `window` lives here, and the reference ends with `body`.
+        let lent = unsafe { &mut *address };
+        // SAFETY: a shared part of `window` that `body` cannot replace: its type is `body`'s alone.
+        let raw = unsafe { &(*address).raw };
+        closing(
+            raw,
+            || body(lent),
+            || {
+                let freed = raw.free();
+                if let Err(e) = raw.release() {
+                    eprintln!("farside: memory that was lent to a window cannot be taken back: {e}");
+                    std::process::abort();
+                }
+                freed
+            },
+        )
+    }
+
+    /// This rank's elements. Between epochs nobody else touches them.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if an epoch of this window ended by an error, after which peers may still write.
+    pub fn local(&self) -> Result<&[T]> {
+        self.raw.usable("access a window's memory")?;
+        // SAFETY: `len` elements that live as long as the window; no exposure is open, since epochs borrow
+        // the window exclusively and close it before they end, and a window where that failed is refused.
+        Ok(unsafe { std::slice::from_raw_parts(self.base(), self.len) })
+    }
+
+    /// This rank's elements, to change.
+    ///
+    /// # Errors
+    /// As [`local`](Self::local).
+    pub fn local_mut(&mut self) -> Result<&mut [T]> {
+        self.raw.usable("access a window's memory")?;
+        // SAFETY: as in `local`, exclusively.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) })
+    }
+
+    fn base(&self) -> *mut T {
+        if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { self.raw.base().cast() }
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        self.raw.team()
+    }
+
+    /// Length of the window at `rank`, in elements.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn len_at(&self, rank: usize) -> Result<usize> {
+        Ok(self.raw.len_at(rank)? / size_of::<T>())
+    }
+
+    /// Whether operations are copies: every rank's memory is mapped at every other.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.raw.is_mapped()
+    }
+
+    /// One fence epoch: opens, runs `body`, closes with `asserts`. Collective; asserts agree on all ranks.
+    /// Opening sends nothing. Messages of closing: see [`crate::raw::fence`]; ⌈log2 P⌉ on a mapped window, none
+    /// with `NOPRECEDE`. Afterwards all operations of all ranks in the epoch are complete and the memory is
+    /// this rank's own.
+    ///
+    /// # Errors
+    /// What `body` fails with, after the epoch is closed; `PeerLost`; the first error of an operation.
+    pub fn fence<'env, R>(
+        &mut self,
+        asserts: Assert,
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        self.raw.fence(Assert::NOPRECEDE)?;
+        let epoch = Epoch::new(&self.raw);
+        closing(&self.raw, || body(&epoch), || self.raw.fence(asserts | Assert::NOSUCCEED))
+    }
+
+    /// Fence epochs one after the other, without local access between them: each fence closes one and opens
+    /// the next, so operations start when they are issued from the second epoch on.
+    ///
+    /// # Errors
+    /// As [`fence`](Self::fence).
+    pub fn fences<R>(&mut self, body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R>) -> Result<R> {
+        self.raw.fence(Assert::NOPRECEDE)?;
+        let mut fences = Fences { raw: &self.raw, element: PhantomData };
+        closing(&self.raw, || body(&mut fences), || self.raw.fence(Assert::NOPRECEDE | Assert::NOSUCCEED))
+    }
+
+    /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target (none of its own
+    /// where an operation carries it). On return buffers are free; the operations are complete at each target
+    /// when that has closed its exposure.
+    ///
+    /// # Errors
+    /// As [`fence`](Self::fence); `NoSuchRank`, `BadArgument` for the group.
+    pub fn start<'env, R>(
+        &mut self,
+        targets: &[usize],
+        asserts: Assert,
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        access(&self.raw, targets, asserts, body)
+    }
+
+    /// One exposure epoch to `origins`: post, `body`, wait. Messages: one for each origin, none with `NOCHECK`.
+    /// `body` may open access epochs. Afterwards the operations of all origins are complete here and the
+    /// memory is this rank's own.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn expose<R>(
+        &mut self,
+        origins: &[usize],
+        asserts: Assert,
+        body: impl for<'x> FnOnce(&Exposure<'x, T>) -> Result<R>,
+    ) -> Result<R> {
+        self.raw.post(origins, asserts)?;
+        let exposure = Exposure { raw: &self.raw, closed: std::cell::Cell::new(false), element: PhantomData };
+        closing(&self.raw, || body(&exposure), || if exposure.closed.get() { Ok(()) } else { self.raw.wait() })
+    }
+}
+
+fn access<'env, T: Element, R>(
+    raw: &RawWindow,
+    targets: &[usize],
+    asserts: Assert,
+    body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
+) -> Result<R> {
+    raw.start(targets, asserts)?;
+    let epoch = Epoch::new(raw);
+    closing(raw, || body(&epoch), || raw.complete())
+}
+
+impl<T: Element> Drop for Window<'_, T> {
+    fn drop(&mut self) {
+        let Some(vec) = self.owned.take() else { return };
+        match self.raw.release() {
+            // Nobody reaches the memory any more.
+            Ok(()) => drop(ManuallyDrop::into_inner(vec)),
+            // Leaked, not freed.
+            Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
+        }
+    }
+}
+
+/// A run of fence epochs.
+#[derive(Debug)]
+pub struct Fences<'c, T> {
+    raw: &'c RawWindow,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Fences<'_, T> {
+    /// One epoch of the run: `body`, then a fence that closes it and opens the next. Collective.
+    ///
+    /// # Errors
+    /// As [`Window::fence`].
+    pub fn epoch<'env, R>(
+        &mut self,
+        asserts: Assert,
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        let epoch = Epoch::new(self.raw);
+        closing(self.raw, || body(&epoch), || self.raw.fence(asserts - Assert::NOSUCCEED))
+    }
+}
+
+/// An exposure that is open.
+#[derive(Debug)]
+pub struct Exposure<'x, T> {
+    raw: &'x RawWindow,
+    closed: std::cell::Cell<bool>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Exposure<'_, T> {
+    /// An access epoch inside the exposure; as [`Window::start`].
+    ///
+    /// # Errors
+    /// As [`Window::start`].
+    pub fn start<'env, R>(
+        &self,
+        targets: &[usize],
+        asserts: Assert,
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        access(self.raw, targets, asserts, body)
+    }
+
+    /// Whether all origins have completed, without blocking. Once it was true it stays so.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn test(&self) -> Result<bool> {
+        if !self.closed.get() {
+            self.closed.set(self.raw.test()?);
+        }
+        Ok(self.closed.get())
+    }
+}
