@@ -1,1 +1,5 @@
-fn main() {}
+//! The `farside` command.
+
+fn main() -> std::process::ExitCode {
+    farside_core::launch::main()
+}
