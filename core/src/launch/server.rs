@@ -38,7 +38,6 @@ struct Rank {
     waiting: bool,
     /// Inside a request of several lines, which is refused as a whole.
     in_block: bool,
-    gone: Option<String>,
 }
 
 /// The state of a job.
@@ -48,6 +47,8 @@ pub struct Server {
     ranks: Vec<Rank>,
     values: HashMap<String, String>,
     stored: usize,
+    /// The rank that was the first to end without saying goodbye, and how: those after it may have ended for its sake.
+    lost: Option<(u32, String)>,
 }
 
 impl Server {
@@ -61,6 +62,7 @@ impl Server {
             ranks: vec![Rank::default(); size as usize],
             values: HashMap::from([("PMI_process_mapping".to_owned(), mapping)]),
             stored: 0,
+            lost: None,
         }
     }
 
@@ -91,8 +93,11 @@ impl Server {
 
     /// The rank has ended, or closed its connection: whoever waits for it is told `why`.
     pub fn gone(&mut self, rank: u32, why: &str) -> Replies {
-        self.ranks[rank as usize].gone.get_or_insert_with(|| why.to_owned());
-        self.ranks[rank as usize].waiting = false;
+        let me = &mut self.ranks[rank as usize];
+        me.waiting = false;
+        if !me.finalized {
+            self.lost.get_or_insert_with(|| (rank, why.to_owned()));
+        }
         self.settle_barrier()
     }
 
@@ -185,11 +190,8 @@ impl Server {
     /// Lets the barrier's ranks go when all are there, and turns them away when one can no longer come.
     fn settle_barrier(&mut self) -> Replies {
         let waiting: Vec<u32> = (0u32..).zip(&self.ranks).filter(|(_, r)| r.waiting).map(|(i, _)| i).collect();
-        let missing = (0u32..).zip(&self.ranks).find_map(|(i, r)| match &r.gone {
-            Some(why) => Some((i, why.as_str())),
-            None if r.finalized => Some((i, "it has finalized")),
-            None => None,
-        });
+        let finalized = (0u32..).zip(&self.ranks).find(|(_, r)| r.finalized).map(|(i, _)| (i, "it has finalized"));
+        let missing = self.lost.as_ref().map(|(rank, why)| (*rank, why.as_str())).or(finalized);
         let line = match missing {
             Some((lost, why)) => {
                 Line::new("barrier_out").field("rc", -1).field(LOST_FIELD, lost).field("msg", why).end()
@@ -246,6 +248,8 @@ mod tests {
         let out = s.gone(1, "it was killed by signal 9");
         assert_eq!(out.len(), 1);
         assert!(out[0].0 == 0 && out[0].1.contains("farside_lost=1 msg=it_was_killed"), "{out:?}");
+        // Another rank that ends because of that is not to blame.
+        s.gone(0, "it exited with code 1");
         let late = replies(s.line(2, b"cmd=barrier_in"));
         assert!(late[0].0 == 2 && late[0].1.contains("farside_lost=1"), "{late:?}");
     }
