@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{ErrorKind as Io, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -13,6 +14,9 @@ use crate::bootstrap::pmi1_wire::LineBuffer;
 
 /// The most that is read from one rank before the others get their turn, in bytes.
 const TURN: usize = 256 * 1024;
+
+/// How long a rank may run on without its connection, before those who wait for it are told.
+const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
 /// What a rank did that concerns the whole job.
 #[derive(Debug)]
@@ -77,8 +81,7 @@ impl Hub {
     pub fn ended(&mut self, rank: u32, why: &str) -> bool {
         // What it wrote is in the socket's buffer already; a turn is more than that buffer holds.
         self.turn(rank);
-        let replies = self.server.gone(rank, why);
-        self.deliver(replies);
+        self.gone(rank, why);
         self.connections[rank as usize] = None;
         self.server.is_unfinished(rank)
     }
@@ -135,15 +138,18 @@ impl Hub {
     fn broken(&mut self, rank: u32, what: String) {
         self.tell(Notice::Broken { rank, what });
         self.close(rank);
+        self.gone(rank, "it broke the PMI-1 protocol");
     }
 
     fn close(&mut self, rank: u32) -> Turn {
         self.connections[rank as usize] = None;
-        if self.server.is_unfinished(rank) {
-            let replies = self.server.gone(rank, "its connection to the launcher ended before it finalized");
-            self.deliver(replies);
-        }
         Turn::Closed
+    }
+
+    /// The rank will say nothing more: tells those who wait for it, unless they know.
+    fn gone(&mut self, rank: u32, why: &str) {
+        let replies = self.server.gone(rank, why);
+        self.deliver(replies);
     }
 
     fn tell(&self, notice: Notice) {
@@ -167,9 +173,13 @@ pub fn connect(hub: &Rc<RefCell<Hub>>, rank: u32, socket: UnixStream) -> std::io
             match turn {
                 Turn::Drained => ready.clear_ready(),
                 Turn::Unfinished => tokio::task::yield_now().await,
-                Turn::Closed => return,
+                Turn::Closed => break,
             }
         }
+        // A process that ends closes its descriptors first and can be waited for a moment later. Whoever waits for it
+        // should hear how it ended, and not fail before that is known.
+        tokio::time::sleep(CLOSED_TO_GONE).await;
+        hub.borrow_mut().gone(rank, "its connection to the launcher ended");
     });
     Ok(())
 }

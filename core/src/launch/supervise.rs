@@ -63,7 +63,10 @@ async fn job(options: &RunOptions, link: Link) -> Result<u8> {
     job.limit = limit;
     job.feed_terminal();
     loop {
-        while let Some((pid, end)) = reap() {
+        let mut ended: Vec<_> = std::iter::from_fn(reap).collect();
+        // The order is the kernel's. Of ranks that ended together, those that were killed did not end for the others.
+        ended.sort_by_key(|(_, end)| matches!(end, End::Exited(_)));
+        for (pid, end) in ended {
             job.child_ended(pid, end);
         }
         if job.running.is_empty() {

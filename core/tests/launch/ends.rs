@@ -75,6 +75,13 @@ fn rank_lost_in_any_phase_is_named_by_the_others() {
 }
 
 #[test]
+fn rank_that_closes_its_connection_and_lives_on_is_lost() {
+    let script = "[ $PMI_RANK = 1 ] || exec $0; eval \"exec $PMI_FD>&-\"; exec sleep 1000";
+    let done = Marked::run(2, &["bash", "-c", script, &kvs()]).finish();
+    assert!(done.code == Some(1) && done.err.contains("peer rank 1: its connection"), "{done:?}");
+}
+
+#[test]
 fn rank_that_aborts_ends_the_job_with_its_code_and_reason() {
     let done = Marked::run(3, &[&kvs(), "10", "2", "put", "abort"]).finish();
     assert_eq!(done.code, Some(7), "{done:?}");
@@ -127,6 +134,20 @@ fn worker_killed_leaves_nothing() {
     signal(worker[0], "KILL");
     let done = running.finish();
     assert!(done.code == Some(137) && done.err.contains("worker was killed"), "{done:?}");
+    job.wait_until_gone();
+}
+
+#[test]
+fn ranks_die_with_the_worker_without_any_help() {
+    let mut job = shell(3, "echo ready; exec sleep 1000");
+    let mut running = job.start();
+    running.await_lines("ready", 3);
+    let worker = children(running.child.id())[0];
+    running.signal("STOP");
+    signal(worker, "KILL");
+    job.wait_until(|left| left.len() == 1);
+    running.signal("CONT");
+    assert_eq!(running.finish().code, Some(137));
     job.wait_until_gone();
 }
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,28 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 const MARK: &str = "FARSIDE_TEST_MARK";
 
-/// The test program (`examples/kvs.rs`), which cargo has built beside this test.
+/// The test program, `examples/kvs.rs`. `cargo test --test launch` alone does not build it, so this does.
 pub fn kvs() -> String {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(build_kvs).clone()
+}
+
+fn build_kvs() -> String {
+    // target/PROFILE/deps/launch-..
     let me = std::env::current_exe().unwrap();
-    let target: PathBuf = me.parent().unwrap().parent().unwrap().join("examples/kvs");
-    assert!(target.exists(), "{target:?} is missing: run the whole of `cargo test`, or build the examples");
-    target.to_str().unwrap().to_owned()
+    let profile = me.parent().unwrap().parent().unwrap();
+    if let Ok(cargo) = std::env::var("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--offline", "-p", "farside-core", "--example", "kvs", "--target-dir"]);
+        build.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "the example cannot be built");
+    }
+    let program: PathBuf = profile.join("examples/kvs");
+    assert!(program.exists(), "{program:?} is missing: build the examples");
+    program.to_str().unwrap().to_owned()
 }
 
 /// A command that knows no launcher, whose processes can be found again by a mark in their environment.
@@ -76,10 +93,15 @@ impl Marked {
     }
 
     pub fn wait_until_gone(&self) {
+        self.wait_until(<[String]>::is_empty);
+    }
+
+    /// Waits until the survivors are as they should be.
+    pub fn wait_until(&self, good: impl Fn(&[String]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = self.survivors();
-            if left.is_empty() {
+            if good(&left) {
                 return;
             }
             assert!(Instant::now() < deadline, "left behind: {left:?}");
