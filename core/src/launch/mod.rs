@@ -3,7 +3,7 @@
 //! `farside run` is two processes. The **guard** is the one that the user sees: it takes the signals. The **worker**
 //! is its child and the parent of the ranks: it forwards their output, serves PMI-1 and ends them. Each of the two
 //! cleans up when the other is killed, so that no rank and no descendant of a rank outlives the job
-//! ([`guard`] says what remains possible).
+//! (`guard.rs` says what remains possible).
 
 mod ending;
 mod forward;
