@@ -9,6 +9,8 @@ pub mod coll;
 pub mod device;
 pub mod error;
 pub mod job;
+#[cfg(feature = "cli")]
+pub mod launch;
 pub mod memory;
 pub mod progress;
 pub mod settings;

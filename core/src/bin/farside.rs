@@ -1,2 +1,5 @@
-//! The command.
-fn main() {}
+//! The `farside` command.
+
+fn main() -> std::process::ExitCode {
+    farside_core::launch::main()
+}

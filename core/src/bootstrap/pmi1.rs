@@ -221,6 +221,9 @@ impl Pmi1 {
     }
 
     fn lost(&mut self, operation: &'static str, e: &std::io::Error) -> Error {
+        if matches!(e.kind(), Io::BrokenPipe | Io::ConnectionReset) {
+            return self.give_up(ErrorKind::Launcher, operation, "the launcher closed the connection".into());
+        }
         self.give_up(ErrorKind::Launcher, operation, format!("the connection to the launcher failed: {e}"))
     }
 

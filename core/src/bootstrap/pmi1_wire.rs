@@ -45,7 +45,7 @@ impl Message {
                 return wrong(if fields.is_empty() { "no `cmd=`" } else { "a second `cmd=`" });
             }
             if fields.iter().any(|(n, _)| n == name) {
-                return wrong(&format!("a second `{}=`", quote_text(name)));
+                return wrong(&format!("a second `{}=`", name.escape_debug()));
             }
             fields.push((name.to_owned(), value.to_owned()));
         }

@@ -1,0 +1,192 @@
+//! What ranks print: by whole lines, so that no line of one rank is torn by one of another.
+
+use std::io::{ErrorKind as Io, PipeReader, Read, Write};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::watched::Watched;
+
+/// The longest line that is kept together, in bytes; a longer one is split.
+pub const LINE_MAX: usize = 1024 * 1024;
+/// Pieces of output that may wait for a slow reader, before the ranks have to.
+const QUEUE: usize = 64;
+
+/// Cuts what one rank prints into pieces that may follow pieces of other ranks.
+#[derive(Debug)]
+pub struct Cutter {
+    prefix: Vec<u8>,
+    /// Pass everything on as it comes: there is nobody to be mixed up with.
+    alone: bool,
+    line: Vec<u8>,
+}
+
+impl Cutter {
+    /// For `rank` of `size`, with `[rank] ` in front of each line if `prefix` says so.
+    #[must_use]
+    pub fn new(rank: u32, size: u32, prefix: bool) -> Self {
+        let text = if prefix { format!("[{rank}] ") } else { String::new() };
+        Self { prefix: text.into_bytes(), alone: size == 1 && !prefix, line: Vec::new() }
+    }
+
+    /// Takes bytes; whole lines, each with its newline, or nothing yet.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        if self.alone {
+            return bytes.to_vec();
+        }
+        let mut out = Vec::new();
+        for piece in bytes.split_inclusive(|&b| b == b'\n') {
+            let mut rest = piece;
+            while self.line.len() + rest.len() > LINE_MAX {
+                let (fits, more) = rest.split_at(LINE_MAX - self.line.len());
+                self.line.extend_from_slice(fits);
+                self.end_line(&mut out);
+                rest = more;
+            }
+            self.line.extend_from_slice(rest);
+            if self.line.ends_with(b"\n") {
+                self.end_line(&mut out);
+            }
+        }
+        out
+    }
+
+    /// The last line, if it had no newline; it gets one.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !self.line.is_empty() {
+            self.end_line(&mut out);
+        }
+        out
+    }
+
+    fn end_line(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.prefix);
+        out.append(&mut self.line);
+        if !out.ends_with(b"\n") {
+            out.push(b'\n');
+        }
+    }
+}
+
+/// One output of the launcher, written by a thread of its own: a reader that stops must not stop the launcher.
+#[derive(Clone, Debug)]
+pub struct Sink(mpsc::Sender<Vec<u8>>);
+
+impl Sink {
+    /// Starts the thread. The second part is done when all clones are dropped and all is written, or cannot be.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(mut to: impl Write + Send + 'static) -> std::io::Result<(Self, oneshot::Receiver<()>)> {
+        let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(QUEUE);
+        let (done, is_done) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("farside-output".into()).spawn(move || {
+            while let Some(piece) = receiver.blocking_recv() {
+                // Nobody reads any more: with the queue gone, the ranks' pipes close, and they learn of it.
+                if to.write_all(&piece).and_then(|()| to.flush()).is_err() {
+                    break;
+                }
+            }
+            drop(done);
+        })?;
+        Ok((Self(sender), is_done))
+    }
+
+    /// Writes a whole piece, waiting while the reader is slow; false when there is no reader any more.
+    pub async fn write(&self, piece: Vec<u8>) -> bool {
+        piece.is_empty() || self.0.send(piece).await.is_ok()
+    }
+}
+
+/// Forwards one pipe until its end; or, once `finish` says so, until it is empty, for a process that is no longer
+/// ours might hold it open.
+///
+/// # Errors
+/// When the runtime cannot watch the pipe.
+pub fn forward(
+    from: PipeReader,
+    mut cutter: Cutter,
+    to: Sink,
+    mut finish: watch::Receiver<bool>,
+) -> std::io::Result<impl Future<Output = ()> + 'static> {
+    let from = Watched::pipe(from)?;
+    Ok(async move {
+        let mut bytes = vec![0; 64 * 1024];
+        let mut last = false;
+        loop {
+            match from.get().read(&mut bytes) {
+                Ok(0) => break,
+                Ok(n) => {
+                    if !to.write(cutter.push(&bytes[..n])).await {
+                        return;
+                    }
+                }
+                Err(e) if e.kind() == Io::Interrupted => {}
+                Err(e) if e.kind() == Io::WouldBlock && !last => {
+                    last = *finish.borrow();
+                    if !last {
+                        tokio::select! {
+                            ready = from.readable() => match ready {
+                                Ok(mut ready) => ready.clear_ready(),
+                                Err(_) => break,
+                            },
+                            _ = finish.changed() => {}
+                        }
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        to.write(cutter.finish()).await;
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn cutter_keeps_lines_whole_and_the_last_one_too() {
+        let mut c = Cutter::new(3, 4, true);
+        assert_eq!(c.push(b"ab"), b"");
+        assert_eq!(c.push(b"c\nde\n\nf"), b"[3] abc\n[3] de\n[3] \n");
+        assert_eq!(c.finish(), b"[3] f\n");
+        assert_eq!(c.finish(), b"");
+    }
+
+    #[test]
+    fn cutter_splits_a_line_that_is_too_long() {
+        let mut c = Cutter::new(0, 2, true);
+        let out = c.push(&vec![b'x'; LINE_MAX + 1]);
+        assert_eq!(out.len(), 4 + LINE_MAX + 1);
+        assert_eq!(c.push(b"\n"), b"[0] x\n");
+    }
+
+    #[test]
+    fn cutter_of_a_lone_rank_changes_nothing() {
+        let mut c = Cutter::new(0, 1, false);
+        assert_eq!(c.push(b"ab"), b"ab");
+        assert_eq!(c.push(b"\nc"), b"\nc");
+        assert_eq!(c.finish(), b"");
+    }
+
+    proptest! {
+        #[test]
+        fn cutter_loses_nothing(text in "[a-c\n]{0,300}", cut in 1usize..40) {
+            let mut c = Cutter::new(0, 2, false);
+            let mut out = Vec::new();
+            for piece in text.as_bytes().chunks(cut) {
+                let lines = c.push(piece);
+                prop_assert!(lines.is_empty() || lines.ends_with(b"\n"));
+                out.extend(lines);
+            }
+            out.extend(c.finish());
+            let mut want = text.clone().into_bytes();
+            if !want.is_empty() && !want.ends_with(b"\n") {
+                want.push(b'\n');
+            }
+            prop_assert_eq!(out, want);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `farside info`: what this machine offers, and where each setting came from.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::limits::{Amount, Limits, Pair};
+use super::probe_shm;
+use crate::bootstrap::detect::{Start, choose};
+use crate::error::{Error, Result};
+use crate::settings::{Origin, Settings, TABLE};
+
+/// One device, and whether it can be used here.
+#[derive(Clone, Debug)]
+pub struct DeviceReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it can do; or why it is not used, and what would help.
+    pub usable: Result<String, String>,
+}
+
+/// Finds out whether a device can be used.
+type Probe = fn(&Settings) -> Result<String, String>;
+
+/// Every device, best first.
+const DEVICES: &[(&str, Probe)] = &[
+    ("shm", probe_shm::probe),
+    ("verbs", |_| Err("not built yet".into())),
+    ("tcp", |_| Err("not built yet".into())),
+    ("sim", |_| Err("not built yet".into())),
+];
+
+fn devices(settings: &Settings) -> Vec<DeviceReport> {
+    DEVICES.iter().map(|(name, probe)| DeviceReport { name, usable: probe(settings) }).collect()
+}
+
+/// Prints the report on standard output, for people or as JSON.
+///
+/// # Errors
+/// `Setting` when a setting has a value that is not allowed; `System` when it cannot be written.
+pub fn print(as_json: bool) -> Result<()> {
+    let settings = Settings::from_env()?;
+    let limits = Limits::now(Path::new(&settings.shm_dir));
+    let start = choose(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));
+    let text =
+        if as_json { format!("{:#}\n", report(&settings, &limits, &start)) } else { text(&settings, &limits, &start) };
+    use std::io::Write;
+    std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::system("write the report", e))
+}
+
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Default => "default",
+        Origin::Environment => "environment",
+    }
+}
+
+fn launcher(start: &Result<Start>) -> String {
+    match start {
+        Ok(Start::Singleton) => "none: a program started here is rank 0 of 1".into(),
+        Ok(Start::Pmi1Socket { rank, size, .. }) => format!("PMI-1, a socket left open: rank {rank} of {size}"),
+        Ok(Start::Pmi1Port { address, id }) => format!("PMI-1 at {address}, process {id}"),
+        Err(e) => format!("unusable: {e}"),
+    }
+}
+
+fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value {
+    let pair = |p: Option<Pair>| p.map(|p| json!({ "soft": p.soft, "hard": p.hard }));
+    let devices: Vec<_> = devices(settings)
+        .into_iter()
+        .map(|d| match d.usable {
+            Ok(can) => json!({ "name": d.name, "usable": true, "capabilities": can }),
+            Err(why) => json!({ "name": d.name, "usable": false, "why": why }),
+        })
+        .collect();
+    let settings: Vec<_> =
+        settings.origins().map(|(n, v, o)| json!({ "name": n, "value": v, "origin": origin(o) })).collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "devices": devices,
+        "limits": {
+            "locked_memory_bytes": pair(limits.locked_memory),
+            "descriptors": pair(limits.descriptors),
+            "shared_memory_bytes": limits.shared_memory.map(|r| json!({ "size": r.size, "free": r.free })),
+            "ptrace_scope": limits.ptrace_scope,
+            "cores": limits.cores,
+            "kernel": limits.kernel,
+            "page_bytes": limits.page,
+            "huge_pages": limits.huge_pages,
+            "huge_pages_shared": limits.huge_pages_shared,
+        },
+        "launcher": { "usable": start.is_ok(), "text": launcher(start) },
+        "settings": settings,
+    })
+}
+
+fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
+    let mut out = format!("farside {}\n\ndevices\n", env!("CARGO_PKG_VERSION"));
+    let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<24} {value}\n"));
+    for device in devices(settings) {
+        row(device.name, device.usable.unwrap_or_else(|why| format!("not used: {why}")));
+    }
+    row("", String::new());
+    let unknown = || "unknown".to_owned();
+    let pair = |p: Option<Pair>, show: fn(Amount) -> String| {
+        p.map_or_else(unknown, |p| format!("{} (may be raised to {})", show(p.soft), show(p.hard)))
+    };
+    let bytes = |n: Amount| n.map_or("no limit".into(), amount);
+    let count = |n: Amount| n.map_or("no limit".into(), |n| n.to_string());
+    let shm = limits.shared_memory;
+    let title = format!("room in {}", settings.shm_dir);
+    row("locked memory", pair(limits.locked_memory, bytes));
+    row("open descriptors", pair(limits.descriptors, count));
+    row(&title, shm.map_or_else(unknown, |r| format!("{} free of {}", amount(r.free), amount(r.size))));
+    row("ptrace scope", limits.ptrace_scope.map_or("no such restriction".into(), |n| n.to_string()));
+    row("cores", limits.cores.to_string());
+    row("kernel", limits.kernel.clone().unwrap_or_else(unknown));
+    row("page", format!("{} bytes", limits.page));
+    row("huge pages", limits.huge_pages.clone().unwrap_or_else(unknown));
+    row("huge pages, shared", limits.huge_pages_shared.clone().unwrap_or_else(unknown));
+    row("launcher", launcher(start));
+    row("", String::new());
+    for ((name, value, from), setting) in settings.origins().zip(TABLE) {
+        row(name, format!("{value}  ({}; {})", origin(from), setting.values));
+    }
+    out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Bytes as people read them.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (0..UNITS.len() - 1).find(|&i| bytes >> (10 * i) < 1024).unwrap_or(UNITS.len() - 1);
+    if unit == 0 {
+        return format!("{bytes} bytes");
+    }
+    format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amount_has_the_unit_that_reads_best() {
+        assert_eq!(amount(0), "0 bytes");
+        assert_eq!(amount(1023), "1023 bytes");
+        assert_eq!(amount(1536), "1.5 KiB");
+        assert_eq!(amount(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn report_has_every_device_and_setting() {
+        let settings = Settings::from_lookup(|_| None).unwrap();
+        let limits = Limits::now(Path::new("/"));
+        let value = report(&settings, &limits, &Ok(Start::Singleton));
+        assert_eq!(value["settings"].as_array().unwrap().len(), TABLE.len());
+        assert_eq!(value["devices"].as_array().unwrap().len(), DEVICES.len());
+        let text = text(&settings, &limits, &Ok(Start::Singleton));
+        assert!(TABLE.iter().all(|s| text.contains(s.name)) && DEVICES.iter().all(|(n, _)| text.contains(n)));
+    }
+}

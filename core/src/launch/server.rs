@@ -1,0 +1,321 @@
+//! The launcher's side of PMI-1, as a machine: lines in, lines out. What comes from a rank may be anything.
+
+use std::collections::HashMap;
+
+use crate::bootstrap::pmi1::LOST_FIELD;
+use crate::bootstrap::pmi1_wire::{Line, Message, quote};
+
+/// The limits that are told to ranks, in characters with the zero of a C string: those of MPICH's own launcher.
+const NAME_MAX: usize = 256;
+const KEY_MAX: usize = 64;
+const VALUE_MAX: usize = 1024;
+/// The most that one job may store, in characters of keys and values.
+const STORE_MAX: usize = 1 << 30;
+
+/// Lines for ranks, each with its newline.
+pub type Replies = Vec<(u32, String)>;
+
+/// What a line of a rank leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// These replies, to this rank and perhaps to others.
+    Replies(Replies),
+    /// The job must end.
+    Abort {
+        /// The exit code asked for.
+        code: i32,
+        /// Why, if the rank said so.
+        reason: String,
+    },
+    /// The rank broke the protocol: what it did.
+    Broken(String),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rank {
+    initialized: bool,
+    finalized: bool,
+    waiting: bool,
+    /// Inside a request of several lines, which is refused as a whole.
+    in_block: bool,
+}
+
+/// The state of a job.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    ranks: Vec<Rank>,
+    values: HashMap<String, String>,
+    stored: usize,
+    /// The rank that was the first to end without saying goodbye, and how: those after it may have ended for its sake.
+    lost: Option<(u32, String)>,
+}
+
+impl Server {
+    /// A job of `size` ranks on this machine.
+    #[must_use]
+    pub fn new(name: String, size: u32) -> Self {
+        // What MPICH asks for to find out who shares a node: from node 0, 1 node, `size` ranks each.
+        let mapping = format!("(vector,(0,1,{size}))");
+        Self {
+            name,
+            ranks: vec![Rank::default(); size as usize],
+            values: HashMap::from([("PMI_process_mapping".to_owned(), mapping)]),
+            stored: 0,
+            lost: None,
+        }
+    }
+
+    /// Whether the rank said hello and never goodbye.
+    #[must_use]
+    pub fn is_unfinished(&self, rank: u32) -> bool {
+        let r = &self.ranks[rank as usize];
+        r.initialized && !r.finalized
+    }
+
+    /// Serves one line, without its newline.
+    pub fn line(&mut self, rank: u32, line: &[u8]) -> Answer {
+        let me = &mut self.ranks[rank as usize];
+        if me.in_block || line.starts_with(b"mcmd=") {
+            me.in_block = line != b"endcmd";
+            let refusal = Line::new("spawn_result").field("rc", -1).field("msg", "not_supported").end();
+            return Answer::Replies(if me.in_block { Vec::new() } else { vec![(rank, refusal)] });
+        }
+        let message = match Message::parse(line) {
+            Ok(message) => message,
+            Err(what) => return Answer::Broken(what),
+        };
+        match self.serve(rank, &message) {
+            Ok(answer) => answer,
+            Err(what) => Answer::Broken(what),
+        }
+    }
+
+    /// The rank has ended, or closed its connection: whoever waits for it is told `why`.
+    pub fn gone(&mut self, rank: u32, why: &str) -> Replies {
+        let me = &mut self.ranks[rank as usize];
+        me.waiting = false;
+        if !me.finalized {
+            self.lost.get_or_insert_with(|| (rank, why.to_owned()));
+        }
+        self.settle_barrier()
+    }
+
+    fn serve(&mut self, rank: u32, message: &Message) -> Result<Answer, String> {
+        let me = &mut self.ranks[rank as usize];
+        let command = message.command();
+        if !me.initialized && !matches!(command, "init" | "abort") {
+            return Err(format!("`{command}` before `init`"));
+        }
+        if me.waiting || me.finalized {
+            let state = if me.waiting { "inside a barrier" } else { "after `finalize`" };
+            if command != "abort" {
+                return Err(format!("`{command}` {state}"));
+            }
+        }
+        let line = match command {
+            "init" => {
+                let version: u32 = message.number("pmi_version")?;
+                me.initialized = version == 1;
+                Line::new("response_to_init")
+                    .field("pmi_version", 1)
+                    .field("pmi_subversion", 1)
+                    .field("rc", if version == 1 { 0 } else { -1 })
+            }
+            "get_maxes" => Line::new("maxes")
+                .field("rc", 0)
+                .field("kvsname_max", NAME_MAX)
+                .field("keylen_max", KEY_MAX)
+                .field("vallen_max", VALUE_MAX),
+            "get_appnum" => Line::new("appnum").field("rc", 0).field("appnum", 0),
+            "get_universe_size" => Line::new("universe_size").field("rc", 0).field("size", self.ranks.len()),
+            "get_my_kvsname" => Line::new("my_kvsname").field("rc", 0).field("kvsname", &self.name),
+            "put" => self.put(message)?,
+            "get" => self.get(message)?,
+            "barrier_in" => {
+                me.waiting = true;
+                return Ok(Answer::Replies(self.settle_barrier()));
+            }
+            "finalize" => {
+                me.finalized = true;
+                let mut replies = self.settle_barrier();
+                replies.push((rank, Line::new("finalize_ack").field("rc", 0).end()));
+                return Ok(Answer::Replies(replies));
+            }
+            "abort" => {
+                let code = message.number("exitcode").unwrap_or(1);
+                let reason = message.field("error_msg").unwrap_or_default().replace('_', " ");
+                return Ok(Answer::Abort { code, reason });
+            }
+            "publish_name" => refusal("publish_result"),
+            "unpublish_name" => refusal("unpublish_result"),
+            "lookup_name" => refusal("lookup_result"),
+            _ => return Err(format!("unknown command {}", quote(command.as_bytes()))),
+        };
+        Ok(Answer::Replies(vec![(rank, line.end())]))
+    }
+
+    fn put(&mut self, message: &Message) -> Result<Line, String> {
+        let (key, value) = (self.key(message)?, message.need("value")?);
+        let result = |rc: i32, text: &str| Ok(Line::new("put_result").field("rc", rc).field("msg", text));
+        if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
+            return result(-1, "too_long");
+        }
+        let stored = self.stored + key.len() + value.len();
+        if stored > STORE_MAX {
+            return result(-1, "no_room");
+        }
+        self.stored = stored;
+        self.values.insert(key.to_owned(), value.to_owned());
+        result(0, "success")
+    }
+
+    fn get(&self, message: &Message) -> Result<Line, String> {
+        let result = Line::new("get_result");
+        Ok(match self.values.get(self.key(message)?) {
+            Some(value) => result.field("rc", 0).field("msg", "success").field("value", value),
+            None => result.field("rc", -1).field("msg", "key_not_found").field("value", "unknown"),
+        })
+    }
+
+    /// The key of a request, which must be about this job.
+    fn key<'a>(&self, message: &'a Message) -> Result<&'a str, String> {
+        let name = message.need("kvsname")?;
+        if name != self.name {
+            return Err(format!("key-value space {} is not this job's", quote(name.as_bytes())));
+        }
+        message.need("key")
+    }
+
+    /// Lets the barrier's ranks go when all are there, and turns them away when one can no longer come.
+    fn settle_barrier(&mut self) -> Replies {
+        let waiting: Vec<u32> = (0u32..).zip(&self.ranks).filter(|(_, r)| r.waiting).map(|(i, _)| i).collect();
+        let finalized = (0u32..).zip(&self.ranks).find(|(_, r)| r.finalized).map(|(i, _)| (i, "it has finalized"));
+        let missing = self.lost.as_ref().map(|(rank, why)| (*rank, why.as_str())).or(finalized);
+        let line = match missing {
+            Some((lost, why)) => {
+                Line::new("barrier_out").field("rc", -1).field(LOST_FIELD, lost).field("msg", why).end()
+            }
+            None if waiting.len() == self.ranks.len() => Line::new("barrier_out").field("rc", 0).end(),
+            None => return Vec::new(),
+        };
+        for rank in &waiting {
+            self.ranks[*rank as usize].waiting = false;
+        }
+        waiting.into_iter().map(|rank| (rank, line.clone())).collect()
+    }
+}
+
+fn refusal(command: &str) -> Line {
+    Line::new(command).field("rc", -1).field("msg", "not_supported")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn started(size: u32) -> Server {
+        let mut s = Server::new("job".into(), size);
+        for rank in 0..size {
+            s.line(rank, b"cmd=init pmi_version=1 pmi_subversion=1");
+        }
+        s
+    }
+
+    fn replies(answer: Answer) -> Replies {
+        match answer {
+            Answer::Replies(r) => r,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn barrier_lets_all_go_when_the_last_comes() {
+        let mut s = started(3);
+        assert_eq!(replies(s.line(2, b"cmd=barrier_in")), []);
+        assert_eq!(replies(s.line(0, b"cmd=barrier_in")), []);
+        let out = replies(s.line(1, b"cmd=barrier_in"));
+        assert_eq!(out.iter().map(|(r, _)| *r).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(out.iter().all(|(_, l)| l == "cmd=barrier_out rc=0\n"));
+        assert_eq!(replies(s.line(1, b"cmd=barrier_in")), []);
+    }
+
+    #[test]
+    fn barrier_names_the_rank_that_is_gone() {
+        let mut s = started(3);
+        s.line(0, b"cmd=barrier_in");
+        let out = s.gone(1, "it was killed by signal 9");
+        assert_eq!(out.len(), 1);
+        assert!(out[0].0 == 0 && out[0].1.contains("farside_lost=1 msg=it_was_killed"), "{out:?}");
+        // Another rank that ends because of that is not to blame.
+        s.gone(0, "it exited with code 1");
+        let late = replies(s.line(2, b"cmd=barrier_in"));
+        assert!(late[0].0 == 2 && late[0].1.contains("farside_lost=1"), "{late:?}");
+    }
+
+    #[test]
+    fn barrier_fails_when_a_rank_finalizes_instead() {
+        let mut s = started(2);
+        s.line(0, b"cmd=barrier_in");
+        let out = replies(s.line(1, b"cmd=finalize"));
+        assert!(out[0].1.contains("farside_lost=1") && out[1].1.starts_with("cmd=finalize_ack"), "{out:?}");
+    }
+
+    #[test]
+    fn finalize_ends_what_was_unfinished() {
+        let mut s = Server::new("job".into(), 1);
+        assert!(!s.is_unfinished(0));
+        s.line(0, b"cmd=init pmi_version=1 pmi_subversion=1");
+        assert!(s.is_unfinished(0));
+        s.line(0, b"cmd=finalize");
+        assert!(!s.is_unfinished(0));
+    }
+
+    #[test]
+    fn broken_lines_are_named() {
+        for (line, part) in [
+            (b"nonsense" as &[u8], "no `cmd=`"),
+            (b"cmd=fly", "unknown command \"fly\""),
+            (b"cmd=put kvsname=other key=a value=b", "not this job's"),
+            (b"cmd=put kvsname=job value=b", "`key=` is missing"),
+            (b"cmd=init", "`pmi_version=` is missing"),
+        ] {
+            match started(1).line(0, line) {
+                Answer::Broken(what) => assert!(what.contains(part), "{what}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut early = Server::new("job".into(), 1);
+        assert!(matches!(early.line(0, b"cmd=get_maxes"), Answer::Broken(_)));
+    }
+
+    #[test]
+    fn spawn_is_refused_as_a_whole() {
+        let mut s = started(1);
+        for line in [b"mcmd=spawn" as &[u8], b"nprocs=1", b"execname=x"] {
+            assert_eq!(replies(s.line(0, line)), []);
+        }
+        assert!(replies(s.line(0, b"endcmd"))[0].1.starts_with("cmd=spawn_result rc=-1"));
+    }
+
+    #[test]
+    fn put_refuses_what_is_longer_than_told() {
+        let mut s = started(1);
+        let line = |n: usize| format!("cmd=put kvsname=job key=k value={}", "x".repeat(n)).into_bytes();
+        assert!(replies(s.line(0, &line(VALUE_MAX - 1)))[0].1.contains("rc=0"));
+        assert!(replies(s.line(0, &line(VALUE_MAX)))[0].1.contains("rc=-1"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_lines_leave_the_server_sane(lines in proptest::collection::vec((0u32..3, "(cmd=(init|put|get|barrier_in|finalize|abort|x)|mcmd=spawn|endcmd|kvsname=job|key=k|value=v|pmi_version=1| ){0,6}"), 0..40)) {
+            let mut s = Server::new("job".into(), 3);
+            for (rank, line) in lines {
+                if let Answer::Replies(r) = s.line(rank, line.as_bytes()) {
+                    prop_assert!(r.iter().all(|(rank, l)| *rank < 3 && l.ends_with('\n') && l.matches('\n').count() == 1));
+                }
+            }
+        }
+    }
+}

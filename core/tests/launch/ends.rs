@@ -1,0 +1,221 @@
+//! Every end of a job: exit codes, dead ranks, a dead launcher, signals. After each, nothing may be left.
+
+use super::tools::{Marked, children, kvs, signal};
+
+/// A rank that has left two processes behind, one of them in a session of its own.
+const LITTER: &str = "setsid sleep 1000 & sleep 1000 & echo ready; wait";
+
+fn shell(ranks: u32, script: &str) -> Marked {
+    Marked::run(ranks, &["--", "sh", "-c", script])
+}
+
+#[test]
+fn end_code_is_that_of_the_failing_rank() {
+    for (script, code) in [
+        ("exit 0", 0),
+        ("test $PMI_RANK != 1 || exit 5", 5),
+        ("test $PMI_RANK != 1 || kill -SEGV $$", 139),
+        ("test $PMI_RANK != 1 || kill -KILL $$", 137),
+    ] {
+        let done = shell(3, script).finish();
+        assert_eq!(done.code, Some(code), "{script}: {done:?}");
+        assert_eq!(done.err.contains("farside: rank 1 (pid "), code != 0, "{script}: {done:?}");
+    }
+}
+
+#[test]
+fn end_of_a_program_that_cannot_start() {
+    let done = Marked::run(2, &["/nowhere/program"]).finish();
+    assert!(done.code == Some(127) && done.err.contains("/nowhere/program"), "{done:?}");
+    assert_eq!(Marked::run(2, &["/etc/passwd"]).finish().code, Some(126));
+    assert_eq!(Marked::run(0, &["true"]).finish().code, Some(2));
+    assert_eq!(Marked::run(1, &[]).finish().code, Some(2));
+    assert_eq!(Marked::run(1, &["--env", "x", "true"]).finish().code, Some(2));
+}
+
+#[test]
+fn ranks_exchange_values_and_end_in_order() {
+    let kvs = kvs();
+    for ranks in [1, 2, 4, 32] {
+        let done = Marked::run(ranks, &[&kvs, "5000"]).finish();
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        for rank in 0..ranks {
+            assert!(done.out.contains(&format!("rank {rank} of {ranks}: {ranks} values by pmi-1")), "{done:?}");
+        }
+    }
+    let largest = Marked::run(2, &[&kvs, "65536"]).finish();
+    assert_eq!(largest.code, Some(0), "{largest:?}");
+}
+
+#[test]
+fn rank_lost_in_any_phase_is_named_by_the_others() {
+    let kvs = kvs();
+    for phase in ["start", "init", "put", "fence", "finalize"] {
+        for (how, code, said) in [
+            ("kill", 137, "was killed by signal 9 (SIGKILL)"),
+            ("3", 3, "exited with code 3"),
+            ("0", 1, "exited with code 0 without finalizing"),
+        ] {
+            let done = Marked::run(3, &[&kvs, "5000", "1", phase, how]).finish();
+            assert_eq!(done.code, Some(code), "{phase} {how}: {done:?}");
+            // A rank that ends well without ever having joined is missed by the others only.
+            if (phase, how) != ("start", "0") {
+                assert!(
+                    done.err.contains("farside: rank 1 (pid ") && done.err.contains(said),
+                    "{phase} {how}: {done:?}"
+                );
+            }
+            // After the last fence the others need it no more.
+            if phase != "finalize" {
+                assert_eq!(done.err.matches("a rank is gone").count(), 2, "{phase} {how}: {done:?}");
+                assert_eq!(done.err.matches("peer rank 1").count(), 2, "{phase} {how}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rank_that_closes_its_connection_and_lives_on_is_lost() {
+    let script = "[ $PMI_RANK = 1 ] || exec $0; eval \"exec $PMI_FD>&-\"; exec sleep 1000";
+    let done = Marked::run(2, &["bash", "-c", script, &kvs()]).finish();
+    assert!(done.code == Some(1) && done.err.contains("peer rank 1: its connection"), "{done:?}");
+}
+
+#[test]
+fn rank_that_aborts_ends_the_job_with_its_code_and_reason() {
+    let done = Marked::run(3, &[&kvs(), "10", "2", "put", "abort"]).finish();
+    assert_eq!(done.code, Some(7), "{done:?}");
+    assert!(done.err.contains("farside: rank 2 (pid ") && done.err.contains("with code 7: told to"), "{done:?}");
+}
+
+#[test]
+fn rank_that_breaks_the_protocol_ends_the_job() {
+    let script = "[ $PMI_RANK = 0 ] || exec sleep 1000; echo nonsense >&$PMI_FD; sleep 1000";
+    let done = Marked::run(2, &["bash", "-c", script]).finish();
+    assert!(done.code == Some(1) && done.err.contains("broke the PMI-1 protocol"), "{done:?}");
+    assert!(done.err.contains("\"nonsense\""), "{done:?}");
+}
+
+#[test]
+fn others_that_ignore_every_signal_are_killed() {
+    let done = shell(3, "[ $PMI_RANK = 1 ] && exit 3; trap '' TERM INT HUP; while :; do sleep 1000; done").finish();
+    assert_eq!(done.code, Some(3), "{done:?}");
+}
+
+#[test]
+fn timeout_ends_the_job() {
+    let done = Marked::run(2, &["--timeout", "1", "sleep", "1000"]).finish();
+    assert!(done.code == Some(124) && done.err.contains("--timeout"), "{done:?}");
+}
+
+#[test]
+fn processes_that_a_rank_left_behind_are_killed() {
+    let done = shell(2, "setsid sleep 1000 & sleep 1000 & exit 0").finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+#[test]
+fn launcher_killed_leaves_nothing() {
+    let mut job = shell(3, LITTER);
+    let mut running = job.start();
+    running.await_lines("ready", 3);
+    running.signal("KILL");
+    assert_eq!(running.finish().code, None);
+    job.wait_until_gone();
+}
+
+#[test]
+fn worker_killed_leaves_nothing() {
+    let mut job = shell(3, LITTER);
+    let mut running = job.start();
+    running.await_lines("ready", 3);
+    let worker = children(running.child.id());
+    assert_eq!(worker.len(), 1);
+    signal(worker[0], "KILL");
+    let done = running.finish();
+    assert!(done.code == Some(137) && done.err.contains("worker was killed"), "{done:?}");
+    job.wait_until_gone();
+}
+
+#[test]
+fn ranks_die_with_the_worker_without_any_help() {
+    let mut job = shell(3, "echo ready; exec sleep 1000");
+    let mut running = job.start();
+    running.await_lines("ready", 3);
+    let worker = children(running.child.id())[0];
+    running.signal("STOP");
+    signal(worker, "KILL");
+    job.wait_until(|left| left.len() == 1);
+    running.signal("CONT");
+    assert_eq!(running.finish().code, Some(137));
+    job.wait_until_gone();
+}
+
+#[test]
+fn rank_killed_takes_its_litter_along() {
+    let mut job = shell(2, LITTER);
+    let mut running = job.start();
+    running.await_lines("ready", 2);
+    let worker = children(running.child.id())[0];
+    signal(children(worker)[0], "KILL");
+    assert_eq!(running.finish().code, Some(137));
+    job.wait_until_gone();
+}
+
+#[test]
+fn interrupt_is_passed_on_to_the_ranks() {
+    for (name, code) in [("INT", 4), ("TERM", 4), ("HUP", 4)] {
+        let mut job = shell(2, "trap 'echo got; exit 4' INT TERM HUP; echo ready; while :; do sleep 0.05; done");
+        let mut running = job.start();
+        running.await_lines("ready", 2);
+        running.signal(name);
+        running.await_lines("got", 2);
+        assert_eq!(running.finish().code, Some(code), "{name}");
+        job.wait_until_gone();
+    }
+}
+
+#[test]
+fn interrupt_that_ranks_handle_well_is_no_failure() {
+    let mut job = shell(2, "trap 'exit 0' INT; echo ready; while :; do sleep 0.05; done");
+    let mut running = job.start();
+    running.await_lines("ready", 2);
+    running.signal("INT");
+    assert_eq!(running.finish().code, Some(0));
+}
+
+#[test]
+fn interrupt_twice_kills_ranks_that_ignore_it() {
+    let mut job = shell(2, "trap '' INT TERM HUP; setsid sleep 1000 & echo ready; while :; do sleep 1000; done");
+    let mut running = job.start();
+    running.await_lines("ready", 2);
+    running.signal("INT");
+    running.await_error("passed on to the ranks");
+    assert!(job.survivors().len() >= 6, "{:?}", job.survivors());
+    running.signal("INT");
+    assert_eq!(running.finish().code, Some(130));
+    job.wait_until_gone();
+}
+
+#[test]
+fn foreign_launcher_is_refused() {
+    for (name, value) in [("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_RANK", "2"), ("PALS_RANKID", "1")] {
+        let mut program = Marked::new(&kvs());
+        program.command.env(name, value);
+        let done = program.finish();
+        assert_eq!(done.code, Some(1));
+        assert!(done.err.contains(&format!("{name}={value}")) && done.err.contains("rank 0 of 1"), "{done:?}");
+    }
+    let done = Marked::new(&kvs()).finish();
+    assert!(done.code == Some(0) && done.out.contains("by singleton"), "{done:?}");
+}
+
+#[test]
+fn descriptor_that_is_not_a_launchers_is_refused() {
+    for (fd, part) in [("0", "PMI_FD=0"), ("999", "PMI_FD=999"), ("-1", "PMI_FD=-1")] {
+        let mut program = Marked::new(&kvs());
+        program.command.env("PMI_FD", fd).env("PMI_RANK", "0").env("PMI_SIZE", "2");
+        let done = program.finish();
+        assert!(done.code == Some(1) && done.err.contains(part), "{done:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What ranks print and read, and the environment that they get.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use super::tools::Marked;
+
+fn shell(ranks: u32, options: &[&str], script: &str) -> Marked {
+    Marked::run(ranks, &[options, &["--", "sh", "-c", script]].concat())
+}
+
+#[test]
+fn output_with_prefix_keeps_lines_whole() {
+    let script = r#"i=0; while [ $i -lt 300 ]; do printf a$PMI_RANK; printf "b $i\n"; i=$((i+1)); done
+        echo error $PMI_RANK >&2; printf tail$PMI_RANK"#;
+    let done = shell(3, &["--prefix"], script).finish();
+    assert_eq!((done.code, done.out.lines().count()), (Some(0), 3 * 301));
+    for rank in 0..3 {
+        let mut want: Vec<String> = (0..300).map(|i| format!("[{rank}] a{rank}b {i}")).collect();
+        want.push(format!("[{rank}] tail{rank}"));
+        let got: Vec<&str> = done.out.lines().filter(|l| l.starts_with(&format!("[{rank}]"))).collect();
+        assert_eq!(got, want);
+        assert!(done.err.contains(&format!("[{rank}] error {rank}\n")));
+    }
+    assert_eq!(done.err.lines().count(), 3);
+}
+
+#[test]
+fn output_longer_than_a_line_may_be_is_split() {
+    let done = shell(2, &["--prefix"], "head -c 1500000 /dev/zero | tr '\\0' x").finish();
+    let lines: Vec<(&str, usize)> = done.out.lines().map(|l| (&l[..4], l.len() - 4)).collect();
+    for rank in ["[0] ", "[1] "] {
+        let mine: Vec<usize> = lines.iter().filter(|(p, _)| *p == rank).map(|(_, n)| *n).collect();
+        assert_eq!(mine, [1 << 20, 1_500_000 - (1 << 20)]);
+    }
+}
+
+#[test]
+fn output_of_one_rank_is_unchanged() {
+    assert_eq!(shell(1, &[], "printf 'a\\nb'").finish().out, "a\nb");
+}
+
+#[test]
+fn output_larger_than_every_buffer_arrives() {
+    let done = shell(2, &[], "seq 1 200000").finish();
+    let want: u64 = (1..=200_000).sum::<u64>() * 2;
+    assert_eq!(done.out.lines().map(|l| l.parse::<u64>().unwrap()).sum::<u64>(), want);
+}
+
+#[test]
+fn output_that_nobody_reads_ends_the_job() {
+    let mut job = shell(2, &[], "while :; do echo y; done 2>/dev/null");
+    let mut running = job.start();
+    running.await_lines("y", 1);
+    running.out = None;
+    assert_ne!(running.finish().code, Some(0));
+    job.wait_until_gone();
+}
+
+#[test]
+fn input_goes_to_rank_0_only() {
+    let mut job = shell(3, &["--prefix"], "cat");
+    job.command.stdin(Stdio::piped());
+    let mut running = job.start();
+    running.child.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
+    assert_eq!(running.finish().out, "[0] one\n[0] two\n");
+}
+
+#[test]
+fn ranks_get_their_variables_and_no_others() {
+    let mut job = shell(2, &["--env", "COLOUR=red=blue", "--prefix"], "env | grep -E '^(PMI|COLOUR)' | sort");
+    job.command.env("PMI_PORT", "host:1").env("PMI_ID", "7");
+    let done = job.finish();
+    for rank in 0..2 {
+        let prefix = format!("[{rank}] ");
+        let mine: Vec<&str> = done.out.lines().filter_map(|l| l.strip_prefix(&prefix)).collect();
+        assert_eq!((mine.len(), mine[0]), (4, "COLOUR=red=blue"), "{mine:?}");
+        assert!(mine[1].starts_with("PMI_FD="), "{mine:?}");
+        assert_eq!(mine[2..], [format!("PMI_RANK={rank}"), "PMI_SIZE=2".to_owned()]);
+    }
+}
+
+#[test]
+fn ranks_get_no_descriptor_of_another_rank() {
+    let done = shell(5, &[], "ls -l /proc/self/fd | grep -c socket:").finish();
+    assert_eq!(done.out, "1\n".repeat(5));
+}
+
+#[test]
+fn ranks_start_with_the_signals_that_the_launcher_started_with() {
+    let masks = |status: &str| -> Vec<u64> {
+        let of = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned();
+        // Those above 31 are the C library's own affair.
+        let mask = |name| u64::from_str_radix(&of(name), 16).unwrap() & 0x7fff_ffff;
+        vec![mask("SigBlk:"), mask("SigIgn:")]
+    };
+    let started = Marked::new("cat").finish_with(&["/proc/self/status"]);
+    let rank = Marked::run(1, &["cat", "/proc/self/status"]).finish();
+    assert_eq!(masks(&rank.out), masks(&started.out));
+    let ignored = Marked::new("sh").finish_with(&[
+        "-c",
+        "trap '' HUP; exec \"$0\" run -n 1 cat /proc/self/status",
+        env!("CARGO_BIN_EXE_farside"),
+    ]);
+    assert_eq!(masks(&ignored.out)[1], masks(&started.out)[1] | 1);
+}

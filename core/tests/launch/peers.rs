@@ -1,0 +1,57 @@
+//! Other implementations: MPICH's launcher starts a Farside program, and `farside run` starts an MPI program.
+
+use super::tools::{Marked, kvs, peers};
+
+#[test]
+fn hydra_starts_a_farside_program() {
+    let Some(hydra) = peers("hydra_starts_a_farside_program", "mpiexec.hydra") else { return };
+    let version = Marked::new(&hydra).finish_with(&["--version"]).out;
+    // Intel's variant of it knows no such option.
+    let ways: &[&[&str]] = if version.contains("Intel") { &[&[]] } else { &[&[], &["-pmi-port"]] };
+    for way in ways {
+        for bytes in ["0", "5000", "65536"] {
+            let done = Marked::new(&hydra).finish_with(&[*way, &["-n", "3", &kvs(), bytes]].concat());
+            assert_eq!(done.code, Some(0), "{way:?}: {done:?}");
+            for rank in 0..3 {
+                assert!(done.out.contains(&format!("rank {rank} of 3: 3 values by pmi-1")), "{way:?}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hydra_ends_the_others_when_a_farside_rank_dies() {
+    let Some(hydra) = peers("hydra_ends_the_others_when_a_farside_rank_dies", "mpiexec.hydra") else { return };
+    for (how, code) in [("kill", None), ("abort", Some(7))] {
+        let done = Marked::new(&hydra).finish_with(&["-n", "3", &kvs(), "10", "1", "put", how]);
+        assert_ne!(done.code, Some(0), "{done:?}");
+        assert!(code.is_none() || done.code == code, "{done:?}");
+    }
+}
+
+#[test]
+fn mpich_program_is_started_by_farside() {
+    let Some(mpicc) = peers("mpich_program_is_started_by_farside", "mpicc") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("sum.c"), dir.path().join("sum"));
+    let text = r#"#include <mpi.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            int rank, sum;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+            printf("sum %d\n", sum);
+            if (argc > 1 && rank == 1) MPI_Abort(MPI_COMM_WORLD, 9);
+            MPI_Finalize();
+            return 0;
+        }"#;
+    std::fs::write(&source, text).unwrap();
+    let (source, program) = (source.to_str().unwrap(), program.to_str().unwrap());
+    let compiled = Marked::new(&mpicc).finish_with(&["-o", program, source]);
+    assert_eq!(compiled.code, Some(0), "{compiled:?}");
+    let done = Marked::run(3, &[program]).finish();
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "sum 3\nsum 3\nsum 3\n"), "{done:?}");
+    let done = Marked::run(3, &[program, "abort"]).finish();
+    assert!(done.code == Some(9) && done.err.contains("aborted the job with code 9"), "{done:?}");
+}

@@ -1,0 +1,187 @@
+//! What the tests share: starting the launcher, and looking for processes that it left behind.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must happen, before it fails instead of hanging.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+const MARK: &str = "FARSIDE_TEST_MARK";
+
+/// The test program, `examples/kvs.rs`. `cargo test --test launch` alone does not build it, so this does.
+pub fn kvs() -> String {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(build_kvs).clone()
+}
+
+fn build_kvs() -> String {
+    // target/PROFILE/deps/launch-..
+    let me = std::env::current_exe().unwrap();
+    let profile = me.parent().unwrap().parent().unwrap();
+    if let Ok(cargo) = std::env::var("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--offline", "-p", "farside-core", "--example", "kvs", "--target-dir"]);
+        build.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "the example cannot be built");
+    }
+    let program: PathBuf = profile.join("examples/kvs");
+    assert!(program.exists(), "{program:?} is missing: build the examples");
+    program.to_str().unwrap().to_owned()
+}
+
+/// A command that knows no launcher, whose processes can be found again by a mark in their environment.
+pub struct Marked {
+    pub command: Command,
+    mark: String,
+}
+
+impl Marked {
+    pub fn new(program: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{MARK}={}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
+        let mut command = Command::new(program);
+        let (name, value) = mark.split_once('=').unwrap();
+        command.env(name, value).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { command, mark }
+    }
+
+    /// `farside run -n RANKS` and what follows.
+    pub fn run(ranks: u32, arguments: &[&str]) -> Self {
+        let mut me = Self::new(env!("CARGO_BIN_EXE_farside"));
+        me.command.args(["run", "-n", &ranks.to_string()]).args(arguments);
+        me
+    }
+
+    /// Waits for the end; then nothing may be left.
+    pub fn finish(mut self) -> Finished {
+        let output = self.command.output().unwrap();
+        self.wait_until_gone();
+        Finished::from(output)
+    }
+
+    /// As `finish`, with more arguments.
+    pub fn finish_with(mut self, arguments: &[&str]) -> Finished {
+        self.command.args(arguments);
+        self.finish()
+    }
+
+    pub fn start(&mut self) -> Running {
+        let mut child = self.command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let err = BufReader::new(child.stderr.take().unwrap());
+        Running { child, out: Some(out), err }
+    }
+
+    /// Processes with the mark that have not ended.
+    pub fn survivors(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
+            if environment.split(|&b| b == 0).any(|v| v == self.mark.as_bytes()) {
+                let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                found.push(format!("{pid}: {}", String::from_utf8_lossy(&command).replace('\0', " ")));
+            }
+        }
+        found
+    }
+
+    pub fn wait_until_gone(&self) {
+        self.wait_until(<[String]>::is_empty);
+    }
+
+    /// Waits until the survivors are as they should be.
+    pub fn wait_until(&self, good: impl Fn(&[String]) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = self.survivors();
+            if good(&left) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "left behind: {left:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Finished {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+pub struct Running {
+    pub child: Child,
+    pub out: Option<BufReader<std::process::ChildStdout>>,
+    pub err: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    /// Reads standard output until `n` lines equal `line`.
+    pub fn await_lines(&mut self, line: &str, n: usize) {
+        let mut seen = Vec::new();
+        while seen.iter().filter(|l| *l == line).count() < n {
+            let mut text = String::new();
+            let got = self.out.as_mut().unwrap().read_line(&mut text).unwrap();
+            assert!(got > 0, "{line:?} x {n} was awaited, {seen:?} came");
+            seen.push(text.trim_end().to_owned());
+        }
+    }
+
+    /// Reads standard error until a line contains `part`.
+    pub fn await_error(&mut self, part: &str) {
+        let mut all = String::new();
+        while !all.contains(part) {
+            assert!(self.err.read_line(&mut all).unwrap() > 0, "{part:?} was awaited, {all:?} came");
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// The exit code, the rest of the output, and the rest of the errors.
+    pub fn finish(mut self) -> Finished {
+        let (mut out, mut err) = (String::new(), String::new());
+        if let Some(mut rest) = self.out.take() {
+            rest.read_to_string(&mut out).unwrap();
+        }
+        self.err.read_to_string(&mut err).unwrap();
+        Finished { code: self.child.wait().unwrap().code(), out, err }
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), "--", &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// The children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    text.split_whitespace().map(|p| p.parse().unwrap()).collect()
+}
+
+/// The directory of MPI implementations to test with; says that the test is skipped where there is none.
+pub fn peers(test: &str, program: &str) -> Option<String> {
+    let path = std::env::var("FARSIDE_PEERS").ok().map(|dir| format!("{dir}/bin/{program}"));
+    let found = path.filter(|p| std::path::Path::new(p).exists());
+    if found.is_none() {
+        eprintln!("skipped: {test}: no {program} in $FARSIDE_PEERS/bin");
+    }
+    found
+}
