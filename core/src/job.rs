@@ -5,10 +5,12 @@
 //! of one process ([`Job::threads`]), with the same code below.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::am::{self, ActiveMessages};
 use crate::bootstrap::{Bootstrap, detect, threads};
@@ -33,7 +35,7 @@ struct Inner {
     progress: Progress,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
-    tracked: RefCell<HashMap<u64, Vec<Rc<Track>>>>,
+    tracked: RefCell<FxHashMap<u64, SmallVec<[Rc<Track>; 2]>>>,
     last_request: Cell<u64>,
     next_context: Cell<u32>,
     world: RefCell<Option<Team>>,

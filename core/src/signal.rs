@@ -38,7 +38,7 @@ impl Board {
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
-        let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false };
+        let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false };
         let own = job.device().allocate((team.size() + words) * LINE, region);
         let (own, remotes) = coll::exchange_regions(team, own, None)?;
         let wanted = (team.size() + words) * LINE;

@@ -16,6 +16,7 @@
 //! ```
 
 mod assert;
+mod dynamic_window;
 mod epoch;
 mod lock_window;
 pub mod op;
@@ -25,14 +26,16 @@ mod shared_window;
 mod window;
 
 pub use assert::Assert;
+pub use dynamic_window::{Attachment, DynamicWindow, MAX_ATTACHED};
 pub use epoch::Epoch;
+pub use farside_core as core;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
 pub use lock_window::{LockWindow, PassiveEpoch};
 pub use op::{CasElement, Element, Op};
 pub use raw::lock::LockKind;
+pub use request::Request;
 #[cfg(feature = "async")]
 pub use request::block_on;
-pub use request::Request;
 pub use shared_window::{SharedSlice, SharedWindow};
 pub use window::{Exposure, Fences, Window};
 

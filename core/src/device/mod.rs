@@ -72,6 +72,9 @@ pub struct Region {
     /// Whether peers may reach it while this rank computes (passive target), so that memory that needs the
     /// target's help must be served by an agent.
     pub passive: bool,
+    /// Whether the memory may be released while peers still use it: then every access is one that the owner
+    /// can refuse.
+    pub revocable: bool,
 }
 
 /// Memory that the device allocated or registered, and its name for peers.

@@ -2,9 +2,10 @@
 //! Regions: what this rank exposes, and what it has imported from peers.
 //!
 //! A key is `1` and the name of a segment, for memory that the device allocated; or `2`, the process, address,
-//! length and request key of a user's memory, and the segment of its remapped pages if there are any.
+//! length and request key of a user's memory, whether it is revocable, and the segment of its remapped pages
+//! if there are any.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::agent::Agent;
 use super::remap::{self, Remapped};
@@ -92,7 +93,7 @@ impl Import {
 
 /// The region of `place`, with room for `len` bytes there.
 pub(super) fn region<'a>(
-    imports: &'a HashMap<u64, Import>,
+    imports: &'a FxHashMap<u64, Import>,
     place: Place,
     len: usize,
     operation: &'static str,
@@ -110,7 +111,7 @@ pub(super) fn region<'a>(
 }
 
 /// The mapped word of `place`.
-pub(super) fn mapped_word(imports: &HashMap<u64, Import>, place: Place, operation: &'static str) -> Result<*mut u64> {
+pub(super) fn mapped_word(imports: &FxHashMap<u64, Import>, place: Place, operation: &'static str) -> Result<*mut u64> {
     let import = region(imports, place, 8, operation)?;
     import.word(place.offset, operation)?.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, operation)
@@ -140,7 +141,7 @@ pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Resul
 /// # Safety
 /// As [`Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
-    let Region { base, len, accumulate, passive } = region;
+    let Region { base, len, accumulate, passive, revocable } = region;
     let remapped = match device.user_memory {
         UserMemory::Auto | UserMemory::Remap => {
             // SAFETY: lent to the runtime until `release`.
@@ -170,7 +171,7 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         }
     }
     let mut w = Writer::new().u8(USER).u32(std::process::id()).u64(base.addr() as u64).u64(len as u64).u64(request_key);
-    w = w.u64(lo as u64).u64(hi as u64);
+    w = w.u64(lo as u64).u64(hi as u64).u8(u8::from(revocable));
     if let Some(r) = &remapped {
         w = segment_fields(w, r.segment.name()?);
     }
@@ -262,8 +263,8 @@ fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> O
 }
 
 fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
-    let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
-    let Some((pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
+    let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u8()? != 0)))();
+    let Some((pid, address, len, request_key, lo, hi, revocable)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
     if lo > hi || hi > len {
         return Ok(None);
@@ -279,7 +280,8 @@ fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<Ac
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
     let (watched, known) = device.pids[peer as usize];
     let mut vm = None;
-    if matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+    // A system call cannot be refused by the owner, so revocable memory is not reached that way.
+    if !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         match vm::works(watched, known) {
             Ok(()) if watched == pid => vm = Some((pid, address)),
             Ok(()) => return Ok(None),

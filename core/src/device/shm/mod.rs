@@ -19,11 +19,12 @@ mod transfer;
 mod vm;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 pub use start::{Prepared, probe};
 
@@ -41,7 +42,7 @@ use imports::{Import, Owned};
 use layout::Layout;
 use request::{Code, Server};
 use ring::{Popped, Ring};
-use transfer::{Piece, Transfer, Transfers};
+use transfer::{Piece, Pieces, Transfer, Transfers};
 
 /// What a rank and its agent share.
 #[derive(Debug)]
@@ -79,8 +80,8 @@ pub struct ShmDevice {
     outgoing: Vec<Ring>,
     incoming: Vec<Ring>,
     packet: RefCell<Vec<u8>>,
-    owned: RefCell<HashMap<u64, Owned>>,
-    imports: RefCell<HashMap<u64, Import>>,
+    owned: RefCell<FxHashMap<u64, Owned>>,
+    imports: RefCell<FxHashMap<u64, Import>>,
     last: Cell<u64>,
     transfers: RefCell<Transfers>,
     agent: RefCell<Option<Agent>>,
@@ -129,14 +130,8 @@ impl ShmDevice {
     ///
     /// # Safety
     /// As [`Device::post`].
-    unsafe fn copy_mapped(
-        &self,
-        import: &Import,
-        code: Code,
-        blocks: &[Block],
-        start: usize,
-    ) -> Result<VecDeque<Piece>> {
-        let mut rest = VecDeque::new();
+    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) -> Result<Pieces> {
+        let mut rest = Pieces::new();
         let mut offset = start;
         for block in blocks {
             let mut done = 0;
@@ -155,7 +150,7 @@ impl ShmDevice {
                     }
                     self.stats.add(Kind::Copy, len);
                 } else {
-                    rest.push_back(Piece {
+                    rest.push(Piece {
                         code,
                         accumulate: 0,
                         key: import.request_key,
@@ -177,7 +172,7 @@ impl ShmDevice {
     ///
     /// # Safety
     /// As [`Device::post`].
-    unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut VecDeque<Piece>) -> Result<()> {
+    unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut Pieces) -> Result<()> {
         let Some((pid, base)) = import.vm else { return Ok(()) };
         let total: usize = pieces.iter().map(|p| p.len).sum();
         if total < import.vm_from {
@@ -197,8 +192,8 @@ impl ShmDevice {
         Ok(())
     }
 
-    fn word_piece(import: &Import, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u8) -> VecDeque<Piece> {
-        VecDeque::from([Piece {
+    fn word_piece(import: &Import, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u8) -> Pieces {
+        smallvec::smallvec![Piece {
             code,
             accumulate: 0,
             key: import.request_key,
@@ -207,12 +202,12 @@ impl ShmDevice {
             local: std::ptr::null_mut(),
             old,
             words,
-        }])
+        }]
     }
 
     /// # Safety
     /// As [`Device::post`].
-    unsafe fn post_pieces(&self, request: &WorkRequest<'_>) -> Result<VecDeque<Piece>> {
+    unsafe fn post_pieces(&self, request: &WorkRequest<'_>) -> Result<Pieces> {
         let imports = self.imports.borrow();
         // SAFETY: pointers by the contract of `post`, remote words checked by `imports`.
         unsafe {
@@ -238,9 +233,11 @@ impl ShmDevice {
                     let import = imports::region(&imports, at, 8, "fetch and add")?;
                     match import.word(at.offset, "fetch and add")? {
                         Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
-                        None => return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old.cast())),
+                        None => {
+                            return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old.cast()));
+                        }
                     }
-                    Ok(VecDeque::new())
+                    Ok(Pieces::new())
                 }
                 Operation::CompareSwap { at, len, expected, desired, old } => {
                     self.stats.add(Kind::CompareSwap, len);
@@ -255,7 +252,7 @@ impl ShmDevice {
                             return Ok(Self::word_piece(import, Code::CompareSwap, at.offset, len, words, old));
                         }
                     }
-                    Ok(VecDeque::new())
+                    Ok(Pieces::new())
                 }
                 Operation::Accumulate { at, code, operand, old } => {
                     self.stats.add(Kind::Accumulate, operand.len);
@@ -266,9 +263,9 @@ impl ShmDevice {
                     self.stats.add(Kind::Signal, 8);
                     drop(imports);
                     self.set_signal(request.peer, at, value)?;
-                    Ok(VecDeque::new())
+                    Ok(Pieces::new())
                 }
-                Operation::Send { .. } => Ok(VecDeque::new()),
+                Operation::Send { .. } => Ok(Pieces::new()),
             }
         }
     }
@@ -282,9 +279,9 @@ impl ShmDevice {
         code: u32,
         operand: Block,
         old: *mut u8,
-    ) -> Result<VecDeque<Piece>> {
+    ) -> Result<Pieces> {
         const OP: &str = "accumulate";
-        let mut rest = VecDeque::new();
+        let mut rest = Pieces::new();
         let mut done = 0;
         while done < operand.len {
             let (mapped, end) = import.extent(start + done);
@@ -301,7 +298,7 @@ impl ShmDevice {
                 }
             } else {
                 let fetch = if old.is_null() { Code::Accumulate } else { Code::FetchAccumulate };
-                rest.push_back(Piece {
+                rest.push(Piece {
                     code: fetch,
                     accumulate: code,
                     key: import.request_key,
@@ -382,6 +379,9 @@ impl Device for ShmDevice {
             self.stats.add(Kind::Send, header.len() + body.iter().map(|b| b.len).sum::<usize>());
             self.wake(request.peer);
             return Ok(Posted::Done);
+        }
+        if self.transfers.borrow().is_full() {
+            return Ok(Posted::Busy);
         }
         // SAFETY: the same contract.
         let pieces = unsafe { self.post_pieces(request) }?;

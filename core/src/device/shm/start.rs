@@ -1,12 +1,13 @@
 //! Start-up: every rank makes its base segment and publishes a card; with all cards in hand it maps the others.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashMap;
 
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::liveness::Watch;
@@ -197,8 +198,8 @@ impl Prepared {
             asymmetric,
             dir: PathBuf::from(&self.settings.shm_dir),
             user_memory: self.settings.shm_user_memory,
-            owned: RefCell::new(HashMap::new()),
-            imports: RefCell::new(HashMap::new()),
+            owned: RefCell::new(FxHashMap::default()),
+            imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),
             transfers: RefCell::new(Transfers::new(layout.ranks)),
             agent: RefCell::new(None),

@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::Shared;
 use super::layout::SLOTS;
 use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
@@ -11,6 +13,12 @@ use crate::device::Place;
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::stats::{Kind, Stats};
+
+/// Most transfers that are under way at a time; more are refused until some are done.
+const MOST: usize = 64;
+
+/// The pieces of one transfer: few, unless its buffers are many.
+pub(super) type Pieces = SmallVec<[Piece; 2]>;
 
 /// How many chunks the bounce buffer has: one is filled while others are served.
 const CHUNKS: usize = 4;
@@ -37,14 +45,16 @@ pub(super) struct Transfer {
     pub(super) id: u64,
     pub(super) peer: u32,
     pub(super) notify: Option<(Place, u64)>,
-    pub(super) pieces: VecDeque<Piece>,
+    pieces: Pieces,
+    /// The first that is not sent whole.
+    next: usize,
     in_flight: usize,
     error: Option<Error>,
 }
 
 impl Transfer {
-    pub(super) fn new(id: u64, peer: u32, notify: Option<(Place, u64)>, pieces: VecDeque<Piece>) -> Self {
-        Self { id, peer, notify, pieces, in_flight: 0, error: None }
+    pub(super) fn new(id: u64, peer: u32, notify: Option<(Place, u64)>, pieces: Pieces) -> Self {
+        Self { id, peer, notify, pieces, next: 0, in_flight: 0, error: None }
     }
 }
 
@@ -86,6 +96,11 @@ impl Transfers {
         self.active.is_empty()
     }
 
+    /// Whether there is no room for another transfer.
+    pub(super) fn is_full(&self) -> bool {
+        self.active.len() >= MOST
+    }
+
     pub(super) fn add(&mut self, transfer: Transfer) {
         self.serial += 1;
         self.active.push_back((self.serial, transfer));
@@ -121,14 +136,14 @@ impl Transfers {
         shared: &Shared,
         stats: &Stats,
         wake: &dyn Fn(u32),
-    ) -> Vec<(Transfer, Result<()>)> {
+    ) -> SmallVec<[(Transfer, Result<()>); 1]> {
         self.collect(shared, stats);
         self.issue(shared, stats, wake);
-        let mut finished = Vec::new();
+        let mut finished = SmallVec::new();
         let mut i = 0;
         while i < self.active.len() {
             let t = &self.active[i].1;
-            if t.in_flight == 0 && (t.pieces.is_empty() || t.error.is_some()) {
+            if t.in_flight == 0 && (t.next == t.pieces.len() || t.error.is_some()) {
                 if let Some((_, mut t)) = self.active.remove(i) {
                     let result = t.error.take().map_or(Ok(()), Err);
                     finished.push((t, result));
@@ -173,7 +188,7 @@ impl Transfers {
             let lane = &mut self.lanes[t.peer as usize];
             let mut sent = false;
             while t.error.is_none() && lane.in_flight.len() < SLOTS {
-                let Some(piece) = t.pieces.front_mut() else { break };
+                let Some(piece) = t.pieces.get_mut(t.next) else { break };
                 let len;
                 let mut chunk = None;
                 let mut operand = [piece.words[0], piece.words[1], 0];
@@ -227,7 +242,7 @@ impl Transfers {
                     piece.old = piece.old.wrapping_add(len);
                 }
                 if piece.len == 0 {
-                    t.pieces.pop_front();
+                    t.next += 1;
                 }
             }
             if sent {
