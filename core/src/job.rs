@@ -251,6 +251,13 @@ impl Job {
         &self.0.next_context
     }
 
+    /// How often to look at something that is about to come before waiting for it: 0 where ranks outnumber cores.
+    #[must_use]
+    #[inline]
+    pub fn burst(&self) -> u32 {
+        self.0.progress.burst()
+    }
+
     /// Delivers what has come and finishes what is done; returns whether anything was.
     ///
     /// # Errors
@@ -307,9 +314,11 @@ impl Job {
     /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the rank that is gone; what `ready` or a
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
-        // What is ready costs no entry and no exit.
-        if let Some(r) = ready()? {
-            return Ok(r);
+        // What is ready, or nearly, costs no entry and no exit.
+        for _ in 0..=self.0.progress.burst() {
+            if let Some(r) = ready()? {
+                return Ok(r);
+            }
         }
         self.wait_until(operation, None, ready)
     }

@@ -19,8 +19,13 @@ pub struct Progress {
     yields: u32,
     park: bool,
     check: Duration,
+    burst: u32,
     last_check: Cell<Option<Instant>>,
 }
+
+/// Looks at what is awaited before anything else is done: a signal from another core comes within some hundred
+/// nanoseconds, and a turn of progress in between would see it later.
+const BURST: u32 = 64;
 
 /// Turns between two looks at the clock.
 const TURNS: u32 = 256;
@@ -43,8 +48,17 @@ impl Progress {
             yields,
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
+            burst: if spin > Duration::ZERO { BURST } else { 0 },
             last_check: Cell::new(None),
         }
+    }
+
+    /// How often to look at something that is about to come before turning to other work: 0 where ranks
+    /// outnumber cores.
+    #[must_use]
+    #[inline]
+    pub fn burst(&self) -> u32 {
+        self.burst
     }
 
     /// Waits until `ready` gives a value. `turn` makes progress and says whether anything happened.
