@@ -24,7 +24,8 @@ pub struct Capabilities {
     pub max_packet: usize,
     /// Remote 64-bit atomics, and whether they are atomic with respect to the target's processor.
     pub atomics: Atomics,
-    /// Whether two writes to one peer become visible there in the order in which they were posted.
+    /// Whether two operations on the same bytes of one peer take effect there in the order in which they were
+    /// posted.
     pub ordered: bool,
     /// Whether remote memory can be mapped: then a put is a store.
     pub mappable: bool,

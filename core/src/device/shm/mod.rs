@@ -180,7 +180,8 @@ impl ShmDevice {
     unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut VecDeque<Piece>) -> Result<()> {
         let Some((pid, base)) = import.vm else { return Ok(()) };
         let total: usize = pieces.iter().map(|p| p.len).sum();
-        if total < import.vm_from {
+        // Requests that are under way would be overtaken.
+        if total < import.vm_from || self.transfers.borrow().any_to(import.peer) {
             return Ok(());
         }
         let local: Vec<Block> = pieces.iter().map(|p| Block { base: p.local, len: p.len }).collect();
