@@ -25,7 +25,7 @@ const VM_FROM: usize = 16 << 10;
 /// A region of this rank.
 #[derive(Debug)]
 pub(super) enum Owned {
-    Allocated { segment: Segment, key: Vec<u8> },
+    Allocated { segment: Segment, len: usize, key: Vec<u8> },
     User { base: *mut u8, len: usize, request_key: u64, remapped: Option<Remapped>, key: Vec<u8> },
 }
 
@@ -48,6 +48,7 @@ pub(super) struct Import {
     mapped: Mapped,
     /// Keeps the pages.
     _pages: Option<Mapping>,
+    /// By which requests name it; for a region of this rank itself the handle of its registration.
     pub(super) request_key: u64,
     /// Process and address of byte 0, if `process_vm_*` may be used.
     pub(super) vm: Option<(u32, u64)>,
@@ -117,11 +118,11 @@ pub(super) fn mapped_word(imports: &HashMap<u64, Import>, place: Place, operatio
 }
 
 fn segment_fields(w: Writer, name: SegmentName) -> Writer {
-    w.u32(name.pid).u32(name.fd).u64(name.len)
+    w.u32(name.pid).u32(name.fd).u64(name.len).u64(name.inode)
 }
 
 fn segment_name(r: &mut Reader<'_>) -> Option<SegmentName> {
-    Some(SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? })
+    Some(SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? })
 }
 
 pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Result<Registration> {
@@ -129,7 +130,7 @@ pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Resul
     let key = segment_fields(Writer::new().u8(ALLOCATED), segment.name()?).u64(len as u64).done();
     let handle = device.fresh();
     let base = segment.mapping().at(0);
-    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, key: key.clone() });
+    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, len, key: key.clone() });
     Ok(Registration { base, len, key, handle })
 }
 
@@ -177,6 +178,9 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
 }
 
 pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
+    // This rank's own imports of it reach it by address: they end with it.
+    let me = device.shared.me as u32;
+    device.imports.borrow_mut().retain(|_, i| i.peer != me || i.request_key != handle);
     match device.owned.borrow_mut().remove(&handle) {
         None => Err(Error::new(ErrorKind::Freed, "release memory").device("shm")),
         Some(Owned::Allocated { .. }) => Ok(()),
@@ -202,6 +206,9 @@ pub(super) fn import(
     accumulate: Option<AccumulateFn>,
 ) -> Result<RemoteRegion> {
     const OP: &str = "import a peer's region";
+    if peer as usize >= device.pids.len() {
+        return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("shm"));
+    }
     let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key");
     let mut r = Reader::new(key);
     let import = if peer as usize == device.shared.me {
@@ -210,7 +217,7 @@ pub(super) fn import(
         match r.u8() {
             Some(ALLOCATED) => {
                 let (name, len) = segment_name(&mut r).zip(r.u64()).ok_or_else(malformed)?;
-                if len > name.len {
+                if len > name.len || name.pid != device.pids[peer as usize].0 {
                     return Err(malformed());
                 }
                 let pages = segment::open(name, peer)?;
@@ -236,12 +243,9 @@ pub(super) fn import(
 /// A region of this rank itself: mapped by nature.
 fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
     let owned = device.owned.borrow();
-    let (base, len) = owned.values().find_map(|o| match o {
-        Owned::Allocated { segment, key } if key == wanted => {
-            let len = Reader::new(key.get(17..)?).u64()? as usize;
-            Some((segment.mapping().at(0), len))
-        }
-        Owned::User { base, len, key, .. } if key == wanted => Some((*base, *len)),
+    let (handle, base, len) = owned.iter().find_map(|(handle, o)| match o {
+        Owned::Allocated { segment, len, key } if key == wanted => Some((*handle, segment.mapping().at(0), *len)),
+        Owned::User { base, len, key, .. } if key == wanted => Some((*handle, *base, *len)),
         _ => None,
     })?;
     let mapped = Mapped { base, lo: 0, hi: len };
@@ -250,7 +254,7 @@ fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> O
         len,
         mapped,
         _pages: None,
-        request_key: 0,
+        request_key: handle,
         vm: None,
         vm_from: 0,
         accumulate,
@@ -261,24 +265,23 @@ fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<Ac
     let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
     let Some((pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
-    if lo > hi || hi > len {
+    let (watched, known) = device.pids[peer as usize];
+    if pid != watched || lo > hi || hi > len || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
     let pages = if lo < hi {
         match segment_name(r) {
-            Some(name) if name.len == (hi - lo) as u64 => Some(segment::open(name, peer)?),
+            Some(name) if name.len == (hi - lo) as u64 && name.pid == pid => Some(segment::open(name, peer)?),
             _ => return Ok(None),
         }
     } else {
         None
     };
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
-    let (watched, known) = device.pids[peer as usize];
     let mut vm = None;
     if matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         match vm::works(watched, known) {
-            Ok(()) if watched == pid => vm = Some((pid, address)),
-            Ok(()) => return Ok(None),
+            Ok(()) => vm = Some((pid, address)),
             Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
             Err(e) => tracing::info!("process_vm calls are not used: {e}"),
         }
