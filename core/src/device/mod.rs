@@ -264,7 +264,7 @@ pub trait Device: fmt::Debug {
     /// Makes a peer's region usable here; `accumulate` is how accumulates are applied to a mapped part.
     ///
     /// # Errors
-    /// `Protocol` for a key that makes no sense, `PeerLost`, `Forbidden`.
+    /// `Protocol` for a key that makes no sense, `NoSuchRank`, `PeerLost`, `Forbidden`.
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
     /// Forgets an imported region.
     fn forget(&self, handle: u64);
@@ -274,7 +274,8 @@ pub trait Device: fmt::Debug {
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
     ///
     /// # Errors
-    /// `BadKey`, `OutOfRange`, `PeerLost`, `BadArgument`.
+    /// `BadKey`, `OutOfRange`, `Misaligned`, `NoSuchRank`, `PeerLost`; `BadArgument` for a region of another peer
+    /// or a packet that is too long.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
     /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);

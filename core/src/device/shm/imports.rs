@@ -87,9 +87,10 @@ impl Import {
     }
 }
 
-/// The region of `place`, with room for `len` bytes there.
+/// The region of `place` at `peer`, with room for `len` bytes there.
 pub(super) fn region<'a>(
     imports: &'a HashMap<u64, Import>,
+    peer: u32,
     place: Place,
     len: usize,
     operation: &'static str,
@@ -97,6 +98,13 @@ pub(super) fn region<'a>(
     let import = imports.get(&place.region).ok_or_else(|| {
         Error::new(ErrorKind::BadKey, operation).device("shm").cause(format!("region {}", place.region))
     })?;
+    // Request keys of two peers may be equal, so a request that went astray could change other memory.
+    if import.peer != peer {
+        return Err(Error::new(ErrorKind::BadArgument, operation)
+            .peer(peer)
+            .device("shm")
+            .cause(format!("the region is of rank {}", import.peer)));
+    }
     match place.offset.checked_add(len) {
         Some(end) if end <= import.len => Ok(import),
         _ => Err(Error::new(ErrorKind::OutOfRange, operation)
@@ -107,8 +115,13 @@ pub(super) fn region<'a>(
 }
 
 /// The mapped word of `place`.
-pub(super) fn mapped_word(imports: &HashMap<u64, Import>, place: Place, operation: &'static str) -> Result<*mut u64> {
-    let import = region(imports, place, 8, operation)?;
+pub(super) fn mapped_word(
+    imports: &HashMap<u64, Import>,
+    peer: u32,
+    place: Place,
+    operation: &'static str,
+) -> Result<*mut u64> {
+    let import = region(imports, peer, place, 8, operation)?;
     import.word(place.offset, operation)?.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, operation)
             .peer(import.peer)
