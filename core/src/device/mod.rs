@@ -253,7 +253,8 @@ pub trait Device: fmt::Debug {
     /// `Limit`, `Forbidden`.
     unsafe fn register(&self, region: Region) -> Result<Registration>;
     /// Takes memory back: allocated memory is unmapped here, registered memory is the user's own again. From
-    /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees).
+    /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees). Transfers
+    /// that a peer has begun before may still be going on: they are ended first, as the close of a window does.
     ///
     /// # Errors
     /// `System` if the memory cannot be given back; it is then leaked and not freed.

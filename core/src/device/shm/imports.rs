@@ -169,16 +169,27 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         let lo = r.base.addr() - base.addr();
         (lo, lo + r.len)
     });
-    // SAFETY: lent until `release`, which takes the key back first.
-    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
     if (lo, hi) != (0, len) {
+        // Not attending yet, as far as peers know: whoever registers may go on computing at once. Where this is
+        // inside a wait, the agent serves too until the next one.
         device.serving.set(true);
-        device.attending(true);
         let mut agent = device.agent.borrow_mut();
         if passive && agent.is_none() {
-            *agent = Some(Agent::start(device.shared.clone())?);
+            match Agent::start(device.shared.clone()) {
+                Ok(started) => *agent = Some(started),
+                Err(e) => {
+                    if let Some(r) = &remapped {
+                        // SAFETY: lent, and nobody knows of it yet.
+                        unsafe { remap::restore(r) }?;
+                    }
+                    return Err(e);
+                }
+            }
         }
     }
+    // SAFETY: lent until `release`, which takes the key back first.
+    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
+    device.publish(request_key, request_key);
     let mut w = Writer::new().u8(USER).u32(std::process::id()).u64(base.addr() as u64).u64(len as u64).u64(request_key);
     w = w.u64(lo as u64).u64(hi as u64);
     if let Some(r) = &remapped {
@@ -198,6 +209,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
         None => Err(Error::new(ErrorKind::Freed, "release memory").device("shm")),
         Some(Owned::Allocated { .. }) => Ok(()),
         Some(Owned::User { request_key, remapped, .. }) => {
+            device.publish(request_key, 0);
             device.shared.exposures.remove(request_key);
             if device.shared.exposures.is_empty() {
                 device.attending(false);

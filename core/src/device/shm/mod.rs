@@ -93,6 +93,14 @@ impl ShmDevice {
         self.shared.own.mapping()
     }
 
+    /// Enters `now` for user memory of key `key` in the table of live keys, unless a later one has its place.
+    fn publish(&self, key: u64, now: u64) {
+        let word = self.own().word(layout::live_key(key));
+        if now == key || word.load(Ordering::SeqCst) == key {
+            word.store(now, Ordering::SeqCst);
+        }
+    }
+
     fn fresh(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
@@ -182,6 +190,11 @@ impl ShmDevice {
         let total: usize = pieces.iter().map(|p| p.len).sum();
         // Requests that are under way would be overtaken.
         if total < import.vm_from || self.transfers.borrow().any_to(import.peer) {
+            return Ok(());
+        }
+        // Memory that its owner took back is the business of requests, which will say so.
+        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
+        if live.load(Ordering::SeqCst) != import.request_key {
             return Ok(());
         }
         let local: Vec<Block> = pieces.iter().map(|p| Block { base: p.local, len: p.len }).collect();
