@@ -30,6 +30,9 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
         Event::Packet { source, bytes } => packets.push((source, bytes.to_vec())),
         Event::Completed { id, result } => panic!("completion {id}: {result:?}"),
     })?;
+    if packets.is_empty() {
+        std::thread::yield_now();
+    }
     Ok(packets)
 }
 

@@ -291,7 +291,7 @@ fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<Ac
     let Some((pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
     let (watched, known) = device.pids[peer as usize];
-    if pid != watched || lo > hi || hi > len || address.checked_add(len as u64).is_none() {
+    if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
     let pages = if lo < hi {
