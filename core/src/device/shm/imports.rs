@@ -211,10 +211,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
         Some(Owned::User { request_key, remapped, .. }) => {
             device.publish(request_key, 0);
             device.shared.exposures.remove(request_key);
-            if device.shared.exposures.is_empty() {
-                device.attending(false);
-                device.serving.set(false);
-            }
+            // Requests are served from now on too: a peer that comes late must hear that the key is gone.
             match remapped {
                 None => Ok(()),
                 // SAFETY: the memory is lent to the runtime until this call returns.
