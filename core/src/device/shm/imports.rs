@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::agent::Agent;
 use super::remap::{self, Remapped};
-use super::{Device, ShmDevice, vm};
+use super::{ShmDevice, vm};
 use crate::device::{Mapped, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
