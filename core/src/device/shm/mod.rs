@@ -94,6 +94,14 @@ impl ShmDevice {
         self.shared.own.mapping()
     }
 
+    /// Enters `now` for user memory of key `key` in the table of live keys, unless a later one has its place.
+    fn publish(&self, key: u64, now: u64) {
+        let word = self.own().word(layout::live_key(key));
+        if now == key || word.load(Ordering::SeqCst) == key {
+            word.store(now, Ordering::SeqCst);
+        }
+    }
+
     fn fresh(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
@@ -118,7 +126,7 @@ impl ShmDevice {
 
     fn set_signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         let imports = self.imports.borrow();
-        let cell = imports::mapped_word(&imports, at, "signal a peer")?;
+        let cell = imports::mapped_word(&imports, peer, at, "signal a peer")?;
         // Release: pairs with the Acquire load of the cell by its owner; what this rank wrote before is visible.
         // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
         unsafe { AtomicU64::from_ptr(cell) }.store(value, Ordering::Release);
@@ -175,7 +183,13 @@ impl ShmDevice {
     unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut Pieces) -> Result<()> {
         let Some((pid, base)) = import.vm else { return Ok(()) };
         let total: usize = pieces.iter().map(|p| p.len).sum();
-        if total < import.vm_from {
+        // Requests that are under way would be overtaken.
+        if total < import.vm_from || self.transfers.borrow().any_to(import.peer) {
+            return Ok(());
+        }
+        // Memory that its owner took back is the business of requests, which will say so.
+        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
+        if live.load(Ordering::SeqCst) != import.request_key {
             return Ok(());
         }
         let local: Vec<Block> = pieces.iter().map(|p| Block { base: p.local, len: p.len }).collect();
@@ -215,7 +229,7 @@ impl ShmDevice {
                 Operation::Write { from, to } => {
                     let len = from.iter().map(|b| b.len).sum();
                     self.stats.add(Kind::Write, len);
-                    let import = imports::region(&imports, to, len, "write remote memory")?;
+                    let import = imports::region(&imports, request.peer, to, len, "write remote memory")?;
                     let mut rest = self.copy_mapped(import, Code::Write, from, to.offset)?;
                     self.copy_vm(import, Code::Write, &mut rest)?;
                     Ok(rest)
@@ -223,14 +237,14 @@ impl ShmDevice {
                 Operation::Read { into, from } => {
                     let len = into.iter().map(|b| b.len).sum();
                     self.stats.add(Kind::Read, len);
-                    let import = imports::region(&imports, from, len, "read remote memory")?;
+                    let import = imports::region(&imports, request.peer, from, len, "read remote memory")?;
                     let mut rest = self.copy_mapped(import, Code::Read, into, from.offset)?;
                     self.copy_vm(import, Code::Read, &mut rest)?;
                     Ok(rest)
                 }
                 Operation::FetchAdd { at, add, old } => {
                     self.stats.add(Kind::FetchAdd, 8);
-                    let import = imports::region(&imports, at, 8, "fetch and add")?;
+                    let import = imports::region(&imports, request.peer, at, 8, "fetch and add")?;
                     match import.word(at.offset, "fetch and add")? {
                         Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
                         None => {
@@ -241,7 +255,7 @@ impl ShmDevice {
                 }
                 Operation::CompareSwap { at, len, expected, desired, old } => {
                     self.stats.add(Kind::CompareSwap, len);
-                    let import = imports::region(&imports, at, len, "compare and swap")?;
+                    let import = imports::region(&imports, request.peer, at, len, "compare and swap")?;
                     match import.integer(at.offset, len, "compare and swap")? {
                         Some(p) => {
                             let former = copy::compare_swap(p, len, expected, desired).to_le_bytes();
@@ -256,7 +270,7 @@ impl ShmDevice {
                 }
                 Operation::Accumulate { at, code, operand, old } => {
                     self.stats.add(Kind::Accumulate, operand.len);
-                    let import = imports::region(&imports, at, operand.len, "accumulate")?;
+                    let import = imports::region(&imports, request.peer, at, operand.len, "accumulate")?;
                     self.accumulate(import, at.offset, code, operand, old)
                 }
                 Operation::Signal { at, value } => {
@@ -370,13 +384,22 @@ impl Device for ShmDevice {
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let Some(peer) = self.shared.peers.get(request.peer as usize) else {
+            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("shm"));
+        };
         if let Operation::Send { header, body } = request.operation {
-            let peer = &self.shared.peers[request.peer as usize];
+            let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+            if len > self.capabilities.max_packet {
+                return Err(Error::new(ErrorKind::BadArgument, "send a packet")
+                    .peer(request.peer)
+                    .device("shm")
+                    .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
+            }
             // SAFETY: the blocks by the contract; this rank is the one producer of its ring at the peer.
             if !unsafe { self.outgoing[request.peer as usize].push(peer, header, body) } {
                 return Ok(Posted::Busy);
             }
-            self.stats.add(Kind::Send, header.len() + body.iter().map(|b| b.len).sum::<usize>());
+            self.stats.add(Kind::Send, len);
             self.wake(request.peer);
             return Ok(Posted::Done);
         }

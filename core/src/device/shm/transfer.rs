@@ -71,6 +71,8 @@ struct InFlight {
 struct Lane {
     next: u64,
     in_flight: VecDeque<InFlight>,
+    /// Whether an earlier transfer still has pieces to send: later ones wait, so that none overtakes it.
+    blocked: bool,
 }
 
 /// All transfers of one rank.
@@ -115,6 +117,11 @@ impl Transfers {
                 f.result = std::ptr::null_mut();
             }
         }
+    }
+
+    /// Whether transfers to `peer` are under way.
+    pub(super) fn any_to(&self, peer: u32) -> bool {
+        self.active.iter().any(|(_, t)| t.peer == peer)
     }
 
     /// Sends what there is room for, at once.
@@ -184,10 +191,11 @@ impl Transfers {
     }
 
     fn issue(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
+        self.lanes.iter_mut().for_each(|l| l.blocked = false);
         for (serial, t) in &mut self.active {
             let lane = &mut self.lanes[t.peer as usize];
             let mut sent = false;
-            while t.error.is_none() && lane.in_flight.len() < SLOTS {
+            while t.error.is_none() && !lane.blocked && lane.in_flight.len() < SLOTS {
                 let Some(piece) = t.pieces.get_mut(t.next) else { break };
                 let len;
                 let mut chunk = None;
@@ -245,6 +253,7 @@ impl Transfers {
                     t.next += 1;
                 }
             }
+            lane.blocked |= t.error.is_none() && t.next < t.pieces.len();
             if sent {
                 wake(t.peer);
             }
