@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::agent::Agent;
 use super::remap::{self, Remapped};
 use super::{ShmDevice, vm};
-use crate::device::{Mapped, Place, Region, Registration, RemoteRegion};
+use crate::device::{Block, Mapped, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, Segment, SegmentName};
@@ -26,7 +26,7 @@ const VM_FROM: usize = 16 << 10;
 /// A region of this rank.
 #[derive(Debug)]
 pub(super) enum Owned {
-    Allocated { segment: Segment, len: usize, key: Vec<u8> },
+    Allocated { segment: Segment, len: usize, request_key: u64, key: Vec<u8> },
     User { base: *mut u8, len: usize, request_key: u64, remapped: Option<Remapped>, key: Vec<u8> },
 }
 
@@ -68,6 +68,27 @@ impl Import {
             (Some(m.base.wrapping_add(at)), m.hi)
         } else {
             (None, self.len)
+        }
+    }
+
+    /// Cuts a copy between local blocks and the bytes from `start` on where the kind of memory changes: for each
+    /// piece its address if it is mapped, its offset, its local address and its length.
+    pub(super) fn walk(
+        &self,
+        blocks: &[Block],
+        start: usize,
+        mut piece: impl FnMut(Option<*mut u8>, usize, *mut u8, usize),
+    ) {
+        let mut at = start;
+        for block in blocks {
+            let mut done = 0;
+            while done < block.len {
+                let (mapped, end) = self.extent(at);
+                let len = (block.len - done).min(end - at);
+                piece(mapped, at, block.base.wrapping_add(done), len);
+                done += len;
+                at += len;
+            }
         }
     }
 
@@ -145,10 +166,14 @@ fn segment_name(r: &mut Reader<'_>) -> Option<SegmentName> {
 
 pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Result<Registration> {
     let segment = Segment::create(&device.dir, len)?;
-    let key = segment_fields(Writer::new().u8(ALLOCATED), segment.name()?).u64(len as u64).done();
-    let handle = device.fresh();
     let base = segment.mapping().at(0);
-    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, len, key: key.clone() });
+    let name = segment.name()?;
+    // Mapped by who imports it; the key is for notifications that follow a request to other memory.
+    // SAFETY: the segment is kept until `release`, which takes the key back first.
+    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate: None }) };
+    let key = segment_fields(Writer::new().u8(ALLOCATED), name).u64(len as u64).u64(request_key).done();
+    let handle = device.fresh();
+    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, len, request_key, key: key.clone() });
     Ok(Registration { base, len, key, handle })
 }
 
@@ -212,7 +237,10 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     device.imports.borrow_mut().retain(|_, i| i.peer != me || i.request_key != handle);
     match device.owned.borrow_mut().remove(&handle) {
         None => Err(Error::new(ErrorKind::Freed, "release memory").device("shm")),
-        Some(Owned::Allocated { .. }) => Ok(()),
+        Some(Owned::Allocated { request_key, .. }) => {
+            device.shared.exposures.remove(request_key);
+            Ok(())
+        }
         Some(Owned::User { request_key, remapped, .. }) => {
             device.publish(request_key, 0);
             device.shared.exposures.remove(request_key);
@@ -243,14 +271,15 @@ pub(super) fn import(
     } else {
         match r.u8() {
             Some(ALLOCATED) => {
-                let (name, len) = segment_name(&mut r).zip(r.u64()).ok_or_else(malformed)?;
+                let fields = (|| Some((segment_name(&mut r)?, r.u64()?, r.u64()?)))();
+                let (name, len, request_key) = fields.ok_or_else(malformed)?;
                 if len > name.len || name.pid != device.pids[peer as usize].0 {
                     return Err(malformed());
                 }
                 let pages = segment::open(name, peer)?;
                 let len = len as usize;
                 let mapped = Mapped { base: pages.at(0), lo: 0, hi: len };
-                Import { peer, len, mapped, _pages: Some(pages), request_key: 0, vm: None, vm_from: 0, accumulate }
+                Import { peer, len, mapped, _pages: Some(pages), request_key, vm: None, vm_from: 0, accumulate }
             }
             Some(USER) => user(device, peer, &mut r, accumulate)?.ok_or_else(malformed)?,
             _ => return Err(malformed()),
@@ -271,7 +300,7 @@ pub(super) fn import(
 fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
     let owned = device.owned.borrow();
     let (handle, base, len) = owned.iter().find_map(|(handle, o)| match o {
-        Owned::Allocated { segment, len, key } if key == wanted => Some((*handle, segment.mapping().at(0), *len)),
+        Owned::Allocated { segment, len, key, .. } if key == wanted => Some((*handle, segment.mapping().at(0), *len)),
         Owned::User { base, len, key, .. } if key == wanted => Some((*handle, *base, *len)),
         _ => None,
     })?;

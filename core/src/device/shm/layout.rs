@@ -10,7 +10,6 @@
 //! 384   agent present
 //! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
 //!       heads of the packet rings, one line for each source
-//!       heads of the request rings, one line for each source
 //!       packet rings, one for each source
 //!       request rings, one for each source
 //!       bounce buffer
@@ -59,12 +58,8 @@ impl Layout {
         HEADS + source * LINE
     }
 
-    pub(super) fn request_head(&self, source: usize) -> usize {
-        self.ring_head(self.ranks) + source * LINE
-    }
-
     pub(super) fn ring(&self, source: usize) -> usize {
-        page_up(self.request_head(self.ranks)) + source * self.ring
+        page_up(self.ring_head(self.ranks)) + source * self.ring
     }
 
     pub(super) fn request(&self, source: usize, slot: usize) -> usize {

@@ -134,46 +134,109 @@ impl ShmDevice {
         Ok(())
     }
 
-    /// Copies what is mapped and returns the pieces that are not.
+    /// The pieces of a copy that are not mapped.
+    fn unmapped(import: &Import, code: Code, blocks: &[Block], start: usize) -> Pieces {
+        let mut rest = Pieces::new();
+        import.walk(blocks, start, |mapped, at, local, len| {
+            if mapped.is_none() {
+                rest.push(Piece {
+                    code,
+                    accumulate: 0,
+                    key: import.request_key,
+                    offset: at as u64,
+                    len,
+                    local,
+                    old: std::ptr::null_mut(),
+                    words: [0; 2],
+                });
+            }
+        });
+        rest
+    }
+
+    /// Copies what is mapped.
+    ///
+    /// # Safety
+    /// As [`Device::post`]; the range was checked against the region.
+    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) {
+        import.walk(blocks, start, |mapped, _, local, len| {
+            let Some(remote) = mapped else { return };
+            // SAFETY: by the contract.
+            unsafe {
+                match code {
+                    Code::Read => copy::load(remote, local, len),
+                    _ => copy::store(local, remote, len),
+                }
+            }
+            self.stats.add(Kind::Copy, len);
+        });
+    }
+
+    /// Posts a write or a read. What needs the target is sent first, so that it is served while this rank copies
+    /// what is mapped; the notification goes last, the same way as what it announces.
     ///
     /// # Safety
     /// As [`Device::post`].
-    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) -> Result<Pieces> {
-        let mut rest = Pieces::new();
-        let mut offset = start;
-        for block in blocks {
-            let mut done = 0;
-            while done < block.len {
-                let at = offset + done;
-                let local = block.base.wrapping_add(done);
-                let (mapped, end) = import.extent(at);
-                let len = (block.len - done).min(end - at);
-                if let Some(remote) = mapped {
-                    // SAFETY: the range was checked against the region; local by the contract.
-                    unsafe {
-                        match code {
-                            Code::Read => copy::load(remote, local, len),
-                            _ => copy::store(local, remote, len),
-                        }
-                    }
-                    self.stats.add(Kind::Copy, len);
-                } else {
-                    rest.push(Piece {
-                        code,
-                        accumulate: 0,
-                        key: import.request_key,
-                        offset: at as u64,
-                        len,
-                        local,
-                        old: std::ptr::null_mut(),
-                        words: [0; 2],
-                    });
-                }
-                done += len;
-            }
-            offset += block.len;
+    unsafe fn post_copy(
+        &self,
+        request: &WorkRequest<'_>,
+        code: Code,
+        blocks: &[Block],
+        place: Place,
+    ) -> Result<Posted> {
+        let (kind, name) = match code {
+            Code::Read => (Kind::Read, "read remote memory"),
+            _ => (Kind::Write, "write remote memory"),
+        };
+        let len = blocks.iter().map(|b| b.len).sum();
+        let imports = self.imports.borrow();
+        let import = imports::region(&imports, request.peer, place, len, name)?;
+        self.stats.add(kind, len);
+        let mut pieces = Self::unmapped(import, code, blocks, place.offset);
+        if !pieces.is_empty() {
+            // SAFETY: the same contract.
+            unsafe { self.copy_vm(import, code, &mut pieces) }?;
         }
-        Ok(rest)
+        if pieces.is_empty() {
+            // SAFETY: the same contract.
+            unsafe { self.copy_mapped(import, code, blocks, place.offset) };
+            drop(imports);
+            self.notify_now(request)?;
+            return Ok(Posted::Done);
+        }
+        let signal = match request.notify {
+            Some((at, value)) => {
+                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
+                Some(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()))
+            }
+            None => None,
+        };
+        self.begin(request, pieces);
+        // SAFETY: the same contract.
+        unsafe { self.copy_mapped(import, code, blocks, place.offset) };
+        for piece in signal.into_iter().flatten() {
+            self.stats.add(Kind::Notify, 8);
+            let mut transfers = self.transfers.borrow_mut();
+            transfers.append(piece);
+            transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+        }
+        Ok(Posted::Pending)
+    }
+
+    /// Starts a transfer of `pieces`.
+    fn begin(&self, request: &WorkRequest<'_>, pieces: Pieces) {
+        let mut transfers = self.transfers.borrow_mut();
+        transfers.add(Transfer::new(request.id, request.peer, pieces));
+        transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+    }
+
+    /// Sets the cell of a request whose operation is complete.
+    fn notify_now(&self, request: &WorkRequest<'_>) -> Result<()> {
+        if let Some((at, value)) = request.notify {
+            self.stats.add(Kind::Notify, 8);
+            self.set_signal(request.peer, at, value)?;
+        }
+        Ok(())
     }
 
     /// Moves long pieces by `process_vm_*` where that is allowed and pays, all in one call; leaves the others.
@@ -226,22 +289,6 @@ impl ShmDevice {
         // SAFETY: pointers by the contract of `post`, remote words checked by `imports`.
         unsafe {
             match request.operation {
-                Operation::Write { from, to } => {
-                    let len = from.iter().map(|b| b.len).sum();
-                    self.stats.add(Kind::Write, len);
-                    let import = imports::region(&imports, request.peer, to, len, "write remote memory")?;
-                    let mut rest = self.copy_mapped(import, Code::Write, from, to.offset)?;
-                    self.copy_vm(import, Code::Write, &mut rest)?;
-                    Ok(rest)
-                }
-                Operation::Read { into, from } => {
-                    let len = into.iter().map(|b| b.len).sum();
-                    self.stats.add(Kind::Read, len);
-                    let import = imports::region(&imports, request.peer, from, len, "read remote memory")?;
-                    let mut rest = self.copy_mapped(import, Code::Read, into, from.offset)?;
-                    self.copy_vm(import, Code::Read, &mut rest)?;
-                    Ok(rest)
-                }
                 Operation::FetchAdd { at, add, old } => {
                     self.stats.add(Kind::FetchAdd, 8);
                     let import = imports::region(&imports, request.peer, at, 8, "fetch and add")?;
@@ -279,7 +326,7 @@ impl ShmDevice {
                     self.set_signal(request.peer, at, value)?;
                     Ok(Pieces::new())
                 }
-                Operation::Send { .. } => Ok(Pieces::new()),
+                Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => Ok(Pieces::new()),
             }
         }
     }
@@ -326,24 +373,6 @@ impl ShmDevice {
             done += len;
         }
         Ok(rest)
-    }
-
-    fn finish(
-        &self,
-        request_id: u64,
-        peer: u32,
-        notify: Option<(Place, u64)>,
-        result: Result<()>,
-        sink: &mut dyn FnMut(Event<'_>),
-    ) {
-        let result = result.and_then(|()| match notify {
-            Some((at, value)) => {
-                self.stats.add(Kind::Notify, 8);
-                self.set_signal(peer, at, value)
-            }
-            None => Ok(()),
-        });
-        sink(Event::Completed { id: request_id, result });
     }
 }
 
@@ -406,18 +435,26 @@ impl Device for ShmDevice {
         if self.transfers.borrow().is_full() {
             return Ok(Posted::Busy);
         }
-        // SAFETY: the same contract.
-        let pieces = unsafe { self.post_pieces(request) }?;
-        if pieces.is_empty() {
-            if let Some((at, value)) = request.notify {
-                self.stats.add(Kind::Notify, 8);
-                self.set_signal(request.peer, at, value)?;
+        // SAFETY: the same contract, in all three.
+        unsafe {
+            match request.operation {
+                Operation::Write { from, to } => return self.post_copy(request, Code::Write, from, to),
+                Operation::Read { into, from } => return self.post_copy(request, Code::Read, into, from),
+                _ => {}
             }
-            return Ok(Posted::Done);
+            let mut pieces = self.post_pieces(request)?;
+            if pieces.is_empty() {
+                self.notify_now(request)?;
+                return Ok(Posted::Done);
+            }
+            if let Some((at, value)) = request.notify {
+                let imports = self.imports.borrow();
+                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
+                self.stats.add(Kind::Notify, 8);
+                pieces.extend(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()));
+            }
+            self.begin(request, pieces);
         }
-        let mut transfers = self.transfers.borrow_mut();
-        transfers.add(Transfer::new(request.id, request.peer, request.notify, pieces));
-        transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
         Ok(Posted::Pending)
     }
 
@@ -437,7 +474,7 @@ impl Device for ShmDevice {
                 self.transfers.borrow_mut().advance(&self.shared, &self.stats, &|peer| self.wake_server(peer));
             for (t, result) in finished {
                 any = true;
-                self.finish(t.id, t.peer, t.notify, result, sink);
+                sink(Event::Completed { id: t.id, result });
             }
         }
         for (source, ring) in self.incoming.iter().enumerate() {
