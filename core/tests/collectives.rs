@@ -131,7 +131,8 @@ fn allreduce_of_floats_is_bitwise_the_same_everywhere() {
             }
         })?;
         for (i, s) in sum.chunks(8).enumerate() {
-            let (s, want) = (f64::from_le_bytes(s.try_into().unwrap()), (0..team.size()).map(|r| value(r, i)).sum::<f64>());
+            let (s, want) =
+                (f64::from_le_bytes(s.try_into().unwrap()), (0..team.size()).map(|r| value(r, i)).sum::<f64>());
             assert!((s - want).abs() <= 1e-12 * want, "element {i}: {s}, {want}");
         }
         for (rank, other) in coll::allgather(&team, &sum)?.iter().enumerate() {

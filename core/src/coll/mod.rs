@@ -148,9 +148,8 @@ pub fn exchange_regions(
             for r in remotes {
                 device.forget(r.handle);
             }
-            match handle.map(|h| device.release(h)) {
-                Some(Err(kept)) => tracing::warn!("memory was not released: {kept}"),
-                Some(Ok(())) | None => {}
+            if let Some(Err(kept)) = handle.map(|h| device.release(h)) {
+                tracing::warn!("memory was not released: {kept}");
             }
             Err(e)
         }

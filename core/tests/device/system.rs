@@ -123,7 +123,13 @@ fn small_file_system(kib: usize) -> Option<tempfile::TempDir> {
         if libc::unshare(libc::CLONE_NEWNS) != 0 {
             return None;
         }
-        libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, std::ptr::null());
+        libc::mount(
+            std::ptr::null(),
+            c"/".as_ptr(),
+            std::ptr::null(),
+            libc::MS_REC | libc::MS_PRIVATE,
+            std::ptr::null(),
+        );
         libc::mount(c"none".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size.as_ptr().cast())
     };
     (rc == 0).then_some(dir)

@@ -267,7 +267,13 @@ impl ShmDevice {
                             };
                         }
                         None => {
-                            return Ok(Self::word_piece(import, Code::CompareSwap, at.offset, [expected, desired], old));
+                            return Ok(Self::word_piece(
+                                import,
+                                Code::CompareSwap,
+                                at.offset,
+                                [expected, desired],
+                                old,
+                            ));
                         }
                     }
                     Ok(VecDeque::new())
