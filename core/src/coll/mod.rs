@@ -149,7 +149,7 @@ pub fn exchange_regions(
                 device.forget(r.handle);
             }
             if let Some(Err(kept)) = handle.map(|h| device.release(h)) {
-                tracing::warn!("memory was not released: {kept}")
+                tracing::warn!("memory was not released: {kept}");
             }
             Err(e)
         }

@@ -173,9 +173,10 @@ impl Server {
     /// Whether a request waits.
     pub(super) fn ready(&self, own: &Mapping, layout: &Layout) -> bool {
         self.next.iter().enumerate().any(|(source, next)| {
-            // Relaxed, both: `serve` looks again under the mutex and with Acquire.
+            // Relaxed, both: `serve` looks again under the mutex and with Acquire. One that is served already means
+            // that the number seen here is old: another thread may have gone on, so look again there too.
             let next = next.load(Ordering::Relaxed);
-            own.word(layout.request(source, next as usize % SLOTS)).load(Ordering::Relaxed) == next + 1
+            own.word(layout.request(source, next as usize % SLOTS)).load(Ordering::Relaxed) & !SERVED == next + 1
         })
     }
 }
