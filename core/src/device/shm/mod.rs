@@ -107,20 +107,28 @@ impl ShmDevice {
         self.last.get()
     }
 
-    /// Wakes whoever can serve a request that was just written: the sleeping rank, or its agent if the rank
-    /// is busy elsewhere.
+    /// Wakes the target of a request that was just written, if it sleeps.
     fn wake_server(&self, peer: u32) {
-        // Full fence: pairs with the one in `attending`; either we see that the rank has gone, or it sees the request.
+        // Full fence: pairs with the sleeper's barrier.
         fence(Ordering::SeqCst);
-        let target = &self.shared.peers[peer as usize];
-        park::wake_if_asleep(target, &self.stats);
-        // Relaxed: ordered by the fence.
-        if target.half(layout::ATTENDING).load(Ordering::Relaxed) == 0
-            && target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0
-        {
-            target.half(layout::AGENT_BELL).fetch_add(1, Ordering::SeqCst);
-            park::futex_wake(target.half(layout::AGENT_BELL));
-            self.stats.add(Kind::Wake, 0);
+        park::wake_if_asleep(&self.shared.peers[peer as usize], &self.stats);
+    }
+
+    /// Wakes the agents of targets that have not served in a while and are busy elsewhere. A target that is about
+    /// to come back to the runtime serves sooner than an agent could wake up, so this is not done at once.
+    fn wake_agents(&self) {
+        // Full fence: pairs with the one in `attending`; either we see that the rank has gone, or it has seen the
+        // request.
+        fence(Ordering::SeqCst);
+        for peer in self.transfers.borrow().waiting_for() {
+            let target = &self.shared.peers[peer];
+            // Relaxed: ordered by the fence.
+            let attending = target.half(layout::ATTENDING).load(Ordering::Relaxed) != 0;
+            if !attending && target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0 {
+                target.half(layout::AGENT_BELL).fetch_add(1, Ordering::SeqCst);
+                park::futex_wake(target.half(layout::AGENT_BELL));
+                self.stats.add(Kind::Wake, 0);
+            }
         }
     }
 
@@ -472,6 +480,9 @@ impl Device for ShmDevice {
         if !self.transfers.borrow().is_idle() {
             let finished =
                 self.transfers.borrow_mut().advance(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+            if self.transfers.borrow_mut().is_patience_over() {
+                self.wake_agents();
+            }
             for (t, result) in finished {
                 any = true;
                 sink(Event::Completed { id: t.id, result });
@@ -508,6 +519,9 @@ impl Device for ShmDevice {
             || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
             || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared);
         if !work {
+            if !self.transfers.borrow().is_idle() {
+                self.wake_agents();
+            }
             self.stats.add(Kind::Park, 0);
             park::futex_wait(own.half(layout::DOORBELL), bell, limit);
         }

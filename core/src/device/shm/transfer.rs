@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::stats::{Kind, Stats};
 
+/// Turns of a waiting rank, some tens of nanoseconds each, after which it asks for its target's agent.
+const PATIENCE: u32 = 128;
+
 /// Most transfers that are under way at a time; more are refused until some are done.
 const MOST: usize = 64;
 
@@ -80,6 +83,8 @@ pub(super) struct Transfers {
     lanes: Vec<Lane>,
     free: Vec<usize>,
     serial: u64,
+    /// Turns since something was sent or served.
+    idle_turns: u32,
 }
 
 impl Transfers {
@@ -89,6 +94,7 @@ impl Transfers {
             lanes: (0..ranks).map(|_| Lane::default()).collect(),
             free: (0..CHUNKS).collect(),
             serial: 0,
+            idle_turns: 0,
         }
     }
 
@@ -120,6 +126,17 @@ impl Transfers {
     /// Whether transfers to `peer` are under way.
     pub(super) fn any_to(&self, peer: u32) -> bool {
         self.active.iter().any(|(_, t)| t.peer == peer)
+    }
+
+    /// The targets of requests that are not served.
+    pub(super) fn waiting_for(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().enumerate().filter(|(_, l)| !l.in_flight.is_empty()).map(|(peer, _)| peer)
+    }
+
+    /// Counts a turn in which nothing was served; whether it is time to wake agents, which is said once in a while.
+    pub(super) fn is_patience_over(&mut self) -> bool {
+        self.idle_turns += 1;
+        self.idle_turns.is_multiple_of(PATIENCE)
     }
 
     /// Adds a piece to the transfer that was added last: served after its others.
@@ -173,6 +190,7 @@ impl Transfers {
             let served = |f: &InFlight| request::is_served(target, &shared.layout, shared.me, f.sequence);
             while lane.in_flight.front().is_some_and(served) {
                 let Some(f) = lane.in_flight.pop_front() else { break };
+                self.idle_turns = 0;
                 let outcome = request::outcome(target, &shared.layout, shared.me, f.sequence);
                 if let (Ok(words), false) = (&outcome, f.result.is_null()) {
                     let from = match f.chunk {
@@ -260,6 +278,7 @@ impl Transfers {
             }
             lane.blocked |= t.error.is_none() && t.next < t.pieces.len();
             if sent {
+                self.idle_turns = 0;
                 wake(t.peer);
             }
         }
