@@ -17,6 +17,7 @@
 
 mod assert;
 mod epoch;
+pub mod global_array;
 mod lock_window;
 pub mod op;
 pub mod raw;
@@ -26,7 +27,9 @@ mod window;
 
 pub use assert::Assert;
 pub use epoch::Epoch;
+pub use farside_core as core;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
+pub use global_array::{GlobalArray, LocalView, Section};
 pub use lock_window::{LockWindow, PassiveEpoch};
 pub use op::{CasElement, Element, Op};
 pub use raw::lock::LockKind;
@@ -38,5 +41,8 @@ pub use window::{Exposure, Fences, Window};
 
 /// What programs import.
 pub mod prelude {
-    pub use crate::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Op, Result, SharedWindow, Team, Window};
+    pub use crate::{
+        Assert, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result, Section, SharedWindow, Team,
+        Window,
+    };
 }
