@@ -20,13 +20,7 @@ pub struct Blocks<'a> {
 
 impl<'a> Blocks<'a> {
     pub(crate) fn new(layout: &'a Layout, from_byte: usize) -> Self {
-        let mut blocks = Self {
-            layout,
-            left: 0,
-            offset: 0,
-            skip: 0,
-            index: [0; MAX_DIMS],
-        };
+        let mut blocks = Self { layout, left: 0, offset: 0, skip: 0, index: [0; MAX_DIMS] };
         if from_byte >= layout.size() {
             return blocks;
         }
@@ -85,15 +79,9 @@ impl FusedIterator for Blocks<'_> {}
 /// `SizeMismatch` if the sizes differ.
 pub fn pair_blocks<'a>(a: &'a Layout, b: &'a Layout) -> Result<PairBlocks<'a>, LayoutError> {
     if a.size() != b.size() {
-        return Err(LayoutError::SizeMismatch {
-            left: a.size(),
-            right: b.size(),
-        });
+        return Err(LayoutError::SizeMismatch { left: a.size(), right: b.size() });
     }
-    Ok(PairBlocks {
-        a: Side::new(a),
-        b: Side::new(b),
-    })
+    Ok(PairBlocks { a: Side::new(a), b: Side::new(b) })
 }
 
 /// See [`pair_blocks`].
@@ -113,11 +101,7 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(layout: &'a Layout) -> Self {
-        Self {
-            offset: 0,
-            len: 0,
-            rest: layout.blocks(0),
-        }
+        Self { offset: 0, len: 0, rest: layout.blocks(0) }
     }
 
     /// Bytes of the block at hand; takes the next one if it is used up.

@@ -61,16 +61,7 @@ impl Layout {
     #[must_use]
     #[inline]
     pub const fn contiguous(bytes: usize) -> Self {
-        Self {
-            block: bytes,
-            size: bytes,
-            extent: bytes,
-            depth: 0,
-            dims: [Dim {
-                count: 0,
-                stride: 0,
-            }; MAX_DIMS],
-        }
+        Self { block: bytes, size: bytes, extent: bytes, depth: 0, dims: [Dim { count: 0, stride: 0 }; MAX_DIMS] }
     }
 
     /// `count` blocks of `block_bytes`, `stride_bytes` from start to start (a vector, in MPI's words).
@@ -78,11 +69,7 @@ impl Layout {
     /// # Errors
     /// `Overlap` if the stride is smaller than the block, `Overflow` if the extent exceeds `isize::MAX`; neither if
     /// there are fewer than two blocks, or no bytes in them.
-    pub fn strided(
-        count: usize,
-        block_bytes: usize,
-        stride_bytes: usize,
-    ) -> Result<Self, LayoutError> {
+    pub fn strided(count: usize, block_bytes: usize, stride_bytes: usize) -> Result<Self, LayoutError> {
         Self::nested(&Self::contiguous(block_bytes), count, stride_bytes)
     }
 
@@ -90,11 +77,7 @@ impl Layout {
     ///
     /// # Errors
     /// As [`Layout::strided`].
-    pub fn section_2d(
-        row_bytes: usize,
-        rows: usize,
-        cols_bytes: usize,
-    ) -> Result<Self, LayoutError> {
+    pub fn section_2d(row_bytes: usize, rows: usize, cols_bytes: usize) -> Result<Self, LayoutError> {
         Self::strided(rows, cols_bytes, row_bytes)
     }
 
@@ -111,10 +94,7 @@ impl Layout {
             return Ok(*inner);
         }
         if stride_bytes < inner.extent {
-            return Err(LayoutError::Overlap {
-                stride: stride_bytes,
-                extent: inner.extent,
-            });
+            return Err(LayoutError::Overlap { stride: stride_bytes, extent: inner.extent });
         }
         let extent = stride_bytes
             .checked_mul(count - 1)
@@ -122,24 +102,12 @@ impl Layout {
             .filter(|extent| isize::try_from(*extent).is_ok())
             .ok_or(LayoutError::Overflow)?;
         // The products below do not exceed the extent, because blocks do not overlap.
-        let mut whole = Self {
-            size: inner.size * count,
-            extent,
-            ..*inner
-        };
+        let mut whole = Self { size: inner.size * count, extent, ..*inner };
         match whole.dims[..whole.depth].last_mut() {
             None if stride_bytes == inner.block => whole.block *= count,
-            Some(outer) if outer.count.checked_mul(outer.stride) == Some(stride_bytes) => {
-                outer.count *= count
-            }
+            Some(outer) if outer.count.checked_mul(outer.stride) == Some(stride_bytes) => outer.count *= count,
             _ => {
-                *whole
-                    .dims
-                    .get_mut(whole.depth)
-                    .ok_or(LayoutError::TooDeep)? = Dim {
-                    count,
-                    stride: stride_bytes,
-                };
+                *whole.dims.get_mut(whole.depth).ok_or(LayoutError::TooDeep)? = Dim { count, stride: stride_bytes };
                 whole.depth += 1;
             }
         }
@@ -171,11 +139,7 @@ impl Layout {
     #[must_use]
     #[inline]
     pub const fn block_count(&self) -> usize {
-        if self.size == 0 {
-            0
-        } else {
-            self.size / self.block
-        }
+        if self.size == 0 { 0 } else { self.size / self.block }
     }
 
     /// The blocks from packed byte `from_byte` on, as (offset, length): the rest of the block that holds that byte
@@ -210,18 +174,12 @@ impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overlap { stride, extent } => {
-                write!(
-                    f,
-                    "a stride of {stride} bytes makes blocks of extent {extent} overlap"
-                )
+                write!(f, "a stride of {stride} bytes makes blocks of extent {extent} overlap")
             }
             Self::Overflow => write!(f, "the layout reaches further than {} bytes", isize::MAX),
             Self::TooDeep => write!(f, "more than {MAX_DIMS} nested strides"),
             Self::SizeMismatch { left, right } => {
-                write!(
-                    f,
-                    "layouts of different sizes: {left} bytes and {right} bytes"
-                )
+                write!(f, "layouts of different sizes: {left} bytes and {right} bytes")
             }
         }
     }

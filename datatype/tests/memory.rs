@@ -47,10 +47,7 @@ fn ten_million_blocks_no_heap() {
     let tail = vector.blocks(vector.size() - 3).next();
 
     assert_eq!(ALLOCATIONS.get(), before);
-    assert_eq!(
-        (count, last),
-        (BLOCKS, ((BLOCKS - 1) * 24, (BLOCKS - 1) * 8, 8))
-    );
+    assert_eq!((count, last), (BLOCKS, ((BLOCKS - 1) * 24, (BLOCKS - 1) * 8, 8)));
     assert_eq!(tail, Some(((BLOCKS - 1) * 24 + 5, 3)));
     assert!(size_of::<Layout>() < 200, "{}", size_of::<Layout>());
 }

@@ -12,53 +12,41 @@ struct Spec {
 
 impl Spec {
     fn layout(&self) -> Layout {
-        self.dims
-            .iter()
-            .fold(Layout::contiguous(self.block), |inner, (count, gap)| {
-                Layout::nested(&inner, *count, inner.extent() + gap).unwrap()
-            })
+        self.dims.iter().fold(Layout::contiguous(self.block), |inner, (count, gap)| {
+            Layout::nested(&inner, *count, inner.extent() + gap).unwrap()
+        })
     }
 
     /// The offset of every byte, in packed order.
     fn bytes(&self) -> Vec<usize> {
-        self.dims.iter().fold(
-            (0..self.block).collect(),
-            |inner: Vec<usize>, (count, gap)| {
-                let stride = inner.last().map_or(0, |last| last + 1) + gap;
-                (0..*count)
-                    .flat_map(|i| inner.iter().map(move |offset| i * stride + offset))
-                    .collect()
-            },
-        )
+        self.dims.iter().fold((0..self.block).collect(), |inner: Vec<usize>, (count, gap)| {
+            let stride = inner.last().map_or(0, |last| last + 1) + gap;
+            (0..*count).flat_map(|i| inner.iter().map(move |offset| i * stride + offset)).collect()
+        })
     }
 }
 
 fn specs() -> impl Strategy<Value = Spec> {
     // Small gaps, so that full rows, and strides that continue each other, are common.
-    (
-        0_usize..5,
-        proptest::collection::vec((0_usize..4, 0_usize..4), 0..5),
-    )
+    (0_usize..5, proptest::collection::vec((0_usize..4, 0_usize..4), 0..5))
         .prop_map(|(block, dims)| Spec { block, dims })
 }
 
 /// A layout of just `size` bytes: divisors of it as block and counts.
 fn specs_of(size: usize) -> impl Strategy<Value = Spec> {
-    proptest::collection::vec((any::<proptest::sample::Index>(), 0_usize..4), 0..4).prop_map(
-        move |choices| {
-            let (mut block, mut dims) = (size, Vec::new());
-            for (choice, gap) in choices {
-                let divisors: Vec<usize> = (1..=block).filter(|d| block % d == 0).collect();
-                if divisors.is_empty() {
-                    break;
-                }
-                let count = *choice.get(&divisors);
-                block /= count;
-                dims.push((count, gap));
+    proptest::collection::vec((any::<proptest::sample::Index>(), 0_usize..4), 0..4).prop_map(move |choices| {
+        let (mut block, mut dims) = (size, Vec::new());
+        for (choice, gap) in choices {
+            let divisors: Vec<usize> = (1..=block).filter(|d| block % d == 0).collect();
+            if divisors.is_empty() {
+                break;
             }
-            Spec { block, dims }
-        },
-    )
+            let count = *choice.get(&divisors);
+            block /= count;
+            dims.push((count, gap));
+        }
+        Spec { block, dims }
+    })
 }
 
 fn pairs() -> impl Strategy<Value = (Spec, Spec)> {
@@ -66,9 +54,7 @@ fn pairs() -> impl Strategy<Value = (Spec, Spec)> {
 }
 
 fn expand(blocks: impl Iterator<Item = (usize, usize)>) -> Vec<usize> {
-    blocks
-        .flat_map(|(offset, len)| offset..offset + len)
-        .collect()
+    blocks.flat_map(|(offset, len)| offset..offset + len).collect()
 }
 
 proptest! {

@@ -159,7 +159,11 @@ pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
 
 /// Runs the body of an epoch and then its closing call, whatever the body does: an error of the body comes
 /// first, a panic goes on after the epoch is closed.
-pub(crate) fn closing<R>(raw: &RawWindow, body: impl FnOnce() -> Result<R>, close: impl FnOnce() -> Result<()>) -> Result<R> {
+pub(crate) fn closing<R>(
+    raw: &RawWindow,
+    body: impl FnOnce() -> Result<R>,
+    close: impl FnOnce() -> Result<()>,
+) -> Result<R> {
     let body = catch_unwind(AssertUnwindSafe(body));
     let closed = close();
     if closed.is_err() {

@@ -16,6 +16,7 @@
 //! ```
 
 mod assert;
+mod dynamic_window;
 mod epoch;
 pub mod global_array;
 mod lock_window;
@@ -26,6 +27,7 @@ mod shared_window;
 mod window;
 
 pub use assert::Assert;
+pub use dynamic_window::{Attachment, DynamicWindow, MAX_ATTACHED};
 pub use epoch::Epoch;
 pub use farside_core as core;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -33,9 +35,9 @@ pub use global_array::{GlobalArray, LocalView, Section};
 pub use lock_window::{LockWindow, PassiveEpoch};
 pub use op::{CasElement, Element, Op};
 pub use raw::lock::LockKind;
+pub use request::Request;
 #[cfg(feature = "async")]
 pub use request::block_on;
-pub use request::Request;
 pub use shared_window::{SharedSlice, SharedWindow};
 pub use window::{Exposure, Fences, Window};
 

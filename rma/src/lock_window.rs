@@ -228,7 +228,9 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T> {
         let mut old = T::zeroed();
         // SAFETY: complete or abandoned before `operand` and `old` go: see `now`.
-        unsafe { self.epoch.raw.accumulate(op, &raw const operand, &raw mut old, 1, target, bytes::<T>(displacement)?) }?;
+        unsafe {
+            self.epoch.raw.accumulate(op, &raw const operand, &raw mut old, 1, target, bytes::<T>(displacement)?)
+        }?;
         self.now(target)?;
         Ok(old)
     }
@@ -273,7 +275,8 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// As [`Epoch::get`].
     pub fn rget(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
-        let item = Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? };
+        let item =
+            Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? };
         self.request(target, item)
     }
 
@@ -281,7 +284,13 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     ///
     /// # Errors
     /// As [`Epoch::accumulate`].
-    pub fn raccumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
+    pub fn raccumulate(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope>> {
         self.raccumulate_into(op, operand, std::ptr::null_mut(), target, displacement)
     }
 
@@ -301,7 +310,14 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.raccumulate_into(op, operand, old.as_mut_ptr().cast(), target, displacement)
     }
 
-    fn raccumulate_into(&'scope self, op: Op, operand: &'scope [T], old: *mut u8, target: usize, displacement: usize) -> Result<Request<'scope>> {
+    fn raccumulate_into(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        old: *mut u8,
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope>> {
         op.check(T::TYPE, "accumulate")?;
         let item = Item::Accumulate {
             code: code(op, T::TYPE),

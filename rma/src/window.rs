@@ -92,7 +92,11 @@ impl<T: Element> Window<'_, T> {
     ///
     /// # Aborts
     /// If the memory cannot be taken back from the device: the borrow ends here, so the process must.
-    pub fn over<R>(team: &Team, memory: &mut [T], body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R>) -> Result<R> {
+    pub fn over<R>(
+        team: &Team,
+        memory: &mut [T],
+        body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R>,
+    ) -> Result<R> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
         let raw = unsafe { RawWindow::create(team, memory.as_mut_ptr().cast(), size_of_val(memory), ACTIVE) }?;
         let mut window = Window { raw, len: memory.len(), owned: None, lent: PhantomData };

@@ -17,31 +17,23 @@ fn path(name: &str) -> PathBuf {
 fn pixels(name: &str, width: u32, height: u32, values: &[f64]) -> Vec<[u8; 3]> {
     let path = path(name);
     heat_png(&path, width, height, values).unwrap();
-    let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap()))
-        .read_info()
-        .unwrap();
+    let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap())).read_info().unwrap();
     let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut bytes).unwrap();
-    assert_eq!(
-        (info.width, info.height, info.color_type),
-        (width, height, png::ColorType::Rgb)
-    );
+    assert_eq!((info.width, info.height, info.color_type), (width, height, png::ColorType::Rgb));
     bytemuck::cast_slice(&bytes[..info.buffer_size()]).to_vec()
 }
 
 #[test]
 fn heat_png_ramp_brightens_from_black_to_yellow() {
     let (width, height) = (256, 64);
-    let values: Vec<f64> = (0..width * height)
-        .map(|i| 20.0 + f64::from(i % width))
-        .collect();
+    let values: Vec<f64> = (0..width * height).map(|i| 20.0 + f64::from(i % width)).collect();
     let pixels = pixels("ramp.png", width, height, &values);
     let row = &pixels[..width as usize];
     assert!(pixels.chunks(width as usize).all(|other| other == row));
     assert_eq!((row[0], row[255]), ([0, 0, 0], [250, 255, 168]));
     // Luma of ITU-R BT.709.
-    let luma =
-        |[r, g, b]: [u8; 3]| 0.2126 * f64::from(r) + 0.7152 * f64::from(g) + 0.0722 * f64::from(b);
+    let luma = |[r, g, b]: [u8; 3]| 0.2126 * f64::from(r) + 0.7152 * f64::from(g) + 0.0722 * f64::from(b);
     assert!(row.windows(8).all(|step| luma(step[0]) < luma(step[7])));
 }
 
@@ -53,22 +45,8 @@ fn heat_png_rows_from_the_top() {
 
 #[test]
 fn heat_png_not_finite_gray() {
-    let pixels = pixels(
-        "gray.png",
-        5,
-        1,
-        &[
-            f64::NAN,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::MIN,
-            f64::MAX,
-        ],
-    );
-    assert_eq!(
-        pixels,
-        [[128; 3], [128; 3], [128; 3], [0, 0, 0], [250, 255, 168]]
-    );
+    let pixels = pixels("gray.png", 5, 1, &[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN, f64::MAX]);
+    assert_eq!(pixels, [[128; 3], [128; 3], [128; 3], [0, 0, 0], [250, 255, 168]]);
 }
 
 #[test]

@@ -21,10 +21,7 @@ pub fn heat_png(path: &Path, width: u32, height: u32, values: &[f64]) -> io::Res
     let finite = || values.iter().copied().filter(|value| value.is_finite());
     let low = finite().fold(f64::INFINITY, f64::min);
     let high = finite().fold(f64::NEG_INFINITY, f64::max);
-    let pixels: Vec<u8> = values
-        .iter()
-        .flat_map(|value| color(*value, low, high))
-        .collect();
+    let pixels: Vec<u8> = values.iter().flat_map(|value| color(*value, low, high)).collect();
 
     let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
     encoder.set_color(png::ColorType::Rgb);
@@ -49,15 +46,9 @@ fn color(value: f64, low: f64, high: f64) -> [u8; 3] {
 /// The color map "inferno" at `x` from 0 to 1, by a polynomial for each channel.
 fn inferno(x: f64) -> [u8; 3] {
     // From the constant term up.
-    const RED: [f64; 7] = [
-        0.00022, 0.10651, 11.60249, -41.70400, 77.16294, -71.31943, 25.13113,
-    ];
-    const GREEN: [f64; 7] = [
-        0.00165, 0.56396, -3.97285, 17.43640, -33.40236, 32.62606, -12.24267,
-    ];
-    const BLUE: [f64; 7] = [
-        -0.01948, 3.93271, -15.94239, 44.35415, -81.80731, 73.20952, -23.07033,
-    ];
+    const RED: [f64; 7] = [0.00022, 0.10651, 11.60249, -41.70400, 77.16294, -71.31943, 25.13113];
+    const GREEN: [f64; 7] = [0.00165, 0.56396, -3.97285, 17.43640, -33.40236, 32.62606, -12.24267];
+    const BLUE: [f64; 7] = [-0.01948, 3.93271, -15.94239, 44.35415, -81.80731, 73.20952, -23.07033];
     [RED, GREEN, BLUE].map(|terms| {
         let channel = terms.iter().rev().fold(0.0, |sum, term| sum * x + term);
         // A cast of a float saturates.

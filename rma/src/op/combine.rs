@@ -39,10 +39,8 @@ pub fn combine_bytes(op: Op, ty: ElementType, acc: &mut [u8], operand: &[u8]) ->
     op.check(ty, "combine")?;
     check_lengths(acc.len(), operand.len())?;
     if !acc.len().is_multiple_of(ty.size()) {
-        return Err(Error::new(ErrorKind::BadArgument, "combine").cause(format!(
-            "{} bytes are not a whole number of {ty}",
-            acc.len()
-        )));
+        return Err(Error::new(ErrorKind::BadArgument, "combine")
+            .cause(format!("{} bytes are not a whole number of {ty}", acc.len())));
     }
     with_type!(ty, T => combine_typed::<T>(op, acc, operand))
 }
@@ -51,25 +49,15 @@ pub fn combine_bytes(op: Op, ty: ElementType, acc: &mut [u8], operand: &[u8]) ->
 const STAGED: usize = 64;
 
 fn combine_typed<T: Element>(op: Op, acc: &mut [u8], operand: &[u8]) -> Result<()> {
-    if let (Ok(acc), Ok(operand)) = (
-        try_cast_slice_mut::<u8, T>(acc),
-        try_cast_slice::<u8, T>(operand),
-    ) {
+    if let (Ok(acc), Ok(operand)) = (try_cast_slice_mut::<u8, T>(acc), try_cast_slice::<u8, T>(operand)) {
         return combine(op, acc, operand);
     }
     let size = size_of::<T>();
     let mut left = [T::zeroed(); STAGED];
     let mut right = [T::zeroed(); STAGED];
-    for (acc, operand) in acc
-        .chunks_mut(STAGED * size)
-        .zip(operand.chunks(STAGED * size))
-    {
+    for (acc, operand) in acc.chunks_mut(STAGED * size).zip(operand.chunks(STAGED * size)) {
         let count = acc.len() / size;
-        for (i, (a, x)) in acc
-            .chunks_exact(size)
-            .zip(operand.chunks_exact(size))
-            .enumerate()
-        {
+        for (i, (a, x)) in acc.chunks_exact(size).zip(operand.chunks_exact(size)).enumerate() {
             left[i] = pod_read_unaligned(a);
             right[i] = pod_read_unaligned(x);
         }
@@ -93,7 +81,6 @@ fn check_lengths(acc: usize, operand: usize) -> Result<()> {
     if acc == operand {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::BadArgument, "combine").cause(format!(
-        "accumulator of length {acc}, operand of length {operand}"
-    )))
+    Err(Error::new(ErrorKind::BadArgument, "combine")
+        .cause(format!("accumulator of length {acc}, operand of length {operand}")))
 }

@@ -96,13 +96,9 @@ impl TryFrom<u8> for ElementType {
 
     /// Reads the wire form; `Protocol` if the byte is none.
     fn try_from(byte: u8) -> Result<Self> {
-        ElementType::ALL
-            .get(usize::from(byte))
-            .copied()
-            .ok_or_else(|| {
-                Error::new(ErrorKind::Protocol, "accumulate")
-                    .cause(format!("element type {byte} does not exist"))
-            })
+        ElementType::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "accumulate").cause(format!("element type {byte} does not exist"))
+        })
     }
 }
 

@@ -11,9 +11,7 @@
 //! orderings cost nothing over `Relaxed`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::atomic::{
-    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
-};
+use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use farside_core::{Error, ErrorKind, Result};
 
@@ -31,13 +29,7 @@ use super::{CasElement, Element, ElementType, Op};
 /// - While the call runs, every other access to them is atomic and of the same size.
 /// - `operand` is valid for reads of `count` elements at any alignment; nobody writes there while the call runs, and
 ///   it does not overlap the target.
-pub unsafe fn accumulate(
-    op: Op,
-    ty: ElementType,
-    target: *mut u8,
-    operand: *const u8,
-    count: usize,
-) {
+pub unsafe fn accumulate(op: Op, ty: ElementType, target: *mut u8, operand: *const u8, count: usize) {
     debug_assert!(op.allowed(ty), "{op} is not defined on {ty}");
     debug_assert!(target.addr().is_multiple_of(ty.size()));
     // SAFETY: the caller's promises are those of `accumulate_typed`.
@@ -154,21 +146,11 @@ unsafe fn accumulate_typed<T: Element>(op: Op, target: *mut T, operand: *const T
 
 /// # Safety
 /// As [`fetch_accumulate`], for `T`.
-unsafe fn fetch_typed<T: Element>(
-    op: Op,
-    target: *mut T,
-    operand: *const T,
-    result: *mut T,
-    count: usize,
-) {
+unsafe fn fetch_typed<T: Element>(op: Op, target: *mut T, operand: *const T, result: *mut T, count: usize) {
     if op == Op::NoOp {
         for i in 0..count {
             // SAFETY: `i < count`, for which the caller promises both ranges; the result may be unaligned.
-            unsafe {
-                result
-                    .add(i)
-                    .write_unaligned(T::load(T::cell(target.add(i))))
-            };
+            unsafe { result.add(i).write_unaligned(T::load(T::cell(target.add(i)))) };
         }
         return;
     }

@@ -16,9 +16,7 @@ use farside_core::{Error, ErrorKind, Result};
 
 pub use combine::{combine, combine_bytes};
 pub use element::{CasElement, Element, ElementType};
-pub use kernel::{
-    accumulate, apply, compare_and_swap, compare_and_swap_untyped, fetch_accumulate, fetch_apply,
-};
+pub use kernel::{accumulate, apply, compare_and_swap, compare_and_swap_untyped, fetch_accumulate, fetch_apply};
 
 /// What an accumulate does to the target element `t` with the operand `x`. The numbers are the wire form.
 ///
@@ -108,11 +106,7 @@ impl Op {
     /// `Unsupported` if the operation is not defined on the type.
     #[inline(always)]
     pub fn check(self, ty: ElementType, operation: &'static str) -> Result<()> {
-        if self.allowed(ty) {
-            Ok(())
-        } else {
-            Err(not_defined(self, ty, operation))
-        }
+        if self.allowed(ty) { Ok(()) } else { Err(not_defined(self, ty, operation)) }
     }
 }
 
@@ -135,8 +129,7 @@ impl TryFrom<u8> for Op {
     /// Reads the wire form; `Protocol` if the byte is none.
     fn try_from(byte: u8) -> Result<Self> {
         Op::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "accumulate")
-                .cause(format!("operation {byte} does not exist"))
+            Error::new(ErrorKind::Protocol, "accumulate").cause(format!("operation {byte} does not exist"))
         })
     }
 }

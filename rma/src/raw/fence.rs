@@ -38,7 +38,7 @@ impl RawWindow {
             Access::None | Access::Fence(_) => {}
             _ => return Err(self.wrong_epoch(OP, "another access epoch is open")),
         }
-        if self.posted.borrow().is_some() {
+        if self.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         let number = self.fences.get() + 1;
@@ -85,7 +85,9 @@ impl RawWindow {
     fn close_fence(&self, number: u64) -> Result<()> {
         if self.mapped {
             for target in self.queued_targets() {
-                self.wait_word("fence", target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))?;
+                self.wait_word("fence", target, || {
+                    self.start_queued(Some(target)).map(|()| !self.has_unposted(target))
+                })?;
             }
             return barrier_dissemination::rounds(&self.team, &self.board, cell::FENCE, number, "fence");
         }
@@ -103,7 +105,8 @@ impl RawWindow {
         let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].track.open() > 0).collect();
         let vector: Vec<u8> = touched.iter().flat_map(|t| u32::from(*t).to_le_bytes()).collect();
         let sum = coll::reduce_scatter(&self.team, &vector, &mut add)?;
-        let origins = u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(farside_core::ErrorKind::Protocol, "fence"))?);
+        let origins =
+            u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(farside_core::ErrorKind::Protocol, "fence"))?);
         // The reduce-scatter has shown that all ranks are here, so all are exposed.
         self.synchronized.set(true);
         self.start_queued(None)?;
@@ -125,12 +128,16 @@ impl RawWindow {
 
     /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with
     /// the peer, which wakes those who have one, and sleeps.
-    pub(crate) fn wait_word(&self, name: &'static str, target: usize, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
-        for _ in 0..2000 {
+    pub(crate) fn wait_word(
+        &self,
+        name: &'static str,
+        target: usize,
+        mut ready: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        for _ in 0..=32 * self.job.burst() {
             if ready()? {
                 return Ok(());
             }
-            std::hint::spin_loop();
         }
         let me = self.team.rank();
         let waiters = self.board.peer_word(target, word::WAITERS + me / 64);
@@ -148,7 +155,13 @@ impl RawWindow {
     /// Wakes the ranks that have left a bit with `owner`. The caller has just changed one of its words.
     pub(crate) fn wake_waiters(&self, owner: usize) {
         // Pairs with `fetch_or` in `wait_word`: either the waiter sees the change, or its bit is seen here.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        self.full_fence();
+        self.wake_after_atomic(owner);
+    }
+
+    /// As [`wake_waiters`](Self::wake_waiters), if the change was an atomic operation: a full fence by itself.
+    #[inline]
+    pub(crate) fn wake_after_atomic(&self, owner: usize) {
         for index in 0..self.team.size().div_ceil(64) {
             let Some(w) = (if owner == self.team.rank() {
                 Some(self.board.own_word(word::WAITERS + index))
@@ -157,13 +170,20 @@ impl RawWindow {
             }) else {
                 return;
             };
-            let mut bits = w.load(Ordering::SeqCst);
-            while bits != 0 {
-                let rank = index * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                if let Some(t) = self.targets.get(rank) {
-                    self.job.device().wake(t.region.peer);
-                }
+            let bits = w.load(Ordering::SeqCst);
+            if bits != 0 {
+                self.wake_ranks(index, bits);
+            }
+        }
+    }
+
+    #[cold]
+    fn wake_ranks(&self, index: usize, mut bits: u64) {
+        while bits != 0 {
+            let rank = index * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if let Some(t) = self.targets.get(rank) {
+                self.job.device().wake(t.region.peer);
             }
         }
     }

@@ -14,7 +14,7 @@
 //! Where the word is not mapped each is a message (a shared lock two), and the request is put off until the
 //! first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside_core::{Error, ErrorKind, Result};
@@ -159,7 +159,10 @@ impl RawWindow {
         }
         self.complete_at(target)?;
         // Stores to mapped memory leave this processor's buffer here: what follows cannot overtake them.
-        fence(Ordering::SeqCst);
+        // Atomics have done that by themselves.
+        if self.stored.get() {
+            self.full_fence();
+        }
         Ok(())
     }
 
@@ -174,7 +177,7 @@ impl RawWindow {
             self.enter(OP, target)?;
         }
         self.complete_all()?;
-        fence(Ordering::SeqCst);
+        self.full_fence();
         Ok(())
     }
 
@@ -206,7 +209,7 @@ impl RawWindow {
     /// `Freed`.
     pub fn sync(&self) -> Result<()> {
         self.usable("sync")?;
-        fence(Ordering::SeqCst);
+        self.full_fence();
         Ok(())
     }
 
@@ -275,7 +278,7 @@ impl RawWindow {
             if kind == LockKind::Shared {
                 self.board.fetch_add(target, word::LOCK, lockword::reader_enters(ticket))?;
                 // Readers behind this one may enter now.
-                self.wake_waiters(target);
+                self.wake_after_atomic(target);
             }
         }
         Ok(granted)
@@ -283,7 +286,7 @@ impl RawWindow {
 
     /// Waits for `target`'s lock and starts what is queued for it.
     pub(crate) fn enter(&self, name: &'static str, target: usize) -> Result<()> {
-        if !self.has_unposted(target) {
+        if self.queue.borrow().is_empty() && !self.has_unposted(target) {
             return Ok(());
         }
         let turn = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
@@ -316,14 +319,14 @@ impl RawWindow {
             }
             Held::Inside(LockKind::Exclusive, ticket) | Held::Local(ticket) => {
                 self.board.fetch_add(target, word::LOCK, lockword::writer_leaves(ticket))?;
-                self.wake_waiters(target);
+                self.wake_after_atomic(target);
             }
             Held::Inside(LockKind::Shared, _) => {
                 let before = self.board.fetch_add(target, word::LOCK, lockword::READER_LEAVES)?;
                 if lockword::set_guard(before) {
                     self.board.fetch_add(target, word::LOCK, lockword::CLEAR_GUARD)?;
                 }
-                self.wake_waiters(target);
+                self.wake_after_atomic(target);
             }
         }
         t.ready.set(0);

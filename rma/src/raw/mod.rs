@@ -17,6 +17,7 @@ pub mod pscw;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
@@ -27,8 +28,8 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::op::{CasElement, Element, ElementType, Op};
-pub(crate) use operations::{Item, Request};
 use operations::Queued;
+pub(crate) use operations::{Item, Request};
 
 /// Cells of the board, one line for each peer.
 pub(crate) mod cell {
@@ -84,6 +85,33 @@ pub(crate) struct Target {
     held: Cell<Option<Item>>,
 }
 
+/// The group of the exposure that is open; the memory is kept for the next.
+#[derive(Debug, Default)]
+struct Exposed {
+    open: bool,
+    origins: Vec<usize>,
+}
+
+impl Exposed {
+    fn open(&mut self, origins: &[usize]) {
+        self.open = true;
+        self.origins.extend_from_slice(origins);
+    }
+
+    fn close(&mut self) {
+        self.open = false;
+        self.origins.clear();
+    }
+
+    fn is_open(&self) -> bool {
+        self.open
+    }
+
+    fn members(&self) -> &[usize] {
+        &self.origins
+    }
+}
+
 /// How an untyped window is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -119,10 +147,16 @@ pub struct RawWindow {
     synchronized: Cell<bool>,
     /// The members of the started access, and of the posted exposure.
     started: RefCell<Vec<usize>>,
-    posted: RefCell<Option<Vec<usize>>>,
+    posted: RefCell<Exposed>,
     queue: RefCell<Vec<Queued>>,
+    /// Memory for the queue's next turn.
+    spare: RefCell<Vec<Queued>>,
     /// Bytes of operations whose buffer did not outlive the call.
     kept: RefCell<Vec<Box<[u8]>>>,
+    /// Stores to mapped memory may still be in this processor's buffer.
+    stored: Cell<bool>,
+    /// Swapped for a full fence, which costs less than the instruction of that name.
+    scratch: AtomicU32,
     broken: Cell<bool>,
     released: Cell<bool>,
 }
@@ -137,7 +171,13 @@ impl RawWindow {
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
     pub fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        let region = Region { base: std::ptr::null_mut(), len, accumulate: Some(crate::op::apply_bytes), passive: options.locks };
+        let region = Region {
+            base: std::ptr::null_mut(),
+            len,
+            accumulate: Some(crate::op::apply_bytes),
+            passive: options.locks,
+            revocable: false,
+        };
         let own = team.job().device().allocate(len, region);
         Self::new(team, own, options)
     }
@@ -151,7 +191,8 @@ impl RawWindow {
     /// # Errors
     /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
-        let region = Region { base, len, accumulate: Some(crate::op::apply_bytes), passive: options.locks };
+        let region =
+            Region { base, len, accumulate: Some(crate::op::apply_bytes), passive: options.locks, revocable: false };
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(region) };
         Self::new(team, own, options)
@@ -188,7 +229,10 @@ impl RawWindow {
             started: RefCell::default(),
             posted: RefCell::default(),
             queue: RefCell::default(),
+            spare: RefCell::default(),
             kept: RefCell::default(),
+            stored: Cell::new(false),
+            scratch: AtomicU32::new(0),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
@@ -284,6 +328,7 @@ impl RawWindow {
     pub unsafe fn put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
         if let Some(to) = self.direct(target, offset, len) {
             self.stats().add(Kind::Write, len);
+            self.stored.set(true);
             // SAFETY: inside the target's mapped memory; `from` by the contract.
             unsafe { copy::store(from, to, len) };
             return Ok(());
@@ -299,6 +344,7 @@ impl RawWindow {
     pub fn put_value<T: Element>(&self, value: T, target: usize, offset: usize) -> Result<()> {
         if let Some(to) = self.direct(target, offset, size_of::<T>()) {
             self.stats().add(Kind::Write, size_of::<T>());
+            self.stored.set(true);
             // SAFETY: inside the target's mapped memory; a live value.
             unsafe { copy::store((&raw const value).cast(), to, size_of::<T>()) };
             return Ok(());
@@ -400,7 +446,14 @@ impl RawWindow {
     /// # Errors
     /// As [`put`](Self::put); `Misaligned`.
     #[inline(always)]
-    pub unsafe fn compare_and_swap<T: CasElement>(&self, expected: T, desired: T, old: *mut T, target: usize, offset: usize) -> Result<()> {
+    pub unsafe fn compare_and_swap<T: CasElement>(
+        &self,
+        expected: T,
+        desired: T,
+        old: *mut T,
+        target: usize,
+        offset: usize,
+    ) -> Result<()> {
         let len = size_of::<T>();
         let (expected, desired) = (widen(expected), widen(desired));
         if let Some(to) = self.direct(target, offset, len)
@@ -424,7 +477,7 @@ impl RawWindow {
         if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
             return Err(self.wrong_epoch(OP, "an access epoch is open"));
         }
-        if self.posted.borrow().is_some() {
+        if self.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         self.team.barrier()?;
@@ -501,7 +554,16 @@ impl RawWindow {
     fn close_epoch(&self) {
         self.access.set(Access::None);
         self.epoch.set(NO_EPOCH);
-        self.kept.borrow_mut().clear();
+        if !self.kept.borrow().is_empty() {
+            self.kept.borrow_mut().clear();
+        }
+    }
+
+    /// Orders all earlier stores of this rank before all later loads.
+    #[inline]
+    fn full_fence(&self) {
+        self.scratch.swap(0, Ordering::SeqCst);
+        self.stored.set(false);
     }
 }
 
@@ -533,7 +595,7 @@ impl Target {
 
 /// An integer as a zero-extended word.
 #[inline(always)]
-fn widen<T: CasElement>(value: T) -> u64 {
+pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
     let bytes = bytemuck::bytes_of(&value);
     let mut word = [0u8; 8];
     word[..bytes.len()].copy_from_slice(bytes);

@@ -97,16 +97,26 @@ impl RawWindow {
     /// # Errors
     /// As [`put`](Self::put).
     pub(crate) fn put_kept(&self, bytes: &[u8], target: usize, offset: usize) -> Result<()> {
-        let item = Item::Put { from: self.keep(bytes), len: bytes.len(), offset };
+        let item = Item::Put { from: self.keep(bytes)?, len: bytes.len(), offset };
         self.issue(target, item, None)
     }
 
     /// Copies bytes that an operation needs until the epoch is closed.
-    pub(crate) fn keep(&self, bytes: &[u8]) -> *const u8 {
+    fn keep(&self, bytes: &[u8]) -> Result<*const u8> {
+        if self.kept.borrow().len() >= 64 && self.queue.borrow().is_empty() {
+            let idle = |t: &Target| t.track.open() == 0 && t.held.get().is_none();
+            if self.kept.borrow().len() >= 4096 {
+                // Enough is under way: wait, so that memory stays bounded.
+                self.complete_all()?;
+            }
+            if self.targets.iter().all(idle) {
+                self.kept.borrow_mut().clear();
+            }
+        }
         let kept: Box<[u8]> = bytes.into();
         let p = kept.as_ptr();
         self.kept.borrow_mut().push(kept);
-        p
+        Ok(p)
     }
 
     /// Starts an operation that can be waited for singly.
@@ -156,7 +166,8 @@ impl RawWindow {
                 if !self.started.borrow().contains(&target) {
                     return Err(self.wrong_epoch(name, "the target is not in the group of start"));
                 }
-                self.board.get(target, cell::POST) >= t.starts.get()
+                // The post is often on its way: a short look is cheaper than the queue.
+                (0..=2 * self.job.burst()).any(|_| self.board.get(target, cell::POST) >= t.starts.get())
             }
             Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
         };
@@ -221,9 +232,11 @@ impl RawWindow {
             return Ok(());
         }
         let mut waiting: Vec<usize> = Vec::new();
-        let queue = std::mem::take(&mut *self.queue.borrow_mut());
+        // The memory of the queue goes back and forth, so that a turn allocates nothing.
+        let mut queue = std::mem::take(&mut *self.queue.borrow_mut());
         let mut result = Ok(());
-        for q in queue {
+        let mut rest = std::mem::take(&mut *self.spare.borrow_mut());
+        for q in queue.drain(..) {
             let candidate = only.is_none_or(|t| t == q.target) && !waiting.contains(&q.target) && result.is_ok();
             let ready = candidate && {
                 let admitted = self.admit(q.item.name(), q.target);
@@ -239,9 +252,11 @@ impl RawWindow {
                 result = self.begin(&self.targets[q.target], q.item, q.request.as_ref());
             } else {
                 waiting.push(q.target);
-                self.queue.borrow_mut().push(q);
+                rest.push(q);
             }
         }
+        *self.queue.borrow_mut() = rest;
+        *self.spare.borrow_mut() = queue;
         result
     }
 
@@ -275,7 +290,8 @@ impl RawWindow {
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         let track = &self.targets[target].track;
         if track.open() > 0 {
-            self.job.wait("complete operations", || Ok((track.open() == 0).then_some(())))?;
+            // Only progress can bring this about: no use in looking before.
+            self.job.wait_until("complete operations", None, || Ok((track.open() == 0).then_some(())))?;
         }
         track.check()
     }

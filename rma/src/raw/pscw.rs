@@ -23,7 +23,7 @@ impl RawWindow {
         const OP: &str = "post";
         self.check_group(OP, origins)?;
         self.leave_fence(OP)?;
-        if self.posted.borrow().is_some() {
+        if self.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         for origin in origins {
@@ -33,7 +33,7 @@ impl RawWindow {
                 self.board.set(*origin, cell::POST, t.posts.get())?;
             }
         }
-        *self.posted.borrow_mut() = Some(origins.to_vec());
+        self.posted.borrow_mut().open(origins);
         Ok(())
     }
 
@@ -99,13 +99,13 @@ impl RawWindow {
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
         self.check_posted(OP)?;
-        for origin in self.posted.borrow().iter().flatten() {
+        for origin in self.posted.borrow().members() {
             let (origin, number) = (*origin, self.targets[*origin].posts.get());
             self.job
                 .wait(OP, || Ok((self.board.get(origin, cell::COMPLETE) >= number).then_some(())))
                 .inspect_err(|_| self.abandon())?;
         }
-        *self.posted.borrow_mut() = None;
+        self.posted.borrow_mut().close();
         Ok(())
     }
 
@@ -117,9 +117,9 @@ impl RawWindow {
         self.check_posted("test")?;
         self.job.progress()?;
         let come = |o: &usize| self.board.get(*o, cell::COMPLETE) >= self.targets[*o].posts.get();
-        let all = self.posted.borrow().iter().flatten().all(come);
+        let all = self.posted.borrow().members().iter().all(come);
         if all {
-            *self.posted.borrow_mut() = None;
+            self.posted.borrow_mut().close();
         } else {
             self.job.device().check_peers()?;
         }
@@ -128,7 +128,7 @@ impl RawWindow {
 
     fn check_posted(&self, operation: &'static str) -> Result<()> {
         self.usable(operation)?;
-        if self.posted.borrow().is_none() { Err(self.wrong_epoch(operation, "post was not called")) } else { Ok(()) }
+        if !self.posted.borrow().is_open() { Err(self.wrong_epoch(operation, "post was not called")) } else { Ok(()) }
     }
 
     fn check_group(&self, operation: &'static str, group: &[usize]) -> Result<()> {
@@ -136,7 +136,9 @@ impl RawWindow {
         for (i, rank) in group.iter().enumerate() {
             self.target(*rank, operation)?;
             if group[..i].contains(rank) {
-                return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} twice in the group")));
+                return Err(
+                    Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} twice in the group"))
+                );
             }
         }
         Ok(())
@@ -145,7 +147,9 @@ impl RawWindow {
     /// Ends the epoch that a fence without `NOSUCCEED` left open, if nothing was done in it.
     pub(crate) fn leave_fence(&self, operation: &'static str) -> Result<()> {
         if matches!(self.access.get(), Access::Fence(_)) {
-            if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.get().is_some() || t.track.open() > 0) {
+            if !self.queue.borrow().is_empty()
+                || self.targets.iter().any(|t| t.held.get().is_some() || t.track.open() > 0)
+            {
                 return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
             }
             self.close_epoch();

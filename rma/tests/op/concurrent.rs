@@ -2,9 +2,7 @@
 
 use std::sync::Barrier;
 
-use farside_rma::op::{
-    Element, ElementType, Op, accumulate, apply, compare_and_swap, fetch_accumulate, fetch_apply,
-};
+use farside_rma::op::{Element, ElementType, Op, accumulate, apply, compare_and_swap, fetch_accumulate, fetch_apply};
 
 const THREADS: usize = 4;
 const ROUNDS: usize = if cfg!(miri) { 50 } else { 50_000 };
@@ -39,10 +37,7 @@ fn contend<T: Element, R: Send, const N: usize>(
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     (results, target)
 }
@@ -51,9 +46,7 @@ fn contend<T: Element, R: Send, const N: usize>(
 fn fetch_sum_four_threads_old_values_are_a_permutation() {
     let (olds, [total]) = contend([0_u64], |_, target| {
         // SAFETY: the element lives until all threads are joined, and all use the kernels.
-        (0..ROUNDS)
-            .map(|_| unsafe { fetch_apply(Op::Sum, target, 1) })
-            .collect::<Vec<_>>()
+        (0..ROUNDS).map(|_| unsafe { fetch_apply(Op::Sum, target, 1) }).collect::<Vec<_>>()
     });
     assert_eq!(total, (THREADS * ROUNDS) as u64);
     assert!(olds.iter().all(|olds| olds.is_sorted()));
@@ -72,14 +65,7 @@ fn fetch_accumulate_sum_four_threads_vector() {
             // SAFETY: the elements live until all threads are joined, and all use the kernels.
             unsafe {
                 let (target, operand) = (target.cast(), operand.as_ptr().cast());
-                fetch_accumulate(
-                    Op::Sum,
-                    ElementType::I32,
-                    target,
-                    operand,
-                    old.as_mut_ptr().cast(),
-                    N,
-                );
+                fetch_accumulate(Op::Sum, ElementType::I32, target, operand, old.as_mut_ptr().cast(), N);
             }
         }
         olds
@@ -87,11 +73,7 @@ fn fetch_accumulate_sum_four_threads_vector() {
     let rounds = (THREADS * ROUNDS) as i32;
     assert_eq!(totals, [rounds; N]);
     for i in 0..N {
-        let mut column: Vec<i32> = olds
-            .iter()
-            .flat_map(|olds| olds.iter().skip(i).step_by(N))
-            .copied()
-            .collect();
+        let mut column: Vec<i32> = olds.iter().flat_map(|olds| olds.iter().skip(i).step_by(N)).copied().collect();
         column.sort_unstable();
         assert!(column.into_iter().eq(0..rounds));
     }
@@ -204,20 +186,8 @@ fn min_f64_four_threads_order_does_not_matter() {
             let x = [-((thread * ROUNDS + round) as f64)];
             // SAFETY: the elements live until all threads are joined, and all use the kernels.
             unsafe {
-                accumulate(
-                    Op::Min,
-                    ElementType::F64,
-                    target.cast(),
-                    x.as_ptr().cast(),
-                    1,
-                );
-                accumulate(
-                    Op::Max,
-                    ElementType::F64,
-                    target.add(1).cast(),
-                    x.as_ptr().cast(),
-                    1,
-                );
+                accumulate(Op::Min, ElementType::F64, target.cast(), x.as_ptr().cast(), 1);
+                accumulate(Op::Max, ElementType::F64, target.add(1).cast(), x.as_ptr().cast(), 1);
             }
         }
     });
@@ -231,9 +201,7 @@ fn swap_four_threads_every_value_seen_once() {
     let (olds, [left]) = contend([u64::MAX], |thread, target| {
         (0..ROUNDS)
             // SAFETY: the element lives until all threads are joined, and all use the kernels.
-            .map(|round| unsafe {
-                fetch_apply(Op::Replace, target, (thread * ROUNDS + round) as u64)
-            })
+            .map(|round| unsafe { fetch_apply(Op::Replace, target, (thread * ROUNDS + round) as u64) })
             .collect::<Vec<_>>()
     });
     let mut all = olds.concat();
@@ -251,11 +219,7 @@ fn replace_f64_four_threads_never_torn() {
         for round in 0..ROUNDS {
             // SAFETY: the element lives until all threads are joined, and all use the kernels.
             let seen = unsafe {
-                apply(
-                    Op::Replace,
-                    target,
-                    pattern((thread * ROUNDS + round) as u32),
-                );
+                apply(Op::Replace, target, pattern((thread * ROUNDS + round) as u32));
                 fetch_apply(Op::NoOp, target, 0.0)
             };
             let bits = seen.to_bits();

@@ -8,8 +8,7 @@ fn op_on_float_only_arithmetic_allowed() {
     let bits = [Op::Land, Op::Lor, Op::Lxor, Op::Band, Op::Bor, Op::Bxor];
     for ty in ElementType::ALL {
         for op in Op::ALL {
-            let allowed =
-                !(bits.contains(&op) && matches!(ty, ElementType::F32 | ElementType::F64));
+            let allowed = !(bits.contains(&op) && matches!(ty, ElementType::F32 | ElementType::F64));
             assert_eq!(op.allowed(ty), allowed, "{op} {ty}");
             assert_eq!(op.check(ty, "accumulate").is_ok(), allowed, "{op} {ty}");
         }
@@ -19,23 +18,14 @@ fn op_on_float_only_arithmetic_allowed() {
 #[test]
 fn check_not_defined_error_names_both() {
     let error = Op::Band.check(ElementType::F32, "accumulate").unwrap_err();
-    assert_eq!(
-        (error.kind(), error.operation()),
-        (ErrorKind::Unsupported, "accumulate")
-    );
-    assert!(
-        error.to_string().contains("band is not defined on f32"),
-        "{error}"
-    );
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unsupported, "accumulate"));
+    assert!(error.to_string().contains("band is not defined on f32"), "{error}");
 }
 
 #[test]
 fn combine_not_defined_leaves_accumulator() {
     let mut acc = [1.0_f64, 2.0];
-    assert_eq!(
-        combine(Op::Lor, &mut acc, &[3.0, 4.0]).unwrap_err().kind(),
-        ErrorKind::Unsupported
-    );
+    assert_eq!(combine(Op::Lor, &mut acc, &[3.0, 4.0]).unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(acc, [1.0, 2.0]);
     let mut bytes = [1; 4];
     let error = combine_bytes(Op::Bxor, ElementType::F32, &mut bytes, &[2; 4]).unwrap_err();
@@ -45,16 +35,8 @@ fn combine_not_defined_leaves_accumulator() {
 #[test]
 fn combine_lengths_differ() {
     let mut acc = [1_u32, 2];
-    assert_eq!(
-        combine(Op::Sum, &mut acc, &[1]).unwrap_err().kind(),
-        ErrorKind::BadArgument
-    );
-    assert_eq!(
-        combine(Op::Replace, &mut acc, &[1, 2, 3])
-            .unwrap_err()
-            .kind(),
-        ErrorKind::BadArgument
-    );
+    assert_eq!(combine(Op::Sum, &mut acc, &[1]).unwrap_err().kind(), ErrorKind::BadArgument);
+    assert_eq!(combine(Op::Replace, &mut acc, &[1, 2, 3]).unwrap_err().kind(), ErrorKind::BadArgument);
     assert_eq!(acc, [1, 2]);
 }
 
@@ -75,10 +57,7 @@ fn compare_and_swap_untyped_float() {
             let (target, result) = ((&raw mut target).cast(), (&raw mut result).cast());
             compare_and_swap_untyped(ty, target, values, values, result).unwrap_err()
         };
-        assert_eq!(
-            (error.kind(), target, result),
-            (ErrorKind::Unsupported, 5, 9)
-        );
+        assert_eq!((error.kind(), target, result), (ErrorKind::Unsupported, 5, 9));
     }
 }
 

@@ -43,19 +43,7 @@ pub fn edges(ty: ElementType) -> Vec<u64> {
             let bits = 8 * ty.size() as u32;
             let (low, high) = (0, cut(u64::MAX, ty));
             let half = 1_u64 << (bits - 1);
-            vec![
-                low,
-                1,
-                2,
-                3,
-                100,
-                half - 1,
-                half,
-                half + 1,
-                high - 1,
-                high,
-                cut(0x55aa_33cc_0ff0_9669, ty),
-            ]
+            vec![low, 1, 2, 3, 100, half - 1, half, half + 1, high - 1, high, cut(0x55aa_33cc_0ff0_9669, ty)]
         }
     }
 }
@@ -76,14 +64,7 @@ pub fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
             return u64::from((result as f32).to_bits());
         }
         (_, ElementType::F64) => {
-            return float(
-                op,
-                f64::from_bits(t),
-                f64::from_bits(x),
-                |a, b| a + b,
-                |a, b| a * b,
-            )
-            .to_bits();
+            return float(op, f64::from_bits(t), f64::from_bits(x), |a, b| a + b, |a, b| a * b).to_bits();
         }
         _ => {}
     }
@@ -129,21 +110,14 @@ pub fn element(bytes: &[u8], ty: ElementType, i: usize) -> u64 {
 
 /// The pairs that are defined.
 pub fn pairs() -> impl Iterator<Item = (Op, ElementType)> {
-    Op::ALL
-        .into_iter()
-        .flat_map(|op| ElementType::ALL.map(|ty| (op, ty)))
-        .filter(|(op, ty)| op.allowed(*ty))
+    Op::ALL.into_iter().flat_map(|op| ElementType::ALL.map(|ty| (op, ty))).filter(|(op, ty)| op.allowed(*ty))
 }
 
 fn float(op: Op, a: f64, b: f64, sum: fn(f64, f64) -> f64, prod: fn(f64, f64) -> f64) -> f64 {
     let ordered = || {
         let mut both = [a, b];
         both.sort_by(f64::total_cmp);
-        if a.is_nan() || b.is_nan() {
-            [f64::NAN; 2]
-        } else {
-            both
-        }
+        if a.is_nan() || b.is_nan() { [f64::NAN; 2] } else { both }
     };
     match op {
         Op::Sum => sum(a, b),
@@ -163,14 +137,7 @@ fn cut(bits: u64, ty: ElementType) -> u64 {
 }
 
 fn number(bits: u64, ty: ElementType) -> i128 {
-    let signed = matches!(
-        ty,
-        ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64
-    );
+    let signed = matches!(ty, ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64);
     let width = 8 * ty.size() as u32;
-    if signed && bits >> (width - 1) & 1 == 1 {
-        i128::from(bits) - (1_i128 << width)
-    } else {
-        i128::from(bits)
-    }
+    if signed && bits >> (width - 1) & 1 == 1 { i128::from(bits) - (1_i128 << width) } else { i128::from(bits) }
 }

@@ -1,8 +1,8 @@
 //! Every operation on every type, through every entry, over all pairs of edge values and over random ones.
 
 use farside_rma::op::{
-    CasElement, Element, ElementType, Op, accumulate, apply, combine, combine_bytes,
-    compare_and_swap, compare_and_swap_untyped, fetch_accumulate, fetch_apply,
+    CasElement, Element, ElementType, Op, accumulate, apply, combine, combine_bytes, compare_and_swap,
+    compare_and_swap_untyped, fetch_accumulate, fetch_apply,
 };
 use proptest::prelude::*;
 
@@ -26,10 +26,7 @@ impl Target {
 
     fn bytes(&self, len: usize) -> &[u8] {
         let (elements, canary) = bytemuck::cast_slice(&self.0).split_at(len);
-        assert!(
-            canary.iter().all(|byte| *byte == CANARY),
-            "written behind the target"
-        );
+        assert!(canary.iter().all(|byte| *byte == CANARY), "written behind the target");
         elements
     }
 }
@@ -41,21 +38,11 @@ fn shifted(bytes: &[u8], shift: usize) -> (Vec<u64>, std::ops::Range<usize>) {
     (words, shift..shift + bytes.len())
 }
 
-fn assert_elements(
-    op: Op,
-    ty: ElementType,
-    entry: &str,
-    got: &[u8],
-    targets: &[u64],
-    operands: &[u64],
-) {
+fn assert_elements(op: Op, ty: ElementType, entry: &str, got: &[u8], targets: &[u64], operands: &[u64]) {
     assert_eq!(got.len(), targets.len() * ty.size());
     for (i, (&t, &x)) in targets.iter().zip(operands).enumerate() {
         let (got, want) = (element(got, ty, i), expected(op, ty, t, x));
-        assert!(
-            agrees(op, ty, got, want),
-            "{entry} {op} {ty}: {t:#x}, {x:#x} gave {got:#x}, expected {want:#x}"
-        );
+        assert!(agrees(op, ty, got, want), "{entry} {op} {ty}: {t:#x}, {x:#x} gave {got:#x}, expected {want:#x}");
     }
 }
 
@@ -63,57 +50,25 @@ fn assert_elements(
 fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: usize) {
     let (mut old, mut operand) = (Vec::new(), Vec::new());
     targets.iter().for_each(|bits| push(&mut old, ty, *bits));
-    operands
-        .iter()
-        .for_each(|bits| push(&mut operand, ty, *bits));
+    operands.iter().for_each(|bits| push(&mut operand, ty, *bits));
     let (words, place) = shifted(&operand, shift);
     let operand = &bytemuck::cast_slice::<_, u8>(&words)[place];
 
     let mut target = Target::new(&old);
     // SAFETY: the target is aligned and ours alone; the operand has as many elements.
     unsafe { accumulate(op, ty, target.pointer(), operand.as_ptr(), targets.len()) };
-    assert_elements(
-        op,
-        ty,
-        "accumulate",
-        target.bytes(old.len()),
-        targets,
-        operands,
-    );
+    assert_elements(op, ty, "accumulate", target.bytes(old.len()), targets, operands);
 
     let mut target = Target::new(&old);
     let mut result = vec![CANARY; shift + old.len() + 8];
     // SAFETY: as above; the result has room for as many elements after `shift`.
     unsafe {
         let result = result.as_mut_ptr().add(shift);
-        fetch_accumulate(
-            op,
-            ty,
-            target.pointer(),
-            operand.as_ptr(),
-            result,
-            targets.len(),
-        );
+        fetch_accumulate(op, ty, target.pointer(), operand.as_ptr(), result, targets.len());
     }
-    assert_elements(
-        op,
-        ty,
-        "fetch_accumulate",
-        target.bytes(old.len()),
-        targets,
-        operands,
-    );
-    assert_eq!(
-        result[shift..shift + old.len()],
-        old,
-        "fetch_accumulate {op} {ty}: the old values"
-    );
-    assert!(
-        result[..shift]
-            .iter()
-            .chain(&result[shift + old.len()..])
-            .all(|byte| *byte == CANARY)
-    );
+    assert_elements(op, ty, "fetch_accumulate", target.bytes(old.len()), targets, operands);
+    assert_eq!(result[shift..shift + old.len()], old, "fetch_accumulate {op} {ty}: the old values");
+    assert!(result[..shift].iter().chain(&result[shift + old.len()..]).all(|byte| *byte == CANARY));
 
     let (mut words, place) = shifted(&old, shift);
     let acc = &mut bytemuck::cast_slice_mut::<_, u8>(&mut words)[place];
@@ -125,9 +80,7 @@ fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: us
 fn typed<T: Element>(op: Op, targets: &[u64], operands: &[u64]) {
     let ty = T::TYPE;
     let values = |bits: &[u64]| -> Vec<T> {
-        bits.iter()
-            .map(|b| bytemuck::pod_read_unaligned(&b.to_ne_bytes()[..ty.size()]))
-            .collect()
+        bits.iter().map(|b| bytemuck::pod_read_unaligned(&b.to_ne_bytes()[..ty.size()])).collect()
     };
     let (old, operand) = (values(targets), values(operands));
 
@@ -139,39 +92,14 @@ fn typed<T: Element>(op: Op, targets: &[u64], operands: &[u64]) {
             apply(op, &raw mut applied[i], *x);
             fetch_apply(op, &raw mut fetched[i], *x)
         };
-        assert_eq!(
-            bytemuck::bytes_of(&before),
-            bytemuck::bytes_of(&old[i]),
-            "fetch_apply {op} {ty}: the old value"
-        );
+        assert_eq!(bytemuck::bytes_of(&before), bytemuck::bytes_of(&old[i]), "fetch_apply {op} {ty}: the old value");
     }
-    assert_elements(
-        op,
-        ty,
-        "apply",
-        bytemuck::cast_slice(&applied),
-        targets,
-        operands,
-    );
-    assert_elements(
-        op,
-        ty,
-        "fetch_apply",
-        bytemuck::cast_slice(&fetched),
-        targets,
-        operands,
-    );
+    assert_elements(op, ty, "apply", bytemuck::cast_slice(&applied), targets, operands);
+    assert_elements(op, ty, "fetch_apply", bytemuck::cast_slice(&fetched), targets, operands);
 
     let mut acc = old;
     combine(op, &mut acc, &operand).unwrap();
-    assert_elements(
-        op,
-        ty,
-        "combine",
-        bytemuck::cast_slice(&acc),
-        targets,
-        operands,
-    );
+    assert_elements(op, ty, "combine", bytemuck::cast_slice(&acc), targets, operands);
 }
 
 fn typed_of(op: Op, ty: ElementType, targets: &[u64], operands: &[u64]) {
@@ -192,10 +120,8 @@ fn typed_of(op: Op, ty: ElementType, targets: &[u64], operands: &[u64]) {
 #[test]
 fn every_entry_edge_values() {
     for (op, ty) in pairs() {
-        let (targets, operands): (Vec<u64>, Vec<u64>) = edges(ty)
-            .iter()
-            .flat_map(|&t| edges(ty).into_iter().map(move |x| (t, x)))
-            .unzip();
+        let (targets, operands): (Vec<u64>, Vec<u64>) =
+            edges(ty).iter().flat_map(|&t| edges(ty).into_iter().map(move |x| (t, x))).unzip();
         for shift in 0..8 {
             untyped(op, ty, &targets, &operands, shift);
         }
@@ -217,14 +143,7 @@ fn fetch_accumulate_no_op_null_operand() {
     // SAFETY: the target is aligned and ours alone; a no-op does not look at the operand.
     unsafe {
         let result = result.as_mut_ptr().cast();
-        fetch_accumulate(
-            Op::NoOp,
-            ElementType::U64,
-            target.as_mut_ptr().cast(),
-            operand,
-            result,
-            2,
-        );
+        fetch_accumulate(Op::NoOp, ElementType::U64, target.as_mut_ptr().cast(), operand, result, 2);
     }
     assert_eq!((target, result), ([7, 8], [7, 8]));
 }
@@ -235,24 +154,17 @@ fn min_max_of_zeros_and_nan() {
     let operand = [-0.0, 0.0, f64::NAN, 1.0];
     combine(Op::Min, &mut low, &operand).unwrap();
     combine(Op::Max, &mut high, &operand).unwrap();
-    assert_eq!(
-        low.map(f64::to_bits),
-        [-0.0, -0.0, f64::NAN, f64::NAN].map(f64::to_bits)
-    );
-    assert_eq!(
-        high.map(f64::to_bits),
-        [0.0, 0.0, f64::NAN, f64::NAN].map(f64::to_bits)
-    );
+    assert_eq!(low.map(f64::to_bits), [-0.0, -0.0, f64::NAN, f64::NAN].map(f64::to_bits));
+    assert_eq!(high.map(f64::to_bits), [0.0, 0.0, f64::NAN, f64::NAN].map(f64::to_bits));
 }
 
 fn cas<T: CasElement>() {
     let ty = T::TYPE;
     let value = |bits: u64| -> T { bytemuck::pod_read_unaligned(&bits.to_ne_bytes()[..ty.size()]) };
-    for (t, e, d) in edges(ty).iter().flat_map(|&t| {
-        edges(ty)
-            .into_iter()
-            .flat_map(move |e| edges(ty).into_iter().map(move |d| (t, e, d)))
-    }) {
+    for (t, e, d) in edges(ty)
+        .iter()
+        .flat_map(|&t| edges(ty).into_iter().flat_map(move |e| edges(ty).into_iter().map(move |d| (t, e, d))))
+    {
         let after = if t == e { value(d) } else { value(t) };
         let mut element = value(t);
         // SAFETY: a reference to an element that is ours alone.
@@ -267,14 +179,7 @@ fn cas<T: CasElement>() {
         unsafe {
             let target = (&raw mut element).cast();
             let result = result.as_mut_ptr().add(1);
-            compare_and_swap_untyped(
-                ty,
-                target,
-                expected.as_ptr().add(1),
-                desired.as_ptr().add(1),
-                result,
-            )
-            .unwrap();
+            compare_and_swap_untyped(ty, target, expected.as_ptr().add(1), desired.as_ptr().add(1), result).unwrap();
         }
         let result: T = bytemuck::pod_read_unaligned(&result[1..=ty.size()]);
         assert_eq!((result, element), (value(t), after), "{ty}");

@@ -1,12 +1,13 @@
 //! Start-up: every rank makes its base segment and publishes a card; with all cards in hand it maps the others.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashMap;
 
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::liveness::Watch;
@@ -43,7 +44,7 @@ struct Card {
 impl Card {
     fn read(bytes: &[u8]) -> Option<(Self, [u64; 2])> {
         let mut r = Reader::new(bytes);
-        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? };
+        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? };
         let base = r.u64()?;
         let asymmetric = r.u8()? != 0;
         let sizes = [r.u64()?, r.u64()?];
@@ -107,6 +108,7 @@ impl Prepared {
             .u32(name.pid)
             .u32(name.fd)
             .u64(name.len)
+            .u64(name.inode)
             .u64(self.own.mapping().at(0).addr() as u64)
             .u8(u8::from(self.asymmetric))
             .u64(self.layout.ring as u64)
@@ -197,8 +199,8 @@ impl Prepared {
             asymmetric,
             dir: PathBuf::from(&self.settings.shm_dir),
             user_memory: self.settings.shm_user_memory,
-            owned: RefCell::new(HashMap::new()),
-            imports: RefCell::new(HashMap::new()),
+            owned: RefCell::new(FxHashMap::default()),
+            imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),
             transfers: RefCell::new(Transfers::new(layout.ranks)),
             agent: RefCell::new(None),

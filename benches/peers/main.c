@@ -1,0 +1,111 @@
+/* Arguments and the order of the suites. */
+#include "peers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char USAGE[] =
+    "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
+    "  --quick      fewer sizes and shorter blocks\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all)\n"
+    "  --windows    of allocated,user (both)\n"
+    "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
+    "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
+    "  --budget-ms  time for the blocks of one measurement (120; quick: 25)\n"
+    "An even number of ranks is needed.\n";
+
+static void refuse(int rank, const char *why, const char *what) {
+    if (rank == 0)
+        fprintf(stderr, "peers: %s%s\n%s", why, what, USAGE);
+    MPI_Finalize();
+    exit(2);
+}
+
+/* Numbers, ascending, each from 1 to `most`. */
+static int parse_list(const char *text, struct list *list, long most) {
+    list->length = 0;
+    while (*text) {
+        char *end;
+        long value = strtol(text, &end, 10);
+        if (end == text || (*end && *end != ',') || value < 1 || value > most || list->length == LIST_MAX ||
+            (list->length > 0 && value <= list->value[list->length - 1]))
+            return 0;
+        list->value[list->length++] = value;
+        text = *end ? end + 1 : end;
+    }
+    return list->length > 0;
+}
+
+/* Sets the flag of every name in `text`; false if one is not known. */
+static int parse_names(const char *text, const char *const *names, int *const *flags, int length) {
+    for (int i = 0; i < length; i++)
+        *flags[i] = 0;
+    while (*text) {
+        size_t end = strcspn(text, ",");
+        int found = 0;
+        for (int i = 0; i < length; i++)
+            if (strlen(names[i]) == end && strncmp(names[i], text, end) == 0)
+                *flags[i] = found = 1;
+        if (!found)
+            return 0;
+        text += end + (text[end] == ',');
+    }
+    return 1;
+}
+
+static void parse(struct options *o, int argc, char **argv) {
+    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost"}, *const windows[] = {"allocated", "user"};
+    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost};
+    int *const window_flags[] = {&o->allocated, &o->user};
+    int quick = 0;
+    for (int i = 1; i < argc; i++)
+        quick |= strcmp(argv[i], "--quick") == 0;
+    o->epoch = o->op = o->am = o->barrier = o->ghost = o->allocated = o->user = 1;
+    o->budget_s = quick ? 0.025 : 0.12;
+    o->blocks = quick ? 5 : 11;
+    parse_list(quick ? "8,65536,1048576" : "8,64,1024,8192,65536,1048576", &o->bytes, 1L << 28);
+    parse_list(quick ? "1,256,16384" : "1,4,16,64,256,1024,4096,16384,65536", &o->counts, 131072);
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i], *text = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(name, "--quick") == 0)
+            continue;
+        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 5)
+                   : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
+                   : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
+                   : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 131072)
+                   : strcmp(name, "--budget-ms") == 0 ? (o->budget_s = atof(text) / 1e3) > 0
+                                                      : 0;
+        if (!good)
+            refuse(o->rank, "cannot use ", name);
+        i++;
+    }
+}
+
+int main(int argc, char **argv) {
+    struct options options;
+    memset(&options, 0, sizeof options);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &options.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &options.ranks);
+    parse(&options, argc, argv);
+    if (options.ranks % 2 != 0)
+        refuse(options.rank, "odd number of ranks", "");
+    static const char *const kinds[] = {"allocated", "user"};
+    const int wanted[] = {options.allocated, options.user};
+    run_messages(&options);
+    if (options.ghost)
+        run_ghost_twosided(&options);
+    for (int i = 0; i < 2; i++) {
+        if (!wanted[i])
+            continue;
+        if (options.epoch)
+            run_epochs(&options, kinds[i]);
+        if (options.op)
+            run_operations(&options, kinds[i]);
+        if (options.ghost)
+            run_ghost(&options, kinds[i]);
+    }
+    MPI_Finalize();
+    return 0;
+}

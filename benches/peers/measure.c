@@ -1,0 +1,162 @@
+/* The time measurement, the records, windows. */
+#include "peers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ITERATIONS_MAX = 1000000, BLOCKS_MAX = 64 };
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One block: a barrier, then `iterations` iterations of the body without a pause, timed on each rank by its own
+ * clock from leaving that barrier to the end of its own loop; then a second barrier, which is not timed and in
+ * which the ranks that are passive targets wait and make progress meanwhile. The time of the block is the largest
+ * among the ranks whose time counts: the origins in one-sided patterns (with two ranks: rank 0, as in the OSU
+ * benchmarks), all ranks in collective ones. Valid on rank 0. */
+static double block_s(body run, void *argument, long iterations, int counts) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = now_s();
+    run(argument, iterations);
+    double own = counts ? now_s() - start : 0.0, largest = 0.0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Reduce(&own, &largest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    return largest;
+}
+
+/* Finds how many iterations fill a block. Rank 0 decides and tells the others, so all agree at every step.
+ * The runs made on the way are the warm-up. */
+static void calibrate(const struct options *options, body run, void *argument, int counts, long plan[2]) {
+    const double want_s = options->budget_s / options->blocks;
+    long iterations = 1;
+    for (;;) {
+        double took_s = block_s(run, argument, iterations, counts);
+        long next[3] = {0, 0, 0}; /* settled, iterations, blocks */
+        if (options->rank == 0) {
+            double each_s = took_s / (double)iterations;
+            if (took_s >= want_s / 4 || iterations >= ITERATIONS_MAX) {
+                long fit = each_s > 0 ? (long)(want_s / each_s) : ITERATIONS_MAX;
+                next[0] = 1;
+                next[1] = fit < 1 ? 1 : fit > ITERATIONS_MAX ? ITERATIONS_MAX : fit;
+                /* Where one iteration alone is longer than a block should be, three blocks must do. */
+                next[2] = each_s > want_s && options->blocks > 3 ? 3 : options->blocks;
+            } else {
+                double factor = took_s > 0 ? want_s / 2 / took_s : 10;
+                factor = factor < 2 ? 2 : factor > 10 ? 10 : factor;
+                next[1] = (long)((double)iterations * factor);
+            }
+        }
+        MPI_Bcast(next, 3, MPI_LONG, 0, MPI_COMM_WORLD);
+        iterations = next[1];
+        if (next[0]) {
+            plan[0] = next[1];
+            plan[1] = next[2];
+            return;
+        }
+    }
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Name and version from the library itself, so that a run against the wrong one cannot go unnoticed. */
+static void library(char name[32], char version[32]) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    static const char *const known[][2] = {
+        {"impi", "Intel(R) MPI Library "}, {"openmpi", "Open MPI v"}, {"mpich", "MPICH Version:"}};
+    MPI_Get_library_version(text, &length);
+    strcpy(name, "unknown");
+    strcpy(version, "unknown");
+    for (int i = 0; i < 3; i++) {
+        const char *at = strstr(text, known[i][1]);
+        if (at) {
+            at += strlen(known[i][1]);
+            at += strspn(at, " \t");
+            strcpy(name, known[i][0]);
+            size_t end = strcspn(at, " \t\n,;");
+            snprintf(version, 32, "%.*s", (int)(end < 31 ? end : 31), at);
+            return;
+        }
+    }
+}
+
+void measure(const struct options *options, const struct what *what, body run, void *argument, int counts) {
+    long plan[2];
+    double us[BLOCKS_MAX];
+    calibrate(options, run, argument, counts, plan);
+    for (long i = 0; i < plan[1]; i++)
+        us[i] = block_s(run, argument, plan[0], counts) * 1e6 / ((double)plan[0] * what->per_iteration);
+    if (options->rank != 0)
+        return;
+    qsort(us, (size_t)plan[1], sizeof us[0], ascending);
+    double median = plan[1] % 2 ? us[plan[1] / 2] : (us[plan[1] / 2 - 1] + us[plan[1] / 2]) / 2;
+    char name[32], version[32];
+    library(name, version);
+    printf("{\"library\":\"%s\",\"version\":\"%s\",\"suite\":\"%s\",\"window\":\"%s\",\"sync\":\"%s\",\"op\":\"%s\","
+           "\"bytes\":%ld,\"ranks\":%d,\"iterations\":%ld,\"us_median\":%.5g,\"us_min\":%.5g",
+           name, version, what->suite, what->window, what->sync, what->op, what->bytes, options->ranks,
+           plan[0] * plan[1], median, us[0]);
+    if (what->bandwidth)
+        printf(",\"mb_per_s\":%.5g", (double)what->bytes / median);
+    puts("}");
+    fflush(stdout);
+}
+
+void check(int holds, const char *suite, const char *sync, const char *op, const char *reason) {
+    if (holds)
+        return;
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    fprintf(stderr, "peers: rank %d: wrong data in %s %s %s: %s\n", rank, suite, sync, op, reason);
+    fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+static unsigned char *pages(long bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), (size_t)bytes) != 0) {
+        fprintf(stderr, "peers: no memory for %ld bytes\n", bytes);
+        MPI_Abort(MPI_COMM_WORLD, 4);
+    }
+    memset(memory, 0, (size_t)bytes);
+    return memory;
+}
+
+void window_open(struct window *window, const struct options *options, const char *kind, long bytes) {
+    bytes = bytes < 8 ? 8 : bytes; /* room for one atomic word */
+    window->kind = kind;
+    window->bytes = bytes;
+    window->partner = options->rank ^ 1;
+    window->is_origin = options->rank % 2 == 0;
+    window->origin = pages(bytes);
+    if (strcmp(kind, "allocated") == 0) {
+        MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window->memory, &window->win);
+        memset(window->memory, 0, (size_t)bytes);
+    } else {
+        window->memory = pages(bytes);
+        MPI_Win_create(window->memory, bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window->win);
+    }
+    MPI_Group world;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, &window->partner, &window->partner_group);
+    MPI_Group_free(&world);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void window_close(struct window *window) {
+    MPI_Group_free(&window->partner_group);
+    MPI_Win_free(&window->win);
+    if (strcmp(window->kind, "user") == 0)
+        free(window->memory);
+    free(window->origin);
+}

@@ -1,0 +1,73 @@
+/* What the parts of the peers program share: options, the ranks, the time measurement, checks.
+ *
+ * The program runs the measurements of farside-benches on an MPI library and writes one JSON object per
+ * measurement to standard output, from rank 0. Everything else goes to standard error. */
+#ifndef FARSIDE_PEERS_H
+#define FARSIDE_PEERS_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LIST_MAX = 32 };
+
+/* A list of numbers from the command line. */
+struct list {
+    int length;
+    long value[LIST_MAX];
+};
+
+/* The command line, and who this rank is. */
+struct options {
+    int rank;
+    int ranks;
+    double budget_s;     /* time that the blocks of one measurement may take together */
+    int blocks;          /* how many blocks make a median */
+    struct list bytes;   /* sizes of put and get */
+    struct list counts;  /* integers per neighbour in the ghost-area exchange */
+    int epoch, op, am, barrier, ghost; /* which suites */
+    int allocated, user;               /* which window kinds */
+};
+
+/* What is measured: the fields of the record. */
+struct what {
+    const char *suite;
+    const char *window;
+    const char *sync;
+    const char *op;
+    long bytes;
+    double per_iteration; /* an iteration of the body does this many of what is reported */
+    int bandwidth;        /* also report mb_per_s */
+};
+
+/* A window with its memory and this rank's own buffer for origin data, both page-aligned. */
+struct window {
+    const char *kind; /* "allocated" or "user" */
+    MPI_Win win;
+    unsigned char *memory;
+    unsigned char *origin;
+    long bytes;
+    int partner;   /* the rank with which this one is paired: rank ^ 1 */
+    int is_origin; /* even ranks act in one-sided patterns, odd ones are their targets */
+    MPI_Group partner_group;
+};
+
+/* Runs `iterations` iterations of a pattern on this rank. */
+typedef void (*body)(void *argument, long iterations);
+
+/* Times `run` and writes a record. Collective. `counts` says whether this rank's time counts. */
+void measure(const struct options *options, const struct what *what, body run, void *argument, int counts);
+
+/* Ends the whole job with a message when a check fails. */
+void check(int holds, const char *suite, const char *sync, const char *op, const char *reason);
+
+void window_open(struct window *window, const struct options *options, const char *kind, long bytes);
+void window_close(struct window *window);
+
+void run_epochs(const struct options *options, const char *kind);
+void run_operations(const struct options *options, const char *kind);
+void run_messages(const struct options *options);
+void run_ghost(const struct options *options, const char *kind);
+void run_ghost_twosided(const struct options *options);
+
+#endif

@@ -1,0 +1,180 @@
+//! What is to be measured: the same list for Farside and for the peers.
+
+use crate::record::{Key, Op, Suite, Sync, Window};
+
+/// How much time a run may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Every size, long blocks: about half a minute per library.
+    Full,
+    /// Three sizes, short blocks: a few seconds per library.
+    Quick,
+}
+
+/// Sizes, windows and suites of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How much time.
+    pub effort: Effort,
+    /// The suites; [`Suite::Limit`] is no part of a plan.
+    pub suites: Vec<Suite>,
+    /// The kinds of window, of [`Window::Allocated`] and [`Window::User`].
+    pub windows: Vec<Window>,
+    /// Bytes of puts and gets, ascending.
+    pub sizes: Vec<u64>,
+    /// 32-bit integers to each neighbour in the ghost-area exchange, ascending.
+    pub counts: Vec<u64>,
+    /// Numbers of ranks, each even; every one is a run of its own.
+    pub ranks: Vec<u32>,
+}
+
+impl Plan {
+    /// Everything, for these numbers of ranks.
+    #[must_use]
+    pub fn new(effort: Effort, ranks: &[u32]) -> Self {
+        let (sizes, counts) = match effort {
+            Effort::Full => (vec![8, 64, 1024, 8192, 65536, 1 << 20], (0..9).map(|i| 1 << (2 * i)).collect()),
+            Effort::Quick => (vec![8, 65536, 1 << 20], vec![1, 256, 16384]),
+        };
+        Self {
+            effort,
+            suites: vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier, Suite::Ghost],
+            windows: vec![Window::Allocated, Window::User],
+            sizes,
+            counts,
+            ranks: ranks.to_vec(),
+        }
+    }
+
+    /// Every measurement of one library with `ranks` ranks, suite by suite.
+    #[must_use]
+    pub fn keys(&self, ranks: u32) -> Vec<Key> {
+        let key = |suite, window, sync, op, bytes| Key { suite, window, sync, op, bytes, ranks };
+        let mut keys = Vec::new();
+        if self.suites.contains(&Suite::Am) {
+            keys.push(key(Suite::Am, Window::None, Sync::None, Op::Pingpong, 8));
+        }
+        if self.suites.contains(&Suite::Barrier) {
+            keys.push(key(Suite::Barrier, Window::None, Sync::None, Op::Barrier, 0));
+        }
+        if self.suites.contains(&Suite::Ghost) {
+            keys.extend(self.counts.iter().map(|n| key(Suite::Ghost, Window::None, Sync::Twosided, Op::Ghost, 4 * n)));
+        }
+        for &window in &self.windows {
+            if self.suites.contains(&Suite::Epoch) {
+                for &bytes in &self.sizes {
+                    for (sync, op) in EPOCHS {
+                        keys.push(key(Suite::Epoch, window, sync, op, bytes));
+                    }
+                }
+            }
+            if self.suites.contains(&Suite::Op) {
+                for &bytes in &self.sizes {
+                    for op in [Op::Put, Op::Get, Op::PutBandwidth, Op::GetBandwidth] {
+                        keys.push(key(Suite::Op, window, Sync::Flush, op, bytes));
+                    }
+                }
+                for op in [Op::FetchOp, Op::Cas, Op::Accumulate] {
+                    keys.push(key(Suite::Op, window, Sync::Flush, op, 8));
+                }
+            }
+            if self.suites.contains(&Suite::Ghost) {
+                for &n in &self.counts {
+                    for sync in [Sync::Fence, Sync::Pscw, Sync::Lock] {
+                        keys.push(key(Suite::Ghost, window, sync, Op::Ghost, 4 * n));
+                    }
+                }
+            }
+        }
+        keys
+    }
+
+    /// The sizes of all transfers, for which [`crate::limits::measure`] is to measure a copy.
+    #[must_use]
+    pub fn copy_sizes(&self) -> Vec<u64> {
+        let mut sizes = self.sizes.clone();
+        sizes.extend(self.counts.iter().map(|n| 4 * n));
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// The arguments that make the peers' program measure the same (`benches/peers/main.c`).
+    #[must_use]
+    pub fn peer_arguments(&self) -> Vec<String> {
+        fn list<T>(values: &[T], text: impl Fn(&T) -> String) -> String {
+            values.iter().map(text).collect::<Vec<_>>().join(",")
+        }
+        let mut arguments = Vec::new();
+        if self.effort == Effort::Quick {
+            arguments.push("--quick".to_owned());
+        }
+        for (name, value) in [
+            ("--suites", list(&self.suites, |suite| suite.name().to_owned())),
+            ("--windows", list(&self.windows, |window| window.name().to_owned())),
+            ("--sizes", list(&self.sizes, u64::to_string)),
+            ("--counts", list(&self.counts, u64::to_string)),
+        ] {
+            arguments.extend([name.to_owned(), value]);
+        }
+        arguments
+    }
+}
+
+/// The epochs with one put each.
+const EPOCHS: [(Sync, Op); 5] = [
+    (Sync::Fence, Op::Put),
+    (Sync::Fence, Op::Put1),
+    (Sync::Pscw, Op::Put),
+    (Sync::Lock, Op::Put),
+    (Sync::LockExclusive, Op::Put),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_plan_are_all_different() {
+        for effort in [Effort::Full, Effort::Quick] {
+            let keys = Plan::new(effort, &[2]).keys(2);
+            let different: std::collections::BTreeSet<_> = keys.iter().collect();
+            assert_eq!(different.len(), keys.len());
+            // 2 single ones, n two-sided, 2 windows x (5 + 4 per size, 3 atomics, 3 per count)
+            let (sizes, counts) = if effort == Effort::Full { (6, 9) } else { (3, 3) };
+            assert_eq!(keys.len(), 2 + counts + 2 * (9 * sizes + 3 + 3 * counts));
+        }
+    }
+
+    #[test]
+    fn keys_of_one_suite_hold_no_other() {
+        let plan = Plan {
+            suites: vec![Suite::Op],
+            windows: vec![Window::User],
+            sizes: vec![16],
+            ..Plan::new(Effort::Quick, &[4])
+        };
+        let keys = plan.keys(4);
+        assert_eq!(keys.len(), 7);
+        assert!(keys.iter().all(|key| key.suite == Suite::Op && key.window == Window::User && key.ranks == 4));
+    }
+
+    #[test]
+    fn copy_sizes_hold_every_size_of_a_transfer() {
+        let plan = Plan::new(Effort::Full, &[2]);
+        let sizes = plan.copy_sizes();
+        assert!(sizes.is_sorted());
+        for key in plan.keys(2).iter().filter(|key| matches!(key.suite, Suite::Epoch | Suite::Op | Suite::Ghost)) {
+            assert!(sizes.contains(&key.bytes), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn peer_arguments_name_sizes_and_suites() {
+        let plan = Plan { suites: vec![Suite::Am, Suite::Ghost], ..Plan::new(Effort::Quick, &[2]) };
+        assert_eq!(
+            plan.peer_arguments().join(" "),
+            "--quick --suites am,ghost --windows allocated,user --sizes 8,65536,1048576 --counts 1,256,16384"
+        );
+    }
+}

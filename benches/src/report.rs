@@ -1,0 +1,277 @@
+//! The report for people: one HTML file with everything in it, readable on a screen and on paper.
+
+use std::collections::BTreeMap;
+
+use farside_core::error::Result;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::plot::{self, Bars, Series};
+use crate::record::{Key, Library, Op, Suite, Sync, Window};
+use crate::results::Results;
+use crate::table::{Row, Table};
+
+const STYLE: &str = "
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1120px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: .3rem; } h2 { font-size: 1.25rem; margin-top: 2.4rem; border-bottom: 1px solid #ccc; }
+dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; } dt { color: #666; } dd { margin: 0; }
+.notes { background: #fff6e0; border-left: 4px solid #d99a00; padding: .5rem 1rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(480px, 1fr)); gap: 1rem 1.5rem; align-items: start; }
+figure { margin: 0; break-inside: avoid; } figcaption { font-weight: 600; }
+svg { width: 100%; height: auto; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: .12rem .6rem; text-align: left; border-bottom: 1px solid #eee; }
+th { position: sticky; top: 0; background: #f4f4f4; }
+.n { text-align: right; } .own { font-weight: 600; } .good { color: #00703c; } .bad { color: #b00020; }
+@media print { body { max-width: none; margin: 0; font-size: 11px; } table { font-size: 9px; } th { position: static; }
+  .plots { grid-template-columns: 1fr 1fr; } }
+";
+
+/// The whole report.
+///
+/// # Errors
+/// [`farside_core::error::ErrorKind::System`] if a plot cannot be drawn.
+pub fn html(results: &Results) -> Result<String> {
+    let table = results.table();
+    let mut sections = Vec::new();
+    for &suite in Suite::ALL {
+        let figures = figures(&table, suite)?;
+        if !figures.is_empty() {
+            sections.push((suite, figures));
+        }
+    }
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { "Farside: cost of synchronization" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Farside: cost of synchronization" }
+                (facts(results))
+                @if !results.notes.is_empty() {
+                    div class="notes" {
+                        strong { "Not everything was measured as planned" }
+                        ul { @for note in &results.notes { li { (note) } } }
+                    }
+                }
+                @for (suite, figures) in &sections {
+                    h2 { (title(*suite)) }
+                    p { (explanation(*suite)) }
+                    div class="plots" {
+                        @for (caption, svg) in figures {
+                            figure { figcaption { (caption) } (PreEscaped(svg)) }
+                        }
+                    }
+                }
+                h2 { "All times" }
+                p { "Microseconds, medians of the blocks. The last two columns are Farside's time over that of the best peer "
+                    "(below 1, Farside is faster) and over the limit of the machine." }
+                (rows(&table))
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+fn facts(results: &Results) -> Markup {
+    let machine = &results.machine;
+    let mut versions = BTreeMap::new();
+    for record in results.records.iter().filter(|record| record.library != Library::Limit) {
+        versions.insert(record.library, &record.version);
+    }
+    html! {
+        dl {
+            dt { "Processor" } dd { (machine.cpu) }
+            dt { "Cores" } dd { (machine.cores) @if machine.hypervisor { " (virtual machine)" } }
+            dt { "Kernel" } dd { "Linux " (machine.kernel) }
+            dt { "Date" } dd { (machine.date) }
+            @if !versions.is_empty() {
+                dt { "Measured" }
+                dd { @for (i, (library, version)) in versions.iter().enumerate() {
+                    @if i > 0 { ", " } (library.title()) " " (version) } }
+            }
+        }
+    }
+}
+
+/// The plots of a suite with their captions: lines where there are several sizes, all others as bars of one plot.
+fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
+    let mut by_curve: BTreeMap<(u32, Window, Sync, Op), Vec<&Row>> = BTreeMap::new();
+    for row in table.rows.iter().filter(|row| row.key.suite == suite) {
+        let Key { ranks, window, sync, op, .. } = row.key;
+        by_curve.entry((ranks, window, sync, op)).or_default().push(row);
+    }
+    let mut figures = Vec::new();
+    let mut single: BTreeMap<(u32, Window), Bars> = BTreeMap::new();
+    for ((ranks, window, sync, op), rows) in by_curve {
+        if let [row] = rows[..] {
+            single.entry((ranks, window)).or_default().push((name(&[sync.name(), op.name()]), values(table, row)));
+        } else {
+            let mut series = Series::new();
+            for row in rows {
+                for (library, us) in values(table, row) {
+                    series.entry(library).or_default().insert(row.key.bytes, us);
+                }
+            }
+            let caption = name(&[window.name(), sync.name(), op.name()]);
+            figures.push((format!("{caption}, {ranks} ranks"), plot::lines(&series)?));
+        }
+    }
+    for ((ranks, window), mut bars) in single {
+        let caption = if suite == Suite::Op { "atomics" } else { title(suite) };
+        if let [(name, _)] = &mut bars[..] {
+            name.clear(); // the caption says it
+        }
+        figures.push((format!("{}, {ranks} ranks", name(&[window.name(), caption])), plot::bars(&bars)?));
+    }
+    Ok(figures)
+}
+
+/// Parts of a name, without those that say nothing.
+fn name(parts: &[&str]) -> String {
+    let parts: Vec<_> = parts.iter().filter(|part| **part != "none").map(|part| part.replace('_', " ")).collect();
+    parts.join(" · ")
+}
+
+fn values(table: &Table, row: &Row) -> BTreeMap<Library, f64> {
+    let peers = table.peers.iter().copied().zip(row.peers.iter().copied());
+    let all = [(Library::Farside, row.farside), (Library::Limit, row.limit)].into_iter().chain(peers);
+    all.filter_map(|(library, us)| Some((library, us?))).collect()
+}
+
+fn rows(table: &Table) -> Markup {
+    let keys = Table::key_columns();
+    html! {
+        table {
+            thead { tr { @for (i, name) in table.header().iter().enumerate() {
+                th class=[(i + 2 >= keys).then_some("n")] { (name) } } } }
+            tbody {
+                @for row in &table.rows {
+                    tr { @for (i, cell) in Table::cells(row).iter().enumerate() {
+                        td class=[class(i, keys, table.header().len(), row)] { (cell) } } }
+                }
+            }
+        }
+    }
+}
+
+/// How a cell looks: numbers to the right, Farside's own bold, its ratio to the best peer coloured.
+fn class(column: usize, keys: usize, columns: usize, row: &Row) -> Option<&'static str> {
+    match column {
+        _ if column + 2 == columns => Some(match row.to_best_peer() {
+            Some(ratio) if ratio < 0.95 => "n good",
+            Some(ratio) if ratio > 1.05 => "n bad",
+            _ => "n",
+        }),
+        _ if column == keys => Some("n own"),
+        _ => (column + 2 >= keys).then_some("n"),
+    }
+}
+
+fn title(suite: Suite) -> &'static str {
+    match suite {
+        Suite::Epoch => "Synchronization epochs",
+        Suite::Op => "Operations inside an open epoch",
+        Suite::Am => "Message round trip",
+        Suite::Barrier => "Barrier",
+        Suite::Ghost => "Ghost-area exchange",
+        Suite::Limit => "Limits of the machine",
+    }
+}
+
+fn explanation(suite: Suite) -> &'static str {
+    match suite {
+        Suite::Epoch => {
+            "The time of one whole epoch with one put: fence (put: both ranks put; put1: one of them), \
+             post-start-complete-wait (half of there and back), shared and exclusive lock."
+        }
+        Suite::Op => {
+            "One operation and its flush, inside an epoch that locks all, while the target waits in a barrier. \
+             put bw and get bw: one of 64 operations before one flush."
+        }
+        Suite::Am => "Eight bytes there and back: active message, or send and receive.",
+        Suite::Barrier => "One barrier of all ranks.",
+        Suite::Ghost => {
+            "One exchange: every rank sends to its four neighbours on a periodic grid; size is that to one neighbour."
+        }
+        Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::Note;
+    use crate::table::tests::record;
+
+    fn results() -> Results {
+        let mut results = Results::here();
+        results.machine.cores = 2;
+        for (i, &library) in Library::ALL.iter().filter(|library| **library != Library::Limit).enumerate() {
+            for bytes in [8, 4096] {
+                results.records.push(record(library, Op::Put, bytes, 0.111 * (i + 1) as f64 * bytes as f64));
+            }
+            results.records.push(record(library, Op::Cas, 8, 0.3 + i as f64));
+            results.records.push(record(library, Op::Barrier, 0, 0.7 + i as f64));
+        }
+        for (op, bytes, us) in [(Op::Memcpy, 8, 0.004), (Op::Memcpy, 4096, 0.05), (Op::LineOneWay, 64, 0.15)] {
+            results.records.push(record(Library::Limit, op, bytes, us));
+        }
+        results
+    }
+
+    #[test]
+    fn html_has_each_series_and_each_row() {
+        let results = results();
+        let page = html(&results).unwrap();
+        assert_eq!(page.matches("<svg").count(), 3, "lines of put, bars of cas, bars of the barrier");
+        let lines = &page[page.find("<svg").unwrap()..page.find("</svg>").unwrap()];
+        for library in Library::ALL {
+            assert!(lines.contains(library.title()), "{library} is not in the plot");
+        }
+        for title in [
+            title(Suite::Op),
+            title(Suite::Barrier),
+            "allocated · atomics, 2 ranks",
+            "allocated · flush · put, 2 ranks",
+        ] {
+            assert!(page.contains(title), "{title}");
+        }
+        assert!(!page.contains(title(Suite::Ghost)));
+        assert_eq!(page.matches("<tr>").count(), 1 + results.table().rows.len());
+        assert!(page.contains(&results.machine.cpu));
+        assert!(
+            !page.contains("http://") || page.matches("http://").count() == page.matches("http://www.w3.org/").count()
+        );
+    }
+
+    #[test]
+    fn html_escapes_what_others_wrote() {
+        let mut results = results();
+        results.notes.push(Note { subject: "Open MPI".to_owned(), text: "<script>alert(1)</script>".to_owned() });
+        for record in &mut results.records {
+            record.version = "<b>".to_owned();
+        }
+        let page = html(&results).unwrap();
+        assert!(page.contains("&lt;script&gt;") && page.contains("&lt;b&gt;"));
+        assert!(!page.contains("<script>") && !page.contains("<b>"));
+    }
+
+    #[test]
+    fn html_without_records_has_no_plot() {
+        let page = html(&Results::here()).unwrap();
+        assert!(!page.contains("<svg") && page.contains("All times"));
+    }
+
+    #[test]
+    fn html_with_one_peer_only_is_whole() {
+        let mut results = Results::here();
+        results.records = vec![record(Library::Mpich, Op::Put, 8, 1.0), record(Library::Mpich, Op::Put, 64, 1.0)];
+        let page = html(&results).unwrap();
+        assert!(page.contains("MPICH") && !page.contains("Intel MPI"));
+    }
+}

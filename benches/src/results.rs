@@ -1,0 +1,93 @@
+//! All that a run has found out, and its files.
+
+use std::fs;
+use std::path::Path;
+
+use farside_core::error::{Error, Result};
+use serde::Serialize;
+
+use crate::limits::Floors;
+use crate::machine::Machine;
+use crate::peers::Note;
+use crate::record::Record;
+use crate::report;
+use crate::table::Table;
+
+/// The records and notes of one run on one machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// Where and when.
+    pub machine: Machine,
+    /// Farside's, the limits' and the peers' records. Of two with the same library and key the later one counts.
+    pub records: Vec<Record>,
+    /// What the reader must know.
+    pub notes: Vec<Note>,
+}
+
+impl Results {
+    /// None yet, on this machine.
+    #[must_use]
+    pub fn here() -> Self {
+        Self { machine: Machine::here(), records: Vec::new(), notes: Vec::new() }
+    }
+
+    /// The floors among the records.
+    #[must_use]
+    pub fn floors(&self) -> Floors {
+        Floors::from_records(&self.records, self.machine.cores)
+    }
+
+    /// Everything side by side.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        Table::new(&self.records, &self.floors())
+    }
+
+    /// One JSON object: machine, records, notes.
+    ///
+    /// # Errors
+    /// [`farside_core::error::ErrorKind::System`] if the file cannot be written.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let text =
+            serde_json::to_string_pretty(self).map_err(|error| Error::system("write the results", error.into()))?;
+        write(path, &text)
+    }
+
+    /// The report for people, in one file.
+    ///
+    /// # Errors
+    /// [`farside_core::error::ErrorKind::System`] if the file cannot be written.
+    pub fn write_html(&self, path: &Path) -> Result<()> {
+        write(path, &report::html(self)?)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| Error::system("write the results", error).cause(path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Library, Op};
+
+    #[test]
+    fn write_json_reads_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.json");
+        let mut results = Results::here();
+        results.notes.push(Note { subject: "a \"peer\"".to_owned(), text: "was\nnot there".to_owned() });
+        results.records.push(crate::table::tests::record(Library::OpenMpi, Op::PutBandwidth, 64, 0.375));
+        results.write_json(&path).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(serde_json::from_value::<Vec<Record>>(read["records"].clone()).unwrap(), results.records);
+        assert_eq!(serde_json::from_value::<Vec<Note>>(read["notes"].clone()).unwrap(), results.notes);
+        assert_eq!(serde_json::from_value::<Machine>(read["machine"].clone()).unwrap(), results.machine);
+    }
+
+    #[test]
+    fn write_html_to_missing_directory_names_the_file() {
+        let error = Results::here().write_html(Path::new("/nonexistent/report.html")).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/report.html"), "{error}");
+    }
+}

@@ -1,0 +1,228 @@
+//! Farside, the limits and the peers side by side.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use comfy_table::{CellAlignment, presets};
+
+use crate::limits::Floors;
+use crate::record::{Key, Library, Record, Suite};
+
+/// What was measured, one row per key, in microseconds (median).
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The peers that have at least one value: the columns of [`Row::peers`].
+    pub peers: Vec<Library>,
+    /// The rows, ordered by key.
+    pub rows: Vec<Row>,
+}
+
+/// All values of one key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What was measured.
+    pub key: Key,
+    /// Farside's value.
+    pub farside: Option<f64>,
+    /// The machine's limit, by [`Floors::of`].
+    pub limit: Option<f64>,
+    /// The peers' values, in the order of [`Table::peers`].
+    pub peers: Vec<Option<f64>>,
+}
+
+impl Row {
+    /// The smallest value of a peer.
+    #[must_use]
+    pub fn best_peer(&self) -> Option<f64> {
+        self.peers.iter().flatten().copied().min_by(f64::total_cmp)
+    }
+
+    /// Farside's value over that of the best peer: below 1, Farside is faster.
+    #[must_use]
+    pub fn to_best_peer(&self) -> Option<f64> {
+        Some(self.farside? / self.best_peer()?)
+    }
+
+    /// Farside's value over the limit: 1 is as good as can be.
+    #[must_use]
+    pub fn to_limit(&self) -> Option<f64> {
+        Some(self.farside? / self.limit?)
+    }
+}
+
+impl Table {
+    /// From all records of a run. Of two records with the same library and key the later one counts.
+    #[must_use]
+    pub fn new(records: &[Record], floors: &Floors) -> Self {
+        let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
+        for record in records.iter().filter(|record| record.suite != Suite::Limit) {
+            values.entry(record.key()).or_default().insert(record.library, record.us_median);
+        }
+        let measured = |peer: &Library| values.values().any(|of| of.contains_key(peer));
+        let peers: Vec<Library> = Library::PEERS.iter().copied().filter(measured).collect();
+        let rows = values
+            .iter()
+            .map(|(key, of)| Row {
+                key: *key,
+                farside: of.get(&Library::Farside).copied(),
+                limit: floors.of(key),
+                peers: peers.iter().map(|peer| of.get(peer).copied()).collect(),
+            })
+            .collect();
+        Self { peers, rows }
+    }
+
+    /// The names of the columns.
+    #[must_use]
+    pub fn header(&self) -> Vec<String> {
+        let mut header: Vec<String> = KEY_COLUMNS.map(str::to_owned).into();
+        header.extend(["farside", "limit"].map(str::to_owned));
+        header.extend(self.peers.iter().map(|peer| peer.name().to_owned()));
+        header.extend(["/ best peer", "/ limit"].map(str::to_owned));
+        header
+    }
+
+    /// The cells of a row of this table, as text.
+    #[must_use]
+    pub fn cells(row: &Row) -> Vec<String> {
+        let key = &row.key;
+        let mut cells = vec![
+            key.suite.to_string(),
+            key.window.to_string(),
+            key.sync.to_string(),
+            key.op.to_string(),
+            key.bytes.to_string(),
+            key.ranks.to_string(),
+            number(row.farside),
+            number(row.limit),
+        ];
+        cells.extend(row.peers.iter().map(|us| number(*us)));
+        cells.extend([number(row.to_best_peer()), number(row.to_limit())]);
+        cells
+    }
+
+    /// How many columns at the left say what was measured; those after them are numbers.
+    #[must_use]
+    pub const fn key_columns() -> usize {
+        KEY_COLUMNS.len()
+    }
+}
+
+const KEY_COLUMNS: [&str; 6] = ["suite", "window", "sync", "op", "bytes", "ranks"];
+
+/// Three significant digits, and no exponent; a dash where there is no value.
+#[must_use]
+pub fn number(value: Option<f64>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    let digits = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(self.header());
+        for row in &self.rows {
+            table.add_row(Self::cells(row));
+        }
+        // bytes, ranks and all times to the right
+        for column in table.column_iter_mut().skip(KEY_COLUMNS.len() - 2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(
+            f,
+            "Microseconds, medians; / is Farside's time over the best peer's and over the limit of the machine."
+        )?;
+        write!(f, "{table}")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::{Op, Sync, Window};
+
+    pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
+        let suite = match op {
+            Op::Memcpy | Op::LineOneWay | Op::LineRoundTrip | Op::Atomic => Suite::Limit,
+            Op::Barrier => Suite::Barrier,
+            _ => Suite::Op,
+        };
+        let (window, sync) =
+            if suite == Suite::Op { (Window::Allocated, Sync::Flush) } else { (Window::None, Sync::None) };
+        let key = Key { suite, window, sync, op, bytes, ranks: 2 };
+        Record::from_blocks(library, "1", key, 1, &[us]).unwrap()
+    }
+
+    fn table(records: &[Record]) -> Table {
+        Table::new(records, &Floors::from_records(records, 2))
+    }
+
+    #[test]
+    fn ratios_are_to_the_best_peer_and_the_limit() {
+        let table = table(&[
+            record(Library::Farside, Op::Put, 8, 2.0),
+            record(Library::Mpich, Op::Put, 8, 8.0),
+            record(Library::OpenMpi, Op::Put, 8, 4.0),
+            record(Library::Limit, Op::Memcpy, 8, 0.5),
+        ]);
+        assert_eq!(table.peers, [Library::Mpich, Library::OpenMpi]);
+        assert_eq!(table.rows.len(), 1);
+        let row = &table.rows[0];
+        assert_eq!((row.best_peer(), row.to_best_peer(), row.to_limit()), (Some(4.0), Some(0.5), Some(4.0)));
+        assert_eq!(
+            Table::cells(row),
+            ["op", "allocated", "flush", "put", "8", "2", "2.00", "0.500", "8.00", "4.00", "0.500", "4.00"]
+        );
+    }
+
+    #[test]
+    fn ratios_without_a_partner_are_absent() {
+        let alone = table(&[record(Library::Farside, Op::Put, 8, 2.0)]);
+        assert_eq!((alone.rows[0].to_best_peer(), alone.rows[0].to_limit()), (None, None));
+        let others = table(&[record(Library::Mpich, Op::Put, 8, 2.0), record(Library::Limit, Op::Memcpy, 8, 1.0)]);
+        assert_eq!((others.rows[0].to_best_peer(), others.rows[0].to_limit()), (None, None));
+        assert_eq!(others.rows[0].limit, Some(1.0));
+        assert!(others.to_string().contains(" - "));
+    }
+
+    #[test]
+    fn rows_are_ordered_and_the_later_record_counts() {
+        let table = table(&[
+            record(Library::Mpich, Op::Barrier, 0, 1.0),
+            record(Library::Mpich, Op::Put, 64, 1.0),
+            record(Library::Mpich, Op::Put, 8, 1.0),
+            record(Library::Mpich, Op::Put, 8, 3.0),
+        ]);
+        let rows: Vec<_> = table.rows.iter().map(|row| (row.key.op, row.key.bytes, row.peers[0])).collect();
+        assert_eq!(rows, [(Op::Put, 8, Some(3.0)), (Op::Put, 64, Some(1.0)), (Op::Barrier, 0, Some(1.0))]);
+    }
+
+    #[test]
+    fn display_has_a_line_per_row_and_as_many_cells_as_columns() {
+        let table = table(&[record(Library::Mpich, Op::Put, 8, 1.0), record(Library::IntelMpi, Op::Get, 8, 1.0)]);
+        assert_eq!(table.to_string().lines().filter(|line| line.contains(" allocated ")).count(), 2);
+        assert!(table.rows.iter().all(|row| Table::cells(row).len() == table.header().len()));
+    }
+
+    #[test]
+    fn number_has_three_digits() {
+        for (value, text) in [
+            (0.0123, "0.012"),
+            (0.9999, "1.00"),
+            (1.234, "1.23"),
+            (9.999, "10.0"),
+            (12.34, "12.3"),
+            (99.99, "100"),
+            (8007.6, "8008"),
+        ] {
+            assert_eq!(number(Some(value)), text);
+        }
+        assert_eq!(number(None), "-");
+    }
+}
