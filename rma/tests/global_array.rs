@@ -318,3 +318,26 @@ fn with_local_lends_the_block_alone() {
     })
     .unwrap();
 }
+
+#[test]
+fn arrays_of_equal_length_are_distinct() {
+    Job::threads(3, |job| {
+        let team = job.world()?;
+        let arrays = (0..8).map(|_| GlobalArray::<i64, 1>::new(&team, [6])).collect::<Result<Vec<_>>>()?;
+        // Stored locally, read by operations: of the own block too.
+        for (number, array) in arrays.iter().enumerate() {
+            array.with_local(|mut view| {
+                view.elements_mut().fill(number as i64 * 10 + team.rank() as i64);
+                Ok(())
+            })?;
+        }
+        team.barrier()?;
+        for (number, array) in arrays.iter().enumerate() {
+            let mut read = [-1; 6];
+            array.get(0..6, &mut read)?;
+            assert_eq!(read, [0, 0, 1, 1, 2, 2].map(|rank| number as i64 * 10 + rank));
+        }
+        arrays.into_iter().try_for_each(GlobalArray::free)
+    })
+    .unwrap();
+}
