@@ -314,6 +314,14 @@ impl RawWindow {
         }
     }
 
+    /// As [`direct`](Self::direct), for operations that are ordered: not past one that is kept back.
+    #[inline(always)]
+    fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
+        let to = self.direct(target, offset, len)?;
+        // On a mapped window nothing is ever kept back.
+        if self.mapped || self.targets[target].held.get().is_none() { Some(to) } else { None }
+    }
+
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the
     /// window is mapped and the target ready; it is complete at the target after the call that closes the
     /// epoch or flushes. One message; on mapped windows a copy.
@@ -392,7 +400,7 @@ impl RawWindow {
         op.check(T::TYPE, "accumulate")?;
         let len = count * size_of::<T>();
         if count == 1
-            && let Some(to) = self.direct(target, offset, len)
+            && let Some(to) = self.direct_ordered(target, offset, len)
             && to.addr().is_multiple_of(size_of::<T>())
         {
             self.stats().add(Kind::Accumulate, len);
@@ -456,7 +464,7 @@ impl RawWindow {
     ) -> Result<()> {
         let len = size_of::<T>();
         let (expected, desired) = (widen(expected), widen(desired));
-        if let Some(to) = self.direct(target, offset, len)
+        if let Some(to) = self.direct_ordered(target, offset, len)
             && to.addr().is_multiple_of(len)
         {
             self.stats().add(Kind::CompareSwap, len);
