@@ -163,6 +163,18 @@ impl Error {
         self
     }
 
+    /// The same error for another who is to hear of it; an operating-system error becomes part of the cause.
+    #[must_use]
+    pub(crate) fn again(&self) -> Self {
+        let e = &self.0;
+        let cause = match (&e.source, e.cause.is_empty()) {
+            (None, _) => e.cause.clone(),
+            (Some(source), true) => source.to_string(),
+            (Some(source), false) => format!("{}: {source}", e.cause),
+        };
+        Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
