@@ -182,6 +182,15 @@ impl RawWindow {
         Self::new(team, own, options)
     }
 
+    /// As [`allocate`](Self::allocate), `len` in elements: one that does not fit an address space fails as all
+    /// failures do, on every rank.
+    pub(crate) fn allocate_elements<T>(team: &Team, len: usize, options: Options) -> Result<Self> {
+        match crate::epoch::bytes::<T>(len) {
+            Ok(bytes) => Self::allocate(team, bytes, options),
+            Err(e) => Self::new(team, Err(e.rank(team.job().rank())), options),
+        }
+    }
+
     /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
     ///
     /// # Safety
@@ -475,12 +484,18 @@ impl RawWindow {
         self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
     }
 
-    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back.
+    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
+    /// for a window of which an epoch ended by an error.
     ///
     /// # Errors
     /// `WrongEpoch` if an epoch is open; `PeerLost`; `System` if memory could not be given back.
     pub fn free(&self) -> Result<()> {
         const OP: &str = "free a window";
+        if self.broken.get() && !self.released.get() {
+            // The others wait for this rank here.
+            self.team.barrier()?;
+            return self.release();
+        }
         self.usable(OP)?;
         if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
             return Err(self.wrong_epoch(OP, "an access epoch is open"));
