@@ -86,8 +86,8 @@ struct Inner {
     source: Option<std::io::Error>,
 }
 
-/// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap.
-#[derive(Debug)]
+/// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap. `Debug`
+/// reads like `Display`, for programs whose `main` returns it.
 pub struct Error(Box<Inner>);
 
 impl Error {
@@ -163,6 +163,18 @@ impl Error {
         self
     }
 
+    /// The same error for another who is to hear of it; an operating-system error becomes part of the cause.
+    #[must_use]
+    pub(crate) fn again(&self) -> Self {
+        let e = &self.0;
+        let cause = match (&e.source, e.cause.is_empty()) {
+            (None, _) => e.cause.clone(),
+            (Some(source), true) => source.to_string(),
+            (Some(source), false) => format!("{}: {source}", e.cause),
+        };
+        Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -179,6 +191,12 @@ impl Error {
     #[must_use]
     pub fn blamed(&self) -> Option<u32> {
         self.0.peer
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
     }
 }
 

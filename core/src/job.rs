@@ -317,11 +317,12 @@ impl Job {
 
     fn completed(&self, id: u64, result: Result<()>) {
         let tracks = self.0.tracked.borrow_mut().remove(&id).unwrap_or_default();
-        let mut error = result.err();
+        let error = result.err();
         for t in tracks {
             t.open.set(t.open.get() - 1);
-            if let Some(e) = error.take() {
-                t.error.borrow_mut().get_or_insert(e);
+            // Whoever counts the request hears of its failure: the epoch, and who asked for it singly.
+            if let Some(e) = &error {
+                t.error.borrow_mut().get_or_insert_with(|| e.again());
             }
         }
     }

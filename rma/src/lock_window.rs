@@ -29,7 +29,7 @@ impl<T: Element> LockWindow<T> {
     /// # Errors
     /// As [`crate::Window::allocate`].
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate(team, bytes::<T>(len)?, Options::default())?;
+        let raw = RawWindow::allocate_elements::<T>(team, len, Options::default())?;
         Ok(Self { raw, len, owned: None })
     }
 
@@ -105,7 +105,9 @@ impl<T: Element> LockWindow<T> {
     ) -> Result<R> {
         self.raw.lock(kind, target, asserts)?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.raw) };
-        closing(&self.raw, || body(&epoch), || self.raw.unlock(target))
+        // An epoch around this one leaves its targets within reach: what was issued to them here has borrowed its
+        // buffers for no longer than this epoch.
+        closing(&self.raw, || body(&epoch), || self.raw.unlock(target).and_then(|()| self.raw.complete_enclosing()))
     }
 
     /// One epoch under shared locks of all ranks, each taken at the first access to it.

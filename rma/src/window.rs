@@ -38,7 +38,7 @@ impl<T: Element> Window<'static, T> {
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate(team, crate::epoch::bytes::<T>(len)?, ACTIVE)?;
+        let raw = RawWindow::allocate_elements::<T>(team, len, ACTIVE)?;
         Ok(Self { raw, len, owned: None, lent: PhantomData })
     }
 
@@ -176,7 +176,10 @@ impl<T: Element> Window<'_, T> {
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        self.raw.fence(Assert::NOPRECEDE)?;
+        // Who promises that nothing is done opens nothing: an operation is then an error, here and elsewhere, and
+        // cannot reach memory that its owner has taken back.
+        let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
+        self.raw.fence(opening | Assert::NOPRECEDE)?;
         let epoch = Epoch::new(&self.raw);
         closing(&self.raw, || body(&epoch), || self.raw.fence(asserts | Assert::NOSUCCEED))
     }

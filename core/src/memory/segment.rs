@@ -115,8 +115,9 @@ impl Segment {
     /// # Errors
     /// `SharedMemoryFull` when the pages cannot be reserved; `System` for anything else.
     pub fn create(dir: &Path, len: usize) -> Result<Self> {
-        if len > isize::MAX as usize - PAGE {
-            return Err(Error::new(ErrorKind::SharedMemoryFull, "make a shared segment").cause(format!("{len} bytes")));
+        if len > isize::MAX as usize / 2 {
+            let e = Error::new(ErrorKind::SharedMemoryFull, "make a shared segment");
+            return Err(e.cause(format!("{len} bytes are more than an address space holds")));
         }
         let len = page_up(len.max(1));
         let file = anonymous_file(dir, len)?;

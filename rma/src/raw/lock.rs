@@ -203,6 +203,11 @@ impl RawWindow {
         (0..self.targets.len()).try_for_each(|t| self.flush_local(t))
     }
 
+    /// Completes all operations if another lock is still held: the end of an epoch inside another.
+    pub(crate) fn complete_enclosing(&self) -> Result<()> {
+        if matches!(self.access.get(), Access::Lock(_)) { self.flush_local_all() } else { Ok(()) }
+    }
+
     /// Orders this rank's own loads and stores of its window before and after the call.
     ///
     /// # Errors

@@ -182,6 +182,15 @@ impl RawWindow {
         Self::new(team, own, options)
     }
 
+    /// As [`allocate`](Self::allocate), `len` in elements: one that does not fit an address space fails as all
+    /// failures do, on every rank.
+    pub(crate) fn allocate_elements<T>(team: &Team, len: usize, options: Options) -> Result<Self> {
+        match crate::epoch::bytes::<T>(len) {
+            Ok(bytes) => Self::allocate(team, bytes, options),
+            Err(e) => Self::new(team, Err(e.rank(team.job().rank())), options),
+        }
+    }
+
     /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
     ///
     /// # Safety
@@ -314,6 +323,14 @@ impl RawWindow {
         }
     }
 
+    /// As [`direct`](Self::direct), for operations that are ordered: not past one that is kept back.
+    #[inline(always)]
+    fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
+        let to = self.direct(target, offset, len)?;
+        // On a mapped window nothing is ever kept back.
+        if self.mapped || self.targets[target].held.get().is_none() { Some(to) } else { None }
+    }
+
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the
     /// window is mapped and the target ready; it is complete at the target after the call that closes the
     /// epoch or flushes. One message; on mapped windows a copy.
@@ -392,7 +409,7 @@ impl RawWindow {
         op.check(T::TYPE, "accumulate")?;
         let len = count * size_of::<T>();
         if count == 1
-            && let Some(to) = self.direct(target, offset, len)
+            && let Some(to) = self.direct_ordered(target, offset, len)
             && to.addr().is_multiple_of(size_of::<T>())
         {
             self.stats().add(Kind::Accumulate, len);
@@ -456,7 +473,7 @@ impl RawWindow {
     ) -> Result<()> {
         let len = size_of::<T>();
         let (expected, desired) = (widen(expected), widen(desired));
-        if let Some(to) = self.direct(target, offset, len)
+        if let Some(to) = self.direct_ordered(target, offset, len)
             && to.addr().is_multiple_of(len)
         {
             self.stats().add(Kind::CompareSwap, len);
@@ -467,12 +484,18 @@ impl RawWindow {
         self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
     }
 
-    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back.
+    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
+    /// for a window of which an epoch ended by an error.
     ///
     /// # Errors
     /// `WrongEpoch` if an epoch is open; `PeerLost`; `System` if memory could not be given back.
     pub fn free(&self) -> Result<()> {
         const OP: &str = "free a window";
+        if self.broken.get() && !self.released.get() {
+            // The others wait for this rank here.
+            self.team.barrier()?;
+            return self.release();
+        }
         self.usable(OP)?;
         if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
             return Err(self.wrong_epoch(OP, "an access epoch is open"));

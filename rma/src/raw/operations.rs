@@ -277,9 +277,9 @@ impl RawWindow {
     /// everything before it is complete.
     pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         let t = &self.targets[target];
-        if !self.job.device().capabilities().ordered {
-            self.complete_at(target)?;
-        }
+        // The notification speaks for all operations before it, and devices order at most those on the same
+        // bytes: a copy to pages that are mapped overtakes a request for those that are not.
+        self.complete_at(target)?;
         match t.held.take() {
             Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell), value)), None),
             None => self.board.set(target, cell, value),

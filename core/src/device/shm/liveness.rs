@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use super::layout::{STATE, STATE_LEFT, STATE_LOST};
+use super::layout::{MET, STATE, STATE_LEFT, STATE_LOST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::Mapping;
 
@@ -39,7 +39,7 @@ pub(super) fn check(watches: &[Option<Watch>], peers: &[Mapping]) -> Result<()> 
     for (rank, peer) in peers.iter().enumerate() {
         // Acquire: pairs with the Release store of a rank that leaves or is lost.
         if peer.half(STATE).load(Ordering::Acquire) == STATE_LOST {
-            return Err(lost(rank, "its thread ended without leaving the job".into()));
+            return Err(lost(peers, rank, "its thread ended without leaving the job".into()));
         }
     }
     let mut polls: Vec<libc::pollfd> = Vec::with_capacity(watches.len());
@@ -56,12 +56,29 @@ pub(super) fn check(watches: &[Option<Watch>], peers: &[Mapping]) -> Result<()> 
         // Acquire: as above.
         if poll.revents != 0 && peers[rank].half(STATE).load(Ordering::Acquire) != STATE_LEFT {
             let pid = watches[rank].as_ref().map_or(0, |w| w.pid);
-            return Err(lost(rank, format!("process {pid} ended without leaving the job")));
+            return Err(lost(peers, rank, format!("process {pid} ended without leaving the job")));
         }
     }
     Ok(())
 }
 
-fn lost(rank: usize, cause: String) -> Error {
-    Error::new(ErrorKind::PeerLost, "check the other ranks").peer(rank as u32).device("shm").cause(cause)
+/// Notes at this rank whose loss it has met: who then finds this rank gone too is told of the first.
+pub(super) fn note(own: &Mapping, error: &Error) {
+    if let Some(rank) = error.blamed() {
+        // Release: pairs with the Acquire in `lost`. The first stays.
+        let _ = own.half(MET).compare_exchange(0, rank + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// The error for `rank`, or for the rank whose loss made it end.
+fn lost(peers: &[Mapping], rank: usize, cause: String) -> Error {
+    // Acquire: pairs with the Release in `note`, which comes before the rank's end.
+    let met = peers[rank].half(MET).load(Ordering::Acquire) as usize;
+    let (blamed, cause) = match met.checked_sub(1) {
+        Some(first) if first != rank && first < peers.len() => {
+            (first, format!("rank {rank} has ended too, for want of it: {cause}"))
+        }
+        _ => (rank, cause),
+    };
+    Error::new(ErrorKind::PeerLost, "check the other ranks").peer(blamed as u32).device("shm").cause(cause)
 }

@@ -548,7 +548,10 @@ impl Device for ShmDevice {
     }
 
     fn check_peers(&self) -> Result<()> {
-        liveness::check(&self.watches, &self.shared.peers).map_err(|e| e.rank(self.shared.me as u32))
+        liveness::check(&self.watches, &self.shared.peers).map_err(|e| {
+            liveness::note(self.own(), &e);
+            e.rank(self.shared.me as u32)
+        })
     }
 
     fn counters(&self) -> Snapshot {

@@ -1,0 +1,110 @@
+//! The configurations of the device that everything runs over.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use farside_rma::core::settings::Settings;
+use farside_rma::{Job, Result, Team};
+
+/// Where the memory of windows comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The runtime.
+    Allocated,
+    /// Vectors of the user, whose ends are not those of pages.
+    Vector,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    pub name: &'static str,
+    pub memory: Memory,
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+const fn row(name: &'static str, memory: Memory, settings: &'static [(&'static str, &'static str)]) -> Config {
+    Config { name, memory, settings }
+}
+
+pub const MAPPED: Config = row("mapped", Memory::Allocated, &[]);
+pub const POSTED: Config = row("posted", Memory::Allocated, &[("FARSIDE_FAULT", "unmapped")]);
+pub const REMAP: Config = row("remap", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "remap")]);
+pub const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "auto")]);
+pub const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
+pub const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
+
+/// All of them.
+pub const TABLE: &[Config] = &[
+    MAPPED,
+    POSTED,
+    REMAP,
+    AUTO,
+    VM,
+    RING,
+    row("ring, unmapped", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_FAULT", "unmapped")]),
+    row("mapped, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
+    row("posted, park", Memory::Allocated, &[("FARSIDE_FAULT", "unmapped"), ("FARSIDE_WAIT", "park")]),
+    row("ring, park", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_WAIT", "park")]),
+];
+
+impl Config {
+    /// The settings, and `more` that replace them.
+    pub fn settings(&self, more: &[(&str, &str)]) -> Settings {
+        Settings::from_lookup(|name| {
+            let all = more.iter().chain(self.settings.iter());
+            all.clone().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
+        })
+        .unwrap()
+    }
+
+    /// Runs `f` as `n` ranks.
+    ///
+    /// # Errors
+    /// What `f` fails with or panics with.
+    pub fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
+        Job::threads_with(n, &self.settings(&[]), |job| f(&job.world()?))
+    }
+}
+
+/// The numbers of ranks that checks run with: all, or two of them in a quick run.
+pub fn ranks() -> &'static [u32] {
+    if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { &[2, 5] } else { &[1, 2, 3, 4, 5, 8] }
+}
+
+/// Runs `f` over all configurations and numbers of ranks.
+pub fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
+    everywhere_with(ranks(), f);
+}
+
+/// As [`everywhere`], with given numbers of ranks.
+pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
+    for config in TABLE {
+        for n in ranks.iter().copied() {
+            let result = within(60, &format!("{} with {n} ranks", config.name), move || {
+                config.run(n, |team| f(team, config)).map(|_| ())
+            });
+            if let Err(e) = result {
+                panic!("{}, {n} ranks: {e}", config.name);
+            }
+        }
+    }
+}
+
+/// What `f` returns, or a panic if it does not within `seconds`.
+pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let _ = tell.send(f());
+    });
+    match told.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(r) => {
+            let _ = thread.join();
+            r
+        }
+        Err(RecvTimeoutError::Timeout) => panic!("{what}: still not done after {seconds} s"),
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().err().unwrap_or(Box::new("lost")))
+        }
+    }
+}

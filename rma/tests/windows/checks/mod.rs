@@ -1,0 +1,17 @@
+//! Checks of data: what an operation must have done by absolute values, at every rank, as functions that fail
+//! by a panic of a rank. They run over every configuration, and over a device that damages an operation.
+
+#![allow(dead_code)]
+
+pub mod config;
+pub mod operations;
+pub mod ordering;
+pub mod requests;
+pub mod sync;
+pub mod values;
+
+use config::Config;
+use farside_rma::{Result, Team};
+
+/// A check of one operation under one synchronization, as one rank runs it.
+pub type Check = fn(&Team, &Config) -> Result<()>;

@@ -1,0 +1,135 @@
+//! Accumulates of one origin to one element are applied in the order in which they were issued, whatever their
+//! length and however they travel: read after read, read after write, write after read, write after write.
+
+use farside_rma::{Op, Result, Team};
+
+use super::config::Config;
+use super::sync::{Sync, Win};
+
+/// Elements of one origin: a request's worth of the first and last, and bulk that takes several buffers.
+const LONG: usize = 40_003;
+
+/// Non-commuting operations of one origin on a few elements, single and several at a time.
+pub fn short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+    const PART: usize = 1201;
+    let (p, me) = (team.size(), team.rank());
+    let mut win = Win::<u64>::new(team, config, sync, p * PART)?;
+    win.local(|l| l.fill(5))?;
+    let c = |n: u64| [n; 3];
+    let (ten, two, three, four) = (c(10), c(2), c(3), c(4));
+    let mut old = vec![[[0u64; 3]; 6]; p];
+    let mut slots: Vec<Option<&mut [[u64; 3]; 6]>> = old.iter_mut().map(Some).collect();
+    let places = [0, PART / 2, PART - 3];
+    win.epoch(sync, |e, targets| {
+        for t in targets {
+            for at in places {
+                let at = me * PART + at;
+                e.accumulate(Op::Replace, &ten, *t, at)?; // 10 10 10
+                e.accumulate(Op::Sum, &two[..1], *t, at)?; // 12
+                e.accumulate(Op::Prod, &three, *t, at)?; // 36 30 30
+                e.accumulate(Op::Replace, &four[..1], *t, at + 1)?; // 36 4 30
+                e.accumulate(Op::Sum, &two[..2], *t, at + 1)?; // 36 6 32
+            }
+            let at = me * PART + places[1];
+            let [a, b, x, d, y, z] = slots[*t].take().unwrap();
+            e.get_accumulate(Op::NoOp, &ten, a, *t, at)?;
+            e.get_accumulate(Op::Sum, &two, b, *t, at)?; // 38 8 34
+            e.fetch_and_op(Op::Replace, &three[0], &mut x[0], *t, at)?; // 3
+            e.get_accumulate(Op::Prod, &two, d, *t, at)?; // 6 16 68
+            e.compare_and_swap(6, 7, &mut y[0], *t, at)?; // 7
+            e.get_accumulate(Op::NoOp, &ten, z, *t, at)?;
+        }
+        Ok(())
+    })?;
+    for (t, [a, b, x, d, y, z]) in old.into_iter().enumerate() {
+        assert_eq!(a, [36, 6, 32], "read after write at rank {t}");
+        assert_eq!(b, [36, 6, 32], "read after read at rank {t}");
+        assert_eq!(x[0], 38, "read of a sum at rank {t}");
+        assert_eq!(d, [3, 8, 34], "write after write at rank {t}");
+        assert_eq!(y[0], 6, "compare after product at rank {t}");
+        assert_eq!(z, [7, 16, 68], "the last read at rank {t}");
+    }
+    win.local(|l| {
+        for origin in 0..p {
+            for at in places {
+                let expected = if at == places[1] { [7, 16, 68] } else { [36, 6, 32] };
+                assert_eq!(l[origin * PART + at..][..3], expected, "place {at} of rank {origin} at rank {me}");
+            }
+        }
+    })?;
+    win.free()
+}
+
+/// A long accumulate and then short ones on its last, middle and first elements.
+pub fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let mut win = Win::<u64>::new(team, config, sync, if me == 0 { p * LONG } else { 1 })?;
+    let data: Vec<u64> = (0..LONG as u64).map(|i| i + 1000).collect();
+    let (five, seven) = ([5u64; 2], [7u64]);
+    let mut old = [0u64; 2];
+    let mut slot = Some(&mut old);
+    win.epoch(sync, |e, targets| {
+        if !targets.contains(&0) {
+            return Ok(());
+        }
+        let base = me * LONG;
+        e.accumulate(Op::Replace, &data, 0, base)?;
+        e.accumulate(Op::Replace, &seven, 0, base + LONG - 1)?;
+        e.accumulate(Op::Replace, &five, 0, base + LONG / 2)?;
+        e.accumulate(Op::Sum, &seven, 0, base)?;
+        let [last, first] = slot.take().unwrap();
+        e.fetch_and_op(Op::NoOp, &seven[0], last, 0, base + LONG - 1)?;
+        e.fetch_and_op(Op::NoOp, &seven[0], first, 0, base)
+    })?;
+    assert_eq!(old, [7, 1007], "what rank {me} reads after its own writes");
+    win.local(|l| {
+        for (i, x) in l.iter().enumerate().filter(|_| me == 0) {
+            let expected = match i % LONG {
+                0 => 1007,
+                i if i == LONG - 1 => 7,
+                i if i == LONG / 2 || i == LONG / 2 + 1 => 5,
+                i => i as u64 + 1000,
+            };
+            assert_eq!(*x, expected, "element {i}");
+        }
+    })?;
+    win.free()
+}
+
+/// Puts to ragged ends, which take a request, and then one to whole pages, which is a copy: the closing call
+/// shows both or none. Rank 0 has nothing to send itself and is busy elsewhere while the others write to it.
+pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+    const LEN: usize = 9001;
+    // More than a page.
+    const END: usize = 700;
+    let (p, me) = (team.size(), team.rank());
+    let mut win = Win::<u64>::new(team, config, sync, (p - 1) * LEN)?;
+    for round in 1..6u64 {
+        let data: Vec<u64> = (0..LEN as u64).map(|i| i + round * 1_000_000).collect();
+        win.epoch(sync, |e, targets| {
+            if me == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            } else if targets.contains(&0) {
+                let base = (me - 1) * LEN;
+                e.put(&data[..END], 0, base)?;
+                e.put(&data[LEN - END..], 0, base + LEN - END)?;
+                e.put(&data[END..LEN - END], 0, base + END)?;
+            }
+            Ok(())
+        })?;
+        let check = |l: &[u64]| {
+            for (i, x) in l.iter().enumerate().filter(|_| me == 0) {
+                assert_eq!(*x, (i % LEN) as u64 + round * 1_000_000, "element {i}, round {round}");
+            }
+        };
+        // Looked at as soon as the epoch is closed: a barrier would hide what comes late.
+        match &mut win {
+            Win::Active(w) => {
+                check(w.local()?);
+                team.barrier()?;
+            }
+            Win::Passive(_) => win.local(|l| check(l))?,
+        }
+    }
+    win.free()
+}

@@ -1,0 +1,204 @@
+//! Request-based operations: wait, test, await, and left to the epoch.
+
+use farside_rma::{Assert, LockWindow, Op, PassiveEpoch, Request, Result, Team, block_on};
+
+use super::config::{Config, Memory};
+use super::values::{initial, written};
+
+/// How a request is completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Complete {
+    Wait,
+    Test,
+    Await,
+    /// By nobody: the epoch's end does it.
+    Epoch,
+}
+
+const LEN: usize = 1301;
+
+fn complete(requests: Vec<Request<'_>>, how: Complete) -> Result<()> {
+    match how {
+        Complete::Wait => requests.into_iter().try_for_each(Request::wait),
+        Complete::Test => {
+            for mut r in requests {
+                while !r.test()? {
+                    std::thread::yield_now();
+                }
+                assert!(r.test()?, "a request that was complete stays so");
+            }
+            Ok(())
+        }
+        Complete::Await => block_on(async {
+            for r in requests {
+                r.await?;
+            }
+            Ok(())
+        })?,
+        Complete::Epoch => {
+            drop(requests);
+            Ok(())
+        }
+    }
+}
+
+fn window(team: &Team, config: &Config) -> Result<LockWindow<u64>> {
+    let len = team.size() * LEN;
+    let me = team.rank();
+    let content: Vec<u64> = (0..len).map(|i| initial(me, i)).collect();
+    if config.memory == Memory::Vector {
+        return LockWindow::from_vec(team, content);
+    }
+    let window = LockWindow::allocate(team, len)?;
+    window.with_local(|l| {
+        l.copy_from_slice(&content);
+        Ok(())
+    })?;
+    team.barrier()?;
+    Ok(window)
+}
+
+type Body<'e, 'env> = &'e PassiveEpoch<'e, 'env, u64>;
+
+/// Puts that are complete at the target when the request is: a get of the same epoch sees them.
+pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let window = window(team, config)?;
+    for round in 1..3 {
+        let data: Vec<Vec<u64>> = (0..p).map(|t| (0..LEN).map(|i| written(me + round, t, i)).collect()).collect();
+        let mut seen = vec![[0u64; 2]; p];
+        let slots: Vec<&mut [u64; 2]> = seen.iter_mut().collect();
+        window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
+            let mut requests = Vec::new();
+            for (t, d) in data.iter().enumerate() {
+                for at in [0..1, 1..4, 4..LEN - 1, LEN - 1..LEN] {
+                    requests.push(e.rput(&d[at.clone()], t, me * LEN + at.start)?);
+                }
+            }
+            complete(requests, how)?;
+            if how == Complete::Epoch {
+                return Ok(());
+            }
+            for (t, s) in slots.into_iter().enumerate() {
+                let (first, last) = s.split_at_mut(1);
+                e.rget(first, t, me * LEN)?.wait()?;
+                e.rget(last, t, me * LEN + LEN - 1)?.wait()?;
+            }
+            Ok(())
+        })?;
+        for (t, s) in seen.iter().enumerate().filter(|_| how != Complete::Epoch) {
+            assert_eq!(*s, [data[t][0], data[t][LEN - 1]], "what is at rank {t} when the request is complete");
+        }
+        team.barrier()?;
+        window.with_local(|l| {
+            for (i, x) in l.iter().enumerate() {
+                assert_eq!(*x, written::<u64>(i / LEN + round, me, i % LEN), "element {i} of rank {me}, round {round}");
+            }
+            Ok(())
+        })?;
+        team.barrier()?;
+    }
+    window.free()
+}
+
+/// Gets that have arrived when the epoch is closed, however they were completed.
+pub fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
+    let p = team.size();
+    let window = window(team, config)?;
+    let mut into = vec![vec![0u64; p * LEN]; p];
+    let slots: Vec<&mut Vec<u64>> = into.iter_mut().collect();
+    window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
+        let mut requests = Vec::new();
+        for (t, slot) in slots.into_iter().enumerate() {
+            let (first, rest) = slot.split_at_mut(1);
+            requests.push(e.rget(rest, t, 1)?);
+            requests.push(e.rget(first, t, 0)?);
+        }
+        complete(requests, how)
+    })?;
+    for (t, got) in into.iter().enumerate() {
+        for (i, x) in got.iter().enumerate() {
+            assert_eq!(*x, initial::<u64>(t, i), "element {i} of rank {t}");
+        }
+    }
+    window.free()
+}
+
+/// Sums of all ranks to all elements.
+pub fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let window = window(team, config)?;
+    let data = vec![me as u64 + 1; p * LEN];
+    window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
+        let mut requests = Vec::new();
+        for t in 0..p {
+            requests.push(e.raccumulate(Op::Sum, &data[..1], t, 0)?);
+            requests.push(e.raccumulate(Op::Sum, &data[1..], t, 1)?);
+        }
+        complete(requests, how)
+    })?;
+    team.barrier()?;
+    window.with_local(|l| {
+        let total = (1..=p as u64).sum::<u64>();
+        for (i, x) in l.iter().enumerate() {
+            assert_eq!(*x, initial::<u64>(me, i) + total, "element {i} of rank {me}");
+        }
+        Ok(())
+    })?;
+    window.free()
+}
+
+/// One's own part is read and replaced in one step.
+pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let window = window(team, config)?;
+    let data: Vec<u64> = (0..LEN).map(|i| written(me, 0, i)).collect();
+    let mut old = vec![vec![0u64; LEN]; p];
+    let slots: Vec<&mut Vec<u64>> = old.iter_mut().collect();
+    window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
+        let mut requests = Vec::new();
+        for (t, slot) in slots.into_iter().enumerate() {
+            requests.push(e.rget_accumulate(Op::Replace, &data, slot, t, me * LEN)?);
+        }
+        complete(requests, how)
+    })?;
+    for (t, old) in old.iter().enumerate() {
+        for (i, x) in old.iter().enumerate() {
+            assert_eq!(*x, initial::<u64>(t, me * LEN + i), "former element {i} of rank {t}");
+        }
+    }
+    team.barrier()?;
+    window.with_local(|l| {
+        for (i, x) in l.iter().enumerate() {
+            assert_eq!(*x, written::<u64>(i / LEN, 0, i % LEN), "element {i} of rank {me}");
+        }
+        Ok(())
+    })?;
+    window.free()
+}
+
+/// The calls that are complete when they return.
+pub fn now(team: &Team, config: &Config) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let window = window(team, config)?;
+    let at = |r: usize| r * LEN + LEN - 1;
+    window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
+        for t in 0..p {
+            let first: u64 = initial(t, at(me));
+            assert_eq!(e.get_now(t, at(me))?, first);
+            assert_eq!(e.fetch_and_op_now(Op::Sum, 1000, t, at(me))?, first);
+            assert_eq!(e.compare_and_swap_now(first + 1000, 3, t, at(me))?, first + 1000);
+            assert_eq!(e.compare_and_swap_now(4, 5, t, at(me))?, 3);
+            e.put_value(6 + me as u64, t, at(me))?;
+            e.flush(t)?;
+            assert_eq!(e.get_now(t, at(me))?, 6 + me as u64);
+        }
+        Ok(())
+    })?;
+    team.barrier()?;
+    window.with_local(|l| {
+        (0..p).for_each(|r| assert_eq!(l[at(r)], 6 + r as u64));
+        Ok(())
+    })?;
+    window.free()
+}

@@ -1,0 +1,115 @@
+//! One window, six ways to synchronize it: the same body of operations runs under each.
+
+use farside_rma::{Assert, Element, Epoch, LockKind, LockWindow, Result, Team, Window};
+
+use super::config::{Config, Memory};
+
+/// A way to open and close the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// One fence epoch.
+    Fence,
+    /// The second of a run of fence epochs: operations start when they are issued.
+    Fences,
+    /// Post, start, complete, wait, with all ranks in both groups.
+    Pscw,
+    /// A shared lock of one target after the other.
+    LockShared,
+    /// An exclusive lock of one target after the other.
+    LockExclusive,
+    /// All targets at once, completed by flush.
+    LockAll,
+}
+
+/// All of them.
+pub const ALL: &[Sync] = &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
+
+/// A window that the synchronization is possible on.
+#[derive(Debug)]
+pub enum Win<T: Element> {
+    Active(Window<'static, T>),
+    Passive(LockWindow<T>),
+}
+
+impl<T: Element> Win<T> {
+    /// A window of `len` zeroed elements. Vectors are longer than whole pages and start inside one.
+    ///
+    /// # Errors
+    /// As the window's own.
+    pub fn new(team: &Team, config: &Config, sync: Sync, len: usize) -> Result<Self> {
+        let passive = matches!(sync, Sync::LockShared | Sync::LockExclusive | Sync::LockAll);
+        let vector = || vec![T::zeroed(); len];
+        Ok(match (passive, config.memory) {
+            (false, Memory::Allocated) => Win::Active(Window::allocate(team, len)?),
+            (false, Memory::Vector) => Win::Active(Window::from_vec(team, vector())?),
+            (true, Memory::Allocated) => Win::Passive(LockWindow::allocate(team, len)?),
+            (true, Memory::Vector) => Win::Passive(LockWindow::from_vec(team, vector())?),
+        })
+    }
+
+    /// Reads or writes this rank's own memory; before it and after it come all ranks.
+    ///
+    /// # Errors
+    /// As the window's own.
+    pub fn local<R>(&mut self, f: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        let team = self.team().clone();
+        team.barrier()?;
+        let r = match self {
+            Win::Active(w) => f(w.local_mut()?),
+            Win::Passive(w) => w.with_local(|l| Ok(f(l)))?,
+        };
+        team.barrier()?;
+        Ok(r)
+    }
+
+    pub fn team(&self) -> &Team {
+        match self {
+            Win::Active(w) => w.team(),
+            Win::Passive(w) => w.team(),
+        }
+    }
+
+    /// Runs `body` in epochs on all ranks: once with all targets, or once for each under its lock.
+    ///
+    /// # Errors
+    /// As the window's own; what `body` fails with.
+    pub fn epoch<'env>(
+        &mut self,
+        sync: Sync,
+        mut body: impl for<'s> FnMut(&'s Epoch<'s, 'env, T>, &[usize]) -> Result<()>,
+    ) -> Result<()> {
+        let all: Vec<usize> = (0..self.team().size()).collect();
+        let me = self.team().rank();
+        let none = Assert::empty();
+        match (self, sync) {
+            (Win::Active(w), Sync::Fence) => w.fence(none, |e| body(e, &all)),
+            (Win::Active(w), Sync::Fences) => w.fences(|f| {
+                f.epoch(none, |_| Ok(()))?;
+                f.epoch(none, |e| body(e, &all))
+            }),
+            (Win::Active(w), _) => w.expose(&all, none, |x| x.start(&all, none, |e| body(e, &all))),
+            (Win::Passive(w), Sync::LockAll) => w.lock_all(none, |e| {
+                body(e, &all)?;
+                // Both ways of completing: single targets, then all.
+                e.flush(me)?;
+                e.flush_all()
+            }),
+            (Win::Passive(w), _) => {
+                let kind = if sync == Sync::LockShared { LockKind::Shared } else { LockKind::Exclusive };
+                // Everyone starts with another target.
+                (0..all.len()).map(|i| (me + i) % all.len()).try_for_each(|t| w.lock(kind, t, none, |e| body(e, &[t])))
+            }
+        }
+    }
+
+    /// Frees the window.
+    ///
+    /// # Errors
+    /// As the window's own.
+    pub fn free(self) -> Result<()> {
+        match self {
+            Win::Active(w) => w.free(),
+            Win::Passive(w) => w.free(),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Windows: every operation under every synchronization, message counts, errors, ends.
+
+mod checks;
+mod ends;
+mod errors;
+mod exchange;
+mod matrix;
+mod messages;
+mod request_based;

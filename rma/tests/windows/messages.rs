@@ -1,0 +1,293 @@
+//! What each synchronization call sends, counted: the formulas of the doc comments of `raw/fence.rs`,
+//! `raw/pscw.rs` and `raw/lock.rs`, on mapped and on posted windows, and what each assert saves.
+//!
+//! `cargo test -p farside-rma --test windows messages -- --nocapture` prints the table.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use farside_rma::core::coll::log2_up;
+use farside_rma::core::stats::{Kind, Snapshot};
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, LockKind, Result, Team};
+
+use crate::checks::config::{self, Config, within};
+
+const SIZES: &[u32] = &[2, 3, 4, 5, 8];
+const NONE: Assert = Assert::empty();
+const WORD: usize = 8;
+/// What a message of a collective has in front of its data.
+const HEADER: usize = 40;
+
+/// Messages and bytes of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cost {
+    messages: usize,
+    bytes: usize,
+}
+
+/// So many messages of a word.
+fn words(messages: usize) -> Cost {
+    Cost { messages, bytes: messages * WORD }
+}
+
+/// A reduce-scatter of one 32-bit count for each rank, and `more` messages of a word.
+fn reduce_scatter(p: usize, more: usize) -> Cost {
+    let rounds = log2_up(p);
+    Cost { messages: rounds + more, bytes: rounds * HEADER + (p - 1) * 4 + more * WORD }
+}
+
+fn cost(d: &Snapshot) -> Cost {
+    use Kind::*;
+    let kinds = [Write, Read, Accumulate, FetchAdd, CompareSwap, Signal, Send];
+    let bytes = kinds.iter().map(|k| d.bytes(*k)).sum::<u64>() as usize;
+    Cost { messages: d.messages() as usize, bytes }
+}
+
+/// Window, call, ranks, neighbours.
+type Row = (&'static str, String, usize, usize);
+
+/// Rank 0's costs.
+#[derive(Default)]
+struct Table(Mutex<BTreeMap<Row, Cost>>);
+
+impl Table {
+    fn print(&self) {
+        println!("{:<8} {:<44} {:>2} {:>10} {:>8} {:>6}", "window", "call", "P", "neighbours", "messages", "bytes");
+        for ((window, call, p, k), c) in self.0.lock().unwrap().iter() {
+            println!("{window:<8} {call:<44} {p:>2} {k:>10} {:>8} {:>6}", c.messages, c.bytes);
+        }
+    }
+}
+
+/// One rank with its window and its neighbours.
+struct Bench<'a> {
+    window: &'a RawWindow,
+    team: &'a Team,
+    config: &'static str,
+    table: &'a Table,
+    p: usize,
+    /// Whom this rank accesses, and who accesses it: ranks at the same distances.
+    targets: Vec<usize>,
+    origins: Vec<usize>,
+}
+
+impl Bench<'_> {
+    /// Runs `f` and compares what it has sent with `expected`.
+    fn count(&self, call: &str, expected: Cost, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = self.team.job().stats();
+        f()?;
+        let found = cost(&(self.team.job().stats() - before));
+        let k = self.targets.len();
+        assert_eq!(found, expected, "{call}: {} window, {} ranks, {k} neighbours", self.config, self.p);
+        if self.team.rank() == 0 {
+            self.table.0.lock().unwrap().insert((self.config, call.to_owned(), self.p, k), found);
+        }
+        Ok(())
+    }
+
+    fn put_each(&self) -> Result<()> {
+        self.targets.iter().try_for_each(|t| self.window.put_value(1u64, *t, WORD * self.team.rank()))
+    }
+
+    /// One rank after the other, so that nobody meets another's lock.
+    fn in_turn(&self, mut f: impl FnMut() -> Result<()>) -> Result<()> {
+        for turn in 0..self.p {
+            if turn == self.team.rank() {
+                f()?;
+            }
+            self.team.barrier()?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `f` for mapped and posted windows, all sizes, and 0, 1, 2 and 4 neighbours.
+fn for_all(f: impl Fn(&Bench<'_>) -> Result<()> + Send + Sync + Copy + 'static) {
+    let table = std::sync::Arc::new(Table::default());
+    for config in [config::MAPPED, config::POSTED] {
+        for n in SIZES {
+            for k in [0usize, 1, 2, 4] {
+                let table = table.clone();
+                let run = move || one(&config, *n, k, &table, f);
+                within(30, "counting messages", run).unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
+            }
+        }
+    }
+    table.print();
+}
+
+fn one(config: &Config, n: u32, k: usize, table: &Table, f: impl Fn(&Bench<'_>) -> Result<()> + Sync) -> Result<()> {
+    if k >= n as usize {
+        return Ok(());
+    }
+    config.run(n, |team| {
+        let (p, me) = (team.size(), team.rank());
+        let window = RawWindow::allocate(team, WORD * p, Options::default())?;
+        let targets = (1..=k).map(|d| (me + d) % p).collect();
+        let origins = (1..=k).map(|d| (me + p - d) % p).collect();
+        f(&Bench { window: &window, team, config: config.name, table, p, targets, origins })?;
+        team.barrier()?;
+        window.free()
+    })?;
+    Ok(())
+}
+
+#[test]
+fn messages_of_fence() {
+    for_all(|b| {
+        let (p, k, mapped) = (b.p, b.targets.len(), b.window.is_mapped());
+        let rounds = words(log2_up(p));
+        // Where operations are messages, they carry the notifications: only the operations are to be counted,
+        // and they are posted by the closing call.
+        let unknown = if mapped { rounds } else { reduce_scatter(p, k) };
+        let known = match (mapped, p <= 4) {
+            (true, _) => rounds,
+            (false, true) => words(p - 1),
+            (false, false) => reduce_scatter(p, k),
+        };
+        for (name, asserts) in [("", NONE), (" NOSTORE", Assert::NOSTORE), (" NOPUT", Assert::NOPUT)] {
+            b.count("fence NOPRECEDE, opening", words(0), || b.window.fence(Assert::NOPRECEDE))?;
+            b.team.barrier()?;
+            // On a mapped window a put is a copy when it is issued, counted as a write there.
+            b.count("put, one to each, fence unknown", words(if mapped { k } else { 0 }), || b.put_each())?;
+            b.count(&format!("fence{name}, exposure not known before"), unknown, || b.window.fence(asserts))?;
+            b.count("put, one to each, fence known", words(if mapped { k } else { 0 }), || b.put_each())?;
+            b.count(&format!("fence{name}, exposure known"), known, || b.window.fence(asserts))?;
+            let empty = match (mapped, p <= 4) {
+                (true, _) => rounds,
+                (false, true) => words(p - 1),
+                (false, false) => reduce_scatter(p, 0),
+            };
+            b.count(&format!("fence{name}, no operations"), empty, || b.window.fence(asserts | Assert::NOSUCCEED))?;
+            b.count("fence NOPRECEDE NOSUCCEED", words(0), || b.window.fence(Assert::NOPRECEDE | Assert::NOSUCCEED))?;
+            b.team.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+/// Of several operations to one target, the last carries the notification.
+#[test]
+fn messages_of_fence_several_operations() {
+    for_all(|b| {
+        let (p, k, mapped) = (b.p, b.targets.len(), b.window.is_mapped());
+        b.window.fence(NONE)?;
+        let issued = words(if mapped { 3 * k } else { 2 * k });
+        b.count("put, three to each", issued, || (0..3).try_for_each(|_| b.put_each()))?;
+        let closing = match (mapped, p <= 4) {
+            (true, _) => words(log2_up(p)),
+            (false, true) => words(p - 1),
+            (false, false) => reduce_scatter(p, k),
+        };
+        b.count("fence after three to each", closing, || b.window.fence(Assert::NOSUCCEED))
+    });
+}
+
+#[test]
+fn messages_of_pscw() {
+    for_all(|b| {
+        let (k, mapped) = (b.targets.len(), b.window.is_mapped());
+        let half = k.div_ceil(2);
+        for (name, asserts) in [("", NONE), (" NOCHECK", Assert::NOCHECK)] {
+            let post = words(if asserts == NONE { k } else { 0 });
+            let asserts = asserts | Assert::NOSTORE | Assert::NOPUT;
+            b.count(&format!("post{name}"), post, || b.window.post(&b.origins, asserts))?;
+            // All posts have come, so that what is issued starts at once.
+            b.team.barrier()?;
+            b.count(&format!("start{name}"), words(0), || b.window.start(&b.targets, asserts & Assert::NOCHECK))?;
+            for t in &b.targets[..half] {
+                b.window.put_value(1u64, *t, 0)?;
+                b.window.put_value(2u64, *t, 0)?;
+            }
+            // Posted: half of the signals ride on the last put. Mapped: the puts are counted already.
+            let call = format!("complete{name}, two puts to half of the group");
+            b.count(&call, words(k), || b.window.complete())?;
+            b.count(&format!("wait{name}"), words(0), || b.window.wait())?;
+            b.window.post(&b.origins, asserts)?;
+            b.team.barrier()?;
+            b.window.start(&b.targets, asserts & Assert::NOCHECK)?;
+            b.count(&format!("complete{name}, no operations"), words(k), || b.window.complete())?;
+            b.count(&format!("test{name} until true"), words(0), || {
+                while !b.window.test()? {}
+                Ok(())
+            })?;
+        }
+        let _ = mapped;
+        Ok(())
+    });
+}
+
+#[test]
+fn messages_of_lock() {
+    for_all(|b| {
+        let mapped = b.window.is_mapped();
+        for (kind, name) in [(LockKind::Shared, "shared"), (LockKind::Exclusive, "exclusive")] {
+            // Not mapped: the request is put off, and a reader that enters tells so.
+            let enter = if mapped || kind == LockKind::Exclusive { 1 } else { 2 };
+            b.in_turn(|| {
+                let Some(t) = b.targets.first().copied() else { return Ok(()) };
+                b.count(&format!("lock {name}"), words(usize::from(mapped)), || b.window.lock(kind, t, NONE))?;
+                let call = format!("unlock {name}, no operations");
+                b.count(&call, words(usize::from(mapped)), || b.window.unlock(t))?;
+                b.window.lock(kind, t, NONE)?;
+                let first = 1 + if mapped { 0 } else { enter };
+                b.count(&format!("first put under lock {name}"), words(first), || b.window.put_value(1u64, t, 0))?;
+                b.count(&format!("second put under lock {name}"), words(1), || b.window.put_value(1u64, t, 0))?;
+                b.count("flush", words(0), || b.window.flush(t))?;
+                b.count("flush_local", words(0), || b.window.flush_local(t))?;
+                b.count("sync", words(0), || b.window.sync())?;
+                b.count(&format!("unlock {name}"), words(1), || b.window.unlock(t))?;
+                b.count("lock NOCHECK", words(0), || b.window.lock(kind, t, Assert::NOCHECK))?;
+                b.count("put under lock NOCHECK", words(1), || b.window.put_value(1u64, t, 0))?;
+                b.count("unlock NOCHECK", words(0), || b.window.unlock(t))
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn messages_of_lock_all() {
+    for_all(|b| {
+        let (k, mapped) = (b.targets.len(), b.window.is_mapped());
+        b.in_turn(|| {
+            b.count("lock_all", words(0), || b.window.lock_all(NONE))?;
+            b.count("unlock_all, no operations", words(0), || b.window.unlock_all())?;
+            b.window.lock_all(NONE)?;
+            let enter = if mapped { 1 } else { 2 };
+            b.count("first put to each under lock_all", words(k * (1 + enter)), || b.put_each())?;
+            b.count("second put to each under lock_all", words(k), || b.put_each())?;
+            b.count("flush_all", words(0), || b.window.flush_all())?;
+            b.count("flush_local_all", words(0), || b.window.flush_local_all())?;
+            b.count("unlock_all", words(k), || b.window.unlock_all())?;
+            b.count("lock_all NOCHECK", words(0), || b.window.lock_all(Assert::NOCHECK))?;
+            b.count("put to each under lock_all NOCHECK", words(k), || b.put_each())?;
+            b.count("unlock_all NOCHECK", words(0), || b.window.unlock_all())
+        })
+    });
+}
+
+/// Four allgathers to make a window, a barrier to free it.
+#[test]
+fn messages_of_creation_and_free() {
+    for config in [config::MAPPED, config::POSTED] {
+        for n in SIZES {
+            let run = move || {
+                config.run(*n, |team| {
+                    let rounds = log2_up(team.size()) as u64;
+                    let start = team.job().stats();
+                    let window = RawWindow::allocate(team, 64, Options::default())?;
+                    let made = team.job().stats();
+                    window.free()?;
+                    let freed = team.job().stats();
+                    assert_eq!((made - start).count(Kind::Send), 4 * rounds);
+                    assert_eq!((made - start).messages(), 4 * rounds);
+                    assert_eq!((freed - made).messages(), rounds);
+                    Ok(())
+                })
+            };
+            within(30, config.name, run).unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
+        }
+    }
+}
