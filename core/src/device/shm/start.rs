@@ -225,3 +225,16 @@ pub fn probe(settings: &Settings) -> Result<String> {
     let barrier = if park::register_barrier() { "sleeping by membarrier" } else { "sleeping by full fences" };
     Ok(format!("windows mapped from {}; atomics coherent; {vm}; {barrier}", dir.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_names_a_directory_that_cannot_be_used() {
+        let settings = Settings::from_lookup(|n| (n == "FARSIDE_SHM_DIR").then(|| "/nowhere".into())).unwrap();
+        assert!(probe(&settings).unwrap_err().to_string().contains("/nowhere"));
+        let settings = Settings::from_lookup(|_| None).unwrap();
+        assert!(probe(&settings).unwrap().contains("/dev/shm"));
+    }
+}
