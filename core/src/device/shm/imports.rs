@@ -178,7 +178,7 @@ pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Resul
 }
 
 /// # Safety
-/// As [`Device::register`].
+/// As [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
     let Region { base, len, accumulate, passive, revocable } = region;
     let remapped = match device.user_memory {
