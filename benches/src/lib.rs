@@ -8,8 +8,10 @@
 //! 4. adds the peers with [`peers::Peers::run`];
 //! 5. collects all in [`results::Results`], and prints its [`table::Table`] or writes it as JSON lines or as HTML.
 
+pub mod cores;
 pub mod limits;
 pub mod machine;
+pub mod measure;
 pub mod peers;
 pub mod plan;
 mod plot;
@@ -17,4 +19,5 @@ pub mod progress;
 pub mod record;
 pub mod report;
 pub mod results;
+pub mod run;
 pub mod table;
