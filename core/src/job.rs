@@ -40,6 +40,7 @@ struct Inner {
     next_context: Cell<u32>,
     world: RefCell<Option<Team>>,
     depth: Cell<u32>,
+    acknowledging: Cell<bool>,
     left: Cell<bool>,
 }
 
@@ -125,6 +126,7 @@ impl Job {
             next_context: Cell::new(1),
             world: RefCell::new(None),
             depth: Cell::new(0),
+            acknowledging: Cell::new(false),
             left: Cell::new(false),
         })))
     }
@@ -280,13 +282,14 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
+        any |= self.acknowledge()?;
         // Deferred completions may send and wait, and so come back here: one level is enough.
         if inner.depth.get() == 0 {
             inner.depth.set(1);
             let mut result = Ok(());
             while let Some(f) = inner.am.next_deferred() {
                 any = true;
-                result = f(self);
+                result = f(self).and_then(|()| self.acknowledge().map(|_| ()));
                 if result.is_err() {
                     break;
                 }
@@ -295,6 +298,21 @@ impl Job {
             result?;
         }
         Ok(any)
+    }
+
+    /// Sends the acknowledgements that are owed. Sending may come back here for want of room: then the call
+    /// further out goes on with the rest.
+    fn acknowledge(&self) -> Result<bool> {
+        let mut any = false;
+        let mut result = Ok(());
+        if !self.0.acknowledging.replace(true) {
+            while let (true, Some(owed)) = (result.is_ok(), self.0.am.next_owed()) {
+                any = true;
+                result = am::acknowledge(self, owed);
+            }
+            self.0.acknowledging.set(false);
+        }
+        result.map(|()| any)
     }
 
     fn completed(&self, id: u64, result: Result<()>) {
@@ -378,6 +396,8 @@ impl Job {
                         // One turn of progress, then another try.
                         Ok((!std::mem::replace(&mut first, false)).then_some(()))
                     })?;
+                    // A peer that is gone makes no room.
+                    inner.progress.look_around("send", self.device(), None, Instant::now())?;
                 }
             }
         }
@@ -431,9 +451,14 @@ impl Job {
         if self.0.left.replace(true) {
             return Ok(());
         }
-        self.world()?.barrier()?;
-        self.0.device.leave();
+        let met = self.world().and_then(|world| world.barrier());
+        // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
+        if met.is_err() {
+            self.0.device.abandon();
+            return met;
+        }
+        self.0.device.leave();
         self.0.bootstrap.borrow_mut().finalize()
     }
 

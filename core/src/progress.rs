@@ -73,7 +73,7 @@ impl Progress {
         mut ready: impl FnMut() -> Result<Option<R>>,
         mut turn: impl FnMut() -> Result<bool>,
     ) -> Result<R> {
-        let mut turns = 0u32;
+        let (mut turns, mut busy) = (0u32, 0u32);
         let mut spun_since = None;
         let mut yields = 0;
         loop {
@@ -82,6 +82,11 @@ impl Progress {
             }
             if turn()? {
                 (turns, yields, spun_since) = (0, 0, None);
+                // Traffic of others must not hide that the one waited for is gone.
+                busy = busy.wrapping_add(1);
+                if busy.is_multiple_of(TURNS) {
+                    self.look_around(operation, device, deadline, Instant::now())?;
+                }
                 continue;
             }
             turns = turns.wrapping_add(1);
@@ -127,7 +132,10 @@ impl Progress {
     }
 
     /// Checks the peers if that is due, and the deadline.
-    fn look_around(
+    ///
+    /// # Errors
+    /// `PeerLost`, `Timeout`.
+    pub(crate) fn look_around(
         &self,
         operation: &'static str,
         device: &dyn Device,

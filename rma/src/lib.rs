@@ -43,3 +43,8 @@ pub use window::{Exposure, Fences, Window};
 pub mod prelude {
     pub use crate::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Op, Result, SharedWindow, Team, Window};
 }
+
+/// The README's program compiles and runs, as rank 0 of 1.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -290,7 +290,8 @@ impl RawWindow {
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         let track = &self.targets[target].track;
         if track.open() > 0 {
-            self.job.wait("complete operations", || Ok((track.open() == 0).then_some(())))?;
+            // Only progress can bring this about: no use in looking before.
+            self.job.wait_until("complete operations", None, || Ok((track.open() == 0).then_some(())))?;
         }
         track.check()
     }

@@ -44,7 +44,7 @@ struct Card {
 impl Card {
     fn read(bytes: &[u8]) -> Option<(Self, [u64; 2])> {
         let mut r = Reader::new(bytes);
-        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? };
+        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? };
         let base = r.u64()?;
         let asymmetric = r.u8()? != 0;
         let sizes = [r.u64()?, r.u64()?];
@@ -108,6 +108,7 @@ impl Prepared {
             .u32(name.pid)
             .u32(name.fd)
             .u64(name.len)
+            .u64(name.inode)
             .u64(self.own.mapping().at(0).addr() as u64)
             .u8(u8::from(self.asymmetric))
             .u64(self.layout.ring as u64)
