@@ -8,7 +8,9 @@
 //! 4. adds the peers with [`peers::Peers::run`];
 //! 5. collects all in [`results::Results`], and prints its [`table::Table`] or writes it as JSON lines or as HTML.
 
+pub mod best;
 pub mod cores;
+pub mod launch;
 pub mod limits;
 pub mod machine;
 pub mod measure;
@@ -21,3 +23,4 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod table;
+pub mod targets;
