@@ -10,10 +10,12 @@
 
 pub mod best;
 pub mod cores;
+pub mod instructions;
 pub mod launch;
 pub mod limits;
 pub mod machine;
 pub mod measure;
+pub mod messages;
 pub mod peers;
 pub mod plan;
 mod plot;
@@ -24,3 +26,5 @@ pub mod results;
 pub mod run;
 pub mod table;
 pub mod targets;
+pub mod usage;
+pub mod waiting;
