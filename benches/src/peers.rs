@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use farside_core::error::{Error, ErrorKind, Result};
 
-pub use crate::run::Note;
 use crate::record::{Library, Record};
+pub use crate::run::Note;
 use crate::run::run_of;
 
 /// How long a run of one peer may take.
@@ -21,7 +21,6 @@ pub struct Peers {
     wrapper: PathBuf,
     directory: Option<PathBuf>,
     limit: Duration,
-
 }
 
 impl Peers {
@@ -141,6 +140,9 @@ mod tests {
         let peers = Peers::with_wrapper("/nonexistent/run".into(), None);
         let (records, notes) = peers.run(Library::OpenMpi, 4, &[], |_| {});
         assert!(records.is_empty());
-        assert!(notes[0].to_string().starts_with("Open MPI, 4 ranks: not measured: start a measuring program"), "{notes:?}");
+        assert!(
+            notes[0].to_string().starts_with("Open MPI, 4 ranks: not measured: start a measuring program"),
+            "{notes:?}"
+        );
     }
 }

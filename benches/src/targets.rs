@@ -165,12 +165,7 @@ pub fn display(targets: &[Target]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let count = |met| targets.iter().filter(|target| target.met() == met).count();
-    format!(
-        "Targets: {} met, {} not met, {} not measured\n{table}",
-        count(Some(true)),
-        count(Some(false)),
-        count(None)
-    )
+    format!("Targets: {} met, {} not met, {} not measured\n{table}", count(Some(true)), count(Some(false)), count(None))
 }
 
 #[cfg(test)]

@@ -149,9 +149,7 @@ impl Patterns for Typed {
         let out = |d: usize| &out[d * bytes..(d + 1) * bytes];
         match sync {
             Sync::Fence => (0..iterations).try_for_each(|_| {
-                active.fence(FENCE, |epoch| {
-                    (0..DIRECTIONS).try_for_each(|d| epoch.put(out(d), to[d], (d ^ 1) * bytes))
-                })
+                active.fence(FENCE, |epoch| (0..DIRECTIONS).try_for_each(|d| epoch.put(out(d), to[d], (d ^ 1) * bytes)))
             }),
             Sync::Pscw => (0..iterations).try_for_each(|_| {
                 active.expose(group, Assert::empty(), |exposure| {

@@ -17,7 +17,8 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     let pair = Untyped::new(&bench.team, window, largest)?;
     pair.raw().lock_all(Assert::empty())?;
     let target = bench.partner();
-    let what = |op, bytes, per_iteration| What { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, per_iteration };
+    let what =
+        |op, bytes, per_iteration| What { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, per_iteration };
     for &bytes in sizes {
         let bytes = bytes as usize;
         check_put_get(bench, &pair, bytes)?;
