@@ -8,9 +8,11 @@
 //! A message whose header and data fit into one packet costs one packet; a longer one ⌈bytes / packet⌉.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use crate::device::{Block, Operation};
 use crate::error::{Error, ErrorKind, Result};
@@ -118,11 +120,11 @@ struct Incoming {
 
 #[derive(Default)]
 struct State {
-    handlers: HashMap<u16, Handler>,
+    handlers: FxHashMap<u16, Handler>,
     exposed: Vec<Counter>,
     /// By message: who is to acknowledge it.
-    awaited: HashMap<u32, (u32, Counter)>,
-    incoming: HashMap<(u32, u32), Incoming>,
+    awaited: FxHashMap<u32, (u32, Counter)>,
+    incoming: FxHashMap<(u32, u32), Incoming>,
     last_message: u32,
 }
 

@@ -334,9 +334,12 @@ impl Job {
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         // What is ready, or nearly, costs no entry and no exit.
-        for _ in 0..=self.0.progress.burst() {
+        for look in 0..=self.0.progress.burst() {
             if let Some(r) = ready()? {
                 return Ok(r);
+            }
+            if look % 16 == 15 {
+                self.progress()?;
             }
         }
         self.wait_until(operation, None, ready)

@@ -312,8 +312,11 @@ impl RawWindow {
     /// Completes everything at `target` and gives the lock back.
     fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
-        self.enter(name, target)?;
-        self.complete_at(target)?;
+        // On a mapped window what has started is complete.
+        if !self.mapped || !self.queue.borrow().is_empty() {
+            self.enter(name, target)?;
+            self.complete_at(target)?;
+        }
         match t.lock.replace(Held::No) {
             Held::No | Held::Unchecked | Held::Wanted(_) => {}
             Held::Waiting(kind, ticket) => {
