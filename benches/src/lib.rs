@@ -8,8 +8,14 @@
 //! 4. adds the peers with [`peers::Peers::run`];
 //! 5. collects all in [`results::Results`], and prints its [`table::Table`] or writes it as JSON lines or as HTML.
 
+pub mod best;
+pub mod cores;
+pub mod instructions;
+pub mod launch;
 pub mod limits;
 pub mod machine;
+pub mod measure;
+pub mod messages;
 pub mod peers;
 pub mod plan;
 mod plot;
@@ -17,4 +23,8 @@ pub mod progress;
 pub mod record;
 pub mod report;
 pub mod results;
+pub mod run;
 pub mod table;
+pub mod targets;
+pub mod usage;
+pub mod waiting;

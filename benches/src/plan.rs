@@ -89,6 +89,17 @@ impl Plan {
         keys
     }
 
+    /// Every measurement of Farside with `ranks` ranks: those of all libraries, and its self-contained fence epoch.
+    #[must_use]
+    pub fn farside_keys(&self, ranks: u32) -> Vec<Key> {
+        let mut keys = self.keys(ranks);
+        if self.suites.contains(&Suite::Epoch) && self.windows.contains(&Window::Allocated) {
+            let (suite, window, sync, op) = (Suite::Epoch, Window::Allocated, Sync::FenceClosure, Op::Put);
+            keys.extend(self.sizes.iter().map(|&bytes| Key { suite, window, sync, op, bytes, ranks }));
+        }
+        keys
+    }
+
     /// The sizes of all transfers, for which [`crate::limits::measure`] is to measure a copy.
     #[must_use]
     pub fn copy_sizes(&self) -> Vec<u64> {

@@ -102,8 +102,10 @@ names! {
     Sync {
         /// None.
         None = "none",
-        /// Fence.
+        /// Fence; in Farside's epochs on allocated windows, one of a chain: each fence closes an epoch and opens the next.
         Fence = "fence",
+        /// Farside's self-contained fence epoch, which opens by itself: no peer has it.
+        FenceClosure = "fence-closure",
         /// Post, start, complete, wait.
         Pscw = "pscw",
         /// A shared lock round the operation.

@@ -120,10 +120,15 @@ struct Incoming {
 struct State {
     handlers: HashMap<u16, Handler>,
     exposed: Vec<Counter>,
-    awaited: HashMap<u32, Counter>,
+    /// By message: who is to acknowledge it.
+    awaited: HashMap<u32, (u32, Counter)>,
     incoming: HashMap<(u32, u32), Incoming>,
     last_message: u32,
 }
+
+/// An acknowledgement that is owed: to whom, for which message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owed(u32, u32);
 
 /// What runs after the dispatcher.
 type Deferred = Box<dyn FnOnce(&Job) -> Result<()>>;
@@ -133,6 +138,8 @@ type Deferred = Box<dyn FnOnce(&Job) -> Result<()>>;
 pub struct ActiveMessages {
     state: RefCell<State>,
     deferred: RefCell<VecDeque<Deferred>>,
+    /// Apart from what is deferred, since they are sent while a completion waits too: it may wait for one.
+    owed: RefCell<VecDeque<Owed>>,
 }
 
 impl fmt::Debug for ActiveMessages {
@@ -232,10 +239,12 @@ impl ActiveMessages {
             }
             MORE => self.more(source, &p, rest),
             ACKNOWLEDGE => {
-                let counter = self.state.borrow_mut().awaited.remove(&p.message);
-                match counter {
-                    Some(c) => c.increment(),
-                    None => return garbage("acknowledgement of an unknown message"),
+                let mut state = self.state.borrow_mut();
+                if state.awaited.get(&p.message).is_none_or(|(target, _)| *target != source) {
+                    return garbage("acknowledgement of an unknown message");
+                }
+                if let Some((_, c)) = state.awaited.remove(&p.message) {
+                    c.increment();
                 }
                 Ok(())
             }
@@ -260,7 +269,12 @@ impl ActiveMessages {
         };
         if then.is_some() {
             buffer.clear();
-            buffer.reserve_exact(total);
+            // The length is the peer's word: what cannot be had is an error, and no abort of the process.
+            if buffer.try_reserve_exact(total).is_err() {
+                return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                    .peer(source)
+                    .cause(format!("{total} bytes are announced, more than there is memory for")));
+            }
             buffer.extend_from_slice(data);
         }
         let message = Incoming { buffer, filled: data.len(), total, then, target: p.target, completion: p.completion };
@@ -299,10 +313,18 @@ impl ActiveMessages {
     }
 
     fn finish(&self, source: u32, m: Incoming) -> Result<()> {
+        let owed = (m.completion != 0).then_some(Owed(source, m.completion));
         match m.then {
-            None => {}
-            Some(Then::Quick(f)) => f(m.buffer),
-            Some(Then::Later(f)) => self.deferred.borrow_mut().push_back(Box::new(move |job| f(job, m.buffer))),
+            None => self.owed.borrow_mut().extend(owed),
+            Some(Then::Quick(f)) => {
+                f(m.buffer);
+                self.owed.borrow_mut().extend(owed);
+            }
+            Some(Then::Later(f)) => self.deferred.borrow_mut().push_back(Box::new(move |job| {
+                f(job, m.buffer)?;
+                job.active_messages().owed.borrow_mut().extend(owed);
+                Ok(())
+            })),
         }
         if m.target != 0 {
             match self.state.borrow().exposed.get(m.target as usize - 1) {
@@ -314,11 +336,12 @@ impl ActiveMessages {
                 }
             }
         }
-        if m.completion != 0 {
-            let message = m.completion;
-            self.deferred.borrow_mut().push_back(Box::new(move |job| acknowledge(job, source, message)));
-        }
         Ok(())
+    }
+
+    /// The next acknowledgement to send.
+    pub(crate) fn next_owed(&self) -> Option<Owed> {
+        self.owed.borrow_mut().pop_front()
     }
 
     /// The next thing to run after the dispatcher.
@@ -327,7 +350,8 @@ impl ActiveMessages {
     }
 }
 
-fn acknowledge(job: &Job, to: u32, message: u32) -> Result<()> {
+/// Sends an acknowledgement.
+pub(crate) fn acknowledge(job: &Job, Owed(to, message): Owed) -> Result<()> {
     let p = Prefix { kind: ACKNOWLEDGE, header_len: 0, handler: 0, message, number: 0, target: 0, completion: 0 };
     job.send_packet(to, &p.write(), &[])
 }
@@ -356,7 +380,7 @@ pub fn send(
     let am = job.active_messages();
     let message = am.next_message();
     if let Some(c) = counters.completion {
-        am.state.borrow_mut().awaited.insert(message, c.clone());
+        am.state.borrow_mut().awaited.insert(message, (target, c.clone()));
     }
     let room = job.device().capabilities().max_packet - PREFIX;
     let mut p = Prefix {

@@ -86,8 +86,8 @@ struct Inner {
     source: Option<std::io::Error>,
 }
 
-/// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap.
-#[derive(Debug)]
+/// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap. `Debug`
+/// reads like `Display`, for programs whose `main` returns it.
 pub struct Error(Box<Inner>);
 
 impl Error {
@@ -191,6 +191,12 @@ impl Error {
     #[must_use]
     pub fn blamed(&self) -> Option<u32> {
         self.0.peer
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
     }
 }
 

@@ -40,6 +40,7 @@ struct Inner {
     next_context: Cell<u32>,
     world: RefCell<Option<Team>>,
     depth: Cell<u32>,
+    acknowledging: Cell<bool>,
     left: Cell<bool>,
 }
 
@@ -125,6 +126,7 @@ impl Job {
             next_context: Cell::new(1),
             world: RefCell::new(None),
             depth: Cell::new(0),
+            acknowledging: Cell::new(false),
             left: Cell::new(false),
         })))
     }
@@ -251,6 +253,13 @@ impl Job {
         &self.0.next_context
     }
 
+    /// How often to look at something that is about to come before waiting for it: 0 where ranks outnumber cores.
+    #[must_use]
+    #[inline]
+    pub fn burst(&self) -> u32 {
+        self.0.progress.burst()
+    }
+
     /// Delivers what has come and finishes what is done; returns whether anything was.
     ///
     /// # Errors
@@ -273,13 +282,14 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
+        any |= self.acknowledge()?;
         // Deferred completions may send and wait, and so come back here: one level is enough.
         if inner.depth.get() == 0 {
             inner.depth.set(1);
             let mut result = Ok(());
             while let Some(f) = inner.am.next_deferred() {
                 any = true;
-                result = f(self);
+                result = f(self).and_then(|()| self.acknowledge().map(|_| ()));
                 if result.is_err() {
                     break;
                 }
@@ -288,6 +298,21 @@ impl Job {
             result?;
         }
         Ok(any)
+    }
+
+    /// Sends the acknowledgements that are owed. Sending may come back here for want of room: then the call
+    /// further out goes on with the rest.
+    fn acknowledge(&self) -> Result<bool> {
+        let mut any = false;
+        let mut result = Ok(());
+        if !self.0.acknowledging.replace(true) {
+            while let (true, Some(owed)) = (result.is_ok(), self.0.am.next_owed()) {
+                any = true;
+                result = am::acknowledge(self, owed);
+            }
+            self.0.acknowledging.set(false);
+        }
+        result.map(|()| any)
     }
 
     fn completed(&self, id: u64, result: Result<()>) {
@@ -308,9 +333,11 @@ impl Job {
     /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the rank that is gone; what `ready` or a
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
-        // What is ready costs no entry and no exit.
-        if let Some(r) = ready()? {
-            return Ok(r);
+        // What is ready, or nearly, costs no entry and no exit.
+        for _ in 0..=self.0.progress.burst() {
+            if let Some(r) = ready()? {
+                return Ok(r);
+            }
         }
         self.wait_until(operation, None, ready)
     }
@@ -370,6 +397,8 @@ impl Job {
                         // One turn of progress, then another try.
                         Ok((!std::mem::replace(&mut first, false)).then_some(()))
                     })?;
+                    // A peer that is gone makes no room.
+                    inner.progress.look_around("send", self.device(), None, Instant::now())?;
                 }
             }
         }
@@ -423,9 +452,14 @@ impl Job {
         if self.0.left.replace(true) {
             return Ok(());
         }
-        self.world()?.barrier()?;
-        self.0.device.leave();
+        let met = self.world().and_then(|world| world.barrier());
+        // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
+        if met.is_err() {
+            self.0.device.abandon();
+            return met;
+        }
+        self.0.device.leave();
         self.0.bootstrap.borrow_mut().finalize()
     }
 

@@ -129,9 +129,26 @@ impl Settings {
     }
 }
 
+/// The table as Markdown, as the README shows it.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::from("| setting | default | values | |\n|---|---|---|---|\n");
+    for s in TABLE {
+        out += &format!("| `{}` | `{}` | {} | {} |\n", s.name, s.default, s.values, s.help);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_readme_shows_this_table() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        assert!(readme.contains(&markdown()), "the README should contain:\n{}", markdown());
+    }
 
     #[test]
     fn every_default_parses_and_is_reported() {

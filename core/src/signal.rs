@@ -58,10 +58,10 @@ impl Board {
     /// `PeerLost`, on devices that notice.
     #[inline]
     pub fn set(&self, to: usize, cell: usize, value: u64) -> Result<()> {
+        assert!(cell < CELLS);
         let offset = self.me * LINE + cell * 8;
         let remote = &self.remotes[to];
         if let Some(mapped) = &remote.mapped {
-            debug_assert!(cell < CELLS);
             self.job.device().stats().add(Kind::Signal, 8);
             // SAFETY: a cell of the peer's board, mapped whole, aligned, accessed as an atomic by all.
             // Release: pairs with the Acquire of `get`.

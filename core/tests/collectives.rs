@@ -1,7 +1,8 @@
 //! Collectives over threads as ranks: values by absolute comparison, messages against the table.
 
 use farside_core::coll::{self, TABLE};
-use farside_core::{Job, Result};
+use farside_core::signal::Board;
+use farside_core::{ErrorKind, Job, Result, Team};
 
 fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
     for p in 1..=9 {
@@ -51,5 +52,201 @@ fn collectives_send_as_many_messages_as_the_table_says() {
             assert!(sent <= most && (!exact || sent == most), "{} at {p} ranks: {sent}, {most}", algorithm.operation);
         }
         Ok(())
+    });
+}
+
+/// Bytes that differ by rank and place.
+fn pattern(rank: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251) ^ (rank * 17 + 1)) as u8).collect()
+}
+
+#[test]
+fn allgather_of_different_lengths_gives_every_block_in_order() {
+    every_size(|job| {
+        let team = job.world()?;
+        // Empty blocks, short ones, and ones of many packets, at other ranks in each round.
+        for (round, lens) in [[0, 1, 7], [100, 0, 9000], [200_000, 3, 0], [0, 0, 0]].into_iter().enumerate() {
+            let len = |rank: usize| lens[(rank + round) % 3] + rank;
+            let got = coll::allgather(&team, &pattern(team.rank(), len(team.rank())))?;
+            assert_eq!(got.len(), team.size());
+            for (rank, block) in got.iter().enumerate() {
+                assert!(*block == pattern(rank, len(rank)), "round {round}, block {rank}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn broadcast_from_every_root_of_every_length() {
+    every_size(|job| {
+        let team = job.world()?;
+        for root in 0..team.size() {
+            for len in [0, 1, 100, 8000, 100_000] {
+                // What others give must not matter.
+                let mine = pattern(team.rank() + 50, if team.rank() == root { len } else { 13 });
+                assert!(coll::broadcast(&team, root, &mine)? == pattern(root + 50, len), "{len} bytes from {root}");
+            }
+        }
+        let e = coll::broadcast(&team, team.size(), &[]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NoSuchRank);
+        team.barrier()
+    });
+}
+
+/// 2 x 2 matrices over a small ring, row by row: associative, not commutative.
+fn multiply(low: &mut [u8], high: &[u8]) {
+    for (a, b) in low.chunks_exact_mut(4).zip(high.chunks_exact(4)) {
+        let m = |i: usize, j: usize| a[2 * i].wrapping_mul(b[j]).wrapping_add(a[2 * i + 1].wrapping_mul(b[2 + j]));
+        let product = [m(0, 0), m(0, 1), m(1, 0), m(1, 1)];
+        a.copy_from_slice(&product);
+    }
+}
+
+#[test]
+fn allreduce_combines_in_canonical_order() {
+    every_size(|job| {
+        let team = job.world()?;
+        for len in [4, 400, 40_000] {
+            let mut want = pattern(0, len);
+            (1..team.size()).for_each(|r| multiply(&mut want, &pattern(r, len)));
+            let got = coll::allreduce(&team, &pattern(team.rank(), len), &mut multiply)?;
+            assert!(got == want, "{len} bytes");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn allreduce_of_floats_is_bitwise_the_same_everywhere() {
+    every_size(|job| {
+        let team = job.world()?;
+        // Sums of such numbers depend on the order of adding.
+        let value = |rank: usize, i: usize| (1.0 + i as f64) * 10f64.powi((rank * 7 % 20) as i32 - 10) / 3.0;
+        let mine: Vec<u8> = (0..100).flat_map(|i| value(team.rank(), i).to_le_bytes()).collect();
+        let sum = coll::allreduce(&team, &mine, &mut |low, high| {
+            for (a, b) in low.chunks_exact_mut(8).zip(high.chunks_exact(8)) {
+                let s = f64::from_le_bytes((&*a).try_into().unwrap()) + f64::from_le_bytes(b.try_into().unwrap());
+                a.copy_from_slice(&s.to_le_bytes());
+            }
+        })?;
+        for (i, s) in sum.chunks(8).enumerate() {
+            let (s, want) =
+                (f64::from_le_bytes(s.try_into().unwrap()), (0..team.size()).map(|r| value(r, i)).sum::<f64>());
+            assert!((s - want).abs() <= 1e-12 * want, "element {i}: {s}, {want}");
+        }
+        for (rank, other) in coll::allgather(&team, &sum)?.iter().enumerate() {
+            assert!(*other == sum, "rank {rank} has another result");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn allreduce_of_different_lengths_is_a_mismatch() {
+    let e = Job::threads(2, |job| {
+        let team = job.world()?;
+        coll::allreduce(&team, &vec![0; 4 + team.rank()], &mut |_, _| ()).map(drop)
+    })
+    .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch);
+}
+
+#[test]
+fn split_orders_by_key_and_keeps_colors_apart() {
+    every_size(|job| {
+        let world = job.world()?;
+        let (p, me) = (world.size(), world.rank());
+        // Three colors, the last one without a team; keys that turn the order round, with ties.
+        let color = |r: usize| (r % 3 != 2).then_some(r as u32 % 3);
+        let key = |r: usize| ((p - r) / 2) as u32;
+        let team = world.split(color(me), key(me))?;
+        let mut want: Vec<usize> = (0..p).filter(|r| color(*r) == color(me)).collect();
+        want.sort_by_key(|r| (key(*r), *r));
+        match &team {
+            None => assert_eq!(color(me), None),
+            Some(team) => {
+                assert!(team.members().iter().map(|m| *m as usize).eq(want.iter().copied()));
+                assert_eq!(team.job_rank(team.rank())?, me as u32);
+                assert_eq!(team.job_rank(team.size()).unwrap_err().kind(), ErrorKind::NoSuchRank);
+                // Both colors at once, each many times, so that traffic that mixed would show.
+                for i in 0..20 {
+                    let all = coll::allgather(team, &[me as u8, i])?;
+                    assert!(all.iter().zip(&want).all(|(b, r)| *b == [*r as u8, i]), "{all:?}");
+                    team.barrier()?;
+                }
+            }
+        }
+        world.barrier()
+    });
+}
+
+/// Rank sums over `team`, mixed with barriers.
+fn use_team(team: &Team, tag: u8) -> Result<()> {
+    let got = coll::allgather(team, &[tag, team.rank() as u8])?;
+    assert!(got.iter().enumerate().all(|(r, b)| *b == [tag, r as u8]), "{tag}: {got:?}");
+    Ok(())
+}
+
+#[test]
+fn contexts_of_overlapping_teams_do_not_mix() {
+    every_size(|job| {
+        let world = job.world()?;
+        let p = world.size();
+        let everyone = world.split(Some(0), 0)?.unwrap();
+        let backwards: Vec<usize> = (0..p).rev().collect();
+        let backwards = world.subteam(&backwards)?.unwrap();
+        let low = world.subteam(&(0..p.div_ceil(2)).collect::<Vec<_>>())?;
+        let nested = backwards.subteam(&[0])?;
+        assert_eq!(backwards.rank(), p - 1 - world.rank());
+        assert_eq!(low.is_some(), world.rank() < p.div_ceil(2));
+        assert_eq!(nested.is_some(), world.rank() == p - 1);
+        // Ranks that are in fewer teams run ahead; the calls of one team must not match those of another.
+        for i in 0..10 {
+            if let Some(low) = &low {
+                use_team(low, i)?;
+            }
+            use_team(&everyone, i + 50)?;
+            use_team(&backwards, i + 100)?;
+            if let Some(nested) = &nested {
+                use_team(nested, i + 150)?;
+                nested.barrier()?;
+            }
+            use_team(&world, i + 200)?;
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn subteam_of_bad_ranks_is_refused_everywhere() {
+    every_size(|job| {
+        let team = job.world()?;
+        assert_eq!(team.subteam(&[team.size()]).unwrap_err().kind(), ErrorKind::NoSuchRank);
+        assert_eq!(team.subteam(&[0, 0]).unwrap_err().kind(), ErrorKind::BadArgument);
+        assert!(team.subteam(&[])?.is_none());
+        team.barrier()
+    });
+}
+
+#[test]
+fn barrier_lets_nobody_out_before_the_last_is_in() {
+    every_size(|job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        for round in 1..=50 {
+            // A different rank is late each time.
+            if round as usize % team.size() == team.rank() {
+                std::thread::yield_now();
+            }
+            for to in 0..team.size() {
+                board.set(to, 3, round)?;
+            }
+            team.barrier()?;
+            for from in 0..team.size() {
+                assert!(board.get(from, 3) >= round, "out in round {round} before rank {from} was in");
+            }
+        }
+        team.barrier()
     });
 }

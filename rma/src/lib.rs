@@ -18,6 +18,7 @@
 mod assert;
 mod dynamic_window;
 mod epoch;
+pub mod global_array;
 mod lock_window;
 pub mod op;
 pub mod raw;
@@ -30,6 +31,7 @@ pub use dynamic_window::{Attachment, DynamicWindow, MAX_ATTACHED};
 pub use epoch::Epoch;
 pub use farside_core as core;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
+pub use global_array::{GlobalArray, LocalView, Section};
 pub use lock_window::{LockWindow, PassiveEpoch};
 pub use op::{CasElement, Element, Op};
 pub use raw::lock::LockKind;
@@ -41,5 +43,13 @@ pub use window::{Exposure, Fences, Window};
 
 /// What programs import.
 pub mod prelude {
-    pub use crate::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Op, Result, SharedWindow, Team, Window};
+    pub use crate::{
+        Assert, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result, Section, SharedWindow, Team,
+        Window,
+    };
 }
+
+/// The README's program compiles and runs, as rank 0 of 1.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -101,7 +101,9 @@ impl Floors {
             (Suite::Limit, ..) => floor(key.op, key.bytes),
             (_, _, Op::FetchOp | Op::Cas | Op::Accumulate) => atomic(),
             (Suite::Op, ..) => copy(),
-            (Suite::Epoch, Sync::Fence | Sync::Pscw, _) => Some(copy()? + waiting(Op::LineOneWay)?),
+            (Suite::Epoch, Sync::Fence | Sync::FenceClosure | Sync::Pscw, _) => {
+                Some(copy()? + waiting(Op::LineOneWay)?)
+            }
             (Suite::Epoch, Sync::Lock | Sync::LockExclusive, _) => Some(copy()? + 2.0 * atomic()?),
             (Suite::Ghost, Sync::Lock | Sync::LockExclusive, _) => Some(4.0 * copy()? + 8.0 * atomic()?),
             (Suite::Ghost, ..) => Some(4.0 * copy()? + waiting(Op::LineOneWay)?),

@@ -3,12 +3,14 @@
 
 use std::hint::black_box;
 use std::io;
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_core::error::{Error, ErrorKind, Result};
+
+use crate::cores::{Pinned, allowed, bind};
 
 /// The value on which the other process of a ping-pong ends.
 const STOP: u64 = u64::MAX;
@@ -47,48 +49,6 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: exactly the range that `new` mapped; borrows of it end with `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
-/// Binds the calling thread to a core until dropped.
-struct Pinned {
-    before: libc::cpu_set_t,
-}
-
-impl Pinned {
-    fn to(core: usize) -> Result<Self> {
-        let before = affinity()?;
-        bind(core).then_some(Self { before }).ok_or_else(|| Error::last_os("bind to a core"))
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: `before` is a whole cpu_set_t that the kernel has filled.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.before) };
-    }
-}
-
-/// The cores that the calling thread may use.
-fn affinity() -> Result<libc::cpu_set_t> {
-    let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
-    // SAFETY: the kernel writes at most the given size.
-    let code = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) };
-    if code != 0 {
-        return Err(Error::last_os("ask for the cores of this process"));
-    }
-    // SAFETY: a cpu_set_t is plain bits; all were zeroed before.
-    Ok(unsafe { set.assume_init() })
-}
-
-/// Binds the calling thread to `core`; allocates nothing, so that a forked process may call it.
-fn bind(core: usize) -> bool {
-    // SAFETY: a cpu_set_t is plain bits, and zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `core` comes from a set of this very type, so it is in range; the set is whole.
-    unsafe {
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
     }
 }
 
@@ -180,9 +140,7 @@ fn round_trip(word: &AtomicU64, odd: u64, partner: &Partner) -> Result<()> {
 
 /// Microseconds per round trip of a line between two processes on the first two allowed cores, block by block.
 pub(super) fn ping_pong(round_trips: u64, blocks: usize) -> Result<Vec<f64>> {
-    let allowed = affinity()?;
-    // SAFETY: every index is below the size of the set.
-    let mut cores = (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &allowed) });
+    let mut cores = allowed()?.into_iter();
     let (Some(mine), Some(other)) = (cores.next(), cores.next()) else {
         return Err(Error::new(ErrorKind::Limit, "cache-line ping-pong")
             .cause("it needs two cores, and this process may use one")

@@ -138,6 +138,30 @@ pub fn exchange_regions(
     own: Result<Registration>,
     accumulate: Option<AccumulateFn>,
 ) -> Result<(Registration, Vec<RemoteRegion>)> {
+    let device = team.job().device();
+    let handle = own.as_ref().ok().map(|r| r.handle);
+    let mut remotes = Vec::with_capacity(team.size());
+    match exchange_and_import(team, own, accumulate, &mut remotes) {
+        Ok(own) => Ok((own, remotes)),
+        Err(e) => {
+            // Also when a peer is lost: the caller has nothing by which it could release its memory.
+            for r in remotes {
+                device.forget(r.handle);
+            }
+            if let Some(Err(kept)) = handle.map(|h| device.release(h)) {
+                tracing::warn!("memory was not released: {kept}");
+            }
+            Err(e)
+        }
+    }
+}
+
+fn exchange_and_import(
+    team: &Team,
+    own: Result<Registration>,
+    accumulate: Option<AccumulateFn>,
+    remotes: &mut Vec<RemoteRegion>,
+) -> Result<Registration> {
     const OP: &str = "exchange regions";
     let device = team.job().device();
     let message = match &own {
@@ -145,7 +169,6 @@ pub fn exchange_regions(
         Err(e) => Writer::new().u8(0).bytes(e.to_string().as_bytes()).done(),
     };
     let others = allgather(team, &message)?;
-    let mut remotes = Vec::with_capacity(team.size());
     let mut failure = None;
     for (rank, bytes) in others.iter().enumerate() {
         let peer = team.job_rank(rank)?;
@@ -176,10 +199,5 @@ pub fn exchange_regions(
         });
     }
     device.settled(own.handle);
-    let Some(failure) = failure else { return Ok((own, remotes)) };
-    for r in remotes {
-        device.forget(r.handle);
-    }
-    device.release(own.handle)?;
-    Err(failure)
+    failure.map_or(Ok(own), Err)
 }

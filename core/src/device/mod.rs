@@ -24,7 +24,8 @@ pub struct Capabilities {
     pub max_packet: usize,
     /// Remote 64-bit atomics, and whether they are atomic with respect to the target's processor.
     pub atomics: Atomics,
-    /// Whether two writes to one peer become visible there in the order in which they were posted.
+    /// Whether two operations on the same bytes of one peer take effect there in the order in which they were
+    /// posted.
     pub ordered: bool,
     /// Whether remote memory can be mapped: then a put is a store.
     pub mappable: bool,
@@ -257,7 +258,8 @@ pub trait Device: fmt::Debug {
     /// `Limit`, `Forbidden`.
     unsafe fn register(&self, region: Region) -> Result<Registration>;
     /// Takes memory back: allocated memory is unmapped here, registered memory is the user's own again. From
-    /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees).
+    /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees). Transfers
+    /// that a peer has begun before may still be going on: they are ended first, as the close of a window does.
     ///
     /// # Errors
     /// `System` if the memory cannot be given back; it is then leaked and not freed.
@@ -268,7 +270,7 @@ pub trait Device: fmt::Debug {
     /// Makes a peer's region usable here; `accumulate` is how accumulates are applied to a mapped part.
     ///
     /// # Errors
-    /// `Protocol` for a key that makes no sense, `PeerLost`, `Forbidden`.
+    /// `Protocol` for a key that makes no sense, `NoSuchRank`, `PeerLost`, `Forbidden`.
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
     /// Forgets an imported region.
     fn forget(&self, handle: u64);
@@ -278,7 +280,8 @@ pub trait Device: fmt::Debug {
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
     ///
     /// # Errors
-    /// `BadKey`, `OutOfRange`, `PeerLost`, `BadArgument`.
+    /// `BadKey`, `OutOfRange`, `Misaligned`, `NoSuchRank`, `PeerLost`; `BadArgument` for a region of another peer
+    /// or a packet that is too long.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
     /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);

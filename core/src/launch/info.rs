@@ -5,7 +5,6 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::limits::{Amount, Limits, Pair};
-use super::probe_shm;
 use crate::bootstrap::detect::{Start, choose};
 use crate::error::{Error, Result};
 use crate::settings::{Origin, Settings, TABLE};
@@ -24,7 +23,7 @@ type Probe = fn(&Settings) -> Result<String, String>;
 
 /// Every device, best first.
 const DEVICES: &[(&str, Probe)] = &[
-    ("shm", probe_shm::probe),
+    ("shm", |settings| crate::device::shm::probe(settings).map_err(|e| e.to_string())),
     ("verbs", |_| Err("not built yet".into())),
     ("tcp", |_| Err("not built yet".into())),
     ("sim", |_| Err("not built yet".into())),

@@ -11,7 +11,6 @@ mod guard;
 pub mod info;
 mod limits;
 mod pmi;
-mod probe_shm;
 mod server;
 mod spawn;
 mod supervise;

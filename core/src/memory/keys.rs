@@ -4,8 +4,9 @@
 //! Every access through a key happens under the table's lock, so that once [`Exposures::remove`] has returned
 //! no request can still be touching the memory: the owner may free it.
 
-use std::collections::HashMap;
 use std::sync::Mutex;
+
+use rustc_hash::FxHashMap;
 
 /// Applies an accumulate to `bytes` bytes at `target`: `code` says operation and element type, `operand` the
 /// operands, and the former values go to `result` unless it is null. Returns `false`, having touched nothing,
@@ -38,7 +39,7 @@ pub struct Exposures {
 
 #[derive(Debug, Default)]
 struct Table {
-    regions: HashMap<u64, Exposed>,
+    regions: FxHashMap<u64, Exposed>,
     last: u64,
 }
 

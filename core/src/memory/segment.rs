@@ -8,7 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -105,6 +105,8 @@ pub struct SegmentName {
     pub fd: u32,
     /// Length in bytes.
     pub len: u64,
+    /// Number of its file: a descriptor may be closed and used again.
+    pub inode: u64,
 }
 
 impl Segment {
@@ -128,8 +130,10 @@ impl Segment {
     /// # Errors
     /// `Freed` after [`close_name`](Self::close_name).
     pub fn name(&self) -> Result<SegmentName> {
-        let file = self.file.as_ref().ok_or_else(|| Error::new(ErrorKind::Freed, "name a shared segment"))?;
-        Ok(SegmentName { pid: std::process::id(), fd: file.as_raw_fd() as u32, len: self.mapping.len() as u64 })
+        const OP: &str = "name a shared segment";
+        let file = self.file.as_ref().ok_or_else(|| Error::new(ErrorKind::Freed, OP))?;
+        let inode = file.metadata().map_err(|e| Error::system(OP, e))?.ino();
+        Ok(SegmentName { pid: std::process::id(), fd: file.as_raw_fd() as u32, len: self.mapping.len() as u64, inode })
     }
 
     /// Closes the descriptor once every rank that needs it has mapped it; the memory stays.
@@ -154,7 +158,7 @@ impl Segment {
 ///
 /// # Errors
 /// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies it; `Protocol`
-/// when the length differs from what was announced.
+/// when the file is not the one that was announced, or none that a rank makes for this.
 pub fn open(name: SegmentName, peer: u32) -> Result<Mapping> {
     const OP: &str = "map a peer's shared segment";
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
@@ -166,11 +170,16 @@ pub fn open(name: SegmentName, peer: u32) -> Result<Mapping> {
         };
         Error::new(kind, OP).peer(peer).cause(path.clone()).source_error(e)
     })?;
-    let len = file.metadata().map_err(|e| Error::system(OP, e).peer(peer))?.len();
+    let meta = file.metadata().map_err(|e| Error::system(OP, e).peer(peer))?;
+    let len = meta.len();
     if len != name.len || len == 0 {
         return Err(Error::new(ErrorKind::Protocol, OP)
             .peer(peer)
             .cause(format!("{path} has {len} bytes, {} were announced", name.len)));
+    }
+    // A segment's file never had a name, so that no file of somebody else can pass for one.
+    if !meta.is_file() || meta.nlink() != 0 || meta.ino() != name.inode {
+        return Err(Error::new(ErrorKind::Protocol, OP).peer(peer).cause(format!("{path} is another file")));
     }
     Mapping::of(&file, len as usize).map_err(|e| Error::system(OP, e).peer(peer))
 }
@@ -228,6 +237,9 @@ mod tests {
         let s = Segment::create(Path::new("/dev/shm"), PAGE).unwrap();
         let mut name = s.name().unwrap();
         name.len += 1;
+        assert_eq!(open(name, 3).unwrap_err().kind(), ErrorKind::Protocol);
+        name.len -= 1;
+        name.inode += 1;
         assert_eq!(open(name, 3).unwrap_err().kind(), ErrorKind::Protocol);
         name.fd = 60_000;
         assert_eq!(open(name, 3).unwrap_err().kind(), ErrorKind::PeerLost);

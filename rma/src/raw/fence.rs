@@ -134,11 +134,10 @@ impl RawWindow {
         target: usize,
         mut ready: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
-        for _ in 0..2000 {
+        for _ in 0..=32 * self.job.burst() {
             if ready()? {
                 return Ok(());
             }
-            std::hint::spin_loop();
         }
         let me = self.team.rank();
         let waiters = self.board.peer_word(target, word::WAITERS + me / 64);

@@ -85,7 +85,15 @@ fn exchange(team: &Team, config: &Config, sync: Sync) -> Result<()> {
                     team.barrier()?;
                 }
             }
-            let at = |i: usize| if i == 0 { ghosts[0] } else if i > len { ghosts[1] } else { cells[i - 1] };
+            let at = |i: usize| {
+                if i == 0 {
+                    ghosts[0]
+                } else if i > len {
+                    ghosts[1]
+                } else {
+                    cells[i - 1]
+                }
+            };
             cells = (1..=len).map(|i| step(at(i - 1), at(i), at(i + 1))).collect();
         }
         assert_eq!(cells, expected[me * len..][..len], "cells of rank {me}, {len} each");

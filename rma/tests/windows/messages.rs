@@ -117,13 +117,7 @@ fn for_all(f: impl Fn(&Bench<'_>) -> Result<()> + Send + Sync + Copy + 'static) 
     table.print();
 }
 
-fn one(
-    config: &Config,
-    n: u32,
-    k: usize,
-    table: &Table,
-    f: impl Fn(&Bench<'_>) -> Result<()> + Sync,
-) -> Result<()> {
+fn one(config: &Config, n: u32, k: usize, table: &Table, f: impl Fn(&Bench<'_>) -> Result<()> + Sync) -> Result<()> {
     if k >= n as usize {
         return Ok(());
     }
@@ -166,9 +160,7 @@ fn messages_of_fence() {
                 (false, false) => reduce_scatter(p, 0),
             };
             b.count(&format!("fence{name}, no operations"), empty, || b.window.fence(asserts | Assert::NOSUCCEED))?;
-            b.count("fence NOPRECEDE NOSUCCEED", words(0), || {
-                b.window.fence(Assert::NOPRECEDE | Assert::NOSUCCEED)
-            })?;
+            b.count("fence NOPRECEDE NOSUCCEED", words(0), || b.window.fence(Assert::NOPRECEDE | Assert::NOSUCCEED))?;
             b.team.barrier()?;
         }
         Ok(())

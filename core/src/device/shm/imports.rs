@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::agent::Agent;
 use super::remap::{self, Remapped};
-use super::{Device, ShmDevice, vm};
-use crate::device::{Mapped, Place, Region, Registration, RemoteRegion};
+use super::{ShmDevice, vm};
+use crate::device::{Block, Mapped, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, Segment, SegmentName};
@@ -26,7 +26,7 @@ const VM_FROM: usize = 16 << 10;
 /// A region of this rank.
 #[derive(Debug)]
 pub(super) enum Owned {
-    Allocated { segment: Segment, key: Vec<u8> },
+    Allocated { segment: Segment, len: usize, request_key: u64, key: Vec<u8> },
     User { base: *mut u8, len: usize, request_key: u64, remapped: Option<Remapped>, key: Vec<u8> },
 }
 
@@ -49,6 +49,7 @@ pub(super) struct Import {
     mapped: Mapped,
     /// Keeps the pages.
     _pages: Option<Mapping>,
+    /// By which requests name it; for a region of this rank itself the handle of its registration.
     pub(super) request_key: u64,
     /// Process and address of byte 0, if `process_vm_*` may be used.
     pub(super) vm: Option<(u32, u64)>,
@@ -67,6 +68,27 @@ impl Import {
             (Some(m.base.wrapping_add(at)), m.hi)
         } else {
             (None, self.len)
+        }
+    }
+
+    /// Cuts a copy between local blocks and the bytes from `start` on where the kind of memory changes: for each
+    /// piece its address if it is mapped, its offset, its local address and its length.
+    pub(super) fn walk(
+        &self,
+        blocks: &[Block],
+        start: usize,
+        mut piece: impl FnMut(Option<*mut u8>, usize, *mut u8, usize),
+    ) {
+        let mut at = start;
+        for block in blocks {
+            let mut done = 0;
+            while done < block.len {
+                let (mapped, end) = self.extent(at);
+                let len = (block.len - done).min(end - at);
+                piece(mapped, at, block.base.wrapping_add(done), len);
+                done += len;
+                at += len;
+            }
         }
     }
 
@@ -91,9 +113,10 @@ impl Import {
     }
 }
 
-/// The region of `place`, with room for `len` bytes there.
+/// The region of `place` at `peer`, with room for `len` bytes there.
 pub(super) fn region<'a>(
     imports: &'a FxHashMap<u64, Import>,
+    peer: u32,
     place: Place,
     len: usize,
     operation: &'static str,
@@ -101,6 +124,13 @@ pub(super) fn region<'a>(
     let import = imports.get(&place.region).ok_or_else(|| {
         Error::new(ErrorKind::BadKey, operation).device("shm").cause(format!("region {}", place.region))
     })?;
+    // Request keys of two peers may be equal, so a request that went astray could change other memory.
+    if import.peer != peer {
+        return Err(Error::new(ErrorKind::BadArgument, operation)
+            .peer(peer)
+            .device("shm")
+            .cause(format!("the region is of rank {}", import.peer)));
+    }
     match place.offset.checked_add(len) {
         Some(end) if end <= import.len => Ok(import),
         _ => Err(Error::new(ErrorKind::OutOfRange, operation)
@@ -111,8 +141,13 @@ pub(super) fn region<'a>(
 }
 
 /// The mapped word of `place`.
-pub(super) fn mapped_word(imports: &FxHashMap<u64, Import>, place: Place, operation: &'static str) -> Result<*mut u64> {
-    let import = region(imports, place, 8, operation)?;
+pub(super) fn mapped_word(
+    imports: &FxHashMap<u64, Import>,
+    peer: u32,
+    place: Place,
+    operation: &'static str,
+) -> Result<*mut u64> {
+    let import = region(imports, peer, place, 8, operation)?;
     import.word(place.offset, operation)?.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, operation)
             .peer(import.peer)
@@ -122,24 +157,28 @@ pub(super) fn mapped_word(imports: &FxHashMap<u64, Import>, place: Place, operat
 }
 
 fn segment_fields(w: Writer, name: SegmentName) -> Writer {
-    w.u32(name.pid).u32(name.fd).u64(name.len)
+    w.u32(name.pid).u32(name.fd).u64(name.len).u64(name.inode)
 }
 
 fn segment_name(r: &mut Reader<'_>) -> Option<SegmentName> {
-    Some(SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? })
+    Some(SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? })
 }
 
 pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Result<Registration> {
     let segment = Segment::create(&device.dir, len)?;
-    let key = segment_fields(Writer::new().u8(ALLOCATED), segment.name()?).u64(len as u64).done();
-    let handle = device.fresh();
     let base = segment.mapping().at(0);
-    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, key: key.clone() });
+    let name = segment.name()?;
+    // Mapped by who imports it; the key is for notifications that follow a request to other memory.
+    // SAFETY: the segment is kept until `release`, which takes the key back first.
+    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate: None }) };
+    let key = segment_fields(Writer::new().u8(ALLOCATED), name).u64(len as u64).u64(request_key).done();
+    let handle = device.fresh();
+    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, len, request_key, key: key.clone() });
     Ok(Registration { base, len, key, handle })
 }
 
 /// # Safety
-/// As [`Device::register`].
+/// As [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
     let Region { base, len, accumulate, passive, revocable } = region;
     let remapped = match device.user_memory {
@@ -160,16 +199,27 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         let lo = r.base.addr() - base.addr();
         (lo, lo + r.len)
     });
-    // SAFETY: lent until `release`, which takes the key back first.
-    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
     if (lo, hi) != (0, len) {
+        // Not attending yet, as far as peers know: whoever registers may go on computing at once. Where this is
+        // inside a wait, the agent serves too until the next one.
         device.serving.set(true);
-        device.attending(true);
         let mut agent = device.agent.borrow_mut();
         if passive && agent.is_none() {
-            *agent = Some(Agent::start(device.shared.clone())?);
+            match Agent::start(device.shared.clone()) {
+                Ok(started) => *agent = Some(started),
+                Err(e) => {
+                    if let Some(r) = &remapped {
+                        // SAFETY: lent, and nobody knows of it yet.
+                        unsafe { remap::restore(r) }?;
+                    }
+                    return Err(e);
+                }
+            }
         }
     }
+    // SAFETY: lent until `release`, which takes the key back first.
+    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
+    device.publish(request_key, request_key);
     let mut w = Writer::new().u8(USER).u32(std::process::id()).u64(base.addr() as u64).u64(len as u64).u64(request_key);
     w = w.u64(lo as u64).u64(hi as u64).u8(u8::from(revocable));
     if let Some(r) = &remapped {
@@ -182,15 +232,19 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
 }
 
 pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
+    // This rank's own imports of it reach it by address: they end with it.
+    let me = device.shared.me as u32;
+    device.imports.borrow_mut().retain(|_, i| i.peer != me || i.request_key != handle);
     match device.owned.borrow_mut().remove(&handle) {
         None => Err(Error::new(ErrorKind::Freed, "release memory").device("shm")),
-        Some(Owned::Allocated { .. }) => Ok(()),
-        Some(Owned::User { request_key, remapped, .. }) => {
+        Some(Owned::Allocated { request_key, .. }) => {
             device.shared.exposures.remove(request_key);
-            if device.shared.exposures.is_empty() {
-                device.attending(false);
-                device.serving.set(false);
-            }
+            Ok(())
+        }
+        Some(Owned::User { request_key, remapped, .. }) => {
+            device.publish(request_key, 0);
+            device.shared.exposures.remove(request_key);
+            // Requests are served from now on too: a peer that comes late must hear that the key is gone.
             match remapped {
                 None => Ok(()),
                 // SAFETY: the memory is lent to the runtime until this call returns.
@@ -207,6 +261,9 @@ pub(super) fn import(
     accumulate: Option<AccumulateFn>,
 ) -> Result<RemoteRegion> {
     const OP: &str = "import a peer's region";
+    if peer as usize >= device.pids.len() {
+        return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("shm"));
+    }
     let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key");
     let mut r = Reader::new(key);
     let import = if peer as usize == device.shared.me {
@@ -214,14 +271,15 @@ pub(super) fn import(
     } else {
         match r.u8() {
             Some(ALLOCATED) => {
-                let (name, len) = segment_name(&mut r).zip(r.u64()).ok_or_else(malformed)?;
-                if len > name.len {
+                let fields = (|| Some((segment_name(&mut r)?, r.u64()?, r.u64()?)))();
+                let (name, len, request_key) = fields.ok_or_else(malformed)?;
+                if len > name.len || name.pid != device.pids[peer as usize].0 {
                     return Err(malformed());
                 }
                 let pages = segment::open(name, peer)?;
                 let len = len as usize;
                 let mapped = Mapped { base: pages.at(0), lo: 0, hi: len };
-                Import { peer, len, mapped, _pages: Some(pages), request_key: 0, vm: None, vm_from: 0, accumulate }
+                Import { peer, len, mapped, _pages: Some(pages), request_key, vm: None, vm_from: 0, accumulate }
             }
             Some(USER) => user(device, peer, &mut r, accumulate)?.ok_or_else(malformed)?,
             _ => return Err(malformed()),
@@ -241,12 +299,9 @@ pub(super) fn import(
 /// A region of this rank itself: mapped by nature.
 fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
     let owned = device.owned.borrow();
-    let (base, len) = owned.values().find_map(|o| match o {
-        Owned::Allocated { segment, key } if key == wanted => {
-            let len = Reader::new(key.get(17..)?).u64()? as usize;
-            Some((segment.mapping().at(0), len))
-        }
-        Owned::User { base, len, key, .. } if key == wanted => Some((*base, *len)),
+    let (handle, base, len) = owned.iter().find_map(|(handle, o)| match o {
+        Owned::Allocated { segment, len, key, .. } if key == wanted => Some((*handle, segment.mapping().at(0), *len)),
+        Owned::User { base, len, key, .. } if key == wanted => Some((*handle, *base, *len)),
         _ => None,
     })?;
     let mapped = Mapped { base, lo: 0, hi: len };
@@ -255,7 +310,7 @@ fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> O
         len,
         mapped,
         _pages: None,
-        request_key: 0,
+        request_key: handle,
         vm: None,
         vm_from: 0,
         accumulate,
@@ -266,25 +321,24 @@ fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<Ac
     let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u8()? != 0)))();
     let Some((pid, address, len, request_key, lo, hi, revocable)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
-    if lo > hi || hi > len {
+    let (watched, known) = device.pids[peer as usize];
+    if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
     let pages = if lo < hi {
         match segment_name(r) {
-            Some(name) if name.len == (hi - lo) as u64 => Some(segment::open(name, peer)?),
+            Some(name) if name.len == (hi - lo) as u64 && name.pid == pid => Some(segment::open(name, peer)?),
             _ => return Ok(None),
         }
     } else {
         None
     };
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
-    let (watched, known) = device.pids[peer as usize];
     let mut vm = None;
     // A system call cannot be refused by the owner, so revocable memory is not reached that way.
     if !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         match vm::works(watched, known) {
-            Ok(()) if watched == pid => vm = Some((pid, address)),
-            Ok(()) => return Ok(None),
+            Ok(()) => vm = Some((pid, address)),
             Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
             Err(e) => tracing::info!("process_vm calls are not used: {e}"),
         }

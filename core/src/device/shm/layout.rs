@@ -8,8 +8,8 @@
 //! 256   attending                 1 while this rank is inside the runtime
 //! 320   agent bell (futex)        written by peers that wake this rank's agent
 //! 384   agent present
-//! 448   heads of the packet rings, one line for each source
-//!       heads of the request rings, one line for each source
+//! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
+//!       heads of the packet rings, one line for each source
 //!       packet rings, one for each source
 //!       request rings, one for each source
 //!       bounce buffer
@@ -28,7 +28,10 @@ pub(super) const MET: usize = 196;
 pub(super) const ATTENDING: usize = 256;
 pub(super) const AGENT_BELL: usize = 320;
 pub(super) const AGENT_PRESENT: usize = 384;
-const HEADS: usize = 448;
+const LIVE: usize = 448;
+/// Entries of the table of live keys: as many user regions are sure to be reached directly at one time.
+const LIVE_KEYS: usize = 256;
+const HEADS: usize = LIVE + 8 * LIVE_KEYS;
 
 /// Requests that one rank may have outstanding at another.
 pub(super) const SLOTS: usize = 16;
@@ -45,17 +48,19 @@ pub(super) struct Layout {
     pub(super) bounce: usize,
 }
 
+/// Where a rank says that user memory of this key is still lent: the word holds the key as long as it is, unless
+/// a later key took its place. Others look here before they reach the memory past the rank's back.
+pub(super) fn live_key(key: u64) -> usize {
+    LIVE + 8 * (key as usize % LIVE_KEYS)
+}
+
 impl Layout {
     pub(super) fn ring_head(&self, source: usize) -> usize {
         HEADS + source * LINE
     }
 
-    pub(super) fn request_head(&self, source: usize) -> usize {
-        self.ring_head(self.ranks) + source * LINE
-    }
-
     pub(super) fn ring(&self, source: usize) -> usize {
-        page_up(self.request_head(self.ranks)) + source * self.ring
+        page_up(self.ring_head(self.ranks)) + source * self.ring
     }
 
     pub(super) fn request(&self, source: usize, slot: usize) -> usize {

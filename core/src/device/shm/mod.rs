@@ -94,31 +94,47 @@ impl ShmDevice {
         self.shared.own.mapping()
     }
 
+    /// Enters `now` for user memory of key `key` in the table of live keys, unless a later one has its place.
+    fn publish(&self, key: u64, now: u64) {
+        let word = self.own().word(layout::live_key(key));
+        if now == key || word.load(Ordering::SeqCst) == key {
+            word.store(now, Ordering::SeqCst);
+        }
+    }
+
     fn fresh(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
     }
 
-    /// Wakes whoever can serve a request that was just written: the sleeping rank, or its agent if the rank
-    /// is busy elsewhere.
+    /// Wakes the target of a request that was just written, if it sleeps.
     fn wake_server(&self, peer: u32) {
-        // Full fence: pairs with the one in `attending`; either we see that the rank has gone, or it sees the request.
+        // Full fence: pairs with the sleeper's barrier.
         fence(Ordering::SeqCst);
-        let target = &self.shared.peers[peer as usize];
-        park::wake_if_asleep(target, &self.stats);
-        // Relaxed: ordered by the fence.
-        if target.half(layout::ATTENDING).load(Ordering::Relaxed) == 0
-            && target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0
-        {
-            target.half(layout::AGENT_BELL).fetch_add(1, Ordering::SeqCst);
-            park::futex_wake(target.half(layout::AGENT_BELL));
-            self.stats.add(Kind::Wake, 0);
+        park::wake_if_asleep(&self.shared.peers[peer as usize], &self.stats);
+    }
+
+    /// Wakes the agents of targets that have not served in a while and are busy elsewhere. A target that is about
+    /// to come back to the runtime serves sooner than an agent could wake up, so this is not done at once.
+    fn wake_agents(&self) {
+        // Full fence: pairs with the one in `attending`; either we see that the rank has gone, or it has seen the
+        // request.
+        fence(Ordering::SeqCst);
+        for peer in self.transfers.borrow().waiting_for() {
+            let target = &self.shared.peers[peer];
+            // Relaxed: ordered by the fence.
+            let attending = target.half(layout::ATTENDING).load(Ordering::Relaxed) != 0;
+            if !attending && target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0 {
+                target.half(layout::AGENT_BELL).fetch_add(1, Ordering::SeqCst);
+                park::futex_wake(target.half(layout::AGENT_BELL));
+                self.stats.add(Kind::Wake, 0);
+            }
         }
     }
 
     fn set_signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         let imports = self.imports.borrow();
-        let cell = imports::mapped_word(&imports, at, "signal a peer")?;
+        let cell = imports::mapped_word(&imports, peer, at, "signal a peer")?;
         // Release: pairs with the Acquire load of the cell by its owner; what this rank wrote before is visible.
         // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
         unsafe { AtomicU64::from_ptr(cell) }.store(value, Ordering::Release);
@@ -126,46 +142,109 @@ impl ShmDevice {
         Ok(())
     }
 
-    /// Copies what is mapped and returns the pieces that are not.
+    /// The pieces of a copy that are not mapped.
+    fn unmapped(import: &Import, code: Code, blocks: &[Block], start: usize) -> Pieces {
+        let mut rest = Pieces::new();
+        import.walk(blocks, start, |mapped, at, local, len| {
+            if mapped.is_none() {
+                rest.push(Piece {
+                    code,
+                    accumulate: 0,
+                    key: import.request_key,
+                    offset: at as u64,
+                    len,
+                    local,
+                    old: std::ptr::null_mut(),
+                    words: [0; 2],
+                });
+            }
+        });
+        rest
+    }
+
+    /// Copies what is mapped.
+    ///
+    /// # Safety
+    /// As [`Device::post`]; the range was checked against the region.
+    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) {
+        import.walk(blocks, start, |mapped, _, local, len| {
+            let Some(remote) = mapped else { return };
+            // SAFETY: by the contract.
+            unsafe {
+                match code {
+                    Code::Read => copy::load(remote, local, len),
+                    _ => copy::store(local, remote, len),
+                }
+            }
+            self.stats.add(Kind::Copy, len);
+        });
+    }
+
+    /// Posts a write or a read. What needs the target is sent first, so that it is served while this rank copies
+    /// what is mapped; the notification goes last, the same way as what it announces.
     ///
     /// # Safety
     /// As [`Device::post`].
-    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) -> Result<Pieces> {
-        let mut rest = Pieces::new();
-        let mut offset = start;
-        for block in blocks {
-            let mut done = 0;
-            while done < block.len {
-                let at = offset + done;
-                let local = block.base.wrapping_add(done);
-                let (mapped, end) = import.extent(at);
-                let len = (block.len - done).min(end - at);
-                if let Some(remote) = mapped {
-                    // SAFETY: the range was checked against the region; local by the contract.
-                    unsafe {
-                        match code {
-                            Code::Read => copy::load(remote, local, len),
-                            _ => copy::store(local, remote, len),
-                        }
-                    }
-                    self.stats.add(Kind::Copy, len);
-                } else {
-                    rest.push(Piece {
-                        code,
-                        accumulate: 0,
-                        key: import.request_key,
-                        offset: at as u64,
-                        len,
-                        local,
-                        old: std::ptr::null_mut(),
-                        words: [0; 2],
-                    });
-                }
-                done += len;
-            }
-            offset += block.len;
+    unsafe fn post_copy(
+        &self,
+        request: &WorkRequest<'_>,
+        code: Code,
+        blocks: &[Block],
+        place: Place,
+    ) -> Result<Posted> {
+        let (kind, name) = match code {
+            Code::Read => (Kind::Read, "read remote memory"),
+            _ => (Kind::Write, "write remote memory"),
+        };
+        let len = blocks.iter().map(|b| b.len).sum();
+        let imports = self.imports.borrow();
+        let import = imports::region(&imports, request.peer, place, len, name)?;
+        self.stats.add(kind, len);
+        let mut pieces = Self::unmapped(import, code, blocks, place.offset);
+        if !pieces.is_empty() {
+            // SAFETY: the same contract.
+            unsafe { self.copy_vm(import, code, &mut pieces) }?;
         }
-        Ok(rest)
+        if pieces.is_empty() {
+            // SAFETY: the same contract.
+            unsafe { self.copy_mapped(import, code, blocks, place.offset) };
+            drop(imports);
+            self.notify_now(request)?;
+            return Ok(Posted::Done);
+        }
+        let signal = match request.notify {
+            Some((at, value)) => {
+                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
+                Some(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()))
+            }
+            None => None,
+        };
+        self.begin(request, pieces);
+        // SAFETY: the same contract.
+        unsafe { self.copy_mapped(import, code, blocks, place.offset) };
+        for piece in signal.into_iter().flatten() {
+            self.stats.add(Kind::Notify, 8);
+            let mut transfers = self.transfers.borrow_mut();
+            transfers.append(piece);
+            transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+        }
+        Ok(Posted::Pending)
+    }
+
+    /// Starts a transfer of `pieces`.
+    fn begin(&self, request: &WorkRequest<'_>, pieces: Pieces) {
+        let mut transfers = self.transfers.borrow_mut();
+        transfers.add(Transfer::new(request.id, request.peer, pieces));
+        transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+    }
+
+    /// Sets the cell of a request whose operation is complete.
+    fn notify_now(&self, request: &WorkRequest<'_>) -> Result<()> {
+        if let Some((at, value)) = request.notify {
+            self.stats.add(Kind::Notify, 8);
+            self.set_signal(request.peer, at, value)?;
+        }
+        Ok(())
     }
 
     /// Moves long pieces by `process_vm_*` where that is allowed and pays, all in one call; leaves the others.
@@ -175,7 +254,13 @@ impl ShmDevice {
     unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut Pieces) -> Result<()> {
         let Some((pid, base)) = import.vm else { return Ok(()) };
         let total: usize = pieces.iter().map(|p| p.len).sum();
-        if total < import.vm_from {
+        // Requests that are under way would be overtaken.
+        if total < import.vm_from || self.transfers.borrow().any_to(import.peer) {
+            return Ok(());
+        }
+        // Memory that its owner took back is the business of requests, which will say so.
+        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
+        if live.load(Ordering::SeqCst) != import.request_key {
             return Ok(());
         }
         let local: Vec<Block> = pieces.iter().map(|p| Block { base: p.local, len: p.len }).collect();
@@ -212,25 +297,9 @@ impl ShmDevice {
         // SAFETY: pointers by the contract of `post`, remote words checked by `imports`.
         unsafe {
             match request.operation {
-                Operation::Write { from, to } => {
-                    let len = from.iter().map(|b| b.len).sum();
-                    self.stats.add(Kind::Write, len);
-                    let import = imports::region(&imports, to, len, "write remote memory")?;
-                    let mut rest = self.copy_mapped(import, Code::Write, from, to.offset)?;
-                    self.copy_vm(import, Code::Write, &mut rest)?;
-                    Ok(rest)
-                }
-                Operation::Read { into, from } => {
-                    let len = into.iter().map(|b| b.len).sum();
-                    self.stats.add(Kind::Read, len);
-                    let import = imports::region(&imports, from, len, "read remote memory")?;
-                    let mut rest = self.copy_mapped(import, Code::Read, into, from.offset)?;
-                    self.copy_vm(import, Code::Read, &mut rest)?;
-                    Ok(rest)
-                }
                 Operation::FetchAdd { at, add, old } => {
                     self.stats.add(Kind::FetchAdd, 8);
-                    let import = imports::region(&imports, at, 8, "fetch and add")?;
+                    let import = imports::region(&imports, request.peer, at, 8, "fetch and add")?;
                     match import.word(at.offset, "fetch and add")? {
                         Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
                         None => {
@@ -241,7 +310,7 @@ impl ShmDevice {
                 }
                 Operation::CompareSwap { at, len, expected, desired, old } => {
                     self.stats.add(Kind::CompareSwap, len);
-                    let import = imports::region(&imports, at, len, "compare and swap")?;
+                    let import = imports::region(&imports, request.peer, at, len, "compare and swap")?;
                     match import.integer(at.offset, len, "compare and swap")? {
                         Some(p) => {
                             let former = copy::compare_swap(p, len, expected, desired).to_le_bytes();
@@ -256,7 +325,7 @@ impl ShmDevice {
                 }
                 Operation::Accumulate { at, code, operand, old } => {
                     self.stats.add(Kind::Accumulate, operand.len);
-                    let import = imports::region(&imports, at, operand.len, "accumulate")?;
+                    let import = imports::region(&imports, request.peer, at, operand.len, "accumulate")?;
                     self.accumulate(import, at.offset, code, operand, old)
                 }
                 Operation::Signal { at, value } => {
@@ -265,7 +334,7 @@ impl ShmDevice {
                     self.set_signal(request.peer, at, value)?;
                     Ok(Pieces::new())
                 }
-                Operation::Send { .. } => Ok(Pieces::new()),
+                Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => Ok(Pieces::new()),
             }
         }
     }
@@ -313,24 +382,6 @@ impl ShmDevice {
         }
         Ok(rest)
     }
-
-    fn finish(
-        &self,
-        request_id: u64,
-        peer: u32,
-        notify: Option<(Place, u64)>,
-        result: Result<()>,
-        sink: &mut dyn FnMut(Event<'_>),
-    ) {
-        let result = result.and_then(|()| match notify {
-            Some((at, value)) => {
-                self.stats.add(Kind::Notify, 8);
-                self.set_signal(peer, at, value)
-            }
-            None => Ok(()),
-        });
-        sink(Event::Completed { id: request_id, result });
-    }
 }
 
 impl Device for ShmDevice {
@@ -370,31 +421,48 @@ impl Device for ShmDevice {
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let Some(peer) = self.shared.peers.get(request.peer as usize) else {
+            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("shm"));
+        };
         if let Operation::Send { header, body } = request.operation {
-            let peer = &self.shared.peers[request.peer as usize];
+            let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+            if len > self.capabilities.max_packet {
+                return Err(Error::new(ErrorKind::BadArgument, "send a packet")
+                    .peer(request.peer)
+                    .device("shm")
+                    .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
+            }
             // SAFETY: the blocks by the contract; this rank is the one producer of its ring at the peer.
             if !unsafe { self.outgoing[request.peer as usize].push(peer, header, body) } {
                 return Ok(Posted::Busy);
             }
-            self.stats.add(Kind::Send, header.len() + body.iter().map(|b| b.len).sum::<usize>());
+            self.stats.add(Kind::Send, len);
             self.wake(request.peer);
             return Ok(Posted::Done);
         }
         if self.transfers.borrow().is_full() {
             return Ok(Posted::Busy);
         }
-        // SAFETY: the same contract.
-        let pieces = unsafe { self.post_pieces(request) }?;
-        if pieces.is_empty() {
-            if let Some((at, value)) = request.notify {
-                self.stats.add(Kind::Notify, 8);
-                self.set_signal(request.peer, at, value)?;
+        // SAFETY: the same contract, in all three.
+        unsafe {
+            match request.operation {
+                Operation::Write { from, to } => return self.post_copy(request, Code::Write, from, to),
+                Operation::Read { into, from } => return self.post_copy(request, Code::Read, into, from),
+                _ => {}
             }
-            return Ok(Posted::Done);
+            let mut pieces = self.post_pieces(request)?;
+            if pieces.is_empty() {
+                self.notify_now(request)?;
+                return Ok(Posted::Done);
+            }
+            if let Some((at, value)) = request.notify {
+                let imports = self.imports.borrow();
+                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
+                self.stats.add(Kind::Notify, 8);
+                pieces.extend(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()));
+            }
+            self.begin(request, pieces);
         }
-        let mut transfers = self.transfers.borrow_mut();
-        transfers.add(Transfer::new(request.id, request.peer, request.notify, pieces));
-        transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
         Ok(Posted::Pending)
     }
 
@@ -412,9 +480,12 @@ impl Device for ShmDevice {
         if !self.transfers.borrow().is_idle() {
             let finished =
                 self.transfers.borrow_mut().advance(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+            if self.transfers.borrow_mut().is_patience_over() {
+                self.wake_agents();
+            }
             for (t, result) in finished {
                 any = true;
-                self.finish(t.id, t.peer, t.notify, result, sink);
+                sink(Event::Completed { id: t.id, result });
             }
         }
         for (source, ring) in self.incoming.iter().enumerate() {
@@ -448,6 +519,9 @@ impl Device for ShmDevice {
             || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
             || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared);
         if !work {
+            if !self.transfers.borrow().is_idle() {
+                self.wake_agents();
+            }
             self.stats.add(Kind::Park, 0);
             park::futex_wait(own.half(layout::DOORBELL), bell, limit);
         }

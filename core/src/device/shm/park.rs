@@ -72,9 +72,10 @@ pub(super) fn wake_if_asleep(target: &Mapping, stats: &Stats) {
 
 #[cold]
 fn ring_doorbell(target: &Mapping, stats: &Stats) {
-    target.half(DOORBELL).fetch_add(1, Ordering::SeqCst);
-    // One waker is enough for one sleep.
+    // One waker is enough for one sleep. It claims the sleep before it rings: the other way round, a slow waker
+    // could ring for one sleep and take the announcement of the next, which nobody would then wake.
     if target.half(SLEEPING).swap(0, Ordering::SeqCst) != 0 {
+        target.half(DOORBELL).fetch_add(1, Ordering::SeqCst);
         futex_wake(target.half(DOORBELL));
         stats.add(Kind::Wake, 0);
     }

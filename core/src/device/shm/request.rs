@@ -4,15 +4,15 @@
 //! A slot is one cache line in the target's segment:
 //!
 //! ```text
-//! 0   marker: sequence number of the request + 1, written last
+//! 0   marker: sequence number of the request + 1, written last; highest bit: served
 //! 8   code: operation (8 bits), status (8 bits, written by the target), accumulate code (32 bits)
 //! 16  key        24  offset
 //! 32  length (32 bits), offset in the origin's bounce buffer (32 bits; INLINE: bytes are in the slot)
 //! 40  24 bytes of operands or results
 //! ```
 //!
-//! The target serves in order and publishes its count in the head word; a request whose number is below the
-//! head is complete. Everything in a slot is checked before use: it comes from a peer.
+//! The target serves in order and sets the highest bit of the marker when results and status are in the slot: a
+//! request and its answer cross in one line each. Everything in a slot is checked before use: it comes from a peer.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -39,7 +39,12 @@ pub(super) enum Code {
     CompareSwap = 4,
     Accumulate = 5,
     FetchAccumulate = 6,
+    /// Sets a signal cell (the operand) in memory of the target's runtime, after all requests before it.
+    Signal = 7,
 }
+
+/// In the marker: served.
+const SERVED: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -84,16 +89,17 @@ pub(super) fn write(target: &Mapping, layout: &Layout, me: usize, sequence: u64,
     target.word(at).store(sequence + 1, Ordering::Release);
 }
 
-/// How many requests of rank `me` the target has served.
-pub(super) fn served(target: &Mapping, layout: &Layout, me: usize) -> u64 {
+/// Whether the target has served request `sequence` of rank `me`.
+pub(super) fn is_served(target: &Mapping, layout: &Layout, me: usize, sequence: u64) -> bool {
+    let at = layout.request(me, sequence as usize % SLOTS);
     // Acquire: pairs with the server's Release; results and status are there.
-    target.word(layout.request_head(me)).load(Ordering::Acquire)
+    target.word(at).load(Ordering::Acquire) == (sequence + 1) | SERVED
 }
 
 /// Status and operand words of a served request.
 pub(super) fn outcome(target: &Mapping, layout: &Layout, me: usize, sequence: u64) -> Result<[u64; 3], Error> {
     let at = layout.request(me, sequence as usize % SLOTS);
-    // Relaxed: after the Acquire of the head in `served`.
+    // Relaxed: after the Acquire of the marker in `is_served`.
     let word = |i: usize| target.word(at + 8 * i).load(Ordering::Relaxed);
     let kind = match (word(1) >> 8) as u8 {
         s if s == Status::Ok as u8 => return Ok([word(5), word(6), word(7)]),
@@ -109,12 +115,14 @@ pub(super) fn outcome(target: &Mapping, layout: &Layout, me: usize, sequence: u6
 /// The target's side: serves requests of all ranks, from the rank's own thread or its agent's.
 #[derive(Debug)]
 pub(super) struct Server {
-    next: Mutex<Vec<u64>>,
+    serving: Mutex<()>,
+    /// Number of the next request of each rank; changed by who holds the mutex.
+    next: Vec<AtomicU64>,
 }
 
 impl Server {
     pub(super) fn new(ranks: usize) -> Self {
-        Self { next: Mutex::new(vec![0; ranks]) }
+        Self { serving: Mutex::new(()), next: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Serves what waits; returns whether anything did.
@@ -126,38 +134,49 @@ impl Server {
         exposures: &Exposures,
         stats: &Stats,
     ) -> bool {
+        // What another thread has seen and not served yet it will serve.
+        if !self.ready(own, layout) {
+            return false;
+        }
         let mut any = false;
-        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (source, next) in next.iter_mut().enumerate() {
+        let guard = self.serving.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (source, next) in self.next.iter().enumerate() {
             loop {
-                let at = layout.request(source, *next as usize % SLOTS);
+                // Relaxed: changed under the mutex only.
+                let sequence = next.load(Ordering::Relaxed);
+                let at = layout.request(source, sequence as usize % SLOTS);
                 // Acquire: pairs with the origin's Release of the marker.
-                if own.word(at).load(Ordering::Acquire) != *next + 1 {
+                if own.word(at).load(Ordering::Acquire) != sequence + 1 {
                     break;
                 }
                 let status = perform(own, at, &peers[source], layout, exposures, stats);
-                // Relaxed: ordered by the Release of the head.
+                // Relaxed: ordered by the Release of the marker.
                 let code = own.word(at + 8).load(Ordering::Relaxed);
                 own.word(at + 8).store(code & !0xff00 | (status as u64) << 8, Ordering::Relaxed);
-                *next += 1;
-                // Release: pairs with the origin's Acquire in `served`.
-                own.word(layout.request_head(source)).store(*next, Ordering::Release);
+                // Relaxed: as above.
+                next.store(sequence + 1, Ordering::Relaxed);
+                // Release: pairs with the origin's Acquire in `is_served`.
+                own.word(at).store((sequence + 1) | SERVED, Ordering::Release);
                 stats.add(Kind::Served, 0);
                 any = true;
-                // Full fence: pairs with the sleeper's barrier; either the origin sees the head, or we see it asleep.
+                // Full fence: pairs with the sleeper's barrier; either the origin sees the marker, or we see it
+                // asleep. The same for this rank itself, which may wait for a cell that was just set.
                 fence(Ordering::SeqCst);
                 wake_if_asleep(&peers[source], stats);
+                wake_if_asleep(own, stats);
             }
         }
+        drop(guard);
         any
     }
 
-    /// Whether a request waits, without the lock's cost being paid for nothing by the caller's loop.
+    /// Whether a request waits.
     pub(super) fn ready(&self, own: &Mapping, layout: &Layout) -> bool {
-        let next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        next.iter().enumerate().any(|(source, next)| {
-            // Relaxed: `serve` looks again with Acquire.
-            own.word(layout.request(source, *next as usize % SLOTS)).load(Ordering::Relaxed) == *next + 1
+        self.next.iter().enumerate().any(|(source, next)| {
+            // Relaxed, both: `serve` looks again under the mutex and with Acquire. One that is served already means
+            // that the number seen here is old: another thread may have gone on, so look again there too.
+            let next = next.load(Ordering::Relaxed);
+            own.word(layout.request(source, next as usize % SLOTS)).load(Ordering::Relaxed) & !SERVED == next + 1
         })
     }
 }
@@ -199,6 +218,13 @@ fn perform(
                         return Status::Misaligned;
                     }
                     operand[0] = AtomicU64::from_ptr(p.cast()).fetch_add(operand[0], Ordering::SeqCst);
+                }
+                c if c == Code::Signal as u8 && len == 8 && bounce == INLINE => {
+                    if !aligned(p) {
+                        return Status::Misaligned;
+                    }
+                    // Release: pairs with the Acquire of the cell's owner, after everything served before.
+                    AtomicU64::from_ptr(p.cast()).store(operand[0], Ordering::Release);
                 }
                 c if c == Code::CompareSwap as u8 && matches!(len, 1 | 2 | 4 | 8) && bounce == INLINE => {
                     if !p.addr().is_multiple_of(len) {

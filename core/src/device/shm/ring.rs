@@ -66,7 +66,8 @@ impl Ring {
         let at = position as usize & (self.size - 1);
         let pad = if at + need > self.size { self.size - at } else { 0 };
         let end = position + (pad + need) as u64;
-        if end - self.seen_head.get() > self.size as u64 {
+        // Wrapping: the head is the peer's to write, and garbage there means no room.
+        if end.wrapping_sub(self.seen_head.get()) > self.size as u64 {
             // Acquire: pairs with the consumer's Release of `head`, after which the lines are ours to write.
             self.seen_head.set(memory.word(self.head).load(Ordering::Acquire));
             if end.wrapping_sub(self.seen_head.get()) > self.size as u64 {

@@ -44,7 +44,7 @@ struct Card {
 impl Card {
     fn read(bytes: &[u8]) -> Option<(Self, [u64; 2])> {
         let mut r = Reader::new(bytes);
-        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()? };
+        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? };
         let base = r.u64()?;
         let asymmetric = r.u8()? != 0;
         let sizes = [r.u64()?, r.u64()?];
@@ -108,6 +108,7 @@ impl Prepared {
             .u32(name.pid)
             .u32(name.fd)
             .u64(name.len)
+            .u64(name.inode)
             .u64(self.own.mapping().at(0).addr() as u64)
             .u8(u8::from(self.asymmetric))
             .u64(self.layout.ring as u64)
@@ -223,4 +224,17 @@ pub fn probe(settings: &Settings) -> Result<String> {
     };
     let barrier = if park::register_barrier() { "sleeping by membarrier" } else { "sleeping by full fences" };
     Ok(format!("windows mapped from {}; atomics coherent; {vm}; {barrier}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_names_a_directory_that_cannot_be_used() {
+        let settings = Settings::from_lookup(|n| (n == "FARSIDE_SHM_DIR").then(|| "/nowhere".into())).unwrap();
+        assert!(probe(&settings).unwrap_err().to_string().contains("/nowhere"));
+        let settings = Settings::from_lookup(|_| None).unwrap();
+        assert!(probe(&settings).unwrap().contains("/dev/shm"));
+    }
 }

@@ -9,10 +9,12 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::layout::SLOTS;
 use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
-use crate::device::Place;
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::stats::{Kind, Stats};
+
+/// Turns of a waiting rank, some tens of nanoseconds each, after which it asks for its target's agent.
+const PATIENCE: u32 = 128;
 
 /// Most transfers that are under way at a time; more are refused until some are done.
 const MOST: usize = 64;
@@ -44,7 +46,6 @@ pub(super) struct Piece {
 pub(super) struct Transfer {
     pub(super) id: u64,
     pub(super) peer: u32,
-    pub(super) notify: Option<(Place, u64)>,
     pieces: Pieces,
     /// The first that is not sent whole.
     next: usize,
@@ -53,8 +54,8 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub(super) fn new(id: u64, peer: u32, notify: Option<(Place, u64)>, pieces: Pieces) -> Self {
-        Self { id, peer, notify, pieces, next: 0, in_flight: 0, error: None }
+    pub(super) fn new(id: u64, peer: u32, pieces: Pieces) -> Self {
+        Self { id, peer, pieces, next: 0, in_flight: 0, error: None }
     }
 }
 
@@ -71,6 +72,8 @@ struct InFlight {
 struct Lane {
     next: u64,
     in_flight: VecDeque<InFlight>,
+    /// Whether an earlier transfer still has pieces to send: later ones wait, so that none overtakes it.
+    blocked: bool,
 }
 
 /// All transfers of one rank.
@@ -80,6 +83,8 @@ pub(super) struct Transfers {
     lanes: Vec<Lane>,
     free: Vec<usize>,
     serial: u64,
+    /// Turns since something was sent or served.
+    idle_turns: u32,
 }
 
 impl Transfers {
@@ -89,6 +94,7 @@ impl Transfers {
             lanes: (0..ranks).map(|_| Lane::default()).collect(),
             free: (0..CHUNKS).collect(),
             serial: 0,
+            idle_turns: 0,
         }
     }
 
@@ -117,6 +123,29 @@ impl Transfers {
         }
     }
 
+    /// Whether transfers to `peer` are under way.
+    pub(super) fn any_to(&self, peer: u32) -> bool {
+        self.active.iter().any(|(_, t)| t.peer == peer)
+    }
+
+    /// The targets of requests that are not served.
+    pub(super) fn waiting_for(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().enumerate().filter(|(_, l)| !l.in_flight.is_empty()).map(|(peer, _)| peer)
+    }
+
+    /// Counts a turn in which nothing was served; whether it is time to wake agents, which is said once in a while.
+    pub(super) fn is_patience_over(&mut self) -> bool {
+        self.idle_turns += 1;
+        self.idle_turns.is_multiple_of(PATIENCE)
+    }
+
+    /// Adds a piece to the transfer that was added last: served after its others.
+    pub(super) fn append(&mut self, piece: Piece) {
+        if let Some((_, t)) = self.active.back_mut() {
+            t.pieces.push(piece);
+        }
+    }
+
     /// Sends what there is room for, at once.
     pub(super) fn issue_now(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
         self.issue(shared, stats, wake);
@@ -125,8 +154,8 @@ impl Transfers {
     /// Whether a target has served something that was not collected yet.
     pub(super) fn something_served(&self, shared: &Shared) -> bool {
         self.lanes.iter().enumerate().any(|(peer, lane)| {
-            let served = || request::served(&shared.peers[peer], &shared.layout, shared.me);
-            lane.in_flight.front().is_some_and(|f| f.sequence < served())
+            let served = |f: &InFlight| request::is_served(&shared.peers[peer], &shared.layout, shared.me, f.sequence);
+            lane.in_flight.front().is_some_and(served)
         })
     }
 
@@ -158,9 +187,10 @@ impl Transfers {
     fn collect(&mut self, shared: &Shared, stats: &Stats) {
         for (peer, lane) in self.lanes.iter_mut().enumerate().filter(|(_, l)| !l.in_flight.is_empty()) {
             let target = &shared.peers[peer];
-            let served = request::served(target, &shared.layout, shared.me);
-            while lane.in_flight.front().is_some_and(|f| f.sequence < served) {
+            let served = |f: &InFlight| request::is_served(target, &shared.layout, shared.me, f.sequence);
+            while lane.in_flight.front().is_some_and(served) {
                 let Some(f) = lane.in_flight.pop_front() else { break };
+                self.idle_turns = 0;
                 let outcome = request::outcome(target, &shared.layout, shared.me, f.sequence);
                 if let (Ok(words), false) = (&outcome, f.result.is_null()) {
                     let from = match f.chunk {
@@ -184,17 +214,18 @@ impl Transfers {
     }
 
     fn issue(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
+        self.lanes.iter_mut().for_each(|l| l.blocked = false);
         for (serial, t) in &mut self.active {
             let lane = &mut self.lanes[t.peer as usize];
             let mut sent = false;
-            while t.error.is_none() && lane.in_flight.len() < SLOTS {
+            while t.error.is_none() && !lane.blocked && lane.in_flight.len() < SLOTS {
                 let Some(piece) = t.pieces.get_mut(t.next) else { break };
                 let len;
                 let mut chunk = None;
                 let mut operand = [piece.words[0], piece.words[1], 0];
                 if piece.len <= INLINE_BYTES {
                     len = piece.len;
-                    if !matches!(piece.code, Code::Read | Code::FetchAdd | Code::CompareSwap) {
+                    if !matches!(piece.code, Code::Read | Code::FetchAdd | Code::CompareSwap | Code::Signal) {
                         // SAFETY: the piece's source holds `len` bytes by the contract of `post`.
                         unsafe { copy::load(piece.local, operand.as_mut_ptr().cast(), len) };
                         stats.add(Kind::Copy, len);
@@ -227,7 +258,7 @@ impl Transfers {
                 );
                 stats.add(Kind::Request, len);
                 let result = match piece.code {
-                    Code::Write | Code::Accumulate => std::ptr::null_mut(),
+                    Code::Write | Code::Accumulate | Code::Signal => std::ptr::null_mut(),
                     Code::Read => piece.local,
                     Code::FetchAdd | Code::CompareSwap | Code::FetchAccumulate => piece.old,
                 };
@@ -245,7 +276,9 @@ impl Transfers {
                     t.next += 1;
                 }
             }
+            lane.blocked |= t.error.is_none() && t.next < t.pieces.len();
             if sent {
+                self.idle_turns = 0;
                 wake(t.peer);
             }
         }

@@ -103,6 +103,8 @@ pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R
             r
         }
         Err(RecvTimeoutError::Timeout) => panic!("{what}: still not done after {seconds} s"),
-        Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().err().unwrap_or(Box::new("lost"))),
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().err().unwrap_or(Box::new("lost")))
+        }
     }
 }

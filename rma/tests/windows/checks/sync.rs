@@ -22,8 +22,7 @@ pub enum Sync {
 }
 
 /// All of them.
-pub const ALL: &[Sync] =
-    &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
+pub const ALL: &[Sync] = &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
 
 /// A window that the synchronization is possible on.
 #[derive(Debug)]

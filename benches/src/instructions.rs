@@ -1,0 +1,143 @@
+//! Instructions of single calls, counted by valgrind's callgrind: a program does N and 2 N of them, and the difference,
+//! divided by N, is one, with the loop round it.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use farside_core::Job;
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Window};
+
+/// Calls of the shorter of the two runs.
+pub const CALLS: u64 = 50_000;
+
+/// What can be counted: its name, and what it is.
+pub const CALLED: [(&str, &str); 12] = [
+    ("loop", "the loop alone, with its arguments"),
+    ("put", "put of 8 bytes, in lock_all"),
+    ("put_value", "put_value of 8 bytes, in lock_all"),
+    ("put_flush", "put of 8 bytes and flush, in lock_all"),
+    ("get", "get of 8 bytes and flush (get_now), in lock_all"),
+    ("accumulate", "accumulate of 8 bytes, in lock_all"),
+    ("fetch_op", "fetch-and-op of 8 bytes and flush, in lock_all"),
+    ("cas", "compare-and-swap of 8 bytes and flush, in lock_all"),
+    ("flush", "flush with nothing to complete, in lock_all"),
+    ("lock", "shared lock, put of 8 bytes, unlock"),
+    ("fences", "put of 8 bytes and fence, in a chain of fence epochs"),
+    ("fence", "a fence epoch by itself, with a put of 8 bytes"),
+];
+
+/// Does `calls` calls of `name` through the typed interface, as rank 0 of 1 on its own window, which is mapped. All
+/// arguments are hidden from the compiler.
+///
+/// # Errors
+/// [`ErrorKind::BadArgument`] for an unknown name; what the calls fail with.
+pub fn run(name: &str, calls: u64) -> Result<()> {
+    let job = Job::init()?;
+    let team = job.world()?;
+    let mut active = Window::<u64>::allocate(&team, 16)?;
+    let passive = LockWindow::<u64>::allocate(&team, 16)?;
+    let word = [7u64];
+    let none = Assert::empty();
+    match name {
+        "loop" => (0..calls).for_each(|_| {
+            black_box((words(&word), rank(), place()));
+        }),
+        "lock" => (0..calls).try_for_each(|_| {
+            passive.lock(LockKind::Shared, rank(), none, |epoch| epoch.put(words(&word), rank(), place()))
+        })?,
+        "fences" => active.fences(|fences| {
+            (0..calls).try_for_each(|_| fences.epoch(none, |epoch| epoch.put(words(&word), rank(), place())))
+        })?,
+        "fence" => {
+            (0..calls).try_for_each(|_| active.fence(none, |epoch| epoch.put(words(&word), rank(), place())))?;
+        }
+        _ => passive.lock_all(none, |epoch| {
+            epoch.put(&word, 0, 0)?; // the first access takes the lock
+            in_lock_all(name, calls, epoch, &word)
+        })?,
+    }
+    job.finalize()
+}
+
+fn in_lock_all<'scope>(
+    name: &str,
+    calls: u64,
+    epoch: &'scope PassiveEpoch<'scope, '_, u64>,
+    word: &'scope [u64; 1],
+) -> Result<()> {
+    let calls = 0..calls;
+    match name {
+        "put" => calls.into_iter().try_for_each(|_| epoch.put(words(word), rank(), place())),
+        "put_value" => calls.into_iter().try_for_each(|_| epoch.put_value(black_box(7), rank(), place())),
+        "put_flush" => calls.into_iter().try_for_each(|_| {
+            epoch.put(words(word), rank(), place())?;
+            epoch.flush(rank())
+        }),
+        "get" => calls.into_iter().try_for_each(|_| epoch.get_now(rank(), place()).map(|value| _ = black_box(value))),
+        "accumulate" => {
+            calls.into_iter().try_for_each(|_| epoch.accumulate(black_box(Op::Sum), words(word), rank(), place()))
+        }
+        "fetch_op" => calls.into_iter().try_for_each(|_| {
+            let old = epoch.fetch_and_op_now(black_box(Op::Sum), black_box(1), rank(), place())?;
+            black_box(old);
+            Ok(())
+        }),
+        "cas" => calls.into_iter().try_for_each(|_| {
+            let old = epoch.compare_and_swap_now(black_box(1), black_box(2), rank(), place())?;
+            black_box(old);
+            Ok(())
+        }),
+        "flush" => calls.into_iter().try_for_each(|_| epoch.flush(rank())),
+        _ => Err(Error::new(ErrorKind::BadArgument, "count instructions").cause(format!("no call {name}"))),
+    }
+}
+
+#[inline(always)]
+fn words(word: &[u64; 1]) -> &[u64] {
+    black_box(word.as_slice())
+}
+
+#[inline(always)]
+fn rank() -> usize {
+    black_box(0)
+}
+
+#[inline(always)]
+fn place() -> usize {
+    black_box(3)
+}
+
+/// Whether valgrind is here.
+#[must_use]
+pub fn has_valgrind() -> bool {
+    let version = Command::new("valgrind").arg("--version").stdin(Stdio::null()).output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+/// Instructions of one call of `name`, with the loop round it: `program` is the program `instructions`.
+///
+/// # Errors
+/// [`ErrorKind::System`] if valgrind cannot be started; [`ErrorKind::Aborted`] if it or the program fails.
+pub fn of_one(program: &Path, name: &str) -> Result<f64> {
+    let (once, twice) = (total(program, name, CALLS)?, total(program, name, 2 * CALLS)?);
+    Ok((twice as f64 - once as f64) / CALLS as f64)
+}
+
+fn total(program: &Path, name: &str, calls: u64) -> Result<u64> {
+    const OP: &str = "count instructions";
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["--run", name, "--calls", &calls.to_string()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::system(OP, error))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    collected.filter(|_| output.status.success()).ok_or_else(|| {
+        let last: Vec<&str> = text.lines().rev().take(5).collect();
+        Error::new(ErrorKind::Aborted, OP).cause(format!("{name}, {}: {}", output.status, last.join(" / ")))
+    })
+}

@@ -1,0 +1,263 @@
+//! Farside's side of the measurements: what `benches/peers/*.c` does on MPI, with the same loops, blocks and keys, so
+//! that the rows stand side by side.
+//!
+//! | suite | Farside's way |
+//! |---|---|
+//! | epoch, allocated window | the typed windows: a chain of fence epochs, start and expose, lock |
+//! | epoch, window over user memory | the untyped window over page-aligned memory, as the peers' |
+//! | op | the untyped window inside lock_all |
+//! | am | an active message whose header handler takes the data, and one back |
+//! | barrier | the team's |
+//! | ghost | as epoch; in place of two-sided messages, active messages |
+//!
+//! The ranks run [`run`]; rank 0 writes the records.
+
+mod am;
+mod barrier;
+mod epoch;
+mod ghost;
+mod op;
+mod pages;
+mod untyped;
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use farside_core::coll;
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::{Job, Team};
+
+use crate::cores;
+use crate::plan::{Effort, Plan};
+use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+
+/// Iterations in one block at most.
+const ITERATIONS_MAX: u64 = 1_000_000;
+
+/// How long the measurements take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Time for the blocks of one measurement together.
+    pub time: Duration,
+    /// Blocks that make a median.
+    pub blocks: usize,
+}
+
+impl Budget {
+    /// As the peers' program has it.
+    #[must_use]
+    pub const fn of(effort: Effort) -> Self {
+        match effort {
+            Effort::Full => Self { time: Duration::from_millis(120), blocks: 11 },
+            Effort::Quick => Self { time: Duration::from_millis(25), blocks: 5 },
+        }
+    }
+}
+
+/// Binds this rank to a core of its own if there are cores for all ranks. For ranks that are processes, after
+/// [`Job::init`], which counts the cores.
+///
+/// # Errors
+/// [`ErrorKind::System`].
+pub fn bind(job: &Job) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if job.size() as usize <= cores { cores::bind_to_nth(job.rank() as usize) } else { Ok(()) }
+}
+
+/// Measures everything in `plan` with the ranks of `job`. Collective; rank 0 writes each record as a line to `output`
+/// when it is there. All patterns are run once on known data first, and what arrived is looked at.
+///
+/// # Errors
+/// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] if data arrived wrong; what the calls
+/// fail with.
+pub fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Result<()> {
+    if !job.size().is_multiple_of(2) {
+        return Err(Error::new(ErrorKind::BadArgument, "measure").cause("an even number of ranks is needed"));
+    }
+    let team = job.world()?;
+    let bench = Bench { job, rank: team.rank(), ranks: team.size(), team, budget, output: RefCell::new(output) };
+    let wanted = |suite| plan.suites.contains(&suite);
+    if wanted(Suite::Am) {
+        am::run(&bench)?;
+    }
+    if wanted(Suite::Barrier) {
+        barrier::run(&bench)?;
+    }
+    if wanted(Suite::Ghost) {
+        ghost::run_messages(&bench, &plan.counts)?;
+    }
+    for &window in &plan.windows {
+        if wanted(Suite::Epoch) {
+            epoch::run(&bench, window, &plan.sizes)?;
+        }
+        if wanted(Suite::Op) {
+            op::run(&bench, window, &plan.sizes)?;
+        }
+        if wanted(Suite::Ghost) {
+            ghost::run(&bench, window, &plan.counts)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the suites share.
+struct Bench<'a> {
+    job: &'a Job,
+    team: Team,
+    rank: usize,
+    ranks: usize,
+    budget: Budget,
+    output: RefCell<&'a mut dyn Write>,
+}
+
+/// What is measured: the fields of the record.
+#[derive(Clone, Copy, Debug)]
+struct What {
+    suite: Suite,
+    window: Window,
+    sync: Sync,
+    op: Op,
+    bytes: usize,
+    /// An iteration does this many of what is reported.
+    per_iteration: u32,
+}
+
+impl Bench<'_> {
+    /// The rank with which this one is paired.
+    fn partner(&self) -> usize {
+        self.rank ^ 1
+    }
+
+    /// Even ranks act in one-sided patterns, odd ones are their targets.
+    fn is_origin(&self) -> bool {
+        self.rank.is_multiple_of(2)
+    }
+
+    /// Times `run`, which does so many iterations, and writes a record. Collective. `counts` says whether this rank's
+    /// time counts.
+    fn measure(&self, what: &What, counts: bool, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        let (iterations, blocks) = self.calibrate(counts, run)?;
+        let mut blocks_us = Vec::with_capacity(blocks);
+        for _ in 0..blocks {
+            let took_s = self.block_s(iterations, counts, run)?;
+            blocks_us.push(took_s * 1e6 / (iterations as f64 * f64::from(what.per_iteration)));
+        }
+        if self.rank != 0 {
+            return Ok(());
+        }
+        let key = Key {
+            suite: what.suite,
+            window: what.window,
+            sync: what.sync,
+            op: what.op,
+            bytes: what.bytes as u64,
+            ranks: self.ranks as u32,
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        let record = Record::from_blocks(Library::Farside, version, key, iterations * blocks as u64, &blocks_us)?;
+        let mut output = self.output.borrow_mut();
+        writeln!(output, "{}", record.line())
+            .and_then(|()| output.flush())
+            .map_err(|error| Error::system("write a record", error))
+    }
+
+    /// One block: a barrier, then the iterations without a pause, timed on each rank by its own clock from leaving that
+    /// barrier to the end of its own loop; then a second barrier, which is not timed and in which the ranks that are
+    /// passive targets wait. The time of the block, in seconds, is the largest among the ranks whose time counts; all
+    /// ranks get the same.
+    fn block_s(&self, iterations: u64, counts: bool, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<f64> {
+        self.team.barrier()?;
+        let start = Instant::now();
+        run(iterations)?;
+        let own_s = if counts { start.elapsed().as_secs_f64() } else { 0.0 };
+        self.team.barrier()?;
+        let largest = coll::allreduce(&self.team, &own_s.to_bits().to_le_bytes(), &mut |low, high| {
+            // Times are not negative, so their bits are ordered as they are.
+            if seconds(high) > seconds(low) {
+                low.copy_from_slice(high);
+            }
+        })?;
+        Ok(seconds(&largest))
+    }
+
+    /// Finds how many iterations fill a block, and how many blocks there are. All ranks come to the same answer, for
+    /// all see the same times. The runs made on the way are the warm-up.
+    fn calibrate(&self, counts: bool, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<(u64, usize)> {
+        let want_s = self.budget.time.as_secs_f64() / self.budget.blocks as f64;
+        let mut iterations = 1;
+        loop {
+            let took_s = self.block_s(iterations, counts, run)?;
+            let each_s = took_s / iterations as f64;
+            if took_s >= want_s / 4.0 || iterations >= ITERATIONS_MAX {
+                let fit = if each_s > 0.0 { (want_s / each_s) as u64 } else { ITERATIONS_MAX };
+                // Where one iteration alone is longer than a block should be, three blocks must do.
+                let blocks = if each_s > want_s { self.budget.blocks.min(3) } else { self.budget.blocks };
+                return Ok((fit.clamp(1, ITERATIONS_MAX), blocks));
+            }
+            let factor = if took_s > 0.0 { (want_s / 2.0 / took_s).clamp(2.0, 10.0) } else { 10.0 };
+            iterations = (iterations as f64 * factor) as u64;
+        }
+    }
+
+    /// The error for data that did not arrive as they were sent.
+    fn check(&self, holds: bool, suite: Suite, sync: Sync, op: Op, reason: &str) -> Result<()> {
+        if holds {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Protocol, "check the data of a measurement")
+            .rank(self.rank as u32)
+            .cause(format!("wrong data in {suite} {sync} {op}: {reason}")))
+    }
+}
+
+fn seconds(bytes: &[u8]) -> f64 {
+    bytes.try_into().map_or(0.0, f64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::record;
+
+    /// Every planned measurement once, on ranks that are threads.
+    fn keys_measured(ranks: u32, sizes: &[u64], counts: &[u64]) {
+        let plan = Plan { sizes: sizes.to_vec(), counts: counts.to_vec(), ..Plan::new(Effort::Quick, &[ranks]) };
+        let budget = Budget { time: Duration::from_nanos(1), blocks: 3 };
+        let outputs = Job::threads(ranks, |job| {
+            let mut output = Vec::new();
+            run(job, &plan, budget, &mut output)?;
+            Ok(output)
+        })
+        .unwrap();
+        assert!(outputs[1..].iter().all(Vec::is_empty), "only rank 0 writes");
+        let lines = record::read(&outputs[0][..]).unwrap();
+        assert!(lines.refused.is_empty(), "{:?}", lines.refused);
+        let mut seen = BTreeMap::new();
+        for record in &lines.records {
+            assert_eq!(record.library, Library::Farside);
+            *seen.entry(record.key()).or_insert(0) += 1;
+        }
+        let planned: BTreeMap<_, _> = plan.farside_keys(ranks).into_iter().map(|key| (key, 1)).collect();
+        assert_eq!(seen, planned);
+    }
+
+    #[test]
+    fn run_two_ranks_measures_every_key_once() {
+        keys_measured(2, &[1, 8, 5000], &[1, 20_000]);
+    }
+
+    #[test]
+    fn run_four_ranks_measures_every_key_once() {
+        keys_measured(4, &[8, 4096], &[3, 300]);
+    }
+
+    #[test]
+    fn run_odd_ranks_is_refused() {
+        let plan = Plan::new(Effort::Quick, &[2]);
+        let error = Job::threads(3, |job| run(job, &plan, Budget::of(Effort::Quick), &mut Vec::new())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+    }
+}

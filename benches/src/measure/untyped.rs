@@ -1,0 +1,176 @@
+//! An untyped window with the memory that its operations need, so that the patterns over it are safe code.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+
+use farside_core::Team;
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::memory::copy;
+use farside_rma::Op;
+use farside_rma::raw::{Options, RawWindow};
+
+use super::pages::Pages;
+use crate::record::Window;
+
+/// A lockable window of `bytes` bytes, and as many of this rank's own for the data of operations.
+pub(super) struct Untyped {
+    raw: RawWindow,
+    bytes: usize,
+    /// The window's memory, where it is the user's. Kept, and not touched but by copies, until the window is released.
+    memory: Option<ManuallyDrop<Pages>>,
+    /// Likewise: what operations read and write here.
+    origin: ManuallyDrop<Pages>,
+    words: ManuallyDrop<Box<Words>>,
+}
+
+/// Operand and result of atomic operations.
+#[derive(Default)]
+struct Words {
+    operand: Cell<u64>,
+    result: Cell<u64>,
+}
+
+impl Untyped {
+    /// Collective.
+    pub(super) fn new(team: &Team, window: Window, bytes: usize) -> Result<Self> {
+        let bytes = bytes.max(8); // room for one atomic word
+        let origin = ManuallyDrop::new(Pages::new(bytes)?);
+        let (raw, memory) = if window == Window::Allocated {
+            (RawWindow::allocate(team, bytes, Options::default())?, None)
+        } else {
+            let memory = Pages::new(bytes)?;
+            // SAFETY: `memory` is kept by `Self` and touched by copies only until the window is released; if this
+            // fails, the window was not made.
+            let raw = unsafe { RawWindow::create(team, memory.as_ptr(), bytes, Options::default()) }?;
+            (raw, Some(ManuallyDrop::new(memory)))
+        };
+        Ok(Self { raw, bytes, memory, origin, words: ManuallyDrop::default() })
+    }
+
+    /// The synchronization calls.
+    pub(super) fn raw(&self) -> &RawWindow {
+        &self.raw
+    }
+
+    /// Puts `len` bytes, from byte `from` of the origin's memory on, to byte `to` of `target`.
+    #[inline(always)]
+    pub(super) fn put(&self, from: usize, len: usize, target: usize, to: usize) -> Result<()> {
+        let from = self.origin_at(from, len)?;
+        // SAFETY: inside the origin's memory, which stays until the window is released, and is written by `set_origin`
+        // and gets alone, between epochs or after a flush.
+        unsafe { self.raw.put(from, len, target, to) }
+    }
+
+    /// Gets `len` bytes of `target` into the origin's memory, both from the start.
+    #[inline(always)]
+    pub(super) fn get(&self, len: usize, target: usize) -> Result<()> {
+        let into = self.origin_at(0, len)?;
+        // SAFETY: as in `put`; nobody else writes there.
+        unsafe { self.raw.get(into, len, target, 0) }
+    }
+
+    /// Adds `value` to the first word of `target`.
+    #[inline(always)]
+    pub(super) fn add(&self, value: u64, target: usize) -> Result<()> {
+        self.words.operand.set(value);
+        // SAFETY: the word stays until the window is released.
+        unsafe { self.raw.accumulate(Op::Sum, self.words.operand.as_ptr(), std::ptr::null_mut(), 1, target, 0) }
+    }
+
+    /// As [`add`](Self::add); [`result`](Self::result) is the former value after the flush.
+    #[inline(always)]
+    pub(super) fn fetch_add(&self, value: u64, target: usize) -> Result<()> {
+        self.words.operand.set(value);
+        let (operand, result) = (self.words.operand.as_ptr(), self.words.result.as_ptr());
+        // SAFETY: both words stay until the window is released.
+        unsafe { self.raw.accumulate(Op::Sum, operand, result, 1, target, 0) }
+    }
+
+    /// Compares and swaps the first word of `target`; `result` as above.
+    #[inline(always)]
+    pub(super) fn compare_and_swap(&self, expected: u64, desired: u64, target: usize) -> Result<()> {
+        // SAFETY: the word stays until the window is released.
+        unsafe { self.raw.compare_and_swap(expected, desired, self.words.result.as_ptr(), target, 0) }
+    }
+
+    /// The former value that an atomic operation has fetched.
+    #[inline(always)]
+    pub(super) fn result(&self) -> u64 {
+        self.words.result.get()
+    }
+
+    /// Fills the start of the origin's memory. Between epochs, or after a flush.
+    pub(super) fn set_origin(&self, bytes: &[u8]) -> Result<()> {
+        let to = self.origin_at(0, bytes.len())?;
+        // SAFETY: inside the memory; `bytes` are private.
+        unsafe { copy::store(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// The first `len` bytes of the origin's memory.
+    pub(super) fn origin(&self, len: usize) -> Result<Vec<u8>> {
+        let from = self.origin_at(0, len)?;
+        let mut bytes = vec![0; len];
+        // SAFETY: inside the memory; `bytes` are private.
+        unsafe { copy::load(from, bytes.as_mut_ptr(), len) };
+        Ok(bytes)
+    }
+
+    /// Sets `len` bytes of this rank's window to `value`, under its own lock. Outside access epochs of other ranks.
+    pub(super) fn fill_local(&self, value: u8, len: usize) -> Result<()> {
+        let bytes = vec![value; self.within(0, len)?];
+        self.raw.lock_local()?;
+        // SAFETY: inside the window's memory.
+        unsafe { copy::store(bytes.as_ptr(), self.raw.base(), len) };
+        self.raw.unlock(self.raw.team().rank())
+    }
+
+    /// The first `len` bytes of this rank's window, under its own lock.
+    pub(super) fn local(&self, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.within(0, len)?];
+        self.raw.lock_local()?;
+        // SAFETY: inside the window's memory.
+        unsafe { copy::load(self.raw.base(), bytes.as_mut_ptr(), len) };
+        self.raw.unlock(self.raw.team().rank())?;
+        Ok(bytes)
+    }
+
+    /// Frees the window. Collective.
+    pub(super) fn free(self) -> Result<()> {
+        self.raw.free()
+    }
+
+    #[inline(always)]
+    fn origin_at(&self, at: usize, len: usize) -> Result<*mut u8> {
+        // In range, as checked.
+        self.within(at, len).map(|_| self.origin.as_ptr().wrapping_add(at))
+    }
+
+    #[inline(always)]
+    fn within(&self, at: usize, len: usize) -> Result<usize> {
+        if at <= self.bytes && len <= self.bytes - at { Ok(len) } else { Err(self.too_long(at, len)) }
+    }
+
+    #[cold]
+    fn too_long(&self, at: usize, len: usize) -> Error {
+        Error::new(ErrorKind::OutOfRange, "use the memory of a measurement")
+            .cause(format!("{len} bytes at byte {at} of {}", self.bytes))
+    }
+}
+
+impl Drop for Untyped {
+    fn drop(&mut self) {
+        // Memory that cannot be taken back is leaked: the process ends soon.
+        if self.raw.release().is_ok() {
+            // SAFETY: dropped once, here; after `release` nobody touches the memory any more.
+            unsafe {
+                ManuallyDrop::drop(&mut self.origin);
+                ManuallyDrop::drop(&mut self.words);
+                if let Some(memory) = &mut self.memory {
+                    ManuallyDrop::drop(memory);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What Farside sets itself as targets, each a ratio of times that were measured in the same run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use comfy_table::{CellAlignment, presets};
+use serde::Serialize;
+
+use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::table::number;
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Target {
+    /// What is compared with what.
+    pub what: String,
+    /// The ratio that was measured; `None` if one of the two was not.
+    pub ratio: Option<f64>,
+    /// What it is to be.
+    pub bound: Bound,
+}
+
+/// A bound of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Not above.
+    AtMost(f64),
+    /// Not below.
+    AtLeast(f64),
+    /// Below.
+    Below(f64),
+}
+
+impl Target {
+    /// Whether the target is met, if that is known.
+    #[must_use]
+    pub fn met(&self) -> Option<bool> {
+        self.ratio.map(|ratio| match self.bound {
+            Bound::AtMost(bound) => ratio <= bound,
+            Bound::AtLeast(bound) => ratio >= bound,
+            Bound::Below(bound) => ratio < bound,
+        })
+    }
+
+    /// "met", "not met", or "not measured".
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        self.met().map_or("not measured", |met| if met { "met" } else { "not met" })
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::AtMost(bound) => write!(f, "at most {bound}"),
+            Bound::AtLeast(bound) => write!(f, "at least {bound}"),
+            Bound::Below(bound) => write!(f, "below {bound}"),
+        }
+    }
+}
+
+/// The epochs of a window, by name.
+const EPOCHS: [(&str, Sync); 4] = [
+    ("fence", Sync::Fence),
+    ("post-start-complete-wait", Sync::Pscw),
+    ("shared lock", Sync::Lock),
+    ("exclusive lock", Sync::LockExclusive),
+];
+
+const OPERATIONS: [(&str, Op); 5] = [
+    ("put", Op::Put),
+    ("get", Op::Get),
+    ("fetch-op", Op::FetchOp),
+    ("compare-and-swap", Op::Cas),
+    ("accumulate", Op::Accumulate),
+];
+
+/// All targets for 2 ranks on shared memory, and for 8 ranks if those were measured.
+#[must_use]
+pub fn targets(records: &[Record]) -> Vec<Target> {
+    let times = Times::new(records);
+    let mut targets = Vec::new();
+    let mut add = |what: String, ratio, bound| targets.push(Target { what, ratio, bound });
+    let epoch = |window, sync, bytes, ranks| Key { suite: Suite::Epoch, window, sync, op: Op::Put, bytes, ranks };
+    let op = |window, op, bytes| Key { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, ranks: 2 };
+    for (name, sync) in EPOCHS {
+        let ratio = times.to_best_peer(epoch(Window::Allocated, sync, 8, 2));
+        add(format!("allocated window, 8 B: {name} epoch / best peer"), ratio, Bound::AtMost(0.5));
+    }
+    for (name, operation) in OPERATIONS {
+        let ratio = times.to_best_peer(op(Window::Allocated, operation, 8));
+        add(format!("allocated window, 8 B: {name} + flush / best peer"), ratio, Bound::AtMost(0.4));
+    }
+    for (size, bytes) in [("8 B", 8), ("64 KiB", 65536)] {
+        for (name, sync) in EPOCHS {
+            let ratio = times.to_best_peer(epoch(Window::User, sync, bytes, 2));
+            add(format!("user window, {size}: {name} epoch / best peer"), ratio, Bound::AtMost(0.7));
+        }
+        let ratio = times.to_best_peer(op(Window::User, Op::Put, bytes));
+        add(format!("user window, {size}: put + flush / best peer"), ratio, Bound::AtMost(0.7));
+    }
+    let large = op(Window::Allocated, Op::Put, 1 << 20);
+    let ratio = times.limit(Op::Memcpy, 1 << 20).zip(times.farside(large)).map(|(copy, put)| copy / put);
+    add("allocated window, 1 MiB: memcpy / put + flush".to_owned(), ratio, Bound::AtLeast(0.95));
+    let ratio = times.to_best_peer(op(Window::User, Op::Put, 1 << 20));
+    add("user window, 1 MiB: put + flush / best peer".to_owned(), ratio, Bound::Below(1.0));
+    let single = |suite, op, bytes| Key { suite, window: Window::None, sync: Sync::None, op, bytes, ranks: 2 };
+    let ratio = times.to_limit(single(Suite::Am, Op::Pingpong, 8), Op::LineRoundTrip);
+    add("active message, 8 B, there and back / cache line there and back".to_owned(), ratio, Bound::AtMost(1.8));
+    let ratio = times.to_limit(single(Suite::Barrier, Op::Barrier, 0), Op::LineOneWay);
+    add("barrier of 2 / cache line one way".to_owned(), ratio, Bound::AtMost(1.6));
+    if records.iter().any(|record| record.library == Library::Farside && record.ranks == 8) {
+        for (name, sync) in EPOCHS {
+            let of = |ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
+            // Eight ranks are four pairs, which share what two had.
+            let ratio = of(8).zip(of(2)).map(|(eight, two)| eight / 4.0 / two);
+            add(format!("allocated window, 8 B: {name} epoch, 8 ranks per pair / 2 ranks"), ratio, Bound::AtMost(4.0));
+        }
+    }
+    targets
+}
+
+/// Medians by library and key.
+struct Times(BTreeMap<(Library, Key), f64>);
+
+impl Times {
+    fn new(records: &[Record]) -> Self {
+        Self(records.iter().map(|record| ((record.library, record.key()), record.us_median)).collect())
+    }
+
+    fn farside(&self, key: Key) -> Option<f64> {
+        self.0.get(&(Library::Farside, key)).copied()
+    }
+
+    fn to_best_peer(&self, key: Key) -> Option<f64> {
+        let peers = Library::PEERS.iter().filter_map(|peer| self.0.get(&(*peer, key)).copied());
+        Some(self.farside(key)? / peers.min_by(f64::total_cmp)?)
+    }
+
+    fn limit(&self, op: Op, bytes: u64) -> Option<f64> {
+        let is_it = |key: &Key| key.suite == Suite::Limit && key.op == op && key.bytes == bytes;
+        self.0.iter().find(|((library, key), _)| *library == Library::Limit && is_it(key)).map(|(_, us)| *us)
+    }
+
+    fn to_limit(&self, key: Key, op: Op) -> Option<f64> {
+        Some(self.farside(key)? / self.limit(op, 64)?)
+    }
+}
+
+/// The targets as text for a terminal.
+#[must_use]
+pub fn display(targets: &[Target]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(["target", "measured", "wanted", ""]);
+    for target in targets {
+        table.add_row([
+            target.what.clone(),
+            number(target.ratio),
+            target.bound.to_string(),
+            target.verdict().to_owned(),
+        ]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let count = |met| targets.iter().filter(|target| target.met() == met).count();
+    format!("Targets: {} met, {} not met, {} not measured\n{table}", count(Some(true)), count(Some(false)), count(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Effort, Plan};
+
+    /// Every planned time of a library, all the same.
+    fn all(library: Library, us: f64) -> Vec<Record> {
+        let plan = Plan::new(Effort::Quick, &[2, 8]);
+        let keys = plan.ranks.iter().flat_map(|ranks| plan.farside_keys(*ranks));
+        keys.map(|key| Record::from_blocks(library, "0", key, 1, &[us]).unwrap()).collect()
+    }
+
+    fn limit(op: Op, bytes: u64, us: f64) -> Record {
+        let key = Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, bytes, ranks: 1 };
+        Record::from_blocks(Library::Limit, "0", key, 1, &[us]).unwrap()
+    }
+
+    #[test]
+    fn targets_without_records_are_not_measured() {
+        let targets = targets(&[]);
+        assert!(!targets.is_empty() && targets.iter().all(|target| target.met().is_none()));
+        assert!(display(&targets).contains("0 met, 0 not met, 23 not measured"), "{}", display(&targets));
+    }
+
+    #[test]
+    fn targets_compare_with_the_best_peer_and_the_limit() {
+        let mut records = all(Library::Farside, 1.0);
+        records.extend(all(Library::Mpich, 3.0));
+        records.extend(all(Library::OpenMpi, 2.0));
+        records.extend([limit(Op::Memcpy, 1 << 20, 0.9), limit(Op::Memcpy, 8, 0.1)]);
+        records.extend([limit(Op::LineRoundTrip, 64, 0.5), limit(Op::LineOneWay, 64, 0.8)]);
+        let targets = targets(&records);
+        let find = |text: &str| {
+            let found: Vec<_> = targets.iter().filter(|target| target.what.contains(text)).collect();
+            assert_eq!(found.len(), 1, "{text}");
+            (found[0].ratio.unwrap(), found[0].met().unwrap())
+        };
+        assert_eq!(find("allocated window, 8 B: fence epoch / best peer"), (0.5, true));
+        assert_eq!(find("allocated window, 8 B: get + flush"), (0.5, false));
+        assert_eq!(find("user window, 64 KiB: exclusive lock"), (0.5, true));
+        assert_eq!(find("memcpy / put"), (0.9, false));
+        assert_eq!(find("user window, 1 MiB"), (0.5, true));
+        assert_eq!(find("active message"), (2.0, false));
+        assert_eq!(find("barrier of 2"), (1.25, true));
+        assert_eq!(find("shared lock epoch, 8 ranks"), (0.25, true));
+        assert!(targets.iter().all(|target| target.met().is_some()), "{}", display(&targets));
+    }
+}

@@ -1,0 +1,40 @@
+//! Instructions of one put: a number that can be counted is asserted.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use farside_benches::instructions;
+
+/// The program `instructions`, built for release: the one that `FARSIDE_INSTRUCTIONS_BIN` names, or one built now.
+fn program() -> PathBuf {
+    if let Some(path) = env::var_os("FARSIDE_INSTRUCTIONS_BIN") {
+        return path.into();
+    }
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--release", "-p", "farside-benches", "--bin", "instructions", "--message-format=json"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).expect("cargo writes text");
+    let mut executables = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    executables.next_back().expect("cargo names the program")
+}
+
+#[test]
+fn put_in_lock_all_epoch_takes_at_most_60_instructions() {
+    if !instructions::has_valgrind() {
+        println!("put_in_lock_all_epoch_takes_at_most_60_instructions: skipped, for valgrind is not here");
+        return;
+    }
+    let program = program();
+    let of_loop = instructions::of_one(&program, "loop").unwrap();
+    let put = instructions::of_one(&program, "put").unwrap();
+    println!("a put of 8 bytes in lock_all: {put:.1} instructions, of which the loop is {of_loop:.1}");
+    assert!(of_loop >= 1.0 && put > of_loop, "a put of {put} and a loop of {of_loop} instructions are not credible");
+    assert!(put <= 60.0, "{put} instructions");
+}

@@ -1,0 +1,401 @@
+#![allow(unsafe_code)]
+//! Active messages: whole and in order, counters, completions that send and wait, and hostile packets.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Then};
+use farside_core::device::{Block, Operation, Posted, WorkRequest};
+use farside_core::settings::Settings;
+use farside_core::signal::Board;
+use farside_core::{ErrorKind, Job, Result};
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+
+const ID: HandlerId = HandlerId(7);
+const PREFIX: usize = 24;
+
+fn settings(set: &[(&str, &str)]) -> Settings {
+    Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())).unwrap()
+}
+
+/// Over the default, and over the smallest rings with ranks that sleep at once.
+fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
+    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+        Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
+}
+
+fn wait_for(job: &Job, counter: &Counter, value: u64) -> Result<()> {
+    job.wait("a counter", || Ok((counter.value() >= value).then_some(())))
+}
+
+#[test]
+fn messages_of_every_length_come_whole_and_in_order() {
+    over_rings(3, |job| {
+        let most = job.device().capabilities().max_packet;
+        let around = |n: usize| n.saturating_sub(MAX_HEADER + PREFIX + 2)..n + 2;
+        let lens: Vec<usize> =
+            (0..200).chain(around(most)).chain(around(2 * most)).chain([100_000, 0, 1 << 20, 1]).collect();
+        let got = Rc::new(RefCell::new(vec![Vec::<(Vec<u8>, Vec<u8>)>::new(); 3]));
+        let into = got.clone();
+        job.active_messages().register(ID, move |m| {
+            let (into, source, header) = (into.clone(), m.source as usize, m.header.to_vec());
+            // The buffer that a handler gives back may hold anything before.
+            Delivery::Into(
+                vec![9; 50],
+                Then::Quick(Box::new(move |data| into.borrow_mut()[source].push((header, data)))),
+            )
+        })?;
+        job.world()?.barrier()?;
+        let (to, from) = ((job.rank() + 1) % 3, (job.rank() as usize + 2) % 3);
+        let header = |i: usize| pattern(i, i % (MAX_HEADER + 1));
+        for (i, len) in lens.iter().enumerate() {
+            am::send(job, to, ID, &header(i), &pattern(i, *len), Counters::default())?;
+        }
+        job.wait("messages", || Ok((got.borrow()[from].len() == lens.len()).then_some(())))?;
+        for (i, (h, data)) in got.borrow()[from].iter().enumerate() {
+            assert!(*h == header(i) && *data == pattern(i, lens[i]), "message {i} of {} bytes", lens[i]);
+        }
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn counters_count_each_message_once_and_the_completion_after_the_handler() {
+    over_rings(2, |job| {
+        let (origin, target, completion) = (Counter::new(), Counter::new(), Counter::new());
+        let number = job.active_messages().expose(&target);
+        let ran = Rc::new(Cell::new(0u64));
+        let later = ran.clone();
+        job.active_messages().register(ID, move |m| {
+            let ran = later.clone();
+            match m.header[0] {
+                0 => Delivery::Done,
+                1 => Delivery::Into(Vec::new(), Then::Quick(Box::new(move |_| ran.set(ran.get() + 1)))),
+                _ => Delivery::Into(
+                    Vec::new(),
+                    Then::Later(Box::new(move |_, _| {
+                        ran.set(ran.get() + 1);
+                        Ok(())
+                    })),
+                ),
+            }
+        })?;
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        let peer = 1 - job.rank();
+        for (i, len) in [0, 10, 50_000, 3].into_iter().cycle().take(60).enumerate() {
+            let counters = Counters { origin: Some(&origin), target: Some(number), completion: Some(&completion) };
+            am::send(job, peer, ID, &[i as u8 % 3], &pattern(i, len), counters)?;
+            assert_eq!(origin.value(), i as u64 + 1, "the buffer is free when send returns");
+        }
+        // Each of the others alone.
+        am::send(job, peer, ID, &[0], &[], Counters { origin: Some(&origin), ..Counters::default() })?;
+        am::send(job, peer, ID, &[0], &[], Counters { target: Some(number), ..Counters::default() })?;
+        am::send(job, peer, ID, &[0], &[], Counters { completion: Some(&completion), ..Counters::default() })?;
+        wait_for(job, &completion, 61)?;
+        wait_for(job, &target, 61)?;
+        board.set(peer as usize, 1, 1)?;
+        job.wait("the peer", || Ok((board.get(peer as usize, 1) == 1).then_some(())))?;
+        // The peer has its completions, so every handler here has run.
+        assert_eq!(ran.get(), 40);
+        team.barrier()?;
+        assert_eq!((origin.value(), target.value(), completion.value()), (61, 61, 61));
+        Ok(())
+    });
+}
+
+#[test]
+fn later_completions_send_while_both_rings_are_full() {
+    over_rings(2, |job| {
+        // Every message of generation g is answered by one of generation g - 1 as long as the ring is full of them.
+        let (got, sent) = (Rc::new(Cell::new(0u32)), 3 * job.settings().shm_ring / 8192);
+        let count = got.clone();
+        job.active_messages().register(ID, move |m| {
+            let (generation, source, count) = (m.header[0], m.source, count.clone());
+            Delivery::Into(
+                Vec::new(),
+                Then::Later(Box::new(move |job, data| {
+                    count.set(count.get() + 1);
+                    assert!(data == pattern(generation as usize, 3000));
+                    if generation > 0 {
+                        let next = generation - 1;
+                        am::send(job, source, ID, &[next], &pattern(next as usize, 3000), Counters::default())?;
+                    }
+                    Ok(())
+                })),
+            )
+        })?;
+        job.world()?.barrier()?;
+        for _ in 0..sent {
+            am::send(job, 1 - job.rank(), ID, &[19], &pattern(19, 3000), Counters::default())?;
+        }
+        job.wait("all generations", || Ok((got.get() == sent as u32 * 20).then_some(())))?;
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn later_completions_wait_for_the_completion_of_what_they_send() {
+    over_rings(2, |job| {
+        let done = Rc::new(Cell::new(0u32));
+        let count = done.clone();
+        job.active_messages().register(ID, move |m| {
+            let (source, count) = (m.source, count.clone());
+            if m.header[0] == 1 {
+                return Delivery::Done;
+            }
+            Delivery::Into(
+                Vec::new(),
+                Then::Later(Box::new(move |job, _| {
+                    // Both ranks are in here at once, and each needs the other's acknowledgement to get out.
+                    let completion = Counter::new();
+                    let counters = Counters { completion: Some(&completion), ..Counters::default() };
+                    am::send(job, source, ID, &[1], &[], counters)?;
+                    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+                    job.wait_until("a completion", Some(deadline), || Ok((completion.value() == 1).then_some(())))?;
+                    count.set(count.get() + 1);
+                    Ok(())
+                })),
+            )
+        })?;
+        job.world()?.barrier()?;
+        for _ in 0..50 {
+            am::send(job, 1 - job.rank(), ID, &[0], &[], Counters::default())?;
+        }
+        job.wait("all", || Ok((done.get() == 50).then_some(())))?;
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn messages_to_oneself_arrive() {
+    over_rings(1, |job| {
+        let (got, completion) = (Rc::new(Cell::new(0usize)), Counter::new());
+        let count = got.clone();
+        job.active_messages().register(ID, move |_| {
+            let count = count.clone();
+            Delivery::Into(Vec::new(), Then::Quick(Box::new(move |data| count.set(count.get() + data.len()))))
+        })?;
+        let counters = Counters { completion: Some(&completion), ..Counters::default() };
+        am::send(job, 0, ID, &[], &pattern(0, 300_000), counters)?;
+        wait_for(job, &completion, 1)?;
+        assert_eq!(got.get(), 300_000);
+        Ok(())
+    });
+}
+
+#[test]
+fn bad_sends_and_registrations_are_refused() {
+    over_rings(2, |job| {
+        job.active_messages().register(ID, |_| Delivery::Done)?;
+        let e = job.active_messages().register(ID, |_| Delivery::Done).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BadArgument);
+        job.world()?.barrier()?;
+        let e = am::send(job, 0, ID, &[0; MAX_HEADER + 1], &[], Counters::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BadArgument);
+        let e = am::send(job, 2, ID, &[], &[], Counters::default()).unwrap_err();
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
+        am::send(job, 1 - job.rank(), ID, &[1; MAX_HEADER], &[], Counters::default())?;
+        job.world()?.barrier()
+    });
+}
+
+fn send_raw(job: &Job, to: u32, bytes: &[u8]) -> Result<()> {
+    let body = [Block::of(bytes.as_ptr(), bytes.len())];
+    let operation = Operation::Send { header: &[], body: &body };
+    // SAFETY: a packet is copied before the call returns.
+    let posted = unsafe { job.device().post(&WorkRequest { peer: to, operation, notify: None, id: 0 }) }?;
+    assert_eq!(posted, Posted::Done, "the ring is empty");
+    Ok(())
+}
+
+fn prefix(kind: u8, header_len: u8, handler: u16, message: u32, number: u64, target: u32, completion: u32) -> Vec<u8> {
+    let mut b = vec![kind, header_len];
+    b.extend(handler.to_le_bytes());
+    b.extend(message.to_le_bytes());
+    b.extend(number.to_le_bytes());
+    b.extend(target.to_le_bytes());
+    b.extend(completion.to_le_bytes());
+    b
+}
+
+#[test]
+fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
+    over_rings(2, |job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        if job.rank() == 0 {
+            while board.get(1, 1) == 0 {
+                std::thread::yield_now();
+            }
+            am::send(job, 1, ID, b"x", b"y", Counters::default())?;
+            board.set(1, 1, 1)?;
+        } else {
+            board.set(0, 1, 1)?;
+            while board.get(0, 1) == 0 {
+                std::thread::yield_now();
+            }
+            let e = job.progress().unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(0)));
+            assert!(e.to_string().contains("register the handler"), "{e}");
+        }
+        // The next message is not disturbed.
+        team.barrier()
+    });
+}
+
+/// Rank 0 sends each packet to rank 1; `expect` says whether rank 1 must refuse it (`None`: either).
+fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
+    Job::threads_with(2, &settings(&[]), |job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        job.active_messages().register(ID, |m| match m.header.first() {
+            None => Delivery::Done,
+            Some(_) => Delivery::Into(Vec::new(), Then::Quick(Box::new(drop))),
+        })?;
+        let _ = job.active_messages().expose(&Counter::new());
+        let meet = |round: u64| {
+            let peer = 1 - team.rank();
+            board.set(peer, 2, round)?;
+            while board.get(peer, 2) < round {
+                job.device().check_peers()?;
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        for (i, (packet, expect)) in packets.iter().enumerate() {
+            let round = 2 * i as u64 + 1;
+            meet(round)?;
+            if job.rank() == 0 {
+                send_raw(job, 1, packet)?;
+            }
+            meet(round + 1)?;
+            if job.rank() == 1 {
+                // Once more, so that a packet behind it would be seen.
+                let results = [job.progress(), job.progress()];
+                let refused = results.iter().any(Result::is_err);
+                for e in results.into_iter().filter_map(Result::err) {
+                    assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(0)), "{packet:02x?}: {e}");
+                }
+                assert!(expect.is_none_or(|e| e == refused), "{packet:02x?}: refused: {refused}");
+            }
+        }
+        // Acknowledgements that the hostile packets asked for reach rank 0, which never sent them: as many
+        // errors. Then everything works as before.
+        meet(u64::MAX)?;
+        while job.progress().is_err() {}
+        board.set(1 - team.rank(), 3, 1)?;
+        while board.get(1 - team.rank(), 3) == 0 {
+            std::thread::yield_now();
+        }
+        while !matches!(job.progress(), Ok(false)) {}
+        team.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn hostile_packets_of_every_sort_are_refused() {
+    let with = |mut p: Vec<u8>, data: usize| {
+        p.resize(p.len() + data, 1);
+        p
+    };
+    let packets = [
+        (vec![], Some(true)),
+        (vec![1; PREFIX - 1], Some(true)),
+        (prefix(0, 0, 7, 1, 0, 0, 0), Some(true)),
+        (prefix(4, 0, 7, 1, 0, 0, 0), Some(true)),
+        // A header longer than the packet, more data than announced, no such handler, no such counter.
+        (prefix(1, 1, 7, 1, 0, 0, 0), Some(true)),
+        (with(prefix(1, 0, 7, 1, 3, 0, 0), 4), Some(true)),
+        (prefix(1, 0, 8, 1, 0, 0, 0), Some(true)),
+        (prefix(1, 0, 7, 1, 0, 2, 0), Some(true)),
+        (prefix(1, 0, 7, 1, 0, u32::MAX, 0), Some(true)),
+        // Lengths that nobody has memory for.
+        (with(prefix(1, 1, 7, 1, u64::MAX, 0, 0), 1), Some(true)),
+        (with(prefix(1, 1, 7, 1, 1 << 40, 0, 0), 1), None),
+        // A piece of nothing; then a message in pieces: twice the same, empty, out of place, too long.
+        (with(prefix(2, 0, 7, 5, 0, 0, 0), 4), Some(true)),
+        (with(prefix(1, 1, 7, 6, 10, 0, 0), 3), Some(false)),
+        (with(prefix(2, 0, 7, 6, 2, 0, 0), 0), Some(true)),
+        (with(prefix(2, 0, 7, 6, 3, 0, 0), 4), Some(true)),
+        (with(prefix(2, 0, 7, 6, 2, 0, 0), 9), Some(true)),
+        (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(false)),
+        (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(true)),
+        // Acknowledgements of what was never sent.
+        (prefix(3, 0, 0, 1, 0, 0, 0), Some(true)),
+        (prefix(3, 0, 0, 0, 0, 0, 0), Some(true)),
+        // And what is in order.
+        (prefix(1, 0, 7, 9, 0, 1, 0), Some(false)),
+        (with(prefix(1, 2, 7, 9, 5, 0, 0), 7), Some(false)),
+    ];
+    hostile(&packets);
+}
+
+#[test]
+fn hostile_packets_at_random_never_panic() {
+    let field = prop_oneof![Just(0u64), Just(1), Just(7), Just(100), Just(u64::MAX), 0u64..300, any::<u64>()];
+    let fields = prop::collection::vec(field, 7);
+    let structured = (fields, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(f, data)| {
+        let handler = if f[2] % 3 == 0 { u16::MAX } else { 7 };
+        let mut p = prefix(f[0] as u8 % 5, f[1] as u8, handler, f[3] as u32 % 4, f[4], f[5] as u32 % 3, f[6] as u32);
+        p.extend(data);
+        p
+    });
+    let packet = prop_oneof![3 => structured, 1 => prop::collection::vec(any::<u8>(), 0..400)];
+    let mut runner = TestRunner::new_with_rng(
+        ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() },
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
+    runner
+        .run(&prop::collection::vec(packet.prop_map(|p| (p, None)), 300), |packets| {
+            hostile(&packets);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// The target of a message alone can acknowledge it.
+#[test]
+fn acknowledgement_by_another_rank_is_refused() {
+    Job::threads_with(3, &settings(&[]), |job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        job.active_messages().register(ID, |_| Delivery::Done)?;
+        team.barrier()?;
+        let cell = |from: usize, value: u64| {
+            while board.get(from, 1) < value {
+                std::thread::yield_now();
+            }
+        };
+        let counter = Counter::new();
+        if job.rank() == 0 {
+            am::send(job, 1, ID, &[], &[], Counters { completion: Some(&counter), ..Counters::default() })?;
+            board.set(2, 1, 1)?;
+            cell(2, 1);
+            let e = job.progress().unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(2)), "{e}");
+            while job.progress().is_err() {}
+            assert_eq!(counter.value(), 0, "another rank acknowledged it");
+            board.set(1, 1, 1)?;
+            wait_for(job, &counter, 1)?;
+        } else if job.rank() == 1 {
+            cell(0, 1);
+        } else {
+            cell(0, 1);
+            // Whatever number the message has.
+            for message in 0..50 {
+                send_raw(job, 0, &prefix(3, 0, 0, message, 0, 0, 0))?;
+            }
+            board.set(0, 1, 1)?;
+        }
+        team.barrier()
+    })
+    .unwrap();
+}

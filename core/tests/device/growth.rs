@@ -1,0 +1,42 @@
+//! Nothing is left behind: descriptors and mappings after many rounds.
+
+use std::fs;
+
+use farside_core::Result;
+
+use crate::harness::CONFIGS;
+use crate::processes::{self, Rank};
+use crate::world::{World, pattern};
+
+fn usage() -> (usize, usize) {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
+    (descriptors, fs::read_to_string("/proc/self/maps").unwrap().lines().count())
+}
+
+/// Rounds of a region and a board at both ranks, as processes: threads of other tests would count too.
+#[test]
+fn allocate_import_release_1000_rounds_without_growth() {
+    if let Some(rank) = Rank::from_env() {
+        let config = &CONFIGS[rank.config];
+        return rank.run(&config.settings(), |job| {
+            let round = |i: usize| -> Result<()> {
+                let world = World::new(job, config, 5000)?;
+                world.write(1 - world.me(), i % 4000, &pattern(i, 1000))?;
+                world.barrier()?;
+                assert!(world.own_bytes()[i % 4000..][..1000] == pattern(i, 1000));
+                world.barrier()
+            };
+            (0..50).try_for_each(round)?;
+            let before = usage();
+            (50..1050).try_for_each(round)?;
+            let after = usage();
+            // The allocator may take or give an arena; a leak would be hundreds.
+            assert!(after.0 == before.0 && after.1 < before.1 + 10, "(descriptors, mappings): {before:?}, {after:?}");
+            Ok(())
+        });
+    }
+    let test = concat!(module_path!(), "::allocate_import_release_1000_rounds_without_growth");
+    for (index, config) in CONFIGS.iter().enumerate() {
+        processes::run(test, index, 2).unwrap_or_else(|e| panic!("{}: {e}", config.name));
+    }
+}

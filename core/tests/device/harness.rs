@@ -1,0 +1,82 @@
+//! The table of configurations, and how a test body is run over each of them.
+
+use farside_core::settings::Settings;
+use farside_core::{Job, Result};
+
+use crate::processes;
+
+/// One way to use the device.
+#[derive(Debug)]
+pub struct Config {
+    /// For messages.
+    pub name: &'static str,
+    /// Settings that differ from the defaults.
+    pub set: &'static [(&'static str, &'static str)],
+    /// Whether regions are memory of the user.
+    pub user: bool,
+}
+
+impl Config {
+    /// The settings of this configuration.
+    pub fn settings(&self) -> Settings {
+        settings(self.set)
+    }
+
+    /// The value of a setting that this configuration changes.
+    pub fn value(&self, name: &str) -> Option<&'static str> {
+        self.set.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
+    }
+}
+
+/// Settings with some values given and the others default, whatever the environment says.
+pub fn settings(set: &[(&str, &str)]) -> Settings {
+    Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())).unwrap()
+}
+
+pub const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
+
+/// Every configuration that the suite runs over.
+pub const CONFIGS: &[Config] = &[
+    Config { name: "mapped", set: &[], user: false },
+    Config { name: "mapped, parking", set: &[("FARSIDE_WAIT", "park")], user: false },
+    Config { name: "unmapped", set: &[("FARSIDE_FAULT", "unmapped")], user: false },
+    Config { name: "user memory, auto", set: &[], user: true },
+    Config { name: "user memory, remap", set: &[(USER_MEMORY, "remap")], user: true },
+    Config { name: "user memory, vm", set: &[(USER_MEMORY, "vm")], user: true },
+    Config { name: "user memory, ring", set: &[(USER_MEMORY, "ring")], user: true },
+    Config {
+        name: "user memory, ring, smallest, parking",
+        set: &[
+            (USER_MEMORY, "ring"),
+            ("FARSIDE_SHM_BOUNCE", "8192"),
+            ("FARSIDE_SHM_RING", "8192"),
+            ("FARSIDE_WAIT", "park"),
+        ],
+        user: true,
+    },
+];
+
+/// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes.
+/// `test` is the path of the test with the crate's name, as `every_config` gives it.
+pub fn each(test: &str, ranks: u32, body: impl Fn(&Job, &Config) -> Result<()> + Sync) {
+    if let Some(rank) = processes::Rank::from_env() {
+        let config = &CONFIGS[rank.config];
+        return rank.run(&config.settings(), |job| body(job, config));
+    }
+    for (index, config) in CONFIGS.iter().enumerate() {
+        Job::threads_with(ranks, &config.settings(), |job| body(job, config))
+            .unwrap_or_else(|e| panic!("{}, {ranks} threads: {e}", config.name));
+        processes::run(test, index, ranks).unwrap_or_else(|e| panic!("{}, {ranks} processes: {e}", config.name));
+    }
+}
+
+/// A test that runs over every configuration.
+macro_rules! every_config {
+    ($(#[$meta:meta])* fn $name:ident($job:ident, $config:ident) over $ranks:literal $body:block) => {
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            crate::harness::each(concat!(module_path!(), "::", stringify!($name)), $ranks, |$job, $config| $body);
+        }
+    };
+}

@@ -1,0 +1,21 @@
+//! Conformance of a device with the contracts of `core/src/device/mod.rs`: one suite, run over every
+//! configuration of the shared-memory device, with ranks as threads and as processes.
+//!
+//! A new device joins by a row in [`harness::CONFIGS`].
+
+#[macro_use]
+mod harness;
+mod processes;
+mod world;
+
+mod accumulate;
+mod atomics;
+mod errors;
+mod growth;
+mod keys;
+mod notify;
+mod packets;
+mod passive;
+mod release;
+mod system;
+mod transfer;

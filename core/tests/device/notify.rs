@@ -1,0 +1,105 @@
+//! Notifications: seen after the data, and they wake who sleeps.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use farside_core::Job;
+use farside_core::stats::Kind;
+
+use crate::harness::settings;
+use crate::world::{RAGGED, World};
+
+every_config! {
+    fn notify_is_seen_after_the_data(job, config) over 2 {
+        let world = World::new(job, config, 70 << 10)?;
+        let peer = 1 - world.me();
+        let mut number = 0u64;
+        for (len, rounds) in [(8, 1500), (100, 1500), (5000, 300), (70 << 10, 30)] {
+            for _ in 0..rounds {
+                number += 1;
+                let offset = if len < 5000 { RAGGED - 4 } else { 0 };
+                if world.me() == 0 {
+                    world.write_notify(peer, offset, &vec![number as u8; len], 2, number)?;
+                    // The buffer may be written again once the reader has looked.
+                    job.wait("the reader", || Ok((world.board.get(peer, 3) == number).then_some(())))?;
+                } else {
+                    job.wait("the data", || Ok((world.board.get(peer, 2) == number).then_some(())))?;
+                    let bytes = world.own_bytes();
+                    assert!(bytes[offset..offset + len].iter().all(|b| *b == number as u8), "round {number}, {len} bytes");
+                    world.board.set(peer, 3, number)?;
+                }
+            }
+        }
+        world.barrier()
+    }
+}
+
+every_config! {
+    fn notify_waits_for_every_byte_of_every_earlier_block(job, config) over 2 {
+        // The last bytes of a long write are the ones that a pipeline finishes last.
+        let world = World::new(job, config, 1 << 20)?;
+        for number in 1..=8u64 {
+            if world.me() == 0 {
+                world.write_notify(1, 1, &vec![number as u8; (1 << 20) - 1], 2, number)?;
+            } else {
+                job.wait("the data", || Ok((world.board.get(0, 2) >= number).then_some(())))?;
+                assert!(world.own_bytes()[1..].iter().all(|b| *b == number as u8), "round {number}");
+            }
+            world.barrier()?;
+        }
+        Ok(())
+    }
+}
+
+/// No wake-up is lost while three ranks signal one that sleeps for up to a minute each time: a lost one would
+/// take the minute.
+#[test]
+fn signal_wakes_a_parked_rank_every_time() {
+    const ROUNDS: u64 = 3000;
+    const LIMIT: Duration = Duration::from_secs(60);
+    Job::threads_with(4, &settings(&[]), |job| {
+        let team = job.world()?;
+        let board = farside_core::signal::Board::new(&team, 1)?;
+        if team.rank() > 0 {
+            for round in 1..=ROUNDS {
+                board.set(0, 1, round)?;
+                // Two ranks go on at their own pace, one in step with the sleeper, which then always sleeps.
+                while team.rank() == 1 && board.get(0, 1) < round {
+                    std::hint::spin_loop();
+                }
+                if team.rank() == 3 && round.is_multiple_of(7) {
+                    std::thread::yield_now();
+                }
+            }
+        } else {
+            for round in 1..=ROUNDS {
+                let start = Instant::now();
+                while board.get(1, 1) < round {
+                    job.device().park(LIMIT, &mut || board.get(1, 1) >= round);
+                    assert!(start.elapsed() < LIMIT, "a wake-up was lost in round {round}");
+                }
+                board.set(1, 1, round)?;
+            }
+            assert!(job.stats().count(Kind::Park) > 0, "it never slept");
+        }
+        team.barrier()
+    })
+    .unwrap();
+}
+
+every_config! {
+    fn signal_through_post_sets_the_cell(job, config) over 3 {
+        use farside_core::device::Operation;
+        let world = World::new(job, config, 64)?;
+        for to in 0..3 {
+            let at = world.board.cell_at(to, 7);
+            world.complete(to, Operation::Signal { at, value: 40 + world.me() as u64 })?;
+        }
+        for from in 0..3 {
+            job.wait("signals", || Ok((world.board.get(from, 7) == 40 + from as u64).then_some(())))?;
+            assert_eq!(world.board.get(from, 6), 0);
+        }
+        assert_eq!(world.board.own_word(0).load(Ordering::SeqCst), 0);
+        world.barrier()
+    }
+}

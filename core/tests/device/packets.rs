@@ -1,0 +1,157 @@
+#![allow(unsafe_code)]
+//! Packets: order, every length, the largest, and a full ring.
+
+use farside_core::device::{Block, Event, Operation, Posted, WorkRequest};
+use farside_core::signal::Board;
+use farside_core::{Job, Result};
+
+use crate::world::pattern;
+
+fn send(job: &Job, to: u32, header: &[u8], parts: &[&[u8]]) -> Result<Posted> {
+    let body: Vec<Block> = parts.iter().map(|p| Block::of(p.as_ptr(), p.len())).collect();
+    let operation = Operation::Send { header, body: &body };
+    // SAFETY: a packet is copied before the call returns.
+    unsafe { job.device().post(&WorkRequest { peer: to, operation, notify: None, id: 0 }) }
+}
+
+fn send_waiting(job: &Job, to: u32, header: &[u8], parts: &[&[u8]]) -> Result<()> {
+    loop {
+        match send(job, to, header, parts)? {
+            Posted::Done => return Ok(()),
+            posted => assert_eq!(posted, Posted::Busy),
+        }
+        job.device().check_peers()?;
+        std::thread::yield_now();
+    }
+}
+
+fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
+    let mut packets = Vec::new();
+    job.device().poll(&mut |event| match event {
+        Event::Packet { source, bytes } => packets.push((source, bytes.to_vec())),
+        Event::Completed { id, result } => panic!("completion {id}: {result:?}"),
+    })?;
+    if packets.is_empty() {
+        job.device().check_peers()?;
+        std::thread::yield_now();
+    }
+    Ok(packets)
+}
+
+/// A meeting of all ranks by cells alone, after which packets are only taken by [`receive`].
+fn meet(job: &Job) -> Result<Board> {
+    let team = job.world()?;
+    let board = Board::new(&team, 0)?;
+    for to in 0..team.size() {
+        board.set(to, 7, 1)?;
+    }
+    while (0..team.size()).any(|from| board.get(from, 7) == 0) {
+        job.device().check_peers()?;
+        std::thread::yield_now();
+    }
+    Ok(board)
+}
+
+every_config! {
+    fn packets_of_every_length_come_whole_and_in_order(job, _config) over 2 {
+        let team = job.world()?;
+        let _board = meet(job)?;
+        let most = job.device().capabilities().max_packet;
+        let lens: Vec<usize> = (0..300).chain((300..most).step_by(97)).chain([most - 1, most, 0, most, 1]).collect();
+        if job.rank() == 0 {
+            for (seed, len) in lens.iter().enumerate() {
+                let bytes = pattern(seed, *len);
+                let (header, body) = bytes.split_at(len / 5);
+                let (a, b) = body.split_at(body.len() / 3);
+                send_waiting(job, 1, header, &[a, &[], b])?;
+            }
+        } else {
+            let mut next = 0;
+            while next < lens.len() {
+                for (source, bytes) in receive(job)? {
+                    assert_eq!(source, 0);
+                    assert!(bytes == pattern(next, lens[next]), "packet {next} of {} bytes", lens[next]);
+                    next += 1;
+                }
+            }
+        }
+        team.barrier()
+    }
+}
+
+every_config! {
+    fn packets_to_one_from_many_keep_the_order_of_each(job, _config) over 4 {
+        let team = job.world()?;
+        let _board = meet(job)?;
+        const N: u32 = 3000;
+        if job.rank() > 0 {
+            for i in 0..N {
+                send_waiting(job, 0, &i.to_le_bytes(), &[&pattern(i as usize, i as usize % 90)])?;
+            }
+        } else {
+            let mut next = [0u32; 4];
+            while next[1..] != [N; 3] {
+                for (source, bytes) in receive(job)? {
+                    let i = next[source as usize];
+                    let want = [&i.to_le_bytes()[..], &pattern(i as usize, i as usize % 90)].concat();
+                    assert!(bytes == want, "packet {i} from rank {source}");
+                    next[source as usize] += 1;
+                }
+            }
+        }
+        team.barrier()
+    }
+}
+
+every_config! {
+    fn full_ring_is_busy_and_loses_nothing(job, _config) over 2 {
+        let team = job.world()?;
+        let board = meet(job)?;
+        let ring = job.settings().shm_ring;
+        // Cells, and no turn of progress, so that packets stay in the ring until `receive`.
+        let await_cell = |from: usize| {
+            while board.get(from, 1) == 0 {
+                std::thread::yield_now();
+            }
+            board.get(from, 1)
+        };
+        let mut total = 0;
+        for len in [4, 56, 57, 1000, job.device().capabilities().max_packet] {
+            for _ in 0..5 {
+                if job.rank() == 0 {
+                    let mut sent = 0u64;
+                    let packet = |i: u64| [&(i as u32).to_le_bytes()[..], &vec![3; len - 4]].concat();
+                    while send(job, 1, &packet(sent), &[])? == Posted::Done {
+                        sent += 1;
+                    }
+                    // Three of the largest fit wherever the ring is when it starts; no more than it has lines.
+                    let most = ring / (8 + len).next_multiple_of(64);
+                    assert!((3.min(most)..=most).contains(&(sent as usize)), "{sent} packets of {len} bytes");
+                    let before = job.stats();
+                    assert_eq!(send(job, 1, &packet(sent), &[])?, Posted::Busy);
+                    assert_eq!((job.stats() - before).messages(), 0, "a refused packet was counted");
+                    total += sent;
+                    board.set(1, 1, total)?;
+                    while board.get(1, 1) != total {
+                        std::thread::yield_now();
+                    }
+                } else {
+                    let before = total;
+                    while total == before {
+                        total = await_cell(0);
+                    }
+                    let mut got = 0;
+                    while got < total - before {
+                        for (_, bytes) in receive(job)? {
+                            assert_eq!((bytes.len(), &bytes[..4]), (len, &(got as u32).to_le_bytes()[..]));
+                            got += 1;
+                        }
+                    }
+                    assert!(receive(job)?.is_empty(), "more came than was sent");
+                    board.set(0, 1, total)?;
+                }
+            }
+        }
+        team.barrier()
+    }
+}

@@ -1,0 +1,82 @@
+//! Memory that was taken back: peers get an error or reach pages that nobody else sees; they never crash.
+
+use farside_core::ErrorKind;
+
+use crate::harness::Config;
+use crate::world::{RAGGED, World, pattern};
+
+every_config! {
+    fn released_memory_is_the_owners_again(job, config) over 2 {
+        const LEN: usize = 100 << 10;
+        let mut world = World::new(job, config, LEN)?;
+        world.set_own(0, &pattern(4, LEN));
+        world.barrier()?;
+        if world.me() == 1 {
+            world.write(0, 50, &[0xAA; 8])?;
+        }
+        world.barrier()?;
+        if world.me() == 0 {
+            world.release()?;
+        }
+        world.barrier()?;
+        if world.me() == 1 {
+            // The edges are never mapped in user memory; long pieces may go by another way than short ones.
+            for (offset, len) in [(0, 8), (RAGGED - 4, 30), (4096, 200), (0, LEN), (1, 64 << 10)] {
+                for result in [world.write(0, offset, &vec![0xCC; len]), world.read(0, offset, len).map(drop)] {
+                    match result {
+                        // Pages of its own.
+                        Ok(()) => assert!(may_be_mapped(config, offset, len), "{len} bytes at {offset} were reached"),
+                        Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(0)), "{e}"),
+                    }
+                }
+            }
+            match world.fetch_add(0, 0, 1) {
+                Ok(_) => assert!(may_be_mapped(config, 0, 8)),
+                Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(0)), "{e}"),
+            }
+        }
+        world.barrier()?;
+        if world.me() == 0 && config.user {
+            let mut want = pattern(4, LEN);
+            want[50..58].fill(0xAA);
+            assert!(world.own_bytes() == want, "a peer wrote memory that was taken back");
+        }
+        world.barrier()
+    }
+}
+
+/// Whether all of the range lies in pages that a peer may keep mapped.
+fn may_be_mapped(config: &Config, offset: usize, len: usize) -> bool {
+    let mapped = !config.user || matches!(config.value(crate::harness::USER_MEMORY), None | Some("remap"));
+    mapped && (!config.user || (offset >= RAGGED && offset + len <= (100 << 10) - 4096))
+}
+
+every_config! {
+    fn released_own_memory_is_a_bad_key_to_its_owner(job, config) over 1 {
+        let mut world = World::new(job, config, 3 * 4096)?;
+        world.write(0, 0, &[1; 100])?;
+        world.release()?;
+        assert_eq!(world.write(0, 0, &[2; 100]).unwrap_err().kind(), ErrorKind::BadKey);
+        assert_eq!(world.read(0, 5000, 100).unwrap_err().kind(), ErrorKind::BadKey);
+        assert_eq!(world.fetch_add(0, 8, 1).unwrap_err().kind(), ErrorKind::BadKey);
+        assert_eq!(world.release().unwrap_err().kind(), ErrorKind::Freed);
+        Ok(())
+    }
+}
+
+every_config! {
+    fn a_new_region_after_a_released_one_is_not_reached_by_the_old_key(job, config) over 2 {
+        let mut old = World::new(job, config, 20_000)?;
+        old.barrier()?;
+        old.release()?;
+        let new = World::new(job, config, 20_000)?;
+        let to = 1 - new.me();
+        for (offset, len) in [(0, 8), (0, 20_000), (3, 19_000)] {
+            // An error, or bytes that nobody sees.
+            let _ = old.write(to, offset, &vec![0xDD; len]);
+        }
+        new.barrier()?;
+        assert!(new.own_bytes().iter().all(|b| *b == 0), "an old key reached a new region");
+        new.barrier()
+    }
+}

@@ -1,0 +1,191 @@
+#![allow(unsafe_code)]
+//! What the system forbids or has no room for. Each test is a child process, which takes the limit on itself.
+
+use std::process::Output;
+
+use farside_core::device::Region;
+use farside_core::{ErrorKind, Job, Result};
+
+use crate::harness::{Config, USER_MEMORY, settings};
+use crate::processes::itself;
+use crate::world::{World, pattern};
+
+const CHILD: &str = "FARSIDE_TEST_CHILD";
+
+/// Whether this process is the child; if not, runs the test again as one and expects it to succeed.
+fn in_child(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let Output { status, stdout, stderr } = itself(test).env(CHILD, "1").output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(status.success(), "{status}\n{}\n{}", text(&stdout), text(&stderr));
+    print!("{}", text(&stdout));
+    false
+}
+
+fn use_user_memory(job: &Job, mode: &'static str) -> Result<()> {
+    let config = Config { name: "", set: Box::leak(Box::new([(USER_MEMORY, mode)])), user: true };
+    let world = World::new(job, &config, 100 << 10)?;
+    let to = 1 - world.me();
+    world.write(to, 3, &pattern(world.me(), 90 << 10))?;
+    assert!(world.read(to, 3, 90 << 10)? == pattern(world.me(), 90 << 10));
+    world.fetch_add(to, 0, 0)?;
+    world.barrier()?;
+    assert!(world.own_bytes()[3..][..90 << 10] == pattern(to, 90 << 10));
+    world.barrier()
+}
+
+/// Makes `process_vm_readv` and `process_vm_writev` fail with EPERM in this process from now on.
+fn forbid_process_vm() {
+    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load_number = op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
+    let equal = |number: libc::c_long, jt, jf| op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, number as u32);
+    let answer = |k| op(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+    let mut filter = [
+        load_number,
+        equal(libc::SYS_process_vm_readv, 2, 0),
+        equal(libc::SYS_process_vm_writev, 1, 0),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain flags; then a live program of that length, which the kernel copies.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+    let mut byte = 0u8;
+    let block = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: live blocks; the call is expected to be refused.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &raw const block, 1, &raw const block, 1, 0) };
+    assert!(n == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM), "the filter does nothing");
+}
+
+#[test]
+fn process_vm_forbidden_auto_falls_back_to_the_ring() {
+    if in_child(concat!(module_path!(), "::process_vm_forbidden_auto_falls_back_to_the_ring")) {
+        forbid_process_vm();
+        for mode in ["auto", "remap", "ring"] {
+            Job::threads_with(2, &settings(&[(USER_MEMORY, mode)]), |job| use_user_memory(job, mode)).unwrap();
+        }
+        // Memory that cannot be moved onto shared pages: a shared mapping of the user.
+        let before = Job::threads_with(2, &settings(&[]), use_shared_mapping).unwrap();
+        assert_eq!(before, [true, true]);
+    }
+}
+
+/// Writes memory that `remap` leaves alone, longer than what goes by `process_vm_writev` where that is allowed.
+fn use_shared_mapping(job: &Job) -> Result<bool> {
+    use farside_core::coll;
+    use farside_core::device::{Block, Operation, Place};
+    const LEN: usize = 64 << 10;
+    let map = memmap2::MmapOptions::new().len(LEN).map_anon().unwrap();
+    let base = map.as_ptr().cast_mut();
+    let team = job.world()?;
+    // SAFETY: the mapping outlives the registration and is looked at only after the barrier.
+    let own =
+        unsafe { job.device().register(Region { base, len: LEN, accumulate: None, passive: false, revocable: false }) };
+    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let to = 1 - team.rank();
+    let bytes = pattern(team.rank(), LEN);
+    let from = [Block::of(bytes.as_ptr(), LEN)];
+    let operation = Operation::Write { from: &from, to: Place { region: remotes[to].handle, offset: 0 } };
+    // SAFETY: `bytes` outlives the call.
+    unsafe { job.complete("write", to as u32, operation) }?;
+    team.barrier()?;
+    job.device().release(own.handle)?;
+    Ok(map[..] == pattern(to, LEN))
+}
+
+#[test]
+fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
+    if in_child(concat!(module_path!(), "::process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy")) {
+        forbid_process_vm();
+        Job::threads_with(2, &settings(&[(USER_MEMORY, "vm")]), |job| {
+            let e = use_user_memory(job, "vm").unwrap_err();
+            assert!(matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::Aborted), "{e}");
+            let text = e.to_string();
+            assert!(text.contains("FARSIDE_SHM_USER_MEMORY=ring") && text.contains("ptrace_scope"), "{text}");
+            // The job is still whole.
+            job.world()?.barrier()
+        })
+        .unwrap();
+    }
+}
+
+/// Mounts a memory file system of `kib` KiB that only this process sees; `None` where that takes more rights.
+fn small_file_system(kib: usize) -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = std::ffi::CString::new(dir.path().to_str().unwrap()).unwrap();
+    let size = std::ffi::CString::new(format!("size={kib}k")).unwrap();
+    // SAFETY: live C strings, null where the kernel allows it.
+    let rc = unsafe {
+        if libc::unshare(libc::CLONE_NEWNS) != 0 {
+            return None;
+        }
+        libc::mount(
+            std::ptr::null(),
+            c"/".as_ptr(),
+            std::ptr::null(),
+            libc::MS_REC | libc::MS_PRIVATE,
+            std::ptr::null(),
+        );
+        libc::mount(c"none".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size.as_ptr().cast())
+    };
+    (rc == 0).then_some(dir)
+}
+
+#[test]
+fn shared_memory_too_small_is_an_error_and_no_signal() {
+    if in_child(concat!(module_path!(), "::shared_memory_too_small_is_an_error_and_no_signal")) {
+        let Some(dir) = small_file_system(1024) else {
+            println!("skipped: no right to mount a file system here");
+            return;
+        };
+        let at = dir.path().to_str().unwrap();
+        let small = [("FARSIDE_SHM_DIR", at), ("FARSIDE_SHM_RING", "8192"), ("FARSIDE_SHM_BOUNCE", "8192")];
+        Job::threads_with(2, &settings(&small), |job| {
+            let team = job.world()?;
+            let allocate = |len| {
+                job.device().allocate(
+                    len,
+                    Region { base: std::ptr::null_mut(), len, accumulate: None, passive: false, revocable: false },
+                )
+            };
+            if job.rank() == 0 {
+                let e = allocate(2 << 20).unwrap_err();
+                assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
+                assert!(e.to_string().contains("FARSIDE_SHM_DIR"), "{e}");
+                // Fill it, touch every page, and give it back.
+                let mut all = Vec::new();
+                let e = loop {
+                    match allocate(64 << 10) {
+                        Ok(r) => all.push(r),
+                        Err(e) => break e,
+                    }
+                };
+                assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
+                assert!(all.len() > 2, "{}", all.len());
+                for r in all {
+                    // SAFETY: memory of that length, used by nobody else.
+                    unsafe { r.base.write_bytes(0xFF, r.len) };
+                    job.device().release(r.handle)?;
+                }
+            }
+            team.barrier()?;
+            // User memory does without the shared pages in mode auto.
+            let config = Config { name: "", set: &[], user: true };
+            let world = World::new(job, &config, 3 << 20)?;
+            world.write(1 - world.me(), 0, &pattern(1, 3 << 20))?;
+            world.barrier()?;
+            assert!(world.own_bytes() == pattern(1, 3 << 20));
+            world.barrier()
+        })
+        .unwrap();
+        // No room even for the base segments.
+        let big = [("FARSIDE_SHM_DIR", at), ("FARSIDE_SHM_RING", "16777216")];
+        let e = Job::threads_with(2, &settings(&big), |_| Ok(())).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
+    }
+}

@@ -1,0 +1,161 @@
+#![allow(unsafe_code)]
+//! A region at every rank, made as the configuration says and imported by all, with checked operations on it.
+
+use farside_core::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
+use farside_core::job::Track;
+use farside_core::memory::copy;
+use farside_core::memory::keys::AccumulateFn;
+use farside_core::signal::Board;
+use farside_core::{Job, Result, Team, coll};
+
+use crate::harness::Config;
+
+const PAGE: usize = 4096;
+/// User memory starts this many bytes before a page boundary: its first bytes cannot be moved onto shared pages.
+pub const RAGGED: usize = 40;
+
+pub struct World<'a> {
+    pub job: &'a Job,
+    pub team: Team,
+    pub board: Board,
+    pub own: Registration,
+    pub remotes: Vec<RemoteRegion>,
+    released: bool,
+    /// Keeps user memory.
+    _buffer: Vec<u8>,
+}
+
+impl<'a> World<'a> {
+    /// A zeroed region of `len` bytes at every rank.
+    pub fn new(job: &'a Job, config: &Config, len: usize) -> Result<Self> {
+        Self::with(job, config, len, false, None)
+    }
+
+    pub fn with(
+        job: &'a Job,
+        config: &Config,
+        len: usize,
+        passive: bool,
+        accumulate: Option<AccumulateFn>,
+    ) -> Result<Self> {
+        let team = job.world()?;
+        let board = Board::new(&team, 1)?;
+        let mut buffer = Vec::new();
+        let own = if config.user {
+            buffer = vec![0u8; len + 3 * PAGE];
+            let base = buffer.as_mut_ptr();
+            let base = base.wrapping_add(base.addr().next_multiple_of(PAGE) - base.addr() + PAGE - RAGGED);
+            // SAFETY: the buffer lives in the world and is reached through `copy` only until it is released.
+            unsafe { job.device().register(Region { base, len, accumulate, passive, revocable: false }) }?
+        } else {
+            let base = std::ptr::null_mut();
+            job.device().allocate(len, Region { base, len, accumulate, passive, revocable: false })?
+        };
+        let (own, remotes) = coll::exchange_regions(&team, Ok(own), accumulate)?;
+        Ok(Self { job, team, board, own, remotes, released: false, _buffer: buffer })
+    }
+
+    pub fn me(&self) -> usize {
+        self.team.rank()
+    }
+
+    pub fn place(&self, of: usize, offset: usize) -> Place {
+        Place { region: self.remotes[of].handle, offset }
+    }
+
+    pub fn complete(&self, peer: usize, operation: Operation<'_>) -> Result<()> {
+        // SAFETY: the callers' buffers outlive the call.
+        unsafe { self.job.complete("test", peer as u32, operation) }
+    }
+
+    pub fn write(&self, to: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.gather(to, offset, &[bytes])
+    }
+
+    pub fn gather(&self, to: usize, offset: usize, parts: &[&[u8]]) -> Result<()> {
+        let from: Vec<Block> = parts.iter().map(|p| Block::of(p.as_ptr(), p.len())).collect();
+        self.complete(to, Operation::Write { from: &from, to: self.place(to, offset) })
+    }
+
+    /// Writes, and sets cell `cell` of this rank's line at `to` in the same message.
+    pub fn write_notify(&self, to: usize, offset: usize, bytes: &[u8], cell: usize, value: u64) -> Result<()> {
+        let from = [Block::of(bytes.as_ptr(), bytes.len())];
+        let operation = Operation::Write { from: &from, to: self.place(to, offset) };
+        let track = Track::new();
+        let notify = Some((self.board.cell_at(to, cell), value));
+        // SAFETY: complete before this returns, or the job ends with the test.
+        unsafe { self.job.post(to as u32, operation, notify, &[&track]) }?;
+        self.job.wait("write", || Ok((track.open() == 0).then_some(())))?;
+        track.check()
+    }
+
+    pub fn read(&self, from: usize, offset: usize, len: usize) -> Result<Vec<u8>> {
+        Ok(self.scatter(from, offset, &[len])?.remove(0))
+    }
+
+    pub fn scatter(&self, from: usize, offset: usize, lens: &[usize]) -> Result<Vec<Vec<u8>>> {
+        let mut parts: Vec<Vec<u8>> = lens.iter().map(|l| vec![0xEE; *l]).collect();
+        let into: Vec<Block> = parts.iter_mut().map(|p| Block { base: p.as_mut_ptr(), len: p.len() }).collect();
+        self.complete(from, Operation::Read { into: &into, from: self.place(from, offset) })?;
+        Ok(parts)
+    }
+
+    pub fn fetch_add(&self, of: usize, offset: usize, add: u64) -> Result<u64> {
+        let mut old = u64::MAX;
+        self.complete(of, Operation::FetchAdd { at: self.place(of, offset), add, old: &raw mut old })?;
+        Ok(old)
+    }
+
+    pub fn compare_swap(&self, of: usize, offset: usize, expected: u64, desired: u64) -> Result<u64> {
+        let mut old = u64::MAX;
+        let at = self.place(of, offset);
+        self.complete(of, Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() })?;
+        Ok(old)
+    }
+
+    /// This rank's own bytes, as its processor sees them.
+    pub fn own_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0u8; self.own.len];
+        // SAFETY: the region is alive and `bytes` has its length.
+        unsafe { copy::load(self.own.base, bytes.as_mut_ptr(), bytes.len()) };
+        bytes
+    }
+
+    pub fn set_own(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.own.len);
+        // SAFETY: in range as just checked.
+        unsafe { copy::store(bytes.as_ptr(), self.own.base.wrapping_add(offset), bytes.len()) };
+    }
+
+    pub fn own_word(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+        assert!(offset + 8 <= self.own.len && (self.own.base.addr() + offset).is_multiple_of(8));
+        // SAFETY: in range, aligned, alive as long as the world.
+        unsafe { std::sync::atomic::AtomicU64::from_ptr(self.own.base.wrapping_add(offset).cast()) }
+    }
+
+    pub fn barrier(&self) -> Result<()> {
+        self.team.barrier()
+    }
+
+    /// Takes this rank's own region back.
+    pub fn release(&mut self) -> Result<()> {
+        self.released = true;
+        self.job.device().release(self.own.handle)
+    }
+}
+
+impl Drop for World<'_> {
+    fn drop(&mut self) {
+        for r in &self.remotes {
+            self.job.device().forget(r.handle);
+        }
+        if !self.released {
+            self.release().unwrap();
+        }
+    }
+}
+
+/// `len` bytes that differ by place and by `seed`.
+pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
+}

@@ -1,0 +1,226 @@
+//! A rank that ends in any phase: the others get `PeerLost` naming it, and nobody waits for ever.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use farside_core::am::{self, Counters, Delivery, HandlerId};
+use farside_core::device::Region;
+use farside_core::settings::Settings;
+use farside_core::signal::Board;
+use farside_core::{Error, ErrorKind, Job, Result, coll};
+
+const RANKS: u32 = 4;
+const WATCHDOG: Duration = Duration::from_secs(30);
+const ID: HandlerId = HandlerId(3);
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Panic,
+    Error,
+}
+
+/// Ends the calling rank.
+fn end(how: End) -> Result<()> {
+    match how {
+        End::Panic => std::panic::resume_unwind(Box::new("on purpose")),
+        End::Error => Err(Error::new(ErrorKind::BadArgument, "end on purpose")),
+    }
+}
+
+/// Runs `phase` at every rank, in which rank `victim` ends itself; the others must get `PeerLost` that names it.
+fn others_hear_of_it(
+    name: &str,
+    phase: impl Fn(&Job, &dyn Fn() -> Result<()>) -> Result<()> + Send + Sync + Copy + 'static,
+) {
+    for wait in ["auto", "park", "yield", "spin"] {
+        for (how, victim) in [(End::Panic, 0), (End::Error, 1), (End::Panic, RANKS - 1)] {
+            let case = format!("{name}, {how:?} of rank {victim}, waiting by {wait}");
+            let (done, result) = mpsc::channel();
+            std::thread::spawn(move || {
+                let set = [("FARSIDE_WAIT", wait), ("FARSIDE_PEER_CHECK_MS", "5"), ("FARSIDE_SHM_RING", "8192")];
+                let find = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+                let heard = std::sync::Mutex::new(vec![None; RANKS as usize]);
+                let all = Job::threads_with(RANKS, &Settings::from_lookup(find).unwrap(), |job| {
+                    let r = phase(job, &|| if job.rank() == victim { end(how) } else { Ok(()) });
+                    let r = r.and_then(|()| job.finalize());
+                    heard.lock().unwrap()[job.rank() as usize] = r.as_ref().err().map(|e| (e.kind(), e.blamed()));
+                    r
+                });
+                let _ = done.send((all.map(drop), heard.into_inner().unwrap()));
+            });
+            let (all, heard) = result.recv_timeout(WATCHDOG).unwrap_or_else(|_| panic!("{case}: somebody still waits"));
+            let own = if matches!(how, End::Panic) { ErrorKind::Aborted } else { ErrorKind::BadArgument };
+            assert_eq!(all.unwrap_err().kind(), own, "{case}: the error of the one that failed by itself is reported");
+            for (rank, error) in heard.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
+                let (kind, blamed) = error.unwrap_or_else(|| panic!("{case}: rank {rank} noticed nothing"));
+                assert_eq!(kind, ErrorKind::PeerLost, "{case}: rank {rank}");
+                // Whoever ends for want of the victim is missed by others in turn.
+                assert!(blamed.is_some_and(|b| b as usize != rank), "{case}: rank {rank} blames {blamed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rank_lost_before_the_first_collective() {
+    others_hear_of_it("at the start", |job, end| {
+        end()?;
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn rank_lost_before_a_barrier() {
+    others_hear_of_it("before a barrier", |job, end| {
+        let team = job.world()?;
+        (0..5).try_for_each(|_| team.barrier())?;
+        end()?;
+        team.barrier()
+    });
+}
+
+#[test]
+fn rank_lost_in_a_collective_with_data() {
+    others_hear_of_it("in an allgather", |job, end| {
+        let team = job.world()?;
+        end()?;
+        coll::allgather(&team, &[1; 5000]).map(drop)
+    });
+}
+
+#[test]
+fn rank_lost_in_an_exchange_of_regions() {
+    others_hear_of_it("in an exchange of regions", |job, end| {
+        let team = job.world()?;
+        let region =
+            Region { base: std::ptr::null_mut(), len: 100, accumulate: None, passive: false, revocable: false };
+        let own = job.device().allocate(100, region)?;
+        let handle = own.handle;
+        end()?;
+        let e = coll::exchange_regions(&team, Ok(own), None).map(drop).unwrap_err();
+        // What was registered was released, since nobody else could any more.
+        assert_eq!(job.device().release(handle).unwrap_err().kind(), ErrorKind::Freed);
+        Err(e)
+    });
+}
+
+#[test]
+fn rank_lost_in_a_split() {
+    others_hear_of_it("in a split", |job, end| {
+        let team = job.world()?;
+        end()?;
+        team.split(Some(job.rank() % 2), 0).map(drop)
+    });
+}
+
+#[test]
+fn rank_lost_before_it_signals() {
+    others_hear_of_it("before it signals", |job, end| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        end()?;
+        (0..team.size()).try_for_each(|to| board.set(to, 0, 1))?;
+        job.wait("signals", || Ok((0..team.size()).all(|r| board.get(r, 0) == 1).then_some(())))
+    });
+}
+
+#[test]
+fn rank_lost_while_its_ring_is_full() {
+    others_hear_of_it("with a full ring", |job, end| {
+        job.active_messages().register(ID, |_| Delivery::Done)?;
+        let team = job.world()?;
+        team.barrier()?;
+        end()?;
+        // Without end: only the loss of a peer stops it.
+        loop {
+            for to in 0..RANKS {
+                am::send(job, to, ID, &[], &[0; 1500], Counters::default())?;
+            }
+        }
+    });
+}
+
+#[test]
+fn rank_lost_while_others_keep_sending() {
+    others_hear_of_it("amid traffic of others", |job, end| {
+        job.active_messages().register(ID, |_| Delivery::Done)?;
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        team.barrier()?;
+        end()?;
+        if job.rank() == 2 {
+            // Never waits by itself; its traffic keeps the others busy.
+            while job.device().check_peers().is_ok() {
+                for to in 0..RANKS {
+                    am::send(job, to, ID, &[], &[], Counters::default())?;
+                }
+            }
+        }
+        job.wait("a signal", || Ok((board.get(0, 5) + board.get(1, 5) + board.get(3, 5) > 0).then_some(())))
+    });
+}
+
+#[test]
+fn rank_lost_in_its_completion_handler() {
+    others_hear_of_it("in a completion handler", |job, end| {
+        use am::Then;
+        // The handler fails; its failure comes out of the call that made progress.
+        job.active_messages().register(ID, |_| {
+            Delivery::Into(Vec::new(), Then::Later(Box::new(|_, _| Err(Error::new(ErrorKind::BadArgument, "handle")))))
+        })?;
+        let team = job.world()?;
+        team.barrier()?;
+        if end().is_err() {
+            am::send(job, job.rank(), ID, &[], &[], Counters::default())?;
+        }
+        // Rank by rank, so that nobody gets through before the victim has made progress.
+        (0..team.size()).try_for_each(|_| team.barrier())
+    });
+}
+
+#[test]
+fn rank_lost_at_the_end() {
+    others_hear_of_it("at the end", |job, end| {
+        job.world()?.barrier()?;
+        end()
+    });
+}
+
+/// A rank that fails in its own end, here for a packet that makes no sense, is missed by the others.
+#[test]
+fn rank_that_fails_to_end_is_lost() {
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || {
+        let settings = Settings::from_lookup(|n| (n == "FARSIDE_PEER_CHECK_MS").then(|| "5".to_owned())).unwrap();
+        let errors = std::sync::Mutex::new(Vec::new());
+        let _ = Job::threads_with(3, &settings, |job| {
+            let team = job.world()?;
+            let board = Board::new(&team, 0)?;
+            team.barrier()?;
+            if job.rank() == 0 {
+                // No handler of that number at rank 1.
+                am::send(job, 1, HandlerId(77), &[], &[], Counters::default())?;
+                board.set(1, 0, 1)?;
+            } else if job.rank() == 1 {
+                while board.get(0, 0) == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            // The others end when rank 1 has failed to, so that its part in their barrier is missing.
+            while job.rank() != 1 && job.device().check_peers().is_ok() {
+                std::thread::yield_now();
+            }
+            drop((board, team));
+            let r = job.finalize();
+            errors.lock().unwrap().push((job.rank(), r.as_ref().err().map(Error::kind)));
+            r
+        });
+        let _ = done.send(errors.into_inner().unwrap());
+    });
+    let mut errors = result.recv_timeout(WATCHDOG).expect("somebody still waits");
+    errors.sort_unstable_by_key(|e| e.0);
+    use ErrorKind::{PeerLost, Protocol};
+    // Rank 2 has all that it needs for its own end, perhaps.
+    assert_eq!(errors[..2], [(0, Some(PeerLost)), (1, Some(Protocol))]);
+    assert!(matches!(errors[2], (2, None | Some(PeerLost))), "{errors:?}");
+}

@@ -1,0 +1,171 @@
+//! A distributed hash table with open addressing: compare-and-swap claims a slot, fetch-and-op adds to its value.
+//!
+//!     farside run -n 4 target/release/examples/hash_table --keys 100000
+//!
+//! All ranks insert at once, and the keys of a rank overlap with those of its neighbours. Afterwards every rank looks
+//! up every key, and finds it once, with exactly the sum of what was added to it, and none that was not inserted.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use farside_rma::PassiveEpoch;
+use farside_rma::prelude::*;
+use program::{Outcome, run};
+
+/// Inserts into a distributed hash table from all ranks at once.
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// Keys that each rank inserts; half of them are also the next rank's.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    keys: u64,
+    /// How full the table is at the end, in percent.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=99))]
+    fill: u64,
+}
+
+/// The key of a slot that nobody has claimed.
+const EMPTY: u64 = 0;
+
+/// Slots of two words, key and value, in blocks of equal length.
+struct HashTable {
+    window: LockWindow<u64>,
+    slots: u64,
+    block: u64,
+}
+
+/// What became of an insert.
+struct Inserted {
+    /// Whether the key was not there before.
+    new: bool,
+    /// Slots looked at.
+    probes: u64,
+}
+
+impl HashTable {
+    /// A table with room for `slots` keys. Collective.
+    fn new(team: &Team, slots: u64) -> Result<Self> {
+        let block = slots.div_ceil(team.size() as u64);
+        let first = |rank: usize| (rank as u64 * block).min(slots);
+        let mine = first(team.rank() + 1) - first(team.rank());
+        Ok(Self { window: LockWindow::allocate(team, 2 * mine as usize)?, slots, block })
+    }
+
+    /// The slots in which `key` may be, the likeliest first, as rank and place of the slot's key there.
+    fn probes(&self, key: u64) -> impl Iterator<Item = (usize, usize)> {
+        let (slots, block) = (self.slots, self.block);
+        let home = mix(key) % slots;
+        (0..slots).map(move |step| {
+            let slot = (home + step) % slots;
+            ((slot / block) as usize, 2 * (slot % block) as usize)
+        })
+    }
+
+    /// Adds `value` to that of `key`, and inserts it if it is not there; not [`EMPTY`]. One compare-and-swap for each
+    /// slot that it looks at, and one accumulate.
+    fn add(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64, value: u64) -> Outcome<Inserted> {
+        for (probes, (rank, at)) in (1..).zip(self.probes(key)) {
+            let found = epoch.compare_and_swap_now(EMPTY, key, rank, at)?;
+            if found == EMPTY || found == key {
+                epoch.fetch_and_op_now(Op::Sum, value, rank, at + 1)?;
+                return Ok(Inserted { new: found == EMPTY, probes });
+            }
+        }
+        Err(format!("no room for key {key} in {} slots", self.slots).into())
+    }
+
+    /// The value of `key`. One get for each slot that it looks at, and one for the value.
+    fn find(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64) -> Result<Option<u64>> {
+        for (rank, at) in self.probes(key) {
+            match epoch.get_now(rank, at)? {
+                EMPTY => return Ok(None),
+                found if found == key => return epoch.get_now(rank, at + 1).map(Some),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The keys, by number: no two are equal, none is [`EMPTY`], and their order says nothing about their place.
+fn key(number: u64) -> u64 {
+    mix(number + 1)
+}
+
+/// The finalizer of splitmix64: a permutation of the words that keeps 0.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    run(|job| fill_and_check(job, &options))
+}
+
+fn fill_and_check(job: &Job, options: &Options) -> Outcome {
+    let team = job.world()?;
+    let (ranks, me) = (team.size() as u64, team.rank() as u64);
+    // Rank r inserts the keys from r * stride on, so that it shares some with the ranks before and after.
+    let stride = options.keys.div_ceil(2);
+    let distinct = stride * (ranks - 1) + options.keys;
+    let inserts = |rank: u64, number: u64| (rank * stride..rank * stride + options.keys).contains(&number);
+    let amount = |rank: u64| rank + 1;
+    let table = HashTable::new(&team, (distinct * 100).div_ceil(options.fill) + 1)?;
+
+    let start = Instant::now();
+    let counts = table.window.lock_all(Assert::empty(), |epoch| {
+        let keys = (me * stride..me * stride + options.keys).map(key);
+        Ok(keys.map(|key| table.add(epoch, key, amount(me))).collect::<Outcome<Vec<_>>>())
+    })??;
+    team.barrier()?;
+    let time = start.elapsed();
+
+    // How many were new, over all ranks.
+    let sums = GlobalArray::<u64, 1>::new(&team, [2])?;
+    let new = counts.iter().filter(|inserted| inserted.new).count() as u64;
+    let probes = counts.iter().map(|inserted| inserted.probes).sum();
+    sums.accumulate(Op::Sum, 0..2, &[new, probes])?;
+    sums.sync()?;
+    let (new, probes) = (sums.get_element([0])?, sums.get_element([1])?);
+    sums.free()?;
+    if new != distinct {
+        return Err(format!("{new} keys were inserted as new, {distinct} expected").into());
+    }
+
+    table.window.lock_all(Assert::empty(), |epoch| {
+        Ok((0..distinct + options.keys).try_for_each(|number| -> Outcome {
+            let inserted = (0..ranks).filter(|rank| inserts(*rank, number));
+            let expected = inserted.map(amount).reduce(|a, b| a + b);
+            match table.find(epoch, key(number))? {
+                found if found == expected => Ok(()),
+                found => Err(format!("key number {number} has {found:?}, {expected:?} expected").into()),
+            }
+        }))
+    })??;
+    // No key stands twice, and nothing else was written: the slots in use are as many as the keys.
+    let used =
+        table.window.with_local(|local| Ok(local.chunks_exact(2).filter(|slot| slot[0] != EMPTY).count() as u64))?;
+    let totals = GlobalArray::<u64, 1>::new(&team, [1])?;
+    totals.accumulate(Op::Sum, 0..1, &[used])?;
+    totals.sync()?;
+    let used = totals.get_element([0])?;
+    totals.free()?;
+    if used != distinct {
+        return Err(format!("{used} slots are in use, {distinct} expected").into());
+    }
+    if me == 0 {
+        let all = ranks * options.keys;
+        let rate = all as f64 / time.as_secs_f64().max(1e-9) / 1e6;
+        println!("{all} inserts of {distinct} keys by {ranks} ranks in {time:.2?}: {rate:.2} million a second");
+        println!(
+            "{:.2} slots looked at per insert; all keys, values and absences are right",
+            probes as f64 / all as f64
+        );
+    }
+    Ok(table.window.free()?)
+}

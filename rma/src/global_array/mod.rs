@@ -1,0 +1,400 @@
+//! Global arrays: one array of 1 or 2 dimensions over the memory of a team, reached by global indices.
+//!
+//! The array is cut into one block for each rank ([`GlobalArray::owned`]). Every operation is one-sided and blocking:
+//! its owners take no part, and when it returns it is complete there. Built on [`LockWindow`]: an operation holds
+//! shared locks, so it excludes only [`GlobalArray::with_local`] of its owners. Messages, for a section that has
+//! parts of k owners, of which each is b runs of consecutive elements in buffer and block at once (b is 1 where the
+//! part is full rows of both, else its rows):
+//!
+//! | call | operations | locks and unlocks (atomics on mapped windows) |
+//! |---|---|---|
+//! | `put`, `get`, `accumulate` | the sum of b over the owners | 2 for each of the k owners |
+//! | `get_element`, `fetch_and_op` | 1 | 2 |
+//! | `with_local` | none | 2 on this rank's own lock |
+//! | `sync` | none | none; a barrier, ⌈log2 P⌉ |
+//!
+//! ```
+//! use farside_rma::prelude::*;
+//!
+//! Job::threads(3, |job| {
+//!     let team = job.world()?;
+//!     let array = GlobalArray::<u64, 2>::new(&team, [4, 5])?;
+//!     array.accumulate(Op::Sum, (1..3, 0..5), &[1; 10])?;
+//!     array.sync()?;
+//!     assert_eq!(array.get_element([2, 4])?, 3);
+//!     array.free()
+//! })
+//! .unwrap();
+//! ```
+
+mod distribution;
+mod local_view;
+mod section;
+
+use std::cell::Cell;
+
+use farside_core::wire::Writer;
+use farside_core::{Error, ErrorKind, Result, Team, coll};
+use farside_datatype::{Layout, LayoutError, pair_blocks};
+
+use crate::assert::Assert;
+use crate::lock_window::{LockWindow, PassiveEpoch};
+use crate::op::{Element, Op};
+use crate::raw::lock::LockKind;
+use distribution::{Distribution, near_aspect};
+pub use local_view::LocalView;
+pub use section::Section;
+
+/// An array of `D` dimensions (1 or 2), block-distributed over a team.
+///
+/// Memory: each rank's block, and what a [`LockWindow`] takes.
+#[derive(Debug)]
+pub struct GlobalArray<T: Element, const D: usize> {
+    window: LockWindow<T>,
+    distribution: Distribution<D>,
+    /// Whether the own block is lent to `with_local`.
+    lent: Cell<bool>,
+}
+
+/// A part of a section that one rank owns.
+struct Part {
+    rank: usize,
+    /// Its elements in the buffer of the section, from element `buffer_start` on.
+    buffer: Layout,
+    buffer_start: usize,
+    /// Its elements in the owner's block, from element `block_start` on.
+    block: Layout,
+    block_start: usize,
+}
+
+/// One operation: so many elements at `at` of the buffer, and at `displacement` of the block of `rank`.
+struct Run {
+    rank: usize,
+    at: usize,
+    displacement: usize,
+    len: usize,
+}
+
+impl<T: Element> GlobalArray<T, 1> {
+    /// An array of zeros, in blocks of ⌈n / P⌉. Collective; the same shape on all ranks.
+    ///
+    /// # Errors
+    /// `Mismatch` for shapes that differ, `BadArgument` for one above the address space; as [`LockWindow::allocate`].
+    pub fn new(team: &Team, shape: [usize; 1]) -> Result<Self> {
+        Self::make(team, shape, [team.size()])
+    }
+}
+
+impl<T: Element> GlobalArray<T, 2> {
+    /// An array of zeros (rows, columns), over a grid of ranks near its aspect. Collective; the same shape on all ranks.
+    ///
+    /// # Errors
+    /// As in one dimension.
+    pub fn new(team: &Team, shape: [usize; 2]) -> Result<Self> {
+        Self::make(team, shape, near_aspect(shape, team.size()))
+    }
+
+    /// As [`new`](Self::new), over a given grid: `grid[0]` x `grid[1]` ranks, numbered by rows.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `BadArgument` for a grid that has not as many places as the team ranks, `Mismatch` for
+    /// grids that differ.
+    pub fn with_grid(team: &Team, shape: [usize; 2], grid: [usize; 2]) -> Result<Self> {
+        Self::make(team, shape, grid)
+    }
+}
+
+impl<T: Element, const D: usize> GlobalArray<T, D> {
+    fn make(team: &Team, shape: [usize; D], grid: [usize; D]) -> Result<Self> {
+        // Compared before it is checked: what is wrong on one rank is then wrong on all, and nobody waits.
+        let mine = shape.iter().chain(&grid).fold(Writer::new(), |w, n| w.u64(*n as u64)).done();
+        let others = coll::allgather(team, &mine)?;
+        if let Some(other) = others.iter().position(|o| *o != others[0]) {
+            return Err(Error::new(ErrorKind::Mismatch, "make a global array")
+                .peer(team.members()[other])
+                .cause("its shape or grid is not that of the team's first rank"));
+        }
+        let distribution = Distribution::new(shape, grid, team.size())?;
+        let window = LockWindow::allocate(team, distribution.owned(team.rank()).len())?;
+        Ok(Self { window, distribution, lent: Cell::new(false) })
+    }
+
+    /// Frees the array. Collective, with a barrier.
+    ///
+    /// # Errors
+    /// As [`LockWindow::free`].
+    pub fn free(self) -> Result<()> {
+        self.window.free()
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        self.window.team()
+    }
+
+    /// Indices in each dimension.
+    #[must_use]
+    pub fn shape(&self) -> [usize; D] {
+        self.distribution.shape
+    }
+
+    /// Ranks in each dimension; their numbers are row-major.
+    #[must_use]
+    pub fn grid(&self) -> [usize; D] {
+        self.distribution.grid
+    }
+
+    /// The elements that `rank` owns; the ranks last in a dimension may own none.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn owned(&self, rank: usize) -> Result<Section<D>> {
+        self.team().job_rank(rank)?;
+        Ok(self.distribution.owned(rank))
+    }
+
+    /// The rank that owns the element at `index`, and the element's place in that rank's block in row-major order.
+    ///
+    /// # Errors
+    /// `OutOfRange`, naming the dimension.
+    pub fn locate(&self, index: [usize; D]) -> Result<(usize, usize)> {
+        const OP: &str = "locate an element";
+        match (0..D).find(|d| index[*d] >= self.shape()[*d]) {
+            None => Ok(self.distribution.locate(index)),
+            Some(d) => Err(Error::new(ErrorKind::OutOfRange, OP)
+                .cause(format!("index {} in dimension {d}, which has {} indices", index[d], self.shape()[d]))
+                .remedy("use an index inside the array's shape")),
+        }
+    }
+
+    /// Puts a row-major buffer into a section. On return it is complete at the owners. Not atomic: others may see
+    /// parts of it earlier, and of two puts to one element either may be last. Messages: see the module.
+    ///
+    /// # Errors
+    /// `OutOfRange`, naming the dimension; `BadArgument` for a buffer that has not as many elements as the section;
+    /// `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    pub fn put(&self, section: impl Into<Section<D>>, from: &[T]) -> Result<()> {
+        const OP: &str = "put into a global array";
+        let section = self.check(OP, section.into(), from.len())?;
+        self.over_owners(&section, |epoch| {
+            self.for_each_run(&section, |run| epoch.put(&from[run.at..run.at + run.len], run.rank, run.displacement))
+        })
+    }
+
+    /// Gets a section into a row-major buffer; it is there on return. Not atomic. Messages: see the module.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn get(&self, section: impl Into<Section<D>>, into: &mut [T]) -> Result<()> {
+        const OP: &str = "get from a global array";
+        let section = self.check(OP, section.into(), into.len())?;
+        self.over_owners(&section, |epoch| {
+            // Runs ascend in the buffer, so that it can be given away from its start.
+            let (mut rest, mut given) = (into, 0);
+            self.for_each_run(&section, |run| {
+                let (_, from_run) = std::mem::take(&mut rest).split_at_mut(run.at - given);
+                let (now, later) = from_run.split_at_mut(run.len);
+                (rest, given) = (later, run.at + run.len);
+                epoch.get(now, run.rank, run.displacement)
+            })
+        })
+    }
+
+    /// Accumulates a row-major buffer into a section: each element atomically with respect to other accumulates and
+    /// to `fetch_and_op`. On return it is complete at the owners. Messages: see the module.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    pub fn accumulate(&self, op: Op, section: impl Into<Section<D>>, operand: &[T]) -> Result<()> {
+        const OP: &str = "accumulate into a global array";
+        op.check(T::TYPE, OP)?;
+        let section = self.check(OP, section.into(), operand.len())?;
+        self.over_owners(&section, |epoch| {
+            self.for_each_run(&section, |run| {
+                epoch.accumulate(op, &operand[run.at..run.at + run.len], run.rank, run.displacement)
+            })
+        })
+    }
+
+    /// The element at `index`. Messages: one get, its lock and unlock.
+    ///
+    /// # Errors
+    /// As [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    pub fn get_element(&self, index: [usize; D]) -> Result<T> {
+        let (rank, at) = self.locate(index)?;
+        self.not_lent("get an element of a global array")?;
+        self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.get_now(rank, at))
+    }
+
+    /// Applies `op` to the element at `index` atomically, and returns its former value. Messages: one fetching
+    /// accumulate, its lock and unlock.
+    ///
+    /// # Errors
+    /// As [`get_element`](Self::get_element); `Unsupported` for a logical or bitwise operation on floats.
+    pub fn fetch_and_op(&self, op: Op, operand: T, index: [usize; D]) -> Result<T> {
+        let (rank, at) = self.locate(index)?;
+        self.not_lent("fetch and op on a global array")?;
+        self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.fetch_and_op_now(op, operand, rank, at))
+    }
+
+    /// Runs `body` with this rank's own block under an exclusive lock: operations of others on it wait until `body`
+    /// has returned, and this rank can use the array in no other way meanwhile, so that ranks cannot wait for each
+    /// other in a circle.
+    ///
+    /// # Errors
+    /// What `body` fails with; `WrongEpoch` inside another `with_local` of this array; `PeerLost`.
+    pub fn with_local<R>(&self, body: impl FnOnce(LocalView<'_, T, D>) -> Result<R>) -> Result<R> {
+        self.not_lent("lend the own block of a global array")?;
+        let section = self.distribution.owned(self.team().rank());
+        let _lent = Lent::new(&self.lent);
+        self.window.with_local(|elements| body(LocalView { section, elements }))
+    }
+
+    /// Waits until all ranks have called it: what any rank did to the array before is then seen by all. Collective;
+    /// ⌈log2 P⌉ messages a rank.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn sync(&self) -> Result<()> {
+        // Operations are complete when they return, so a barrier is all that is left.
+        self.team().barrier()
+    }
+
+    fn not_lent(&self, operation: &'static str) -> Result<()> {
+        if !self.lent.get() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::WrongEpoch, operation)
+            .rank(self.team().job().rank())
+            .cause("this rank's block is lent to with_local")
+            .remedy("use the array after with_local has returned"))
+    }
+
+    fn check(&self, operation: &'static str, section: Section<D>, elements: usize) -> Result<Section<D>> {
+        section.check(self.shape(), operation)?;
+        if section.len() != elements {
+            return Err(Error::new(ErrorKind::BadArgument, operation)
+                .cause(format!("a buffer of {elements} elements for the {} of section {section}", section.len()))
+                .remedy("pass a buffer of as many elements as the section has"));
+        }
+        self.not_lent(operation)?;
+        Ok(section)
+    }
+
+    /// Runs `body` in an epoch that allows all owners of a section; its operations are complete on return.
+    fn over_owners<'env>(
+        &self,
+        section: &Section<D>,
+        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<()>,
+    ) -> Result<()> {
+        if section.is_empty() {
+            return Ok(());
+        }
+        let places = self.distribution.places(section);
+        if places.len() == 1 {
+            let rank = self.distribution.rank_at(places.start);
+            self.window.lock(LockKind::Shared, rank, Assert::empty(), body)
+        } else {
+            // Takes the locks of owners only, each at the first operation on it.
+            self.window.lock_all(Assert::empty(), body)
+        }
+    }
+
+    /// Gives the runs of a section that is not empty to `each`, in the order of its buffer.
+    fn for_each_run(&self, section: &Section<D>, mut each: impl FnMut(Run) -> Result<()>) -> Result<()> {
+        let places = self.distribution.places(section);
+        // Bands of the grid, one below the other, have parts of the buffer one after the other.
+        let bands = if D == 1 { 0..1 } else { places.start[0]..places.end[0] };
+        for band in bands {
+            let parts = (places.start[D - 1]..places.end[D - 1])
+                .map(|column| {
+                    let mut place = places.start;
+                    place[0] = band;
+                    place[D - 1] = column;
+                    self.part(section, self.distribution.rank_at(place))
+                })
+                .collect::<std::result::Result<Vec<Part>, LayoutError>>()
+                .map_err(bad_layout)?;
+            let mut walks = parts
+                .iter()
+                .map(|part| Ok((part, pair_blocks(&part.buffer, &part.block)?)))
+                .collect::<std::result::Result<Vec<_>, LayoutError>>()
+                .map_err(bad_layout)?;
+            // An owner that is alone in its band may have runs of many rows. Of several each has one run in every
+            // row, so taking turns keeps the order.
+            let mut more = true;
+            while more {
+                more = false;
+                for (part, walk) in &mut walks {
+                    if let Some((at, displacement, len)) = walk.next() {
+                        more = true;
+                        each(part.run(at, displacement, len, size_of::<T>()))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of a section that `rank` owns.
+    fn part(&self, section: &Section<D>, rank: usize) -> std::result::Result<Part, LayoutError> {
+        let block = self.distribution.owned(rank);
+        let common = section.intersection(&block);
+        let size = size_of::<T>();
+        Ok(Part {
+            rank,
+            buffer: layout_within(common.shape(), section.shape(), size)?,
+            buffer_start: section.offset_of(common.start),
+            block: layout_within(common.shape(), block.shape(), size)?,
+            block_start: block.offset_of(common.start),
+        })
+    }
+}
+
+impl Part {
+    fn run(&self, at: usize, displacement: usize, bytes: usize, size: usize) -> Run {
+        Run {
+            rank: self.rank,
+            at: self.buffer_start + at / size,
+            displacement: self.block_start + displacement / size,
+            len: bytes / size,
+        }
+    }
+}
+
+/// The layout of a rectangle of `shape` inside a row-major array of shape `of`.
+fn layout_within<const D: usize>(
+    shape: [usize; D],
+    of: [usize; D],
+    size: usize,
+) -> std::result::Result<Layout, LayoutError> {
+    let mut layout = Layout::contiguous(shape[D - 1] * size);
+    let mut pitch = size;
+    for d in (0..D - 1).rev() {
+        pitch *= of[d + 1];
+        layout = Layout::nested(&layout, shape[d], pitch)?;
+    }
+    Ok(layout)
+}
+
+#[cold]
+fn bad_layout(e: LayoutError) -> Error {
+    Error::new(ErrorKind::BadArgument, "walk a section of a global array").cause(e.to_string())
+}
+
+/// Marks the own block as lent until it is dropped, by a return or a panic.
+struct Lent<'a>(&'a Cell<bool>);
+
+impl<'a> Lent<'a> {
+    fn new(lent: &'a Cell<bool>) -> Self {
+        lent.set(true);
+        Self(lent)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}

@@ -1,0 +1,163 @@
+//! The example programs, as processes under `farside run`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+const RANKS: [u32; 5] = [1, 2, 3, 4, 8];
+/// After so many seconds the launcher ends a run, with a code that is not 0.
+const LIMIT_S: &str = "120";
+const EXAMPLES: [&str; 5] = ["hello_put_get", "heat_stencil", "gups", "hash_table", "transpose"];
+
+/// Where the programs are: target/PROFILE. Builds what is missing or older than its sources, as it is when this test
+/// alone was built.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        // target/PROFILE/deps/examples-..
+        let me = std::env::current_exe().unwrap();
+        let profile = me.parent().unwrap().parent().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let sources = ["core/src", "datatype/src", "rma/src", "rma/examples"].map(|folder| newest(&root.join(folder)));
+        let sources = sources.into_iter().max().unwrap();
+        let current = |program: PathBuf| modified(&program).is_some_and(|built| built >= sources);
+        if !current(profile.join("farside")) {
+            build(profile, &["-p", "farside-core", "--bin", "farside"]);
+        }
+        if !EXAMPLES.iter().all(|name| current(profile.join("examples").join(name))) {
+            build(profile, &["-p", "farside-rma", "--examples"]);
+        }
+        profile.to_owned()
+    })
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|meta| meta.modified()).ok()
+}
+
+fn newest(folder: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { newest(&path) } else { modified(&path).unwrap() }).max().unwrap()
+}
+
+fn build(profile: &Path, what: &[&str]) {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--offline"]).args(what).arg("--target-dir").arg(profile.parent().unwrap());
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "{what:?} cannot be built");
+}
+
+/// Runs an example on `ranks` ranks and returns how it ended, with all that it wrote.
+fn run(ranks: u32, example: &str, arguments: &[&str]) -> Output {
+    Command::new(programs().join("farside"))
+        .args(["run", "--timeout", LIMIT_S, "-n", &ranks.to_string()])
+        .arg(programs().join("examples").join(example))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// As `run`, and the run must have ended well; returns its standard output.
+fn succeeds(ranks: u32, example: &str, arguments: &[&str]) -> String {
+    let output = run(ranks, example, arguments);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{example} {arguments:?} on {ranks} ranks: {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+/// An empty folder.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if path.exists() {
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    path
+}
+
+#[test]
+fn heat_stencil_four_versions_same_picture() {
+    // Sizes that the ranks do not divide, with blocks of one row, and with ranks that have no cells at all.
+    for (size, steps) in [("61", "40"), ("9", "7"), ("2", "5"), ("1", "1")] {
+        let mut pictures = Vec::new();
+        for ranks in RANKS {
+            let out = folder(&format!("heat-{size}-{ranks}"));
+            let arguments = ["--size", size, "--steps", steps, "--out", out.to_str().unwrap()];
+            let text = succeeds(ranks, "heat_stencil", &arguments);
+            for version in ["fence", "pscw", "lock", "am"] {
+                assert!(text.lines().any(|line| line.starts_with(version)), "{version} is missing in:\n{text}");
+                pictures.push(std::fs::read(out.join(format!("heat-{version}.png"))).unwrap());
+            }
+        }
+        assert!(pictures[0].starts_with(b"\x89PNG\r\n\x1a\n"));
+        assert!(pictures.iter().all(|picture| *picture == pictures[0]), "{size} x {size} cells");
+    }
+}
+
+#[test]
+fn heat_stencil_one_version_alone() {
+    for version in ["fence", "pscw", "lock", "am"] {
+        let out = folder(&format!("heat-alone-{version}"));
+        succeeds(2, "heat_stencil", &["--version", version, "--size", "20", "--out", out.to_str().unwrap()]);
+        let files: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(files, [format!("heat-{version}.png").as_str()]);
+    }
+}
+
+#[test]
+fn heat_stencil_out_that_cannot_be_written() {
+    let output = run(3, "heat_stencil", &["--size", "8", "--out", "/dev/null/pictures"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/null/pictures"));
+}
+
+#[test]
+fn gups_no_update_lost() {
+    for ranks in RANKS {
+        let text = succeeds(ranks, "gups", &["--bits", "12"]);
+        assert_eq!(text.matches("16384 updates of 2^12 words").count(), 2, "{text}");
+    }
+    // Fewer words than ranks: every update meets others.
+    succeeds(8, "gups", &["--bits", "2", "--updates-per-word", "3000"]);
+}
+
+#[test]
+fn hash_table_every_key_once() {
+    for ranks in RANKS {
+        let text = succeeds(ranks, "hash_table", &["--keys", "3001"]);
+        let distinct = 1501 * (ranks - 1) + 3001;
+        assert!(text.contains(&format!("{} inserts of {distinct} keys", 3001 * ranks)), "{text}");
+    }
+    // Almost full, so that keys meet on their way, over the end of the table too.
+    succeeds(4, "hash_table", &["--keys", "500", "--fill", "99"]);
+}
+
+#[test]
+fn transpose_any_shape() {
+    for ranks in RANKS {
+        for (rows, columns) in [("70", "50"), ("50", "70"), ("1", "33"), ("7", "1"), ("3", "3"), ("0", "5")] {
+            succeeds(ranks, "transpose", &["--rows", rows, "--columns", columns]);
+        }
+    }
+}
+
+#[test]
+fn hello_put_get_every_rank_speaks() {
+    for ranks in RANKS {
+        let text = succeeds(ranks, "hello_put_get", &[]);
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let expected = |me: u32| {
+            format!(
+                "rank {me} has {} from the left, and gets {} from the right",
+                100 + (me + ranks - 1) % ranks,
+                100 + me
+            )
+        };
+        assert_eq!(lines, (0..ranks).map(expected).collect::<Vec<_>>());
+    }
+}

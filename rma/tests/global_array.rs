@@ -1,0 +1,343 @@
+//! Global arrays against a serial array, on ranks that are threads.
+
+use farside_rma::core::stats::Kind;
+use farside_rma::prelude::*;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// Every index of a section, in row-major order.
+fn indices<const D: usize>(section: Section<D>) -> Vec<[usize; D]> {
+    let mut all = vec![section.start];
+    for d in 0..D {
+        let step = |index: [usize; D]| {
+            (section.start[d]..section.end[d]).map(move |i| {
+                let mut index = index;
+                index[d] = i;
+                index
+            })
+        };
+        all = all.into_iter().flat_map(step).collect();
+    }
+    all
+}
+
+/// The array in one place.
+struct Serial<const D: usize> {
+    shape: [usize; D],
+    elements: Vec<i64>,
+}
+
+impl<const D: usize> Serial<D> {
+    fn new(shape: [usize; D]) -> Self {
+        Self { shape, elements: vec![0; shape.iter().product()] }
+    }
+
+    fn at(&mut self, index: [usize; D]) -> &mut i64 {
+        let place = (0..D).fold(0, |place, d| place * self.shape[d] + index[d]);
+        &mut self.elements[place]
+    }
+
+    fn section(&mut self, section: Section<D>) -> Vec<i64> {
+        indices(section).into_iter().map(|index| *self.at(index)).collect()
+    }
+}
+
+/// One step of a random program: what, by whom, where (reduced to the shape), with which values.
+#[derive(Clone, Debug)]
+struct Step {
+    kind: u8,
+    rank: usize,
+    numbers: [usize; 4],
+    seed: i64,
+}
+
+impl Step {
+    fn section<const D: usize>(&self, shape: [usize; D]) -> Section<D> {
+        let start: [usize; D] = std::array::from_fn(|d| self.numbers[2 * d] % (shape[d] + 1));
+        Section { start, end: std::array::from_fn(|d| start[d] + self.numbers[2 * d + 1] % (shape[d] + 1 - start[d])) }
+    }
+
+    fn values(&self, count: usize) -> Vec<i64> {
+        (0..count as i64).map(|i| self.seed.wrapping_mul(31).wrapping_add(i * 7 + 1)).collect()
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..4u8, 0..6usize, [0..1000usize, 0..1000usize, 0..1000usize, 0..1000usize], -1000..1000i64);
+    prop::collection::vec(step.prop_map(|(kind, rank, numbers, seed)| Step { kind, rank, numbers, seed }), 1..12)
+}
+
+type Make<const D: usize> = fn(&Team, [usize; D]) -> Result<GlobalArray<i64, D>>;
+
+/// Runs the steps one after the other on `ranks` ranks; after each every rank reads the section that was changed and
+/// all of the array in two ways.
+fn same_as_serial<const D: usize>(ranks: u32, shape: [usize; D], make: Make<D>, steps: &[Step]) {
+    Job::threads(ranks, |job| {
+        let team = job.world()?;
+        let array = make(&team, shape)?;
+        let mut serial = Serial::new(shape);
+        for step in steps {
+            let section = step.section(shape);
+            let values = step.values(section.len());
+            let mine = step.rank % team.size() == team.rank();
+            match step.kind {
+                0 => {
+                    if mine {
+                        array.put(section, &values)?;
+                    }
+                    indices(section).into_iter().zip(&values).for_each(|(index, v)| *serial.at(index) = *v);
+                }
+                1 => {
+                    if mine {
+                        array.accumulate(Op::Sum, section, &values)?;
+                    }
+                    indices(section).into_iter().zip(&values).for_each(|(index, v)| *serial.at(index) += v);
+                }
+                2 => {
+                    if let Some(index) = indices(section).pop() {
+                        if mine {
+                            assert_eq!(array.fetch_and_op(Op::Max, step.seed, index)?, *serial.at(index));
+                        }
+                        *serial.at(index) = step.seed.max(*serial.at(index));
+                    }
+                }
+                _ => {
+                    // Every rank, in its own block.
+                    array.with_local(|mut view| {
+                        let owned = view.section();
+                        assert_eq!(view.elements(), serial.section(owned));
+                        assert_eq!(view.rows().flatten().copied().collect::<Vec<_>>(), view.elements());
+                        view.rows_mut().flatten().for_each(|element| *element ^= step.seed);
+                        Ok(())
+                    })?;
+                    serial.elements.iter_mut().for_each(|element| *element ^= step.seed);
+                }
+            }
+            array.sync()?;
+            let mut read = vec![-1; section.len()];
+            array.get(section, &mut read)?;
+            assert_eq!(read, serial.section(section), "{step:?} {section}");
+            let mut read = vec![-1; serial.elements.len()];
+            array.get(Section::whole(shape), &mut read)?;
+            assert_eq!(read, serial.elements, "{step:?}");
+            for index in indices(section) {
+                assert_eq!(array.get_element(index)?, *serial.at(index));
+            }
+            array.sync()?;
+        }
+        array.free()
+    })
+    .unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_dimension_same_as_serial(ranks in 1..=6u32, n in 0..40usize, steps in steps()) {
+        same_as_serial(ranks, [n], GlobalArray::<i64, 1>::new, &steps);
+    }
+
+    #[test]
+    fn two_dimensions_same_as_serial(ranks in 1..=6u32, rows in 0..14usize, columns in 0..14usize, steps in steps()) {
+        same_as_serial(ranks, [rows, columns], GlobalArray::<i64, 2>::new, &steps);
+    }
+}
+
+#[test]
+fn given_grids_same_as_serial() {
+    let step = |kind, rank, numbers| Step { kind, rank, numbers, seed: 5 };
+    let steps =
+        [step(0, 0, [0, 13, 0, 13]), step(1, 3, [2, 7, 1, 9]), step(3, 0, [1, 3, 1, 3]), step(0, 1, [3, 1, 0, 12])];
+    let grids: [Make<2>; 4] = [
+        |team, shape| GlobalArray::with_grid(team, shape, [6, 1]),
+        |team, shape| GlobalArray::with_grid(team, shape, [1, 6]),
+        |team, shape| GlobalArray::with_grid(team, shape, [2, 3]),
+        |team, shape| GlobalArray::with_grid(team, shape, [3, 2]),
+    ];
+    for make in grids {
+        for shape in [[13, 13], [1, 4], [4, 1], [0, 3], [3, 0], [0, 0]] {
+            same_as_serial(6, shape, make, &steps);
+        }
+    }
+}
+
+/// Every rank adds to overlapping sections at the same time, in its own order.
+fn exact_totals<const D: usize>(shape: [usize; D], make: Make<D>) {
+    const TURNS: usize = 20;
+    for ranks in 1..=6u32 {
+        Job::threads(ranks, |job| {
+            let team = job.world()?;
+            let array = make(&team, shape)?;
+            let section = |rank: usize, turn: usize| {
+                let numbers = std::array::from_fn(|i| (rank + 1) * 7919 + (turn + 1) * 104_729 * (i + 1));
+                Step { kind: 1, rank, numbers, seed: 0 }.section(shape)
+            };
+            for turn in 0..TURNS {
+                let section = section(team.rank(), turn);
+                array.accumulate(Op::Sum, section, &vec![1 + team.rank() as i64; section.len()])?;
+                array.accumulate(Op::Sum, Section::whole(shape), &vec![1000; shape.iter().product()])?;
+            }
+            array.sync()?;
+            let mut serial = Serial::new(shape);
+            for (rank, turn) in (0..team.size()).flat_map(|rank| (0..TURNS).map(move |turn| (rank, turn))) {
+                indices(section(rank, turn)).into_iter().for_each(|index| *serial.at(index) += 1 + rank as i64);
+                serial.elements.iter_mut().for_each(|element| *element += 1000);
+            }
+            let mut total = vec![0; serial.elements.len()];
+            array.get(Section::whole(shape), &mut total)?;
+            assert_eq!(total, serial.elements, "{ranks} ranks");
+            array.free()
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn accumulate_from_all_ranks_exact_totals() {
+    exact_totals([23], GlobalArray::<i64, 1>::new);
+    exact_totals([9, 11], GlobalArray::<i64, 2>::new);
+}
+
+#[test]
+fn shape_with_fewer_elements_than_ranks() {
+    Job::threads(6, |job| {
+        let team = job.world()?;
+        let few = GlobalArray::<u32, 1>::new(&team, [4])?;
+        assert_eq!((few.shape(), few.owned(3)?, few.owned(5)?), ([4], (3..4).into(), (4..4).into()));
+        assert_eq!(few.locate([3])?, (3, 0));
+        assert_eq!(few.with_local(|view| Ok(view.rows().count()))?, usize::from(team.rank() < 4));
+        few.put(0..4, &[1, 2, 3, 4])?;
+        few.sync()?;
+        assert_eq!(few.get_element([3])?, 4);
+        let none = GlobalArray::<u32, 2>::new(&team, [0, 7])?;
+        none.put((0..0, 2..5), &[])?;
+        none.accumulate(Op::Sum, (0..0, 0..7), &[])?;
+        assert_eq!(none.with_local(|view| Ok((view.elements().len(), view.rows().count())))?, (0, 0));
+        assert_eq!(none.get_element([0, 0]).unwrap_err().kind(), ErrorKind::OutOfRange);
+        none.free()?;
+        few.free()
+    })
+    .unwrap();
+}
+
+#[test]
+fn section_operations_per_run() {
+    Job::threads(4, |job| {
+        let team = job.world()?;
+        let array = GlobalArray::<u16, 2>::with_grid(&team, [8, 10], [2, 2])?;
+        let rows = GlobalArray::<u16, 2>::with_grid(&team, [8, 10], [4, 1])?;
+        let operations = |kind, call: &dyn Fn() -> Result<()>| -> Result<u64> {
+            let before = job.stats();
+            call()?;
+            Ok((job.stats() - before).count(kind))
+        };
+        if team.rank() == 1 {
+            // Two owners side by side: each row of each. Two one below the other as well: the same.
+            assert_eq!(operations(Kind::Write, &|| array.put((1..3, 0..10), &[1; 20]))?, 4);
+            assert_eq!(operations(Kind::Write, &|| array.put((2..6, 4..6), &[1; 8]))?, 8);
+            // All of one owner's block: one.
+            assert_eq!(operations(Kind::Read, &|| array.get((0..4, 5..10), &mut [0; 20]))?, 1);
+            // Full rows of an array in bands: one for each owner.
+            assert_eq!(operations(Kind::Read, &|| rows.get((1..7, 0..10), &mut [0; 60]))?, 4);
+            assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate(Op::Sum, (1..7, 0..10), &[1; 60]))?, 4);
+            // A column: one for each row.
+            assert_eq!(operations(Kind::Write, &|| rows.put((0..8, 3..4), &[1; 8]))?, 8);
+            // Nothing.
+            assert_eq!(operations(Kind::Write, &|| rows.put((3..3, 0..10), &[]))?, 0);
+        }
+        rows.free()?;
+        array.free()
+    })
+    .unwrap();
+}
+
+#[test]
+fn section_outside_names_the_dimension() {
+    Job::threads(2, |job| {
+        let array = GlobalArray::<i64, 2>::new(&job.world()?, [4, 6])?;
+        let fails = |result: Result<()>, kind, text: &str| {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(text), "{error}");
+        };
+        fails(array.put((0..5, 0..6), &[0; 30]), ErrorKind::OutOfRange, "0..5 in dimension 0, which has 4");
+        fails(array.get((0..1, 5..7), &mut [0; 2]), ErrorKind::OutOfRange, "5..7 in dimension 1, which has 6");
+        #[allow(clippy::reversed_empty_ranges)]
+        let backwards = array.accumulate(Op::Sum, (0..4, 3..2), &[]);
+        fails(backwards, ErrorKind::OutOfRange, "3..2 in dimension 1");
+        fails(array.put((0..usize::MAX, 0..usize::MAX), &[]), ErrorKind::OutOfRange, "dimension 0");
+        fails(array.put((0..2, 0..3), &[0; 5]), ErrorKind::BadArgument, "5 elements for the 6");
+        fails(array.get((0..2, 0..3), &mut [0; 7]), ErrorKind::BadArgument, "7 elements for the 6");
+        fails(array.get_element([1, 6]).map(drop), ErrorKind::OutOfRange, "index 6 in dimension 1");
+        fails(array.fetch_and_op(Op::Sum, 1, [4, 0]).map(drop), ErrorKind::OutOfRange, "index 4 in dimension 0");
+        fails(array.owned(2).map(drop), ErrorKind::NoSuchRank, "2");
+        array.free()?;
+        let floats = GlobalArray::<f64, 1>::new(&job.world()?, [4])?;
+        fails(floats.accumulate(Op::Bxor, 0..4, &[1.0; 4]), ErrorKind::Unsupported, "bxor");
+        fails(floats.fetch_and_op(Op::Land, 1.0, [0]).map(drop), ErrorKind::Unsupported, "land");
+        floats.free()
+    })
+    .unwrap();
+}
+
+#[test]
+fn new_with_shapes_that_differ() {
+    Job::threads(3, |job| {
+        let team = job.world()?;
+        let error = GlobalArray::<i64, 1>::new(&team, [5 + team.rank() / 2]).unwrap_err();
+        assert_eq!((error.kind(), error.blamed()), (ErrorKind::Mismatch, Some(2)));
+        let error = GlobalArray::<i64, 2>::with_grid(&team, [5, 5], [2, 2]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        GlobalArray::<i64, 2>::new(&team, [5, 5])?.free()
+    })
+    .unwrap();
+}
+
+#[test]
+fn with_local_lends_the_block_alone() {
+    Job::threads(2, |job| {
+        let team = job.world()?;
+        let array = GlobalArray::<i64, 1>::new(&team, [8])?;
+        let error = array.with_local(|_| array.get_element([0])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongEpoch);
+        let error = array.with_local(|_| array.put(0..8, &[1; 8])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongEpoch);
+        let error = array.with_local(|_| array.with_local(|_| Ok(()))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongEpoch);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            array.with_local(|_| -> Result<()> { std::panic::panic_any("stop") })
+        }));
+        assert!(panicked.is_err());
+        // The lock was given back each time.
+        array.fetch_and_op(Op::Sum, 1, [3])?;
+        array.fetch_and_op(Op::Sum, 1, [7])?;
+        array.sync()?;
+        assert_eq!(array.with_local(|view| Ok(view.elements().to_vec()))?, [0, 0, 0, 2]);
+        array.free()
+    })
+    .unwrap();
+}
+
+#[test]
+fn arrays_of_equal_length_are_distinct() {
+    Job::threads(3, |job| {
+        let team = job.world()?;
+        let arrays = (0..8).map(|_| GlobalArray::<i64, 1>::new(&team, [6])).collect::<Result<Vec<_>>>()?;
+        // Stored locally, read by operations: of the own block too.
+        for (number, array) in arrays.iter().enumerate() {
+            array.with_local(|mut view| {
+                view.elements_mut().fill(number as i64 * 10 + team.rank() as i64);
+                Ok(())
+            })?;
+        }
+        team.barrier()?;
+        for (number, array) in arrays.iter().enumerate() {
+            let mut read = [-1; 6];
+            array.get(0..6, &mut read)?;
+            assert_eq!(read, [0, 0, 1, 1, 2, 2].map(|rank| number as i64 * 10 + rank));
+        }
+        arrays.into_iter().try_for_each(GlobalArray::free)
+    })
+    .unwrap();
+}

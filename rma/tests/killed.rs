@@ -1,0 +1,256 @@
+//! A rank that is killed, in every phase: the others get `PeerLost` that names it, within the three seconds that the
+//! launcher leaves them, and nothing stays behind.
+//!
+//! The ranks are this test program again, started by `farside run` with the phase in the environment.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use farside_rma::core::am::{self, Counters, HandlerId};
+use farside_rma::core::coll;
+use farside_rma::prelude::*;
+use farside_rma::{DynamicWindow, GlobalArray};
+
+const PHASE: &str = "FARSIDE_TEST_PHASE";
+const VICTIM: usize = 1;
+
+const PHASES: &[&str] = &[
+    "before-init",
+    "after-init",
+    "barrier",
+    "allgather",
+    "window-creation",
+    "fence",
+    "fence-chain",
+    "post",
+    "start",
+    "lock-exclusive",
+    "lock-shared",
+    "lock-all",
+    "user-window",
+    "active-message",
+    "dynamic",
+    "global-array",
+    "free",
+    "finalize",
+];
+
+/// Ends this process as a crash does, if it is the victim.
+fn die(me: usize) {
+    if me == VICTIM {
+        let status = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
+        panic!("still alive: {status:?}");
+    }
+}
+
+/// What a rank does in a phase: the victim dies in it, the others need the victim.
+fn rank(phase: &str) -> Result<()> {
+    if phase == "before-init" && std::env::var("PMI_RANK").as_deref() == Ok("1") {
+        die(VICTIM);
+    }
+    let job = Job::init()?;
+    let team = job.world()?;
+    let me = team.rank();
+    let others: Vec<usize> = (0..team.size()).filter(|r| *r != me).collect();
+    team.barrier()?;
+    match phase {
+        "after-init" => {
+            die(me);
+            team.barrier()
+        }
+        "barrier" => loop {
+            team.barrier()?;
+            die(me);
+        },
+        "allgather" => loop {
+            coll::allgather(&team, &[1; 100_000])?;
+            die(me);
+        },
+        "window-creation" => loop {
+            Window::<u8>::allocate(&team, 100_000)?.free()?;
+            die(me);
+        },
+        "fence" => {
+            let mut w = Window::<u64>::allocate(&team, 10)?;
+            loop {
+                w.fence(Assert::empty(), |e| {
+                    e.put_value(1, (me + 1) % 3, 0)?;
+                    die(me);
+                    Ok(())
+                })?;
+            }
+        }
+        "fence-chain" => {
+            let mut w = Window::<u64>::allocate(&team, 10)?;
+            w.fences(|f| {
+                loop {
+                    f.epoch(Assert::empty(), |e| e.put_value(1, (me + 1) % 3, 0))?;
+                    die(me);
+                }
+            })
+        }
+        "post" => {
+            let mut w = Window::<u64>::allocate(&team, 10)?;
+            w.expose(&others, Assert::empty(), |x| {
+                die(me);
+                x.start(&others, Assert::empty(), |e| e.put_value(1, others[0], me))
+            })?;
+            team.barrier()
+        }
+        "start" => {
+            let mut w = Window::<u64>::allocate(&team, 10)?;
+            w.expose(&others, Assert::empty(), |x| {
+                x.start(&others, Assert::empty(), |e| {
+                    die(me);
+                    e.put_value(1, others[0], me)
+                })
+            })?;
+            team.barrier()
+        }
+        "lock-exclusive" | "lock-shared" => {
+            let kind = if phase == "lock-shared" { LockKind::Shared } else { LockKind::Exclusive };
+            let w = LockWindow::<u64>::allocate(&team, 10)?;
+            if me == VICTIM {
+                w.lock(kind, 0, Assert::empty(), |e| {
+                    e.put_value(1, 0, 0)?;
+                    e.flush(0)?;
+                    coll::broadcast(&team, VICTIM, &[])?;
+                    die(me);
+                    Ok(())
+                })?;
+            }
+            coll::broadcast(&team, VICTIM, &[])?;
+            w.lock(LockKind::Exclusive, 0, Assert::empty(), |e| e.put_value(2, 0, 0))?;
+            team.barrier()
+        }
+        "lock-all" => {
+            let w = LockWindow::<u64>::allocate(&team, 10)?;
+            w.lock_all(Assert::empty(), |e| {
+                for _ in 0..1000 {
+                    e.fetch_and_op_now(Op::Sum, 1, VICTIM, 0)?;
+                }
+                die(me);
+                team.barrier()
+            })
+        }
+        "user-window" => {
+            let w = LockWindow::<u64>::from_vec(&team, vec![0; 100])?;
+            w.lock_all(Assert::empty(), |e| {
+                loop {
+                    for target in 0..3 {
+                        e.fetch_and_op_now(Op::Sum, 1, target, 0)?;
+                    }
+                    die(me);
+                }
+            })
+        }
+        "active-message" => {
+            // More than the rings hold, to a rank that takes nothing.
+            die(me);
+            loop {
+                am::send(&job, VICTIM as u32, HandlerId(1), &[], &[0; 10_000], Counters::default())?;
+            }
+        }
+        "dynamic" => {
+            let w = DynamicWindow::<u64>::new(&team)?;
+            let mine = w.attach(vec![0; 10])?;
+            let all = coll::allgather(&team, &mine.id.to_le_bytes())?;
+            assert_eq!(all.len(), 3);
+            die(me);
+            loop {
+                w.put(&[1], VICTIM, mine, 0)?;
+            }
+        }
+        "global-array" => {
+            let a = GlobalArray::<f64, 1>::new(&team, [300])?;
+            loop {
+                a.sync()?;
+                die(me);
+            }
+        }
+        "free" => {
+            let w = Window::<u64>::allocate(&team, 10)?;
+            die(me);
+            w.free()
+        }
+        "finalize" => {
+            die(me);
+            job.finalize()
+        }
+        other => panic!("no phase {other}"),
+    }?;
+    unreachable!("the others went on without rank {VICTIM}")
+}
+
+/// Not a test of its own: what the ranks run.
+#[test]
+fn as_a_rank() {
+    let Ok(phase) = std::env::var(PHASE) else { return };
+    if let Err(e) = rank(&phase) {
+        eprintln!("rank says: {e}");
+        std::process::exit(3);
+    }
+}
+
+fn farside() -> PathBuf {
+    let me = std::env::current_exe().unwrap();
+    let profile = me.parent().unwrap().parent().unwrap();
+    let program = profile.join("farside");
+    if !program.exists() {
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--quiet", "-p", "farside-core", "--bin", "farside", "--target-dir"])
+            .arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    }
+    program
+}
+
+/// Processes whose environment has `marker`.
+fn left_behind(marker: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environ.split(|b| *b == 0).any(|v| v == marker.as_bytes()) {
+            found.push(entry.path().display().to_string());
+        }
+    }
+    found
+}
+
+fn shared_memory_files() -> usize {
+    std::fs::read_dir(Path::new("/dev/shm"))
+        .map_or(0, |d| d.flatten().filter(|e| e.file_name().to_string_lossy().contains("farside")).count())
+}
+
+#[test]
+fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
+    if std::env::var(PHASE).is_ok() {
+        return;
+    }
+    for wait in ["auto", "park"] {
+        for phase in PHASES {
+            let output = Command::new(farside())
+                .args(["run", "--timeout", "30", "-n", "3"])
+                .arg(std::env::current_exe().unwrap())
+                .args(["as_a_rank", "--exact", "--nocapture"])
+                .env(PHASE, phase)
+                .env("FARSIDE_WAIT", wait)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(128 + 9), "{phase}, {wait}: {text}");
+            // Both others say it themselves, and say who; before start-up it is the launcher that tells them.
+            let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
+            assert_eq!(said.len(), 2, "{phase}, {wait}: {text}");
+            assert!(said.iter().all(|l| l.contains("is gone") && l.contains("rank 1")), "{phase}, {wait}: {text}");
+            assert!(text.contains("killed by signal 9"), "{phase}, {wait}: {text}");
+            assert_eq!(left_behind(&format!("{PHASE}={phase}")), Vec::<String>::new(), "{phase}, {wait}");
+        }
+    }
+    assert_eq!(shared_memory_files(), 0);
+}
