@@ -479,9 +479,8 @@ struct RunningRank<'a>(&'a Job);
 
 impl Drop for RunningRank<'_> {
     fn drop(&mut self) {
-        if !self.0.0.left.get() {
-            self.0.0.device.abandon();
-            *self.0.0.world.borrow_mut() = None;
-        }
+        // Also when the orderly end has failed half-way: a rank that has left stays so.
+        self.0.0.device.abandon();
+        *self.0.0.world.borrow_mut() = None;
     }
 }

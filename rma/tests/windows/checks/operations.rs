@@ -234,6 +234,10 @@ pub fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, syn
         }
         l[len - 1]
     })?;
+    for (t, [_, _, _, contended]) in old.iter().enumerate() {
+        let winner = (0..p).find(|origin| all[*origin][t] == 1).map_or(127, |w| 101 + w);
+        assert!([T::of(100), T::of(winner as u64)].contains(contended), "{contended:?} at rank {t}, which had 100");
+    }
     let winners: Vec<usize> = (0..p).filter(|origin| all[*origin][me] == 1).collect();
     assert_eq!(winners.len(), 1, "winners at rank {me}: {winners:?}");
     assert_eq!(last, T::of(101 + winners[0] as u64), "the winner's value");

@@ -1,0 +1,89 @@
+//! Windows are created and freed a thousand times, of every kind, and nothing grows: descriptors, mappings,
+//! threads. A program of its own, since others would count too.
+
+use std::fs;
+
+use farside_rma::core::settings::Settings;
+use farside_rma::{Assert, Job, LockWindow, Result, SharedWindow, Team, Window};
+
+/// Descriptors, mappings and threads of this process.
+fn held() -> [usize; 3] {
+    let count = |p: &str| fs::read_dir(p).map(Iterator::count).unwrap_or(0);
+    let maps = fs::read_to_string("/proc/self/maps").map(|m| m.lines().count()).unwrap_or(0);
+    [count("/proc/self/fd"), maps, count("/proc/self/task")]
+}
+
+fn make_and_free(team: &Team, round: usize) -> Result<()> {
+    let (me, none) = (team.rank(), Assert::empty());
+    let right = (me + 1) % team.size();
+    let len = 1000 + round % 7 * 500;
+    match round % 6 {
+        0 => {
+            let mut w = Window::<u64>::allocate(team, len)?;
+            w.fence(none, |e| e.put_value(round as u64, right, len - 1))?;
+            assert_eq!(w.local()?[len - 1], round as u64);
+            w.free()
+        }
+        1 => {
+            let mut w = Window::from_vec(team, vec![0u64; len])?;
+            w.fence(none, |e| e.put_value(round as u64, right, len - 1))?;
+            assert_eq!(w.into_vec()?[len - 1], round as u64);
+            Ok(())
+        }
+        2 => {
+            let mut memory = vec![0u64; len];
+            Window::over(team, &mut memory, |w| w.fence(none, |e| e.put_value(round as u64, right, len / 2)))?;
+            assert_eq!(memory[len / 2], round as u64);
+            Ok(())
+        }
+        3 => {
+            let w = LockWindow::<u64>::allocate(team, len)?;
+            w.lock_all(none, |e| e.put_value(1, right, 0))?;
+            w.free()
+        }
+        4 => {
+            let w = LockWindow::from_vec(team, vec![3u64; len])?;
+            w.lock_all(none, |e| e.get_now(right, len - 1).map(|x| assert_eq!(x, 3)))?;
+            // Dropped, not freed: that gives everything back too.
+            team.barrier()?;
+            Ok(())
+        }
+        // In the configuration that hides the mapping this is an error, which must not hold anything either.
+        _ => SharedWindow::<u64>::allocate(team, len).and_then(SharedWindow::free).or(Ok(())),
+    }
+}
+
+#[test]
+fn thousand_windows_without_growth() {
+    for settings in [
+        &[][..],
+        &[("FARSIDE_FAULT", "unmapped")],
+        &[("FARSIDE_SHM_USER_MEMORY", "ring")],
+        &[("FARSIDE_SHM_USER_MEMORY", "vm")],
+    ] {
+        let lookup = |name: &str| settings.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let settings = Settings::from_lookup(lookup).unwrap();
+        let counts = Job::threads_with(2, &settings, |job| {
+            let team = job.world()?;
+            let mut counts = Vec::new();
+            for round in 0..1000 {
+                make_and_free(&team, round)?;
+                if round % 100 == 99 {
+                    // Quiet on both sides of the count.
+                    team.barrier()?;
+                    if team.rank() == 0 {
+                        counts.push(held());
+                    }
+                    team.barrier()?;
+                }
+            }
+            Ok(counts)
+        })
+        .unwrap();
+        // The allocator's own mappings settle early.
+        let (first, last) = (counts[0][1], counts[0][9]);
+        assert_eq!(first[0], last[0], "descriptors: {:?}", counts[0]);
+        assert!(last[1] <= first[1] + 8, "mappings: {:?}", counts[0]);
+        assert_eq!(first[2], last[2], "threads: {:?}", counts[0]);
+    }
+}

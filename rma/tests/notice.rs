@@ -1,0 +1,312 @@
+//! Tests that notice: the checks of data run over a device that damages one operation, and must fail, for every
+//! operation that can be damaged. Those that do not, and why, are [`MISSES`].
+
+#[path = "windows/checks/mod.rs"]
+mod checks;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Once};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use checks::config::{self, Config};
+use checks::operations as op;
+use checks::ordering;
+use checks::requests::{self, Complete};
+use checks::sync::{ALL, Sync};
+use farside_rma::core::stats::{Kind, Snapshot};
+use farside_rma::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Result, Team, Window};
+
+type Body = Arc<dyn Fn(&Team, &Config) -> Result<()> + Send + std::marker::Sync>;
+
+/// A check and its name.
+#[derive(Clone)]
+struct Check {
+    name: String,
+    body: Body,
+}
+
+/// Checks that do not notice every single damage of a kind, and why. Nothing else is missed.
+const MISSES: &[(&str, &str, &str)] = &[
+    ("put_twice", "double-put", "the second of two copies of the last value changes nothing"),
+    ("put", "double-put", "the copy comes while its origin waits in the closing call, before the memory changes"),
+    ("put_value", "double-put", "as put"),
+    ("rput", "double-put", "as put"),
+    ("accumulate", "lose-atomic", LAST_LOCK),
+    ("get_accumulate", "lose-atomic", LAST_LOCK),
+    ("fetch_and_op", "lose-atomic", LAST_LOCK),
+    ("compare_and_swap", "lose-atomic", LAST_LOCK),
+    ("ordered", "lose-atomic", LAST_LOCK),
+    ("raccumulate", "lose-atomic", LAST_LOCK),
+    ("rget_accumulate", "lose-atomic", LAST_LOCK),
+    ("now", "lose-atomic", LAST_LOCK),
+];
+const LAST_LOCK: &str = "the last lock of a word and its release, which nobody comes after";
+
+const RANKS: u32 = 2;
+/// A run that takes longer than this hangs: the damage is noticed by that.
+const HANG: Duration = Duration::from_millis(1500);
+
+fn check(name: impl Into<String>, body: impl Fn(&Team, &Config) -> Result<()> + Send + std::marker::Sync + 'static) -> Check {
+    Check { name: name.into(), body: Arc::new(body) }
+}
+
+type Generic = fn(&Team, &Config, Sync) -> Result<()>;
+
+fn under_all(name: &str, f: Generic) -> Vec<Check> {
+    ALL.iter().map(|s| check(format!("{name} {s:?}"), move |t, c| f(t, c, *s))).collect()
+}
+
+fn puts() -> Vec<Check> {
+    let mut all = under_all("put", op::put::<u64>);
+    all.extend(under_all("put_value", op::put_value::<u64>));
+    for how in [Complete::Wait, Complete::Test, Complete::Await, Complete::Epoch] {
+        all.push(check(format!("rput {how:?}"), move |t, c| requests::rput(t, c, how)));
+    }
+    all
+}
+
+fn atomics() -> Vec<Check> {
+    let mut all = under_all("accumulate", op::accumulate::<u64>);
+    all.extend(under_all("compare_and_swap", op::compare_and_swap::<u64>));
+    let others: [(&str, Generic); 3] = [
+        ("get_accumulate", op::get_accumulate::<u64>),
+        ("fetch_and_op", op::fetch_and_op::<u64>),
+        ("ordered", ordering::short),
+    ];
+    // A lost atomic of a lock takes as long as it takes to call it a hang, so these are under one lock call.
+    for (name, f) in others {
+        all.extend(under_all(name, f).into_iter().filter(|c| !c.name.contains("LockS") && !c.name.contains("LockE")));
+    }
+    all.push(check("raccumulate Wait", |t, c| requests::raccumulate(t, c, Complete::Wait)));
+    all.push(check("rget_accumulate Await", |t, c| requests::rget_accumulate(t, c, Complete::Await)));
+    all.push(check("now", requests::now));
+    all
+}
+
+/// A meeting of ranks that are threads which makes no progress of the runtime: what the device holds back stays
+/// there. Given up after a while, for a rank that has failed.
+#[derive(Default)]
+struct Meeting(AtomicUsize);
+
+impl Meeting {
+    fn meet(&self, number: usize) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let since = Instant::now();
+        while self.0.load(Ordering::SeqCst) < number * RANKS as usize && since.elapsed() < HANG / 4 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Lets what the device holds back come, and the others hear of it.
+fn turns(team: &Team) -> Result<()> {
+    (0..8).try_for_each(|_| team.job().progress().map(|_| ()))?;
+    team.barrier()
+}
+
+/// Rank 1 puts one value and then another to the same place of rank 0, each complete before the next: a copy of
+/// the first that comes after the second shows.
+fn put_twice(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
+    let (none, me) = (Assert::empty(), team.rank());
+    let (first, second) = ([1u64; 5], [2u64; 5]);
+    if sync == Sync::Pscw {
+        let mut win = Window::<u64>::allocate(team, 5)?;
+        for (number, data) in [&first, &second].into_iter().enumerate() {
+            if me == 0 {
+                win.expose(&[1], none, |_| {
+                    meeting.meet(number + 1);
+                    Ok(())
+                })?;
+            } else {
+                // The exposure is known to be open: nothing is waited for.
+                meeting.meet(number + 1);
+                win.start(&[0], none, |e| e.put(data, 0, 0))?;
+            }
+        }
+        meeting.meet(3);
+        turns(team)?;
+        assert!(me != 0 || win.local()? == second, "a copy of the first value came late");
+        return win.free();
+    }
+    let win = LockWindow::<u64>::allocate(team, 5)?;
+    team.barrier()?;
+    if me == 1 {
+        let both = |e: &farside_rma::PassiveEpoch<'_, '_, u64>, data: &[u64]| -> Result<()> {
+            data.iter().enumerate().try_for_each(|(i, x)| e.put_value(*x, 0, i))
+        };
+        if sync == Sync::LockAll {
+            win.lock_all(none, |e| {
+                both(e, &first)?;
+                e.flush(0)?;
+                both(e, &second)
+            })?;
+        } else {
+            let kind = if sync == Sync::LockShared { LockKind::Shared } else { LockKind::Exclusive };
+            win.lock(kind, 0, none, |e| both(e, &first))?;
+            win.lock(kind, 0, none, |e| both(e, &second))?;
+        }
+    }
+    turns(team)?;
+    win.with_local(|l| {
+        assert!(me != 0 || l == second, "a copy of the first value came late: {l:?}");
+        Ok(())
+    })?;
+    win.free()
+}
+
+/// Rank 1 puts to rank 0, which looks as soon as its closing call returns; rank 1 does nothing until it has.
+fn seen_at_once(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
+    let (none, me) = (Assert::empty(), team.rank());
+    let mut win = Window::<u64>::allocate(team, 700)?;
+    team.barrier()?;
+    for round in 1..4u64 {
+        let data: Vec<u64> = (0..700).map(|i| i * 10 + round).collect();
+        let number = 2 * round as usize;
+        if sync == Sync::Fence {
+            win.fence(none, |e| if me == 1 { e.put(&data, 0, 0) } else { Ok(()) })?;
+            meeting.meet(number - 1);
+        } else if me == 0 {
+            win.expose(&[1], none, |_| {
+                meeting.meet(number - 1);
+                Ok(())
+            })?;
+        } else {
+            meeting.meet(number - 1);
+            win.start(&[0], none, |e| e.put(&data, 0, 0))?;
+        }
+        assert!(me != 0 || win.local()? == data, "not there in round {round} though the epoch is closed");
+        meeting.meet(number);
+    }
+    win.free()
+}
+
+fn with_meeting(name: &str, sync: Sync, f: fn(&Team, Sync, &Meeting) -> Result<()>) -> impl Fn() -> Check {
+    let name = format!("{name} {sync:?}");
+    move || {
+        let meeting = Meeting::default();
+        check(name.clone(), move |team, _| f(team, sync, &meeting))
+    }
+}
+
+/// Counts a rank as done however it ends.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs a check with a fault; the error, or what the ranks have sent. One rank more than the check has only
+/// watches: it ends if the others hang, so that they end too.
+fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<Snapshot>, String> {
+    let settings = config::POSTED.settings(&[("FARSIDE_FAULT", fault)]);
+    let done = AtomicUsize::new(0);
+    let result = Job::threads_with(RANKS + 1, &settings, |job| {
+        let team = job.world()?.subteam(&[0, 1])?;
+        let Some(team) = team else {
+            let since = Instant::now();
+            while done.load(Ordering::SeqCst) < RANKS as usize {
+                if since.elapsed() > limit {
+                    return Err(Error::new(ErrorKind::Timeout, "watch"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Ok(Snapshot::default());
+        };
+        let _done = Done(&done);
+        (check.body)(&team, &config::POSTED)?;
+        Ok(job.stats())
+    });
+    result.map_err(|e| e.to_string())
+}
+
+/// The numbers of the damaged operation that a check does not notice.
+fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec<u64>) {
+    let sound = run(&make(), "unmapped", Duration::from_secs(30)).expect("the check passes on a sound device");
+    let operations = sound.iter().map(|s| kinds.iter().map(|k| s.count(*k)).sum::<u64>()).max().unwrap();
+    assert!(operations > 0, "{}: nothing that {damage} could hit", make().name);
+    let outcomes: Vec<bool> = std::thread::scope(|s| {
+        let runs: Vec<_> = (1..=operations)
+            .map(|n| {
+                let check = make();
+                s.spawn(move || run(&check, &format!("{damage}:{n}"), HANG).is_err())
+            })
+            .collect();
+        runs.into_iter().map(|r| r.join().unwrap()).collect()
+    });
+    let missed = (1..=operations).zip(&outcomes).filter(|(_, noticed)| !**noticed).map(|(n, _)| n).collect();
+    (operations as usize, missed)
+}
+
+/// Sweeps all checks; panics if one misses a damage and is not listed, prints those that are.
+fn sweep(damage: &str, kinds: &[Kind], checks: &[Box<dyn Fn() -> Check>]) {
+    // Ranks that panic are what is wanted, so only threads with a name are shown: those of the tests.
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name().is_some() {
+                before(info);
+            }
+        }));
+    });
+    let mut unexpected = BTreeSet::new();
+    for make in checks {
+        let name = make().name;
+        let (operations, missed) = missed(make, damage, kinds);
+        let operation = name.split(' ').next().unwrap();
+        let listed = MISSES.iter().find(|(n, d, _)| *n == operation && *d == damage);
+        match (missed.is_empty(), listed) {
+            (true, _) => println!("{damage}: {name}: every one of {operations} is noticed"),
+            (false, Some((_, _, why))) => {
+                println!("{damage}: {name}: {} of {operations} not noticed: {why}", missed.len());
+            }
+            (false, None) => {
+                unexpected.insert(format!("{damage}: {name}: not noticed: {missed:?} of {operations}"));
+            }
+        }
+        // What a reason covers, and no more.
+        let from = match (operation, damage) {
+            ("put_twice", _) => operations as u64 / 2,
+            (_, "lose-atomic") => operations as u64 - 2,
+            _ => 0,
+        };
+        assert!(missed.iter().all(|n| *n > from), "{damage}: {name}: {missed:?} of {operations}");
+    }
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+}
+
+fn boxed(checks: Vec<Check>) -> Vec<Box<dyn Fn() -> Check>> {
+    checks.into_iter().map(|c| Box::new(move || c.clone()) as Box<dyn Fn() -> Check>).collect()
+}
+
+#[test]
+fn every_lost_put_is_noticed() {
+    sweep("drop-put", &[Kind::Write], &boxed(puts()));
+}
+
+#[test]
+fn every_late_copy_of_a_put_is_noticed_where_it_can_be_seen() {
+    let mut checks = boxed(puts());
+    for s in [Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll] {
+        checks.push(Box::new(with_meeting("put_twice", s, put_twice)));
+    }
+    sweep("double-put", &[Kind::Write], &checks);
+}
+
+#[test]
+fn every_lost_atomic_is_noticed() {
+    let kinds = [Kind::Accumulate, Kind::FetchAdd, Kind::CompareSwap];
+    sweep("lose-atomic", &kinds, &boxed(atomics()));
+}
+
+#[test]
+fn every_early_notification_is_noticed() {
+    let checks: Vec<Box<dyn Fn() -> Check>> = vec![
+        Box::new(with_meeting("seen_at_once", Sync::Fence, seen_at_once)),
+        Box::new(with_meeting("seen_at_once", Sync::Pscw, seen_at_once)),
+    ];
+    sweep("early-notify", &[Kind::Notify], &checks);
+}

@@ -1,0 +1,13 @@
+//! As for a fence, under a lock, also for a request that is waited for.
+use farside_rma::prelude::*;
+
+fn put(window: &LockWindow<u64>) -> Result<()> {
+    window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
+        let buffer = vec![1u64; 4];
+        epoch.rput(&buffer, 0, 0)?.wait()
+    })
+}
+
+fn main() {
+    let _ = put;
+}

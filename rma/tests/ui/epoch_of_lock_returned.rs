@@ -1,0 +1,11 @@
+//! As for a fence, returned from the body of a lock epoch.
+use farside_rma::prelude::*;
+
+fn keep(window: &LockWindow<u64>) -> Result<()> {
+    let epoch = window.lock_all(Assert::empty(), |epoch| Ok(epoch))?;
+    epoch.put_value(1, 0, 0)
+}
+
+fn main() {
+    let _ = keep;
+}

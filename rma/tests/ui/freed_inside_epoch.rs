@@ -1,0 +1,10 @@
+//! A window is not freed inside its epoch.
+use farside_rma::prelude::*;
+
+fn free(window: LockWindow<u64>) -> Result<()> {
+    window.lock_all(Assert::empty(), |_| window.free())
+}
+
+fn main() {
+    let _ = free;
+}

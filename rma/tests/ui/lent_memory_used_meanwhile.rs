@@ -1,0 +1,14 @@
+//! Memory that is lent to a window is not reached otherwise.
+use farside_rma::prelude::*;
+
+fn both(team: &Team) -> Result<()> {
+    let mut memory = vec![0u64; 4];
+    Window::over(team, &mut memory, |_| {
+        memory[0] = 1;
+        Ok(())
+    })
+}
+
+fn main() {
+    let _ = both;
+}

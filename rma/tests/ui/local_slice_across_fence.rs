@@ -1,0 +1,12 @@
+//! A slice of the window's own memory does not live on while others may write it.
+use farside_rma::prelude::*;
+
+fn fence(window: &mut Window<'static, u64>) -> Result<u64> {
+    let local = window.local()?;
+    window.fence(Assert::empty(), |_| Ok(()))?;
+    Ok(local[0])
+}
+
+fn main() {
+    let _ = fence;
+}

@@ -1,0 +1,12 @@
+//! The memory of a shared window is reached as long as the window lives.
+use farside_rma::prelude::*;
+
+fn keep(window: SharedWindow<u64>) -> Result<u64> {
+    let slice = window.of(0)?;
+    window.free()?;
+    slice.load(0)
+}
+
+fn main() {
+    let _ = keep;
+}
