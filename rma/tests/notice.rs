@@ -5,8 +5,8 @@
 mod checks;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use checks::config::{self, Config};
@@ -47,7 +47,10 @@ const RANKS: u32 = 2;
 /// A run that takes longer than this hangs: the damage is noticed by that.
 const HANG: Duration = Duration::from_millis(1500);
 
-fn check(name: impl Into<String>, body: impl Fn(&Team, &Config) -> Result<()> + Send + std::marker::Sync + 'static) -> Check {
+fn check(
+    name: impl Into<String>,
+    body: impl Fn(&Team, &Config) -> Result<()> + Send + std::marker::Sync + 'static,
+) -> Check {
     Check { name: name.into(), body: Arc::new(body) }
 }
 

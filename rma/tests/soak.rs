@@ -8,6 +8,7 @@
 #[path = "windows/checks/mod.rs"]
 mod checks;
 
+use std::io::{Read, Seek};
 use std::time::{Duration, Instant};
 
 use checks::config::{self, Config, Memory, within};
@@ -243,7 +244,9 @@ fn random_operations_equal_the_model_processes() {
     }
     let exe = std::env::current_exe().unwrap();
     let farside = exe.ancestors().nth(2).map(|d| d.join("farside")).filter(|f| f.exists());
-    let Some(farside) = farside else { return println!("not run: build `farside` first (cargo build -p farside-core)") };
+    let Some(farside) = farside else {
+        return println!("not run: build `farside` first (cargo build -p farside-core)");
+    };
     let first = seed();
     println!("FARSIDE_SOAK_SEED={first}");
     let since = Instant::now();
@@ -252,7 +255,9 @@ fn random_operations_equal_the_model_processes() {
         let seed = first.wrapping_add(runs);
         let (user_memory, vector) = [("auto", 0), ("remap", 1), ("vm", 1), ("ring", 1)][runs as usize % 4];
         let n = 1 + (seed % 5);
-        let out = std::process::Command::new(&farside)
+        let what = format!("FARSIDE_SOAK_SEED={seed}, {n} ranks, {user_memory}, vector {vector}");
+        let mut log = tempfile::tempfile().unwrap();
+        let mut job = std::process::Command::new(&farside)
             .args(["run", "-n", &n.to_string()])
             .arg(&exe)
             .args(["--exact", "random_operations_equal_the_model_processes", "--nocapture"])
@@ -261,10 +266,25 @@ fn random_operations_equal_the_model_processes() {
             .env("FARSIDE_SOAK_VECTOR", vector.to_string())
             .env("FARSIDE_SHM_USER_MEMORY", user_memory)
             .env("FARSIDE_FAULT", if runs % 8 == 4 { "unmapped" } else { "none" })
-            .output()
+            .stdout(log.try_clone().unwrap())
+            .stderr(log.try_clone().unwrap())
+            .spawn()
             .unwrap();
-        let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success(), "FARSIDE_SOAK_SEED={seed}, {n} ranks, {user_memory}, {vector}:\n{text}");
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = job.try_wait().unwrap() {
+                break status;
+            }
+            if started.elapsed() > Duration::from_secs(60) {
+                // The launcher's end ends its ranks.
+                job.kill().and_then(|()| job.wait()).unwrap();
+                panic!("{what}: still not done after 60 s");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut text = String::new();
+        log.rewind().and_then(|()| log.read_to_string(&mut text)).unwrap();
+        assert!(status.success(), "{what}:\n{text}");
         runs += 1;
     }
     println!("{runs} runs as processes");

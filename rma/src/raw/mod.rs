@@ -165,7 +165,7 @@ const NO_EPOCH: u64 = u64::MAX;
 
 impl RawWindow {
     /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
-    /// map it. Collective; lengths may differ. Two times two allgathers; memory: `len` and 64 bytes for each
+    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 64 bytes for each
     /// rank of the team.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl RawWindow {
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
         let mapped = regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
         let targets = regions.into_iter().map(Target::new).collect();
-        Ok(Self {
+        let mut window = Self {
             stats: NonNull::from(job.device().stats()),
             team: team.clone(),
             own,
@@ -245,7 +245,12 @@ impl RawWindow {
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
-        })
+        };
+        // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
+        // but the closing calls must be of one kind on all of them.
+        let all = coll::allgather(team, &[u8::from(mapped)])?;
+        window.mapped = all.iter().all(|m| m[..] == [1]);
+        Ok(window)
     }
 
     /// The team.

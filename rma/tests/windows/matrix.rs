@@ -76,6 +76,12 @@ macro_rules! few {
 
 few! {
     accumulate_fence_long_then_short: ordering::long_then_short, Fence;
+    put_fence_one_has_all: ordering::one_has_all, Fence;
+    put_fences_one_has_all: ordering::one_has_all, Fences;
+    put_pscw_one_has_all: ordering::one_has_all, Pscw;
+    put_lock_shared_one_has_all: ordering::one_has_all, LockShared;
+    put_lock_exclusive_one_has_all: ordering::one_has_all, LockExclusive;
+    put_lock_all_one_has_all: ordering::one_has_all, LockAll;
     put_fence_ends_then_middle: ordering::ends_then_middle, Fence;
     accumulate_fences_long_then_short: ordering::long_then_short, Fences;
     put_fences_ends_then_middle: ordering::ends_then_middle, Fences;

@@ -1,4 +1,4 @@
-//! Accumulates of one origin to one element are applied in the order in which they were issued, whatever their
+//! Order and shape. Accumulates of one origin to one element are applied in the order in which they were issued, whatever their
 //! length and however they travel: read after read, read after write, write after read, write after write.
 
 use farside_rma::{Op, Result, Team};
@@ -132,4 +132,30 @@ pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> 
         }
     }
     win.free()
+}
+
+/// Windows of which one rank alone has memory: what one rank sees of the others is not what they see of it.
+pub fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+    const LEN: usize = 2003;
+    let (p, me) = (team.size(), team.rank());
+    for owner in [0, p - 1] {
+        let mut win = Win::<u64>::new(team, config, sync, if me == owner { p * LEN } else { 0 })?;
+        for round in 1..4u64 {
+            let data: Vec<u64> = (0..LEN as u64).map(|i| i + round * 10_000).collect();
+            win.epoch(
+                sync,
+                |e, targets| {
+                    if targets.contains(&owner) { e.put(&data, owner, me * LEN) } else { Ok(()) }
+                },
+            )?;
+            win.local(|l| {
+                assert_eq!(l.len(), if me == owner { p * LEN } else { 0 });
+                for (i, x) in l.iter().enumerate() {
+                    assert_eq!(*x, (i % LEN) as u64 + round * 10_000, "element {i} of rank {owner}, round {round}");
+                }
+            })?;
+        }
+        win.free()?;
+    }
+    Ok(())
 }
