@@ -13,15 +13,14 @@ pub mod lock;
 pub(crate) mod lockword;
 mod operations;
 pub mod pscw;
+mod target;
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
-use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::signal::Board;
 use farside_core::stats::{Kind, Stats};
@@ -30,6 +29,8 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use crate::op::{CasElement, Element, ElementType, Op};
 use operations::Queued;
 pub(crate) use operations::{Item, Request};
+pub(crate) use target::widen;
+use target::{Exposed, Target, narrow};
 
 /// Cells of the board, one line for each peer.
 pub(crate) mod cell {
@@ -63,53 +64,6 @@ pub(crate) enum Access {
     Lock(usize),
     /// Everyone's shared lock.
     LockAll,
-}
-
-/// A target, as far as the fast path looks.
-#[derive(Debug)]
-pub(crate) struct Target {
-    /// The epoch in which this target is ready: exposed, or locked.
-    ready: Cell<u64>,
-    /// Byte `i` is at `base + i` for `lo <= i < hi`.
-    base: *mut u8,
-    lo: usize,
-    hi: usize,
-    region: RemoteRegion,
-    /// Requests that are not complete.
-    track: Rc<Track>,
-    /// How often this rank has started an access to it, and posted an exposure to it.
-    starts: Cell<u64>,
-    posts: Cell<u64>,
-    lock: Cell<lock::Held>,
-    /// The last operation, kept back so that it can carry the notification.
-    held: Cell<Option<Item>>,
-}
-
-/// The group of the exposure that is open; the memory is kept for the next.
-#[derive(Debug, Default)]
-struct Exposed {
-    open: bool,
-    origins: Vec<usize>,
-}
-
-impl Exposed {
-    fn open(&mut self, origins: &[usize]) {
-        self.open = true;
-        self.origins.extend_from_slice(origins);
-    }
-
-    fn close(&mut self) {
-        self.open = false;
-        self.origins.clear();
-    }
-
-    fn is_open(&self) -> bool {
-        self.open
-    }
-
-    fn members(&self) -> &[usize] {
-        &self.origins
-    }
 }
 
 /// How an untyped window is made.
@@ -601,37 +555,4 @@ impl Drop for RawWindow {
             tracing::error!("the memory of a window was not given back: {e}");
         }
     }
-}
-
-impl Target {
-    fn new(region: RemoteRegion) -> Self {
-        let (base, lo, hi) = region.mapped.map_or((std::ptr::null_mut(), 1, 0), |m| (m.base, m.lo, m.hi));
-        Self {
-            ready: Cell::new(0),
-            base,
-            lo,
-            hi,
-            region,
-            track: Track::new(),
-            starts: Cell::new(0),
-            posts: Cell::new(0),
-            lock: Cell::new(lock::Held::No),
-            held: Cell::new(None),
-        }
-    }
-}
-
-/// An integer as a zero-extended word.
-#[inline(always)]
-pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
-    let bytes = bytemuck::bytes_of(&value);
-    let mut word = [0u8; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
-}
-
-/// The integer in the low bytes of a word.
-#[inline(always)]
-fn narrow<T: CasElement>(word: u64) -> T {
-    bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
 }

@@ -1,0 +1,91 @@
+//! What a window keeps of each target and of its own exposure.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farside_core::device::RemoteRegion;
+use farside_core::job::Track;
+
+use super::lock;
+use super::operations::Item;
+use crate::op::CasElement;
+
+/// A target, as far as the fast path looks.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The epoch in which this target is ready: exposed, or locked.
+    pub(super) ready: Cell<u64>,
+    /// Byte `i` is at `base + i` for `lo <= i < hi`.
+    pub(super) base: *mut u8,
+    pub(super) lo: usize,
+    pub(super) hi: usize,
+    pub(super) region: RemoteRegion,
+    /// Requests that are not complete.
+    pub(super) track: Rc<Track>,
+    /// How often this rank has started an access to it, and posted an exposure to it.
+    pub(super) starts: Cell<u64>,
+    pub(super) posts: Cell<u64>,
+    pub(super) lock: Cell<lock::Held>,
+    /// The last operation, kept back so that it can carry the notification.
+    pub(super) held: Cell<Option<Item>>,
+}
+
+/// The group of the exposure that is open; the memory is kept for the next.
+#[derive(Debug, Default)]
+pub(super) struct Exposed {
+    open: bool,
+    origins: Vec<usize>,
+}
+
+impl Exposed {
+    pub(super) fn open(&mut self, origins: &[usize]) {
+        self.open = true;
+        self.origins.extend_from_slice(origins);
+    }
+
+    pub(super) fn close(&mut self) {
+        self.open = false;
+        self.origins.clear();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(super) fn members(&self) -> &[usize] {
+        &self.origins
+    }
+}
+
+impl Target {
+    pub(super) fn new(region: RemoteRegion) -> Self {
+        let (base, lo, hi) = region.mapped.map_or((std::ptr::null_mut(), 1, 0), |m| (m.base, m.lo, m.hi));
+        Self {
+            ready: Cell::new(0),
+            base,
+            lo,
+            hi,
+            region,
+            track: Track::new(),
+            starts: Cell::new(0),
+            posts: Cell::new(0),
+            lock: Cell::new(lock::Held::No),
+            held: Cell::new(None),
+        }
+    }
+}
+
+/// An integer as a zero-extended word.
+#[inline(always)]
+pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
+    let bytes = bytemuck::bytes_of(&value);
+    let mut word = [0u8; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// The integer in the low bytes of a word.
+#[inline(always)]
+pub(super) fn narrow<T: CasElement>(word: u64) -> T {
+    bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
+}
