@@ -67,6 +67,14 @@ fn prepare(launcher: i32, pmi: RawFd, mask: SignalMask) -> std::io::Result<()> {
     if unsafe { libc::fcntl(pmi, libc::F_SETFD, 0) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
+    // A shell starts commands in the background with these ignored, and that is inherited; but what the launcher
+    // passes on is meant for the ranks.
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: the default action is no function of ours.
+        if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
     mask.apply()
 }
 
