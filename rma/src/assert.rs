@@ -16,7 +16,8 @@ bitflags::bitflags! {
         /// local memory is this rank's again.
         const NOSUCCEED = 8;
         /// Post and start: the matching post has been called before start; saves the message of post.
-        /// Lock: nobody holds or wants a conflicting lock; saves taking and releasing it.
+        /// Lock: nobody holds or wants a conflicting lock; saves taking and releasing it. A false promise is a
+        /// data race, so untyped windows alone rely on it; typed ones take it and do what they do without it.
         const NOCHECK = 16;
     }
 }

@@ -210,7 +210,7 @@ impl<T: Element> Window<'_, T> {
         access(&self.raw, targets, asserts, body)
     }
 
-    /// One exposure epoch to `origins`: post, `body`, wait. Messages: one for each origin, none with `NOCHECK`.
+    /// One exposure epoch to `origins`: post, `body`, wait. Messages: one for each origin.
     /// `body` may open access epochs. Afterwards the operations of all origins are complete here and the
     /// memory is this rank's own.
     ///
@@ -222,7 +222,7 @@ impl<T: Element> Window<'_, T> {
         asserts: Assert,
         body: impl for<'x> FnOnce(&Exposure<'x, T>) -> Result<R>,
     ) -> Result<R> {
-        self.raw.post(origins, asserts)?;
+        self.raw.post(origins, asserts - Assert::NOCHECK)?;
         let exposure = Exposure { raw: &self.raw, closed: std::cell::Cell::new(false), element: PhantomData };
         closing(&self.raw, || body(&exposure), || if exposure.closed.get() { Ok(()) } else { self.raw.wait() })
     }
@@ -234,7 +234,7 @@ fn access<'env, T: Element, R>(
     asserts: Assert,
     body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
 ) -> Result<R> {
-    raw.start(targets, asserts)?;
+    raw.start(targets, asserts - Assert::NOCHECK)?;
     let epoch = Epoch::new(raw);
     closing(raw, || body(&epoch), || raw.complete())
 }
