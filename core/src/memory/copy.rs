@@ -39,9 +39,10 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// As [`store`].
 unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as `store`. Relaxed: see there.
+    // SAFETY: as `store`.
     unsafe {
         match len {
+            // Relaxed, all three: the Release of the signal that follows pairs with its reader's Acquire.
             1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Relaxed),
             2 if to.addr() & 1 == 0 => {
                 AtomicU16::from_ptr(to.cast()).store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
@@ -77,9 +78,10 @@ pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
 /// As [`load`].
 unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     let from = from.cast_mut();
-    // SAFETY: as `load`. Relaxed: see there.
+    // SAFETY: as `load`.
     unsafe {
         match len {
+            // Relaxed, all three: the Acquire of the signal before pairs with its writer's Release.
             1 => to.write(AtomicU8::from_ptr(from).load(Ordering::Relaxed)),
             2 if from.addr() & 1 == 0 => {
                 to.cast::<u16>().write_unaligned(AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed));

@@ -53,6 +53,7 @@ impl Target {
         }
         let _guard = self.serving.lock().unwrap();
         loop {
+            // Relaxed: under the mutex. Acquire: pairs with the Release in `request`.
             let next = self.next.load(Ordering::Relaxed);
             if self.marker.load(Ordering::Acquire) != next + 1 {
                 break;

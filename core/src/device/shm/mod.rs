@@ -568,10 +568,11 @@ impl Device for ShmDevice {
     }
 
     fn abandon(&self) {
-        // AcqRel: as in `leave`; a rank that has left stays so (Relaxed: nothing follows from that).
         let _ = self.own().half(layout::STATE).compare_exchange(
             layout::STATE_RUNNING,
             layout::STATE_LOST,
+            // AcqRel: pairs with the Acquire in `liveness::check`. A rank that has left stays so (Relaxed: then
+            // nothing was written, and nothing pairs with it).
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
