@@ -19,6 +19,7 @@ use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest,
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::settings::Settings;
+use crate::signal;
 use crate::stats::Snapshot;
 use crate::team::Team;
 
@@ -304,6 +305,9 @@ impl Job {
     /// further out goes on with the rest.
     fn acknowledge(&self) -> Result<bool> {
         let mut any = false;
+        if !self.0.am.owes() {
+            return Ok(false);
+        }
         let mut result = Ok(());
         if !self.0.acknowledging.replace(true) {
             while let (true, Some(owed)) = (result.is_ok(), self.0.am.next_owed()) {
@@ -334,15 +338,35 @@ impl Job {
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         // What is ready, or nearly, costs no entry and no exit.
-        for look in 0..=self.0.progress.burst() {
+        for _ in 0..=self.0.progress.burst() / 4 {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            if look % 16 == 15 {
+            signal::pace();
+            if self.0.device.pending() {
                 self.progress()?;
             }
         }
         self.wait_until(operation, None, ready)
+    }
+
+    /// Waits until `ready`, a look at a word that one peer sets, making progress meanwhile. Looks are spaced: one that
+    /// comes just before the peer's store makes that store wait for the line to come back.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    #[inline]
+    pub fn wait_signal(&self, operation: &'static str, ready: impl Fn() -> bool) -> Result<()> {
+        for _ in 0..self.0.progress.burst() / 4 {
+            signal::pace();
+            if ready() {
+                return Ok(());
+            }
+            if self.0.device.pending() {
+                self.progress()?;
+            }
+        }
+        self.wait_until(operation, None, || Ok(ready().then_some(())))
     }
 
     /// As [`wait`](Self::wait), with a time limit.
@@ -440,11 +464,12 @@ impl Job {
         }
     }
 
-    /// Sends a packet, waiting for room.
-    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[u8]) -> Result<()> {
-        let body = [Block::of(body.as_ptr(), body.len())];
+    /// Sends a packet of at most a header and two pieces, waiting for room.
+    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[&[u8]]) -> Result<()> {
+        let piece = |i: usize| body.get(i).map_or(Block::of(std::ptr::null(), 0), |b| Block::of(b.as_ptr(), b.len()));
+        let blocks = [piece(0), piece(1)];
         // SAFETY: packets are copied when they are posted.
-        unsafe { self.post(to, am::packet(header, &body), None, &[]) }.map(|_| ())
+        unsafe { self.post(to, am::packet(header, &blocks[..body.len()]), None, &[]) }.map(|_| ())
     }
 
     /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.

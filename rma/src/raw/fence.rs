@@ -11,12 +11,12 @@
 //! | `NOPRECEDE` | nothing |
 //!
 //! No barrier: on mapped windows the sums of the reduce-scatter would all be used up already, so that only
-//! its dependences are left, in ⌈log2 P⌉ signals (the dissemination pattern). "Exposure known": the fence that
+//! its dependences are left, in ⌈log2 P⌉ signals (those of the barrier). "Exposure known": the fence that
 //! opened the epoch has itself shown that all ranks had come to it; then operations start when they are issued.
 
 use std::sync::atomic::Ordering;
 
-use farside_core::coll::{self, barrier_dissemination};
+use farside_core::coll::{self, barrier_pairwise};
 use farside_core::{Error, Result};
 
 use super::{Access, RawWindow, cell, word};
@@ -89,7 +89,7 @@ impl RawWindow {
                     self.start_queued(Some(target)).map(|()| !self.has_unposted(target))
                 })?;
             }
-            return barrier_dissemination::rounds(&self.team, &self.board, cell::FENCE, number, "fence");
+            return barrier_pairwise::rounds(&self.team, &self.board, cell::FENCE, number, "fence");
         }
         let (p, me) = (self.team.size(), self.team.rank());
         if self.synchronized.get() && p <= DIRECT {
@@ -97,7 +97,7 @@ impl RawWindow {
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, number))?;
             self.finish_self()?;
             for from in others {
-                self.job.wait("fence", || Ok((self.board.get(from, cell::FENCE) >= number).then_some(())))?;
+                self.board.wait("fence", from, cell::FENCE, number)?;
             }
             return self.complete_all();
         }
@@ -115,7 +115,7 @@ impl RawWindow {
         }
         self.complete_all()?;
         self.job.wait("fence", || {
-            let come = (0..p).filter(|from| self.board.get(*from, cell::FENCE) >= number).count();
+            let come = (0..p).filter(|from| self.board.reached(*from, cell::FENCE, number)).count();
             Ok((come >= origins as usize).then_some(()))
         })
     }

@@ -167,7 +167,7 @@ impl RawWindow {
                     return Err(self.wrong_epoch(name, "the target is not in the group of start"));
                 }
                 // The post is often on its way: a short look is cheaper than the queue.
-                (0..=2 * self.job.burst()).any(|_| self.board.get(target, cell::POST) >= t.starts.get())
+                (0..=2 * self.job.burst()).any(|_| self.board.reached(target, cell::POST, t.starts.get()))
             }
             Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
         };
@@ -281,7 +281,7 @@ impl RawWindow {
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
         self.complete_at(target)?;
         match t.held.take() {
-            Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell), value)), None),
+            Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell, value), value)), None),
             None => self.board.set(target, cell, value),
         }
     }

@@ -101,9 +101,7 @@ impl RawWindow {
         self.check_posted(OP)?;
         for origin in self.posted.borrow().members() {
             let (origin, number) = (*origin, self.targets[*origin].posts.get());
-            self.job
-                .wait(OP, || Ok((self.board.get(origin, cell::COMPLETE) >= number).then_some(())))
-                .inspect_err(|_| self.abandon())?;
+            self.board.wait(OP, origin, cell::COMPLETE, number).inspect_err(|_| self.abandon())?;
         }
         self.posted.borrow_mut().close();
         Ok(())
@@ -116,7 +114,7 @@ impl RawWindow {
     pub fn test(&self) -> Result<bool> {
         self.check_posted("test")?;
         self.job.progress()?;
-        let come = |o: &usize| self.board.get(*o, cell::COMPLETE) >= self.targets[*o].posts.get();
+        let come = |o: &usize| self.board.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
         let all = self.posted.borrow().members().iter().all(come);
         if all {
             self.posted.borrow_mut().close();

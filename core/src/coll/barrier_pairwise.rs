@@ -1,6 +1,7 @@
-//! Dissemination barrier (Hensgen, Finkel, Manber): in round r, rank p signals p + 2^r and awaits p - 2^r,
-//! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
-//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough.
+//! Barrier of ⌈log2 P⌉ rounds, one signal a round, no data: pairwise exchange where P is a power of two (in round r,
+//! rank p signals p xor 2^r and awaits it), else dissemination (Hensgen, Finkel, Manber: signals p + 2^r and awaits
+//! p - 2^r, modulo P). Cells carry the number of the barrier, so nothing is reset; the peers of different
+//! rounds are different ranks, so one cell for each peer is enough.
 
 use super::log2_up;
 use crate::error::Result;
@@ -27,9 +28,13 @@ pub fn rounds(team: &Team, board: &Board, cell: usize, number: u64, name: &'stat
     let (p, me) = (team.size(), team.rank());
     for round in 0..log2_up(p) {
         let distance = 1 << round;
-        board.set((me + distance) % p, cell, number)?;
-        let from = (me + p - distance) % p;
-        team.job().wait(name, || Ok((board.get(from, cell) >= number).then_some(())))?;
+        let (to, from) = if p.is_power_of_two() {
+            (me ^ distance, me ^ distance)
+        } else {
+            ((me + distance) % p, (me + p - distance) % p)
+        };
+        board.set(to, cell, number)?;
+        board.wait(name, from, cell, number)?;
     }
     Ok(())
 }
