@@ -17,6 +17,7 @@ use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
 use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest, fault, shm};
 use crate::error::{Error, ErrorKind, Result};
+use crate::order::StoreOrder;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::signal;
@@ -34,6 +35,7 @@ struct Inner {
     device: Box<dyn Device>,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
+    order: StoreOrder,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
     tracked: RefCell<FxHashMap<u64, SmallVec<[Rc<Track>; 2]>>>,
@@ -120,6 +122,7 @@ impl Job {
             device,
             bootstrap: RefCell::new(bootstrap),
             progress,
+            order: StoreOrder::default(),
             am,
             mailbox,
             tracked: RefCell::default(),
@@ -231,6 +234,13 @@ impl Job {
     #[inline]
     pub fn device(&self) -> &dyn Device {
         &*self.0.device
+    }
+
+    /// The store order of this rank.
+    #[must_use]
+    #[inline]
+    pub fn store_order(&self) -> &StoreOrder {
+        &self.0.order
     }
 
     /// The active messages.

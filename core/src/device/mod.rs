@@ -31,6 +31,9 @@ pub struct Capabilities {
     pub mappable: bool,
     /// Whether [`Operation::Accumulate`] is done by the device, without a handler above it.
     pub accumulate: bool,
+    /// Whether a store to mapped memory may be followed, without a fence, by a look whether somebody sleeps who waits
+    /// for it: who sleeps pays for both.
+    pub sleepers_fence: bool,
 }
 
 /// Remote atomics of a device.

@@ -54,7 +54,7 @@ impl RawWindow {
             self.synchronized.set(false);
             return Ok(());
         }
-        let epoch = self.open_epoch(Access::Fence(number));
+        let epoch = self.open_epoch(Access::Fence(number), false);
         self.synchronized.set(precede);
         if precede {
             // Everyone has come to this fence: all are exposed, operations start at once.

@@ -48,7 +48,7 @@ impl RawWindow {
         if self.access.get() != Access::None {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
-        let epoch = self.open_epoch(Access::Start);
+        let epoch = self.open_epoch(Access::Start, false);
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);

@@ -175,6 +175,7 @@ impl Prepared {
             ordered: true,
             mappable: true,
             accumulate: true,
+            sleepers_fence: asymmetric,
         };
         Ok(ShmDevice {
             outgoing: (0..layout.ranks).map(|_| Sender::new(&layout, self.rank)).collect(),
