@@ -165,8 +165,9 @@ impl Running {
     }
 }
 
+/// The shell has `kill` built in; the program of that name is not everywhere.
 pub fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), "--", &pid.to_string()]).status().unwrap();
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());
 }
 
