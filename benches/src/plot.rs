@@ -14,7 +14,7 @@ use crate::table::number;
 const LINES_SIZE: (u32, u32) = (520, 340);
 /// Its row of names above it.
 const LEGEND_HEIGHT: u32 = 30;
-const LEGEND_FONT: u32 = 11;
+const LEGEND_FONT: u32 = 13;
 /// Width of a plot of bars, and the height of a bar and of the gap between groups.
 const BARS_WIDTH: u32 = 520;
 const BAR_HEIGHT: u32 = 17;
@@ -114,7 +114,7 @@ fn legend(area: &DrawingArea<SVGBackend<'_>, Shift>, libraries: impl Iterator<It
         }
         area.draw(&marker(library, (x + 11, y))).map_err(failed)?;
         let font = (FONT, LEGEND_FONT).into_font().color(&INK);
-        area.draw(&Text::new(library.title(), (x + 28, y - 5), font)).map_err(failed)?;
+        area.draw(&Text::new(library.title(), (x + 28, y - 6), font)).map_err(failed)?;
         // The width of text is the reader's font's business; this leaves room for a wide one.
         x += 28 + 6 * library.title().len() as i32 + 12;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 
 use crate::limits::Floors;
 use crate::record::{Key, Library, Record, Suite};
@@ -114,6 +114,12 @@ impl Table {
     }
 }
 
+/// A line below the header, a space between columns and nothing else: a terminal has 80 columns.
+pub(crate) fn narrow(table: &mut comfy_table::Table) {
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 0)));
+}
+
 const KEY_COLUMNS: [&str; 6] = ["suite", "window", "sync", "op", "bytes", "ranks"];
 
 /// Three significant digits, and no exponent; a dash where there is no value.
@@ -132,10 +138,11 @@ pub fn number(value: Option<f64>) -> String {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(self.header());
+        table.set_header(self.header());
         for row in &self.rows {
             table.add_row(self.cells(row));
         }
+        narrow(&mut table);
         // bytes, ranks and all times to the right
         for column in table.column_iter_mut().skip(KEY_COLUMNS.len() - 2) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -195,6 +202,13 @@ pub(crate) mod tests {
         assert_eq!((others.rows[0].to_best_peer(), others.rows[0].to_limit()), (None, None));
         assert_eq!(others.rows[0].limit, Some(1.0));
         assert!(others.to_string().contains(" - "));
+        let wide = table(&[Record {
+            sync: Sync::LockExclusive,
+            op: Op::Accumulate,
+            bytes: 1 << 20,
+            ..record(Library::Farside, Op::Put, 8, 12345.0)
+        }]);
+        assert!(wide.to_string().lines().skip(1).all(|line| line.chars().count() <= 80), "{wide}");
     }
 
     #[test]
@@ -212,7 +226,7 @@ pub(crate) mod tests {
     #[test]
     fn display_has_a_line_per_row_and_as_many_cells_as_columns() {
         let table = table(&[record(Library::Mpich, Op::Put, 8, 1.0), record(Library::IntelMpi, Op::Get, 8, 1.0)]);
-        assert_eq!(table.to_string().lines().filter(|line| line.contains(" allocated ")).count(), 2);
+        assert_eq!(table.to_string().lines().filter(|line| line.contains("allocated ")).count(), 2);
         assert!(table.rows.iter().all(|row| table.cells(row).len() == table.header().len()));
     }
 
