@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::signal;
+use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
 use crate::team::Team;
 
@@ -352,7 +352,7 @@ impl Job {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            signal::pace();
+            signal::pace(Pace::EXCHANGE);
             if self.0.device.pending() {
                 self.progress()?;
             }
@@ -366,9 +366,9 @@ impl Job {
     /// # Errors
     /// As [`wait`](Self::wait).
     #[inline]
-    pub fn wait_signal(&self, operation: &'static str, ready: impl Fn() -> bool) -> Result<()> {
+    pub fn wait_signal(&self, operation: &'static str, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
         for _ in 0..self.0.progress.burst() / 4 {
-            signal::pace();
+            signal::pace(pace);
             if ready() {
                 return Ok(());
             }

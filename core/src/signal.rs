@@ -118,8 +118,8 @@ impl Board {
     /// # Errors
     /// As [`Job::wait`].
     #[inline]
-    pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64) -> Result<()> {
-        self.job.wait_signal(operation, || self.reached(from, cell, value))
+    pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64, pace: Pace) -> Result<()> {
+        self.job.wait_signal(operation, pace, || self.reached(from, cell, value))
     }
 
     #[inline(always)]
@@ -193,8 +193,8 @@ impl Board {
 
 /// Lets some 40 ns go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
 #[inline]
-pub(crate) fn pace() {
-    for i in 0..PACE {
+pub fn pace(pace: Pace) {
+    for i in 0..pace.0 {
         std::hint::black_box(i);
     }
     #[cfg(target_arch = "x86_64")]
@@ -206,7 +206,16 @@ pub(crate) fn pace() {
     std::hint::spin_loop();
 }
 
-const PACE: u32 = 20;
+/// How long [`pace`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace(u32);
+
+impl Pace {
+    /// Some 40 ns: where both sides signal and wait at the same time.
+    pub const EXCHANGE: Self = Self(20);
+    /// Some 30 ns: where a rank waits for what it has asked for.
+    pub const ANSWER: Self = Self(15);
+}
 
 impl Drop for Board {
     fn drop(&mut self) {

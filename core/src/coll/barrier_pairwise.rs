@@ -5,7 +5,7 @@
 
 use super::log2_up;
 use crate::error::Result;
-use crate::signal::Board;
+use crate::signal::{Board, Pace};
 use crate::team::Team;
 
 /// The cell of the board that it uses.
@@ -34,7 +34,7 @@ pub fn rounds(team: &Team, board: &Board, cell: usize, number: u64, name: &'stat
             ((me + distance) % p, (me + p - distance) % p)
         };
         board.set(to, cell, number)?;
-        board.wait(name, from, cell, number)?;
+        board.wait(name, from, cell, number, Pace::EXCHANGE)?;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@
 use std::sync::atomic::Ordering;
 
 use farside_core::coll::{self, barrier_pairwise};
+use farside_core::signal::Pace;
 use farside_core::{Error, Result};
 
 use super::{Access, RawWindow, cell, word};
@@ -97,7 +98,7 @@ impl RawWindow {
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, number))?;
             self.finish_self()?;
             for from in others {
-                self.board.wait("fence", from, cell::FENCE, number)?;
+                self.board.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
             }
             return self.complete_all();
         }

@@ -113,6 +113,8 @@ pub struct RawWindow {
     kept: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
     stored: Cell<bool>,
+    /// This rank's number in the team.
+    claimant: usize,
     /// First of the claim words.
     claims: usize,
     /// Whether an access epoch is counted in the job's store order.
@@ -204,6 +206,7 @@ impl RawWindow {
             spare: RefCell::default(),
             kept: RefCell::default(),
             stored: Cell::new(false),
+            claimant: team.rank(),
             claims,
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
@@ -566,6 +569,7 @@ impl RawWindow {
 
     /// Opens an access epoch and gives it a number. `atomic_first`: there will be an atomic operation on memory of
     /// others before anything is read.
+    #[inline]
     fn open_epoch(&self, access: Access, atomic_first: bool) -> u64 {
         if !self.counted.replace(true) {
             self.job.store_order().open(atomic_first);
@@ -577,6 +581,7 @@ impl RawWindow {
         number
     }
 
+    #[inline]
     fn close_epoch(&self) {
         self.access.set(Access::None);
         self.no_epoch();
@@ -585,6 +590,7 @@ impl RawWindow {
         }
     }
 
+    #[inline]
     fn no_epoch(&self) {
         self.epoch.set(NO_EPOCH);
         if self.counted.replace(false) {

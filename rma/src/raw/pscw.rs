@@ -9,6 +9,7 @@
 //!
 //! Operations start when they are issued if the target's post has come, and wait in a queue if not.
 
+use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
 use super::{Access, RawWindow, cell};
@@ -101,7 +102,7 @@ impl RawWindow {
         self.check_posted(OP)?;
         for origin in self.posted.borrow().members() {
             let (origin, number) = (*origin, self.targets[*origin].posts.get());
-            self.board.wait(OP, origin, cell::COMPLETE, number).inspect_err(|_| self.abandon())?;
+            self.board.wait(OP, origin, cell::COMPLETE, number, Pace::ANSWER).inspect_err(|_| self.abandon())?;
         }
         self.posted.borrow_mut().close();
         Ok(())
