@@ -108,6 +108,8 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     let single = |suite, op, bytes| Key { suite, window: Window::None, sync: Sync::None, op, bytes, ranks: 2 };
     let ratio = times.to_limit(single(Suite::Am, Op::Pingpong, 8), Op::LineRoundTrip);
     add("active message round trip, 8 B / cache line's".to_owned(), ratio, Bound::AtMost(1.8));
+    let ratio = times.to_limit(single(Suite::Am, Op::Pingpong, 8), Op::TwoLinesRoundTrip);
+    add("active message round trip, 8 B / two lines'".to_owned(), ratio, Bound::AtMost(1.8));
     let ratio = times.to_limit(single(Suite::Barrier, Op::Barrier, 0), Op::LineOneWay);
     add("barrier of 2 / cache line one way".to_owned(), ratio, Bound::AtMost(1.6));
     if records.iter().any(|record| record.library == Library::Farside && record.ranks == 8) {
@@ -198,7 +200,7 @@ mod tests {
     fn targets_without_records_are_not_measured() {
         let targets = targets(&[]);
         assert!(!targets.is_empty() && targets.iter().all(|target| target.met().is_none()));
-        assert!(display(&targets).contains("0 met, 0 not met, 23 not measured"), "{}", display(&targets));
+        assert!(display(&targets).contains("0 met, 0 not met, 24 not measured"), "{}", display(&targets));
     }
 
     #[test]
@@ -207,7 +209,11 @@ mod tests {
         records.extend(all(Library::Mpich, 3.0));
         records.extend(all(Library::OpenMpi, 2.0));
         records.extend([limit(Op::Memcpy, 1 << 20, 0.9), limit(Op::Memcpy, 8, 0.1)]);
-        records.extend([limit(Op::LineRoundTrip, 64, 0.5), limit(Op::LineOneWay, 64, 0.8)]);
+        records.extend([
+            limit(Op::LineRoundTrip, 64, 0.5),
+            limit(Op::LineOneWay, 64, 0.8),
+            limit(Op::TwoLinesRoundTrip, 64, 0.5),
+        ]);
         let targets = targets(&records);
         let find = |text: &str| {
             let found: Vec<_> = targets.iter().filter(|target| target.what.contains(text)).collect();

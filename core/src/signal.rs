@@ -4,7 +4,7 @@
 //! A [`Board`] gives every rank of a team eight cells for each peer, and some words of its own that peers may look
 //! at. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
 //! ever reset, and a late reader sees the latest value. Waiting for a cell is done through
-//! [`Board::wait`].
+//! [`Board::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
 //!
 //! A cell has two places, for its even and its odd values, in different cache lines. While a rank waits for one value
 //! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
@@ -18,6 +18,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::stats::Kind;
 use crate::team::Team;
+
+/// The part of a value that grows.
+const NUMBER: u64 = (1 << MARK) - 1;
+const MARK: u32 = 48;
+
+/// The value `number` with a mark.
+#[must_use]
+#[inline]
+pub const fn marked(number: u64, mark: u16) -> u64 {
+    number | (mark as u64) << MARK
+}
 
 /// Cells for one peer.
 pub const CELLS: usize = 8;
@@ -102,7 +113,7 @@ impl Board {
     #[inline]
     #[must_use]
     pub fn get(&self, from: usize, cell: usize) -> u64 {
-        self.place(from, cell, 0).max(self.place(from, cell, 1))
+        (self.place(from, cell, 0) & NUMBER).max(self.place(from, cell, 1) & NUMBER)
     }
 
     /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater one after that. Looks at the
@@ -110,7 +121,14 @@ impl Board {
     #[inline]
     #[must_use]
     pub fn reached(&self, from: usize, cell: usize, value: u64) -> bool {
-        self.place(from, cell, value) >= value
+        self.place(from, cell, value) & NUMBER >= value
+    }
+
+    /// The mark of the value that was waited for.
+    #[inline]
+    #[must_use]
+    pub fn mark(&self, from: usize, cell: usize, value: u64) -> u16 {
+        (self.place(from, cell, value) >> MARK) as u16
     }
 
     /// Waits until cell `cell` of team rank `from` is set to `value`: see [`reached`](Self::reached).
@@ -211,8 +229,8 @@ pub fn pace(pace: Pace) {
 pub struct Pace(u32);
 
 impl Pace {
-    /// Some 40 ns: where both sides signal and wait at the same time.
-    pub const EXCHANGE: Self = Self(20);
+    /// Some 50 ns: where both sides signal and wait at the same time.
+    pub const EXCHANGE: Self = Self(30);
     /// Some 30 ns: where a rank waits for what it has asked for.
     pub const ANSWER: Self = Self(15);
 }

@@ -2,6 +2,8 @@
 //!
 //! - `line_round_trip`, `line_one_way`: a 64-byte line that two processes on two cores pass to and fro by plain loads
 //!   and stores of one word in it.
+//! - `two_lines_round_trip`: the same with a line for each way, as messages have that can go both ways at once: a line
+//!   that only one of the two writes has to be taken back from its reader before each store.
 //! - `memcpy`: libc's copy from private memory to a shared mapping, always the same two buffers, so that they are as
 //!   warm as they get.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.
@@ -34,7 +36,14 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     let mut records = Vec::new();
     let mut failed = None;
-    match raw::ping_pong(ROUND_TRIPS, BLOCKS) {
+    match raw::ping_pong(true, ROUND_TRIPS, BLOCKS) {
+        Ok(blocks_us) => {
+            let iterations = ROUND_TRIPS * BLOCKS as u64;
+            records.push(record(Op::TwoLinesRoundTrip, 64, 2, iterations, &blocks_us)?);
+        }
+        Err(error) => failed = Some(error),
+    }
+    match raw::ping_pong(false, ROUND_TRIPS, BLOCKS) {
         Ok(blocks_us) => {
             let iterations = ROUND_TRIPS * BLOCKS as u64;
             let halves: Vec<f64> = blocks_us.iter().map(|us| us / 2.0).collect();

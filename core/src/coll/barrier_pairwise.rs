@@ -5,7 +5,7 @@
 
 use super::log2_up;
 use crate::error::Result;
-use crate::signal::{Board, Pace};
+use crate::signal::{self, Board, Pace};
 use crate::team::Team;
 
 /// The cell of the board that it uses.
@@ -16,15 +16,23 @@ pub const CELL: usize = 0;
 /// # Errors
 /// `PeerLost`.
 pub fn run(team: &Team, board: &Board, number: u64) -> Result<()> {
-    rounds(team, board, CELL, number, "barrier")
+    rounds(team, board, CELL, number, 0, "barrier", Pace::EXCHANGE).map(|_| ())
 }
 
-/// The rounds, over any cell: also the last step of a fence.
+/// The rounds, over any cell: also the last step of a fence. Gives the greatest of the marks of all ranks.
 ///
 /// # Errors
 /// `PeerLost`.
 #[inline]
-pub fn rounds(team: &Team, board: &Board, cell: usize, number: u64, name: &'static str) -> Result<()> {
+pub fn rounds(
+    team: &Team,
+    board: &Board,
+    cell: usize,
+    number: u64,
+    mut mark: u16,
+    name: &'static str,
+    pace: Pace,
+) -> Result<u16> {
     let (p, me) = (team.size(), team.rank());
     for round in 0..log2_up(p) {
         let distance = 1 << round;
@@ -33,8 +41,9 @@ pub fn rounds(team: &Team, board: &Board, cell: usize, number: u64, name: &'stat
         } else {
             ((me + distance) % p, (me + p - distance) % p)
         };
-        board.set(to, cell, number)?;
-        board.wait(name, from, cell, number, Pace::EXCHANGE)?;
+        board.set(to, cell, signal::marked(number, mark))?;
+        board.wait(name, from, cell, number, pace)?;
+        mark = mark.max(board.mark(from, cell, number));
     }
-    Ok(())
+    Ok(mark)
 }
