@@ -212,7 +212,7 @@ mod tests {
         records.extend([
             limit(Op::LineRoundTrip, 64, 0.5),
             limit(Op::LineOneWay, 64, 0.8),
-            limit(Op::TwoLinesRoundTrip, 64, 0.5),
+            limit(Op::TwoLinesRoundTrip, 64, 0.8),
         ]);
         let targets = targets(&records);
         let find = |text: &str| {
@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(find("user window, 64 KiB: exclusive lock"), (0.5, true));
         assert_eq!(find("memcpy / put"), (0.9, false));
         assert_eq!(find("user window, 1 MiB"), (0.5, true));
-        assert_eq!(find("active message"), (2.0, false));
+        assert_eq!(find("8 B / cache line's"), (2.0, false));
+        assert_eq!(find("8 B / two lines'"), (1.25, true));
         assert_eq!(find("barrier of 2"), (1.25, true));
         assert_eq!(find("shared lock epoch, 8 ranks"), (0.25, true));
         assert!(targets.iter().all(|target| target.met().is_some()), "{}", display(&targets));

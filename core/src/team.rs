@@ -141,7 +141,7 @@ impl Team {
         &self.0.job
     }
 
-    /// Waits until every rank of the team has called it: ⌈log2 P⌉ messages a rank.
+    /// Waits until every rank of the team has called it (dissemination): ⌈log2 P⌉ messages a rank.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -149,7 +149,7 @@ impl Team {
         let number = self.0.barriers.get() + 1;
         self.0.barriers.set(number);
         match self.0.board.get() {
-            Some(board) => coll::barrier_pairwise::run(self, board, number),
+            Some(board) => coll::barrier_dissemination::run(self, board, number),
             None => Err(Error::new(ErrorKind::Freed, "barrier")),
         }
     }

@@ -58,12 +58,21 @@ struct Partner(libc::pid_t);
 
 impl Partner {
     fn start([forth, back]: [&AtomicU64; 2], core: usize) -> Result<Self> {
+        Self::fork(|parent| answer(forth, back, core, parent))
+    }
+
+    /// Starts a process that does `life`: system calls and atomic accesses only, after which it ends.
+    fn fork(life: impl FnOnce(libc::pid_t)) -> Result<Self> {
         // SAFETY: no memory is touched.
         let parent = unsafe { libc::getpid() };
-        // SAFETY: the new process makes system calls and atomic accesses only (`answer`), which is allowed after a fork
+        // SAFETY: the new process makes system calls and atomic accesses only (`life`), which is allowed after a fork
         // of a process with several threads, and never returns from here.
         match unsafe { libc::fork() } {
-            0 => answer(forth, back, core, parent),
+            0 => {
+                life(parent);
+                // SAFETY: ends the process without running anything of the parent's.
+                unsafe { libc::_exit(0) }
+            }
             pid if pid > 0 => Ok(Self(pid)),
             _ => Err(Error::last_os("start the second process of the ping-pong")),
         }
@@ -91,8 +100,43 @@ impl Drop for Partner {
     }
 }
 
+/// Microseconds that a process waits for its next turn if it gives the core away while `processes` share it and all do
+/// so, block by block.
+pub(super) fn yield_turn(processes: usize, turns: u64, blocks: usize) -> Result<Vec<f64>> {
+    let core = allowed()?.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Limit, "turns of a core"))?;
+    let _pinned = Pinned::to(core)?;
+    let others: Result<Vec<Partner>> =
+        (1..processes).map(|_| Partner::fork(|parent| give_away(core, parent))).collect();
+    let _others = others?;
+    let give = || {
+        // SAFETY: no memory is touched.
+        unsafe { libc::sched_yield() };
+    };
+    (0..turns).for_each(|_| give()); // until all have started
+    Ok((0..blocks)
+        .map(|_| {
+            let start = Instant::now();
+            (0..turns).for_each(|_| give());
+            start.elapsed().as_secs_f64() * 1e6 / turns as f64
+        })
+        .collect())
+}
+
+/// The life of a process that only gives its core away.
+fn give_away(core: usize, parent: libc::pid_t) {
+    // SAFETY: system calls without memory of ours; the kernel ends this process with the thread that started it.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
+        if libc::getppid() == parent && bind(core) {
+            loop {
+                libc::sched_yield();
+            }
+        }
+    }
+}
+
 /// The life of the other process.
-fn answer(forth: &AtomicU64, back: &AtomicU64, core: usize, parent: libc::pid_t) -> ! {
+fn answer(forth: &AtomicU64, back: &AtomicU64, core: usize, parent: libc::pid_t) {
     // SAFETY: system calls without memory of ours; the kernel ends this process with the thread that started it, also if
     // that has ended before it was asked to.
     let orphan = unsafe {
@@ -114,8 +158,6 @@ fn answer(forth: &AtomicU64, back: &AtomicU64, core: usize, parent: libc::pid_t)
             }
         }
     }
-    // SAFETY: ends the process without running anything of the parent's.
-    unsafe { libc::_exit(0) }
 }
 
 /// Stores `odd` and waits for the next even number.

@@ -11,12 +11,12 @@
 //! | `NOPRECEDE` | nothing |
 //!
 //! No barrier: on mapped windows the sums of the reduce-scatter would all be used up already, so that only
-//! its dependences are left, in ⌈log2 P⌉ signals (those of the barrier). "Exposure known": the fence that
+//! its dependences are left, in ⌈log2 P⌉ signals (the dissemination pattern). "Exposure known": the fence that
 //! opened the epoch has itself shown that all ranks had come to it; then operations start when they are issued.
 
 use std::sync::atomic::Ordering;
 
-use farside_core::coll::{self, barrier_pairwise};
+use farside_core::coll::{self, barrier_dissemination};
 use farside_core::signal::{Pace, marked};
 use farside_core::{Error, ErrorKind, Result};
 
@@ -120,7 +120,15 @@ impl RawWindow {
                     self.start_queued(Some(target)).map(|()| !self.has_unposted(target))
                 })?;
             }
-            return barrier_pairwise::rounds(&self.team, &self.board, cell::FENCE, number, mark, "fence", Pace::ANSWER);
+            return barrier_dissemination::rounds(
+                &self.team,
+                &self.board,
+                cell::FENCE,
+                number,
+                mark,
+                "fence",
+                Pace::ANSWER,
+            );
         }
         let (p, me) = (self.team.size(), self.team.rank());
         if self.synchronized.get() && p <= DIRECT {

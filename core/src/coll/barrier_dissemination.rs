@@ -1,7 +1,6 @@
-//! Barrier of ⌈log2 P⌉ rounds, one signal a round, no data: pairwise exchange where P is a power of two (in round r,
-//! rank p signals p xor 2^r and awaits it), else dissemination (Hensgen, Finkel, Manber: signals p + 2^r and awaits
-//! p - 2^r, modulo P). Cells carry the number of the barrier, so nothing is reset; the peers of different
-//! rounds are different ranks, so one cell for each peer is enough.
+//! Dissemination barrier (Hensgen, Finkel, Manber): in round r, rank p signals p + 2^r and awaits p - 2^r,
+//! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
+//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough.
 
 use super::log2_up;
 use crate::error::Result;
@@ -36,11 +35,7 @@ pub fn rounds(
     let (p, me) = (team.size(), team.rank());
     for round in 0..log2_up(p) {
         let distance = 1 << round;
-        let (to, from) = if p.is_power_of_two() {
-            (me ^ distance, me ^ distance)
-        } else {
-            ((me + distance) % p, (me + p - distance) % p)
-        };
+        let (to, from) = ((me + distance) % p, (me + p - distance) % p);
         board.set(to, cell, signal::marked(number, mark))?;
         board.wait(name, from, cell, number, pace)?;
         mark = mark.max(board.mark(from, cell, number));
