@@ -32,6 +32,8 @@ pub const fn marked(number: u64, mark: u16) -> u64 {
 
 /// Cells for one peer.
 pub const CELLS: usize = 8;
+/// Cells with which two ranks can [`meet`](Board::meet).
+pub const MEETING: usize = 2;
 const LINE: usize = 64;
 
 /// Signal cells between the ranks of a team.
@@ -46,15 +48,15 @@ pub struct Board {
 }
 
 impl Board {
-    /// Collective over `team`: two lines for each pair, and `words` published words a rank (a line each).
-    /// Memory: `64 * (2 * P + words)` bytes a rank. Messages: two allgathers.
+    /// Collective over `team`: three lines for each peer, and `words` published words a rank (a line each).
+    /// Memory: `64 * (3 * P + words)` bytes a rank. Messages: two allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
         let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false };
-        let wanted = (2 * team.size() + words) * LINE;
+        let wanted = (3 * team.size() + words) * LINE;
         let own = job.device().allocate(wanted, region);
         let (own, remotes) = coll::exchange_regions(team, own, None)?;
         let board = Self { size: team.size(), me: team.rank(), words, own, remotes, job };
@@ -87,6 +89,48 @@ impl Board {
         let operation = Operation::Signal { at: self.cell_at(to, cell, value), value };
         // SAFETY: no local memory is involved.
         unsafe { self.job.post(remote.peer, operation, None, &[]) }.map(|_| ())
+    }
+
+    /// Sets cell `cell` (below [`MEETING`]) for team rank `peer` and waits until it has done the same for this rank:
+    /// two signals, one each way. Gives the peer's mark. The order is that of [`set`](Self::set) and
+    /// [`wait`](Self::wait), with which the cell is not to be shared.
+    ///
+    /// Where the board is mapped the words for both ways stand in one line: who comes second finds the other's word in
+    /// the line that its own store has fetched, and has it still for its next meeting. So of meetings one after the
+    /// other each costs one transfer of a line, and not one each way.
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    #[inline]
+    pub fn meet(&self, operation: &'static str, peer: usize, cell: usize, number: u64, mark: u16) -> Result<u16> {
+        assert!(cell < MEETING);
+        let Some((ours, theirs)) = self.pair(peer, cell, number) else {
+            self.set(peer, cell, marked(number, mark))?;
+            self.wait(operation, peer, cell, number, Pace::EXCHANGE)?;
+            return Ok(self.mark(peer, cell, number));
+        };
+        self.job.device().stats().add(Kind::Signal, 8);
+        // Release: pairs with the Acquire below, of the peer.
+        ours.store(marked(number, mark), Ordering::Release);
+        self.job.device().wake(self.remotes[peer].peer);
+        // Acquire: pairs with the Release above, of the peer.
+        let come = || theirs.load(Ordering::Acquire) & NUMBER >= number;
+        if !come() {
+            self.job.wait_signal(operation, Pace::ANSWER, come)?;
+        }
+        // Relaxed: read after an Acquire load of the same word.
+        Ok((theirs.load(Ordering::Relaxed) >> MARK) as u16)
+    }
+
+    /// The words of cell `cell` to and from team rank `peer` in the line that both share.
+    #[inline(always)]
+    fn pair(&self, peer: usize, cell: usize, number: u64) -> Option<(&AtomicU64, &AtomicU64)> {
+        let theirs = self.remotes[peer].mapped.as_ref()?;
+        let (base, high) = if self.me < peer { (self.own.base, peer) } else { (theirs.base, self.me) };
+        let line = (2 * self.size + high) * LINE;
+        let word = 2 * cell + (number & 1) as usize;
+        let [low_to_high, high_to_low] = [0, 2 * MEETING].map(|half| self.word_at(base, line + (half + word) * 8));
+        Some(if self.me < peer { (low_to_high, high_to_low) } else { (high_to_low, low_to_high) })
     }
 
     /// The place for value `value` of a cell of this rank at team rank `to`, for notifications that travel with a
@@ -152,7 +196,7 @@ impl Board {
     #[inline]
     pub fn own_word(&self, word: usize) -> &AtomicU64 {
         assert!(word < self.words);
-        self.word_at(self.own.base, (2 * self.size + word) * LINE)
+        self.word_at(self.own.base, (3 * self.size + word) * LINE)
     }
 
     /// Word `word` of team rank `of`, if it is mapped here.
@@ -160,13 +204,13 @@ impl Board {
     #[inline]
     pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
         assert!(word < self.words);
-        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (2 * self.size + word) * LINE))
+        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (3 * self.size + word) * LINE))
     }
 
     /// The place of word `word` of team rank `of`.
     #[must_use]
     pub fn word_place(&self, of: usize, word: usize) -> Place {
-        Place { region: self.remotes[of].handle, offset: (2 * self.size + word) * LINE }
+        Place { region: self.remotes[of].handle, offset: (3 * self.size + word) * LINE }
     }
 
     /// Reads word `word` of team rank `of`: a load where it is mapped, else one read.
@@ -202,7 +246,7 @@ impl Board {
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= (2 * self.size + self.words) * LINE);
+        debug_assert!(offset + 8 <= (3 * self.size + self.words) * LINE);
         // SAFETY: inside the board's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }

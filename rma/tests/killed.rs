@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use farside_rma::core::am::{self, Counters, HandlerId};
+use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
 use farside_rma::prelude::*;
 use farside_rma::{DynamicWindow, GlobalArray};
@@ -53,6 +53,8 @@ fn rank(phase: &str) -> Result<()> {
     let team = job.world()?;
     let me = team.rank();
     let others: Vec<usize> = (0..team.size()).filter(|r| *r != me).collect();
+    // Before the barrier: a message may come to a rank that has not left it yet.
+    job.active_messages().register(HandlerId(1), |_| Delivery::Done)?;
     team.barrier()?;
     match phase {
         "after-init" => {

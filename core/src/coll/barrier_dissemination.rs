@@ -1,8 +1,8 @@
 //! Dissemination barrier (Hensgen, Finkel, Manber): in round r, rank p signals p + 2^r and awaits p - 2^r,
 //! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
-//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough.
+//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough. Where both
+//! peers of a round are the same rank (two ranks, and the last round of a power of two), the two meet over one line.
 
-use super::log2_up;
 use crate::error::Result;
 use crate::signal::{self, Board, Pace};
 use crate::team::Team;
@@ -33,12 +33,24 @@ pub fn rounds(
     pace: Pace,
 ) -> Result<u16> {
     let (p, me) = (team.size(), team.rank());
-    for round in 0..log2_up(p) {
-        let distance = 1 << round;
-        let (to, from) = ((me + distance) % p, (me + p - distance) % p);
-        board.set(to, cell, signal::marked(number, mark))?;
-        board.wait(name, from, cell, number, pace)?;
-        mark = mark.max(board.mark(from, cell, number));
+    let mut distance = 1;
+    while distance < p {
+        // Without a division.
+        let (to, from) = (wrapped(me + distance, p), wrapped(me + p - distance, p));
+        if to == from {
+            mark = mark.max(board.meet(name, to, cell, number, mark)?);
+        } else {
+            board.set(to, cell, signal::marked(number, mark))?;
+            board.wait(name, from, cell, number, pace)?;
+            mark = mark.max(board.mark(from, cell, number));
+        }
+        distance *= 2;
     }
     Ok(mark)
+}
+
+/// `rank`, below 2 p, modulo p.
+#[inline]
+fn wrapped(rank: usize, p: usize) -> usize {
+    if rank < p { rank } else { rank - p }
 }

@@ -7,6 +7,7 @@
 mod bias;
 mod channel;
 mod futex;
+mod meet;
 mod request;
 mod ring;
 mod wake;

@@ -132,7 +132,7 @@ const NO_EPOCH: u64 = u64::MAX;
 
 impl RawWindow {
     /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
-    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 192 bytes for each
+    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 256 bytes for each
     /// rank of the team.
     ///
     /// # Errors
