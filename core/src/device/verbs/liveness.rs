@@ -1,0 +1,120 @@
+//! Who is alive. A peer that was heard of within a second is; the others are asked by datagrams, which their
+//! agents answer even while they compute. One that leaves twelve in a row unanswered, half a second apart, is lost. At
+//! most 32 peers are asked at a time, in turn.
+
+use std::time::{Duration, Instant};
+
+use super::links::Links;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Between two questions to the same peer.
+const ASK: Duration = Duration::from_millis(500);
+/// Silence after which a peer is asked.
+const QUIET: Duration = Duration::from_secs(1);
+/// Questions that may stay unanswered.
+const UNANSWERED: u32 = 12;
+/// Peers asked at a time.
+const AT_ONCE: usize = 32;
+/// How long the port may be down.
+const DOWN: Duration = Duration::from_secs(5);
+
+/// What this rank knows of the others' lives.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    heard: Vec<bool>,
+    last: Vec<Instant>,
+    asked: Instant,
+    turn: usize,
+    /// The first whose loss this rank has met.
+    met: Option<u32>,
+}
+
+impl Pulse {
+    pub(super) fn new(ranks: usize) -> Self {
+        let now = Instant::now();
+        Self { heard: vec![false; ranks], last: vec![now; ranks], asked: now, turn: 0, met: None }
+    }
+
+    /// Notes that something came from a peer, without a look at the clock.
+    pub(super) fn heard(&mut self, peer: u32) {
+        if let Some(h) = self.heard.get_mut(peer as usize) {
+            *h = true;
+        }
+    }
+
+    pub(super) fn met(&self) -> Option<u32> {
+        self.met
+    }
+
+    /// Notes whose loss this rank has met: who then finds this rank gone too is told of the first.
+    pub(super) fn note(&mut self, error: &Error) {
+        if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
+            self.met = error.blamed();
+        }
+    }
+
+    /// Fails if the device, the port or a peer is lost; sees to it that silent peers are asked.
+    pub(super) fn check(&mut self, links: &Links) -> Result<()> {
+        const OP: &str = "check the other ranks";
+        let now = Instant::now();
+        let mut table = links.lock();
+        let system = |why: String| Error::new(ErrorKind::System, OP).device("verbs").cause(why);
+        if let Some(why) = &table.fatal {
+            return Err(system(format!("{} has failed: {why}", links.choice.device))
+                .remedy("look at the kernel log; the device may need a reset"));
+        }
+        if table.down.is_some_and(|since| now.duration_since(since) > DOWN) {
+            let (device, port) = (&links.choice.device, links.choice.port);
+            return Err(system(format!("port {port} of {device} is down"))
+                .remedy("check the cable and the switch, and that the network interface is up (ip link)"));
+        }
+        let ranks = table.peers.len();
+        let mut due = now.duration_since(self.asked) >= ASK;
+        if due {
+            self.asked = now;
+        }
+        let mut asked = 0;
+        let start = self.turn;
+        for i in 0..ranks {
+            let rank = (start + i) % ranks;
+            let peer = &mut table.peers[rank];
+            if let Some((blamed, why)) = &peer.lost {
+                let (blamed, cause) = match blamed {
+                    Some(first) if *first as usize != rank && (*first as usize) < ranks && *first != links.me => {
+                        (*first, format!("rank {rank} has ended too, for want of it: {why}"))
+                    }
+                    _ => (rank as u32, why.clone()),
+                };
+                let error = Error::new(ErrorKind::PeerLost, OP).peer(blamed).device("verbs").cause(cause);
+                self.met.get_or_insert(blamed);
+                return Err(error);
+            }
+            if std::mem::take(&mut self.heard[rank]) {
+                self.last[rank] = now;
+                peer.unanswered = 0;
+            }
+            if !due || rank == links.me as usize || now.duration_since(self.last[rank]) < QUIET {
+                continue;
+            }
+            if peer.unanswered >= UNANSWERED {
+                self.met.get_or_insert(rank as u32);
+                return Err(Error::new(ErrorKind::PeerLost, OP)
+                    .peer(rank as u32)
+                    .device("verbs")
+                    .cause(format!("it does not answer: {UNANSWERED} questions in {:?}", ASK * UNANSWERED)));
+            }
+            peer.unanswered += 1;
+            peer.ping_due = true;
+            asked += 1;
+            if asked == AT_ONCE {
+                self.turn = rank + 1;
+                due = false;
+            }
+        }
+        drop(table);
+        if asked > 0 {
+            links.agent_bell.ring();
+        }
+        Ok(())
+    }
+}
