@@ -16,7 +16,13 @@ const ID: HandlerId = HandlerId(7);
 const PREFIX: usize = 24;
 
 fn settings(set: &[(&str, &str)]) -> Settings {
-    Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())).unwrap()
+    // The device comes from the environment.
+    let machine = |name: &str| {
+        let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+        device.then(|| std::env::var(name).ok()).flatten()
+    };
+    let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
 /// Over the default, and over the smallest rings with ranks that sleep at once.

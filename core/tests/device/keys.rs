@@ -8,7 +8,7 @@ use farside_core::{Error, ErrorKind, Job, Result, coll};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
-use crate::harness::{CONFIGS, settings};
+use crate::harness::{configs, settings};
 use crate::world::{World, pattern};
 
 fn allowed(e: &Error) -> bool {
@@ -85,7 +85,7 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
 
 #[test]
 fn import_of_hostile_keys_is_refused_or_true() {
-    for config in CONFIGS.iter().filter(|c| c.value("FARSIDE_WAIT").is_none()) {
+    for config in configs().iter().filter(|c| c.value("FARSIDE_WAIT").is_none()) {
         Job::threads_with(2, &config.settings(), |job| hostile_keys(job, config, 400))
             .unwrap_or_else(|e| panic!("{}: {e}", config.name));
     }

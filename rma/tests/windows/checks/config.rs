@@ -34,7 +34,38 @@ pub const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY
 pub const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
 pub const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
 
-/// All of them.
+/// Over verbs nothing is mapped, and memory of the user is as good as any.
+const VERBS: &[Config] = &[
+    row("verbs", Memory::Allocated, &[]),
+    row("verbs, vector", Memory::Vector, &[]),
+    row("verbs, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
+];
+
+/// Whether the environment asks for the verbs device: then every configuration is over it.
+pub fn verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
+}
+
+/// Settings of the device that come from the environment whatever a test sets.
+fn of_the_machine(name: &str) -> Option<String> {
+    let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+    device.then(|| std::env::var(name).ok()).flatten()
+}
+
+/// These configurations, or over verbs those that they come to there.
+pub fn these(configs: &[Config]) -> Vec<Config> {
+    if !verbs() {
+        return configs.to_vec();
+    }
+    VERBS[..2].iter().filter(|v| configs.iter().any(|c| c.memory == v.memory)).copied().collect()
+}
+
+/// All configurations.
+pub fn table() -> &'static [Config] {
+    if verbs() { VERBS } else { TABLE }
+}
+
+/// All of them on shared memory.
 pub const TABLE: &[Config] = &[
     MAPPED,
     POSTED,
@@ -53,7 +84,7 @@ impl Config {
     pub fn settings(&self, more: &[(&str, &str)]) -> Settings {
         Settings::from_lookup(|name| {
             let all = more.iter().chain(self.settings.iter());
-            all.clone().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
+            all.clone().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()).or_else(|| of_the_machine(name))
         })
         .unwrap()
     }
@@ -67,9 +98,14 @@ impl Config {
     }
 }
 
-/// The numbers of ranks that checks run with: all, or two of them in a quick run.
+/// The numbers of ranks that checks run with: all, or two of them in a quick run, or fewer where each costs more.
 pub fn ranks() -> &'static [u32] {
-    if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { &[2, 5] } else { &[1, 2, 3, 4, 5, 8] }
+    match (verbs(), std::env::var_os("FARSIDE_TEST_QUICK").is_some()) {
+        (true, true) => &[2],
+        (true, false) => &[2, 3, 4],
+        (false, true) => &[2, 5],
+        (false, false) => &[1, 2, 3, 4, 5, 8],
+    }
 }
 
 /// Runs `f` over all configurations and numbers of ranks.
@@ -79,7 +115,7 @@ pub fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy 
 
 /// As [`everywhere`], with given numbers of ranks.
 pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
-    for config in TABLE {
+    for config in table() {
         for n in ranks.iter().copied() {
             let result = within(60, &format!("{} with {n} ranks", config.name), move || {
                 config.run(n, |team| f(team, config)).map(|_| ())
@@ -93,6 +129,8 @@ pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> +
 
 /// What `f` returns, or a panic if it does not within `seconds`.
 pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
+    // An emulated machine is slower.
+    let seconds = if verbs() { 10 * seconds } else { seconds };
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let _ = tell.send(f());
