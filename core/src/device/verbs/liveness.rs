@@ -1,6 +1,6 @@
-//! Who is alive. A peer that was heard of within a second is; the others are asked by datagrams, which their
-//! agents answer even while they compute. One that leaves twelve in a row unanswered, half a second apart, is lost. At
-//! most 32 peers are asked at a time, in turn.
+//! Who is alive. A peer that was heard of within two seconds is; the others are asked by datagrams, which their agents
+//! answer even while they compute. One that leaves ten in a row unanswered, half a second apart, is lost: seven
+//! seconds. At most 32 peers are asked at a time, in turn.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Between two questions to the same peer.
 const ASK: Duration = Duration::from_millis(500);
 /// Silence after which a peer is asked.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_secs(2);
 /// Questions that may stay unanswered.
-const UNANSWERED: u32 = 12;
+const UNANSWERED: u32 = 10;
 /// Peers asked at a time.
 const AT_ONCE: usize = 32;
 /// How long the port may be down.
