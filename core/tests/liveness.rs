@@ -38,7 +38,11 @@ fn others_hear_of_it(
             let (done, result) = mpsc::channel();
             std::thread::spawn(move || {
                 let set = [("FARSIDE_WAIT", wait), ("FARSIDE_PEER_CHECK_MS", "5"), ("FARSIDE_SHM_RING", "8192")];
-                let find = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+                let find = |name: &str| {
+                    let given = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+                    let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+                    given.or_else(|| device.then(|| std::env::var(name).ok()).flatten())
+                };
                 let heard = std::sync::Mutex::new(vec![None; RANKS as usize]);
                 let all = Job::threads_with(RANKS, &Settings::from_lookup(find).unwrap(), |job| {
                     let r = phase(job, &|| if job.rank() == victim { end(how) } else { Ok(()) });

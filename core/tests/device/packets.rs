@@ -107,6 +107,10 @@ every_config! {
     fn full_ring_is_busy_and_loses_nothing(job, _config) over 2 {
         let team = job.world()?;
         let board = meet(job)?;
+        if crate::harness::verbs() {
+            println!("skipped: over verbs it is the card's queue that is full, at another length");
+            return Ok(());
+        }
         let ring = job.settings().shm_ring;
         // Cells, and no turn of progress, so that packets stay in the ring until `receive`.
         let await_cell = |from: usize| {

@@ -23,6 +23,9 @@ pub(super) struct Card {
     pub(super) datagrams: u32,
     pub(super) qkey: u32,
     pub(super) token: Token,
+    /// Kernel and process space, and the process in it: who shares the first can watch the second.
+    pub(super) node: Vec<u8>,
+    pub(super) pid: u32,
 }
 
 fn sixteen(r: &mut Reader<'_>) -> Option<[u8; 16]> {
@@ -40,6 +43,8 @@ impl Card {
             .u32(self.datagrams)
             .u32(self.qkey)
             .bytes(&self.token)
+            .bytes(&self.node)
+            .u32(self.pid)
             .done()
     }
 
@@ -54,6 +59,8 @@ impl Card {
             datagrams: r.u32()?,
             qkey: r.u32()?,
             token: sixteen(&mut r)?,
+            node: r.bytes()?.to_vec(),
+            pid: r.u32()?,
         };
         r.rest().is_empty().then_some(card)
     }
@@ -138,6 +145,8 @@ mod tests {
             datagrams: 17,
             qkey: 0x1111_2222,
             token: TOKEN,
+            node: b"boot id".to_vec(),
+            pid: 1234,
         };
         let bytes = card.write();
         assert_eq!(Card::read(&bytes), Some(card));

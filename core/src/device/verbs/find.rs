@@ -4,6 +4,8 @@
 //! is routed and passes switches as UDP), of an IPv4 address before a global IPv6 address before one of the
 //! link; on InfiniBand the port's first GID.
 
+use std::sync::Arc;
+
 use ibverbs::GidEntry;
 
 use super::sys::{Context, Gid};
@@ -41,6 +43,9 @@ pub(super) struct Choice {
     /// For people.
     pub(super) why: String,
 }
+
+/// A choice with the device that was opened to make it.
+type Opened = (Choice, Arc<Context>);
 
 /// Address families of a GID, best first.
 fn family(gid: &Gid) -> (u8, &'static str) {
@@ -134,7 +139,7 @@ pub(super) fn names() -> Result<Vec<String>> {
 ///
 /// # Errors
 /// `Unsupported` with what each device lacks.
-pub(super) fn choose(settings: &Settings, rank: u32) -> Result<Choice> {
+pub(super) fn choose(settings: &Settings, rank: u32) -> Result<Opened> {
     let wanted = entry(&settings.verbs_device, rank)?;
     let names = names()?;
     let mut reasons = Vec::new();
@@ -160,7 +165,7 @@ pub(super) fn choose(settings: &Settings, rank: u32) -> Result<Choice> {
     Err(unsupported(reasons.join("; ")).remedy("bring a port up (ibv_devinfo shows their state)"))
 }
 
-fn try_device(name: &str, ports: Vec<u8>, settings: &Settings) -> Result<Choice, String> {
+fn try_device(name: &str, ports: Vec<u8>, settings: &Settings) -> Result<Opened, String> {
     let text = |e: std::io::Error| e.to_string();
     let context = Context::open(name).map_err(text)?;
     let count = context.attributes().map_err(text)?.phys_port_cnt;
@@ -182,7 +187,7 @@ fn try_device(name: &str, ports: Vec<u8>, settings: &Settings) -> Result<Choice,
             None => choose_gid(&table, ethernet).ok_or_else(|| format!("port {port} has no GID"))?,
         };
         let link = if ethernet { "RoCE" } else { "InfiniBand" };
-        return Ok(Choice {
+        let choice = Choice {
             device: name.to_owned(),
             port,
             gid_index: gid.index as u8,
@@ -190,7 +195,8 @@ fn try_device(name: &str, ports: Vec<u8>, settings: &Settings) -> Result<Choice,
             lid: attributes.lid,
             ethernet,
             why: format!("{name} port {port} ({link}), GID {} {} ({why})", gid.index, show(&gid.gid)),
-        });
+        };
+        return Ok((choice, context));
     }
     Err(why_not.join(", "))
 }

@@ -214,8 +214,7 @@ impl Links {
         let mut changed = false;
         let answer = match message {
             Message::Request { attempt, requester, psn } => {
-                let answer = self.serve(&mut table, source, attempt, requester, psn);
-                return Some(answer);
+                return self.serve(&mut table, source, attempt, requester, psn);
             }
             Message::Reply { attempt, responder } if attempt == entry.attempt => {
                 if let Some(a) = entry.making.take() {
@@ -249,13 +248,17 @@ impl Links {
         answer
     }
 
-    fn serve(&self, table: &mut Table, source: u32, attempt: u32, requester: u32, psn: u32) -> Message {
+    fn serve(&self, table: &mut Table, source: u32, attempt: u32, requester: u32, psn: u32) -> Option<Message> {
         if let Some(s) = &table.peers[source as usize].serving {
             if s.attempt == attempt && s.requester == requester {
-                return Message::Reply { attempt, responder: s.responder.number() };
+                return Some(Message::Reply { attempt, responder: s.responder.number() });
+            }
+            // One that was late, of a connection that is over.
+            if attempt.wrapping_sub(s.attempt) as i32 <= 0 {
+                return None;
             }
         }
-        match self.make_responder(source, requester, psn) {
+        Some(match self.make_responder(source, requester, psn) {
             Ok(responder) => {
                 let number = responder.number();
                 table.numbers.insert(number, source);
@@ -263,7 +266,7 @@ impl Links {
                 Message::Reply { attempt, responder: number }
             }
             Err(e) => Message::Refuse { attempt, why: e.to_string() },
-        }
+        })
     }
 
     /// Whose requests queue pair `number` serves.
@@ -340,7 +343,18 @@ mod tests {
     }
 
     fn card(gid: [u8; 16], lid: u16) -> Card {
-        Card { gid, lid, ethernet: false, mtu: 5, depth: 1, datagrams: 0, qkey: 0, token: [0; 16] }
+        Card {
+            gid,
+            lid,
+            ethernet: false,
+            mtu: 5,
+            depth: 1,
+            datagrams: 0,
+            qkey: 0,
+            token: [0; 16],
+            node: Vec::new(),
+            pid: 0,
+        }
     }
 
     #[test]

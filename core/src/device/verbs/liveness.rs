@@ -1,12 +1,15 @@
-//! Who is alive. A peer that was heard of within two seconds is; the others are asked by datagrams, which their agents
+//! Who is alive. A process of this machine is watched, and its end seen at once. A peer that was heard of within two seconds is; the others are asked by datagrams, which their agents
 //! answer even while they compute. One that leaves ten in a row unanswered, half a second apart, is lost: seven
 //! seconds. At most 32 peers are asked at a time, in turn.
 
 use std::time::{Duration, Instant};
 
-use super::links::Links;
+use super::card::Card;
+use super::links::{Links, Peer};
+use super::wait::{Watch, first_ended};
 use crate::error::{Error, ErrorKind, Result};
 
+const OP: &str = "check the other ranks";
 /// Between two questions to the same peer.
 const ASK: Duration = Duration::from_millis(500);
 /// Silence after which a peer is asked.
@@ -27,12 +30,27 @@ pub(super) struct Pulse {
     turn: usize,
     /// The first whose loss this rank has met.
     met: Option<u32>,
+    watches: Vec<Option<Watch>>,
 }
 
 impl Pulse {
-    pub(super) fn new(ranks: usize) -> Self {
+    /// # Errors
+    /// `PeerLost` for a process of this machine that has ended already.
+    pub(super) fn new(cards: &[Card], me: u32) -> Result<Self> {
         let now = Instant::now();
-        Self { heard: vec![false; ranks], last: vec![now; ranks], asked: now, turn: 0, met: None }
+        let own = &cards[me as usize];
+        let mut watches = Vec::with_capacity(cards.len());
+        for (rank, card) in cards.iter().enumerate() {
+            let here = !own.node.is_empty() && card.node == own.node && card.pid != own.pid;
+            watches.push(match here.then(|| Watch::new(card.pid)) {
+                Some(Ok(watch)) => Some(watch),
+                Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, card.pid)),
+                // Questions find out, later.
+                Some(Err(_)) | None => None,
+            });
+        }
+        let ranks = cards.len();
+        Ok(Self { heard: vec![false; ranks], last: vec![now; ranks], asked: now, turn: 0, met: None, watches })
     }
 
     /// Notes that something came from a peer, without a look at the clock.
@@ -55,7 +73,6 @@ impl Pulse {
 
     /// Fails if the device, the port or a peer is lost; sees to it that silent peers are asked.
     pub(super) fn check(&mut self, links: &Links) -> Result<()> {
-        const OP: &str = "check the other ranks";
         let now = Instant::now();
         let mut table = links.lock();
         let system = |why: String| Error::new(ErrorKind::System, OP).device("verbs").cause(why);
@@ -69,6 +86,14 @@ impl Pulse {
                 .remedy("check the cable and the switch, and that the network interface is up (ip link)"));
         }
         let ranks = table.peers.len();
+        // Who says why it ends comes first: its process may have ended for want of another.
+        if let Some(rank) = table.peers.iter().position(|p| p.lost.is_some()) {
+            return Err(self.farewell(links.me, rank, &table.peers));
+        }
+        if let Some(rank) = first_ended(&self.watches) {
+            self.met.get_or_insert(rank as u32);
+            return Err(ended(rank, links.cards[rank].pid));
+        }
         let mut due = now.duration_since(self.asked) >= ASK;
         if due {
             self.asked = now;
@@ -78,17 +103,6 @@ impl Pulse {
         for i in 0..ranks {
             let rank = (start + i) % ranks;
             let peer = &mut table.peers[rank];
-            if let Some((blamed, why)) = &peer.lost {
-                let (blamed, cause) = match blamed {
-                    Some(first) if *first as usize != rank && (*first as usize) < ranks && *first != links.me => {
-                        (*first, format!("rank {rank} has ended too, for want of it: {why}"))
-                    }
-                    _ => (rank as u32, why.clone()),
-                };
-                let error = Error::new(ErrorKind::PeerLost, OP).peer(blamed).device("verbs").cause(cause);
-                self.met.get_or_insert(blamed);
-                return Err(error);
-            }
             if std::mem::take(&mut self.heard[rank]) {
                 self.last[rank] = now;
                 peer.unanswered = 0;
@@ -117,4 +131,22 @@ impl Pulse {
         }
         Ok(())
     }
+
+    /// The error for `rank`, which has said that it ends, or for the rank that it blames.
+    fn farewell(&mut self, me: u32, rank: usize, peers: &[Peer]) -> Error {
+        let (blamed, why) = peers[rank].lost.clone().unwrap_or_default();
+        let (blamed, cause) = match blamed {
+            Some(first) if first as usize != rank && (first as usize) < peers.len() && first != me => {
+                (first, format!("rank {rank} has ended too, for want of it: {why}"))
+            }
+            _ => (rank as u32, why),
+        };
+        self.met.get_or_insert(blamed);
+        Error::new(ErrorKind::PeerLost, OP).peer(blamed).device("verbs").cause(cause)
+    }
+}
+
+fn ended(rank: usize, pid: u32) -> Error {
+    let cause = format!("process {pid} ended without leaving the job");
+    Error::new(ErrorKind::PeerLost, OP).peer(rank as u32).device("verbs").cause(cause)
 }

@@ -57,6 +57,9 @@ use sys::queue::{Channel, Completion, Completions};
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// A packet has come.
+const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
+
 /// Completions that were taken and not looked at yet.
 #[derive(Debug, Default)]
 struct Stash {
@@ -116,11 +119,12 @@ impl VerbsDevice {
         capabilities: Capabilities,
         limits: Limits,
     ) -> Result<Self> {
+        let pulse = Pulse::new(&links.cards, links.me)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
             engine: RefCell::new(Engine::new(&links, pool, regions)),
-            pulse: RefCell::new(Pulse::new(links.cards.len())),
+            pulse: RefCell::new(pulse),
             links,
             receives: RefCell::new(receives),
             sends_done,
@@ -148,7 +152,6 @@ impl VerbsDevice {
 
     /// Takes in a completion of a receive.
     fn received(&self, c: &Completion, sink: &mut dyn FnMut(Event<'_>)) {
-        const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
         if let (0, Some(source)) = (c.status, self.source(c.qp)) {
             self.pulse.borrow_mut().heard(source);
             match (c.opcode, c.immediate) {
@@ -182,7 +185,7 @@ impl VerbsDevice {
             let Some(c) = self.stash.borrow_mut().receives.pop_front() else { break };
             self.received(&c, sink);
         }
-        self.receives.borrow_mut().replenish().map_err(|e| Error::system("replenish receive buffers", e))?;
+        self.replenish()?;
         loop {
             let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
             if c.status == 0 {
@@ -199,15 +202,31 @@ impl VerbsDevice {
         Ok(any)
     }
 
-    /// Takes completions of requests in without handing anything out.
-    fn poll_sends(&self) {
-        if self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done).is_err() {
-            return;
+    /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
+    /// no packet is before them. Whether something is left for `poll`.
+    fn absorb(&self) -> Result<bool> {
+        while self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)? {
+            loop {
+                let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
+                self.engine.borrow_mut().completed(&c, &self.stats);
+            }
+            loop {
+                let mut stash = self.stash.borrow_mut();
+                if stash.receives.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none()) {
+                    return Ok(true);
+                }
+                let Some(c) = stash.receives.pop_front() else { break };
+                drop(stash);
+                self.received(&c, &mut |_| {});
+            }
+            self.replenish()?;
         }
-        loop {
-            let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
-            self.engine.borrow_mut().completed(&c, &self.stats);
-        }
+        Ok(!self.engine.borrow().done.is_empty())
+    }
+
+    fn replenish(&self) -> Result<()> {
+        let given = self.receives.borrow_mut().replenish();
+        given.map_err(|e| Error::system("replenish receive buffers", e).device("verbs"))
     }
 
     /// Waits until the card touches none of the memory of operations `ops` any more.
@@ -230,7 +249,7 @@ impl VerbsDevice {
                     self.engine.borrow_mut().lose(peer, &e, &self.stats);
                 }
             }
-            self.poll_sends();
+            let _ = self.absorb();
             std::thread::yield_now();
         }
     }
@@ -307,8 +326,8 @@ impl Device for VerbsDevice {
         self.links.rank_bell.hear();
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
         let work = armed.is_err()
+            || self.absorb().unwrap_or(true)
             || ready()
-            || self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done).unwrap_or(true)
             || self.engine.borrow().is_restless();
         if work {
             std::thread::yield_now();

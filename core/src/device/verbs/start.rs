@@ -59,6 +59,16 @@ fn pkey_index(context: &Context, port: u8, count: u16, wanted: Option<u16>) -> R
     })
 }
 
+/// What ranks that can watch each other's processes have in common; empty if this machine does not tell.
+fn node() -> Vec<u8> {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
+    let space = std::fs::read_link("/proc/self/ns/pid");
+    match (boot, space) {
+        (Ok(boot), Ok(space)) => [boot, space.into_os_string().into_encoded_bytes()].concat(),
+        _ => Vec::new(),
+    }
+}
+
 impl Prepared {
     /// Opens the device of `rank`.
     ///
@@ -66,8 +76,7 @@ impl Prepared {
     /// `Unsupported` without a usable device, `Setting`, `Limit`.
     pub fn new(rank: u32, settings: &Settings) -> Result<Self> {
         let failed = |e: std::io::Error| limit(OP, e).rank(rank);
-        let choice = find::choose(settings, rank)?;
-        let context = Context::open(&choice.device).map_err(failed)?;
+        let (choice, context) = find::choose(settings, rank)?;
         let attributes = context.attributes().map_err(failed)?;
         let port = context.port(choice.port).map_err(failed)?;
         let atomics = atomics(attributes.atomic_cap);
@@ -98,6 +107,8 @@ impl Prepared {
             datagrams: endpoint.number(),
             qkey,
             token: random().map_err(failed)?,
+            node: node(),
+            pid: std::process::id(),
         };
         tracing::debug!(rank, "verbs: {}", choice.why);
         Ok(Self {
@@ -116,7 +127,7 @@ impl Prepared {
                 mappable: false,
                 accumulate: true,
             },
-            max_completions: attributes.max_cqe.max(1) as usize,
+            max_completions: attributes.max_cqe.max(32) as usize,
             limits: Limits {
                 pieces: PIECES.min(attributes.max_sge.max(1) as u32) as usize,
                 message: port.max_msg_sz.clamp(1, 1 << 30) as usize,
@@ -150,9 +161,9 @@ impl Prepared {
             all.push(card);
         }
         let channel = Channel::new(&self.context).map_err(failed)?;
-        let queue = self.settings.verbs_queue;
+        // All requests may complete at once: the queue of completions has room for each.
+        let queue = self.settings.verbs_queue.min((self.max_completions - 16) / cards.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
-        // Every request may complete, with an error if not otherwise.
         let sends = Completions::new(&channel, entries(queue * cards.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(self.settings.verbs_receives + 16)).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, self.settings.verbs_receives).map_err(failed)?;

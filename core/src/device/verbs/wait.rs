@@ -49,6 +49,36 @@ pub(super) fn sleep(fds: &[RawFd], limit: Duration) {
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
 }
 
+/// A process of this machine, watched.
+#[derive(Debug)]
+pub(super) struct Watch(OwnedFd);
+
+impl Watch {
+    /// Watches process `pid`; `NotFound` if it has ended.
+    pub(super) fn new(pid: u32) -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            let e = io::Error::last_os_error();
+            let ended = e.raw_os_error() == Some(libc::ESRCH);
+            return Err(if ended { io::Error::new(io::ErrorKind::NotFound, "it has ended") } else { e });
+        }
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+}
+
+/// The first of the processes that has ended.
+pub(super) fn first_ended(watches: &[Option<Watch>]) -> Option<usize> {
+    let mut polls: Vec<libc::pollfd> = watches
+        .iter()
+        .map(|w| libc::pollfd { fd: w.as_ref().map_or(-1, |w| w.0.as_raw_fd()), events: libc::POLLIN, revents: 0 })
+        .collect();
+    // SAFETY: a live array of that length; time limit 0.
+    let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
+    if n > 0 { polls.iter().position(|p| p.revents != 0) } else { None }
+}
+
 /// Random bytes that nobody can guess.
 pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0u8; N];
@@ -69,6 +99,17 @@ mod tests {
         bell.ring();
         sleep(&[-1, bell.fd()], Duration::from_secs(3600));
         assert!(bell.hear() && !bell.hear());
+    }
+
+    #[test]
+    fn watch_sees_the_end_of_a_process() {
+        let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+        let watches = [None, Some(Watch::new(child.id()).unwrap())];
+        assert_eq!(first_ended(&watches), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(first_ended(&watches), Some(1));
+        assert_eq!(Watch::new(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
