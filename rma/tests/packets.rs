@@ -155,7 +155,9 @@ fn packets_of_every_operation_are_as_few_as_the_protocol_needs() {
         println!("skipped: FARSIDE_DEVICE is not verbs, or no RDMA device here counts its packets");
         return;
     }
-    let settings = Settings::from_env().unwrap();
+    // A card that sends again after seconds of load would be counted too.
+    let find = |name: &str| std::env::var(name).ok().or_else(|| (name == "FARSIDE_VERBS_TIMEOUT").then(|| "23".into()));
+    let settings = Settings::from_lookup(find).unwrap();
     let rows = Job::threads_with(2, &settings, measure).unwrap().remove(0);
     println!("{:<44} {:>8} {:>8} {:>9}", "operation, two ranks", "packets", "expected", "requests");
     let mut wrong = Vec::new();

@@ -68,6 +68,9 @@ pub(super) struct Table {
     pub(super) down: Option<Instant>,
     /// Told to all peers before the agent ends.
     pub(super) farewell: Option<Message>,
+    /// Told to all peers once: whose loss this rank has met.
+    notice: Option<Message>,
+    noticed: bool,
 }
 
 /// The rank's side of the network.
@@ -279,6 +282,9 @@ impl Links {
         let now = Instant::now();
         let mut next = None;
         let mut table = self.lock();
+        if let Some(notice) = table.notice.take() {
+            out.extend((0..self.cards.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
+        }
         for (rank, peer) in table.peers.iter_mut().enumerate() {
             let attempt = peer.attempt;
             if let Some(a) = &mut peer.making {
@@ -295,6 +301,18 @@ impl Links {
             }
         }
         next
+    }
+
+    /// Tells all peers, once, that this rank has met the loss of `blamed`: it will end for want of it, and whoever finds
+    /// it gone shall know whose fault that is.
+    pub(super) fn tell_of(&self, blamed: u32) {
+        let mut table = self.lock();
+        if !table.noticed {
+            table.noticed = true;
+            table.notice = Some(Message::Lost { blamed: Some(blamed), why: "it has met that loss".into() });
+            drop(table);
+            self.agent_bell.ring();
+        }
     }
 
     /// Ends the agent.

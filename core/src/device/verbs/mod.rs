@@ -195,8 +195,15 @@ impl VerbsDevice {
         }
         self.engine.borrow_mut().drive(&self.stats)?;
         loop {
-            let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
+            let Some((id, mut result)) = self.engine.borrow_mut().done.pop_front() else { break };
             any = true;
+            // A rank that ends out of order takes its memory back first: that it is lost says more.
+            if let Err(e) = &result
+                && e.kind() == ErrorKind::BadKey
+                && let Err(lost) = self.check_peers()
+            {
+                result = Err(lost);
+            }
             sink(Event::Completed { id, result });
         }
         Ok(any)
@@ -345,10 +352,12 @@ impl Device for VerbsDevice {
     fn check_peers(&self) -> Result<()> {
         self.pulse.borrow_mut().check(&self.links).map_err(|e| {
             if let Some(peer) = e.blamed().filter(|_| e.kind() == ErrorKind::PeerLost) {
+                self.links.tell_of(peer);
                 self.engine.borrow_mut().lose(peer, &e, &self.stats);
             }
             e.rank(self.links.me)
         })?;
+        self.engine.borrow_mut().regions.let_go()?;
         let engine = self.engine.borrow();
         match engine.streams.iter().flatten().find_map(stream::Stream::lost) {
             Some(e) => {

@@ -4,9 +4,10 @@
 //! A key is `3`, the address and length of the region, the card's remote key, the region's number at its owner, and
 //! address and key of the lock word under which its small elements are updated (`super::accumulate`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustc_hash::FxHashMap;
@@ -23,6 +24,13 @@ const TAG: u8 = 3;
 const LOCKS: u64 = 64;
 const LINE: usize = 64;
 
+/// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
+/// ends out of order hears that the rank is lost, and not that a key is unknown. Nobody else sees those pages.
+const LINGER: Duration = Duration::from_millis(500);
+/// Most bytes and regions that stay so.
+const LINGER_BYTES: usize = 16 << 20;
+const LINGER_REGIONS: usize = 64;
+
 /// A region of this rank.
 #[derive(Debug)]
 struct Owned {
@@ -30,7 +38,7 @@ struct Owned {
     len: usize,
     memory: Option<Memory>,
     /// Memory that the device allocated.
-    _map: Option<MmapRaw>,
+    map: Option<MmapRaw>,
 }
 
 /// A region of a peer.
@@ -74,6 +82,7 @@ pub(super) struct Regions {
     /// Registered memory by address, for local buffers.
     by_address: BTreeMap<(usize, u64), (usize, u32)>,
     imports: FxHashMap<u64, Import>,
+    lingering: VecDeque<(Instant, Owned)>,
     last: u64,
     locks: Memory,
     lock_words: MmapRaw,
@@ -93,6 +102,7 @@ impl Regions {
             owned: FxHashMap::default(),
             by_address: BTreeMap::new(),
             imports: FxHashMap::default(),
+            lingering: VecDeque::new(),
             last: 0,
             locks: locks.map_err(|e| limit(OP, e))?,
             lock_words,
@@ -155,22 +165,36 @@ impl Regions {
         if let Some(m) = &memory {
             self.by_address.insert((base.addr(), number), (len, m.local_key()));
         }
-        self.owned.insert(number, Owned { base, len, memory, _map: map });
+        self.owned.insert(number, Owned { base, len, memory, map });
         Ok(Registration { base, len, key, handle: number })
     }
 
     pub(super) fn release(&mut self, handle: u64) -> Result<()> {
         const OP: &str = "release memory";
-        let Some(mut owned) = self.owned.remove(&handle) else {
+        let Some(owned) = self.owned.remove(&handle) else {
             return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
         };
         self.by_address.remove(&(owned.base.addr(), handle));
-        let Some(memory) = owned.memory.take() else { return Ok(()) };
-        memory.deregister().map_err(|e| {
-            // The card may still write it: the pages stay for good.
-            std::mem::forget(owned);
-            Error::system(OP, e).device("verbs")
-        })
+        if owned.map.is_some() && owned.len <= LINGER_BYTES {
+            self.lingering.push_back((Instant::now(), owned));
+            return self.let_go();
+        }
+        give_up(owned, OP)
+    }
+
+    /// Deregisters what has lingered long enough, or is too much.
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        let mut bytes: usize = self.lingering.iter().map(|(_, o)| o.len).sum();
+        while let Some((since, _)) = self.lingering.front() {
+            if bytes <= LINGER_BYTES && self.lingering.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
+                break;
+            }
+            if let Some((_, owned)) = self.lingering.pop_front() {
+                bytes -= owned.len;
+                give_up(owned, "release memory")?;
+            }
+        }
+        Ok(())
     }
 
     /// The local key of registered memory that holds `[base, base + len)`.
@@ -253,6 +277,16 @@ impl Regions {
         });
         true
     }
+}
+
+/// Ends a registration, and with it the remote key.
+fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
+    let Some(memory) = owned.memory.take() else { return Ok(()) };
+    memory.deregister().map_err(|e| {
+        // The card may still write it: the pages stay for good.
+        std::mem::forget(owned);
+        Error::system(operation, e).device("verbs")
+    })
 }
 
 /// The value nearest to `now` whose low bits are `low`.
