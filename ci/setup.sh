@@ -26,6 +26,13 @@ need() {
     fi
 }
 
+# need_verbs: headers of the verbs device.
+need_verbs() {
+    need cmake cmake pkg-config pkg-config
+    ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 || need libclang libclang-dev
+    pkg-config --exists libibverbs librdmacm || need libibverbs libibverbs-dev librdmacm librdmacm-dev
+}
+
 need_cargo() {
     command -v cargo >/dev/null 2>&1 || {
         [ -x "$HOME/.cargo/bin/cargo" ] && export PATH="$HOME/.cargo/bin:$PATH"

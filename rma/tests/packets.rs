@@ -6,6 +6,7 @@
 //! the emulated machine of `ci/rxe`; elsewhere it is skipped, and says so.
 
 use std::fs;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use farside_rma::core::coll;
@@ -33,20 +34,25 @@ fn is_verbs() -> bool {
 }
 
 /// What one call of `f` at both ranks costs, from runs of two lengths: what surrounds them cancels out.
-fn slope(team: &Team, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u64)> {
+fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u64)> {
     const SHORT: u64 = 40;
     const LONG: u64 = 90;
+    // The counters are looked at while neither rank sends: they meet outside of the device.
+    let look = || {
+        meeting.wait();
+        let now = (sent().unwrap_or(0), team.job().stats());
+        meeting.wait();
+        now
+    };
     let mut run = |times: u64| -> Result<(u64, u64)> {
         team.barrier()?;
         std::thread::sleep(Duration::from_millis(30));
-        let before = (sent().unwrap_or(0), team.job().stats());
-        team.barrier()?;
+        let before = look();
         (0..times).try_for_each(|_| f())?;
         team.barrier()?;
         // Acknowledgements that nobody waits for.
         std::thread::sleep(Duration::from_millis(30));
-        let after = (sent().unwrap_or(0), team.job().stats());
-        team.barrier()?;
+        let after = look();
         Ok((after.0 - before.0, (after.1 - before.1).count(Kind::Post)))
     };
     run(SHORT)?;
@@ -67,13 +73,13 @@ fn slope(team: &Team, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u6
 /// Name, packets as they should be, packets, requests of rank 0.
 type Row = (&'static str, u64, (u64, u64, u64));
 
-fn measure(job: &Job) -> Result<Vec<Row>> {
+fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
     let team = job.world()?;
     let me = team.rank();
     let window = RawWindow::allocate(&team, 256, Options::default())?;
     let w = &window;
     let mut rows: Vec<Row> = Vec::new();
-    let row = |name, expected, f: &mut dyn FnMut() -> Result<()>| Ok((name, expected, slope(&team, f)?));
+    let row = |name, expected, f: &mut dyn FnMut() -> Result<()>| Ok((name, expected, slope(&team, meeting, f)?));
 
     rows.push(row("barrier", 4, &mut || team.barrier())?);
     w.fence(NONE)?;
@@ -122,13 +128,11 @@ fn measure(job: &Job) -> Result<Vec<Row>> {
         rows.push(row);
         Ok(())
     };
-    // SAFETY, of all below: the variables outlive the flush.
+    // SAFETY: the variables outlive the flush that ends each operation.
     unsafe {
         under_lock("put + flush", 2, &|| w.put_value(7u64, 1, 0))?;
         under_lock("get + flush", 2, &|| w.get(old.cast(), 8, 1, 0))?;
-        under_lock("fetch_and_op (64-bit sum) + flush", 2, &|| {
-            w.accumulate(Op::Sum, &raw const one, old, 1, 1, 8)
-        })?;
+        under_lock("fetch_and_op (64-bit sum) + flush", 2, &|| w.accumulate(Op::Sum, &raw const one, old, 1, 1, 8))?;
         under_lock("compare_and_swap (64-bit) + flush", 2, &|| w.compare_and_swap(1u64, 1, old, 1, 16))?;
         under_lock("accumulate (one 64-bit sum) + flush", 2, &|| {
             w.accumulate(Op::Sum, &raw const one, std::ptr::null_mut(), 1, 1, 8)
@@ -158,7 +162,8 @@ fn packets_of_every_operation_are_as_few_as_the_protocol_needs() {
     // A card that sends again after seconds of load would be counted too.
     let find = |name: &str| std::env::var(name).ok().or_else(|| (name == "FARSIDE_VERBS_TIMEOUT").then(|| "23".into()));
     let settings = Settings::from_lookup(find).unwrap();
-    let rows = Job::threads_with(2, &settings, measure).unwrap().remove(0);
+    let meeting = Barrier::new(2);
+    let rows = Job::threads_with(2, &settings, |job| measure(job, &meeting)).unwrap().remove(0);
     println!("{:<44} {:>8} {:>8} {:>9}", "operation, two ranks", "packets", "expected", "requests");
     let mut wrong = Vec::new();
     for (name, expected, (packets, rest, requests)) in &rows {

@@ -88,12 +88,7 @@ impl Engine {
     }
 
     /// Hands flights to the stream of `peer`, in order.
-    pub(super) fn push(
-        &mut self,
-        peer: u32,
-        flights: impl IntoIterator<Item = Flight>,
-        stats: &Stats,
-    ) -> Result<()> {
+    pub(super) fn push(&mut self, peer: u32, flights: impl IntoIterator<Item = Flight>, stats: &Stats) -> Result<()> {
         let scarce = self.pool.is_scarce();
         // SAFETY: pieces are chunks and registered memory that the flights' operations keep until they land.
         let posted = unsafe { self.stream(peer).push(flights, scarce) }?;
@@ -179,11 +174,11 @@ impl Engine {
         let scarce = self.pool.is_scarce();
         for peer in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[peer] else { continue };
-            if stream.wants_connection() {
-                if let Err(e) = self.make(peer as u32) {
-                    self.lose(peer as u32, &e, stats);
-                    continue;
-                }
+            if stream.wants_connection()
+                && let Err(e) = self.make(peer as u32)
+            {
+                self.lose(peer as u32, &e, stats);
+                continue;
             }
             if let Some(stream) = &mut self.streams[peer] {
                 // SAFETY: as in `push`.

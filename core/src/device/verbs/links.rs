@@ -52,6 +52,8 @@ pub(super) struct Peer {
     /// Pings since it was last heard.
     pub(super) unanswered: u32,
     pub(super) ping_due: bool,
+    /// Answers to pings.
+    pongs: u64,
     /// Why it is lost, and whom it blames.
     pub(super) lost: Option<(Option<u32>, String)>,
 }
@@ -178,7 +180,10 @@ impl Links {
             return Ok(Standing::Ready(ready));
         }
         if let Some(why) = &entry.refused {
-            return Err(Error::new(ErrorKind::Limit, OP).peer(peer).device("verbs").cause(format!("it refused: {why}")));
+            return Err(Error::new(ErrorKind::Limit, OP)
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("it refused: {why}")));
         }
         if entry.making.is_some() {
             return Ok(Standing::Making);
@@ -242,7 +247,12 @@ impl Links {
                 None
             }
             Message::Ping => Some(Message::Pong),
-            Message::Pong | Message::Reply { .. } | Message::Refuse { .. } => None,
+            Message::Pong => {
+                entry.pongs += 1;
+                changed = true;
+                None
+            }
+            Message::Reply { .. } | Message::Refuse { .. } => None,
         };
         drop(table);
         if changed {
@@ -303,6 +313,22 @@ impl Links {
         next
     }
 
+    /// Asks `peer` whether it is there; the number of answers so far.
+    pub(super) fn ask(&self, peer: u32) -> u64 {
+        let mut table = self.lock();
+        let entry = &mut table.peers[peer as usize];
+        entry.ping_due = true;
+        let pongs = entry.pongs;
+        drop(table);
+        self.agent_bell.ring();
+        pongs
+    }
+
+    /// Answers of `peer` so far.
+    pub(super) fn answers(&self, peer: u32) -> u64 {
+        self.lock().peers[peer as usize].pongs
+    }
+
     /// Tells all peers, once, that this rank has met the loss of `blamed`: it will end for want of it, and whoever finds
     /// it gone shall know whose fault that is.
     pub(super) fn tell_of(&self, blamed: u32) {
@@ -339,7 +365,9 @@ pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
     if kind == ErrorKind::Limit {
         return error
             .cause("the device or the system has no room for it (locked memory, queue pairs, descriptors)")
-            .remedy("raise the limits: `ulimit -l unlimited` (memlock in /etc/security/limits.conf), `ulimit -n 65536`");
+            .remedy(
+                "raise the limits: `ulimit -l unlimited` (memlock in /etc/security/limits.conf), `ulimit -n 65536`",
+            );
     }
     error
 }
@@ -349,15 +377,7 @@ mod tests {
     use super::*;
 
     fn choice(ethernet: bool) -> Choice {
-        Choice {
-            device: "x".into(),
-            port: 1,
-            gid_index: 0,
-            gid: [1; 16],
-            lid: 3,
-            ethernet,
-            why: String::new(),
-        }
+        Choice { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
     }
 
     fn card(gid: [u8; 16], lid: u16) -> Card {

@@ -21,6 +21,46 @@ const AT_ONCE: usize = 32;
 /// How long the port may be down.
 const DOWN: Duration = Duration::from_secs(5);
 
+/// How long a refusal waits for an answer of who refused.
+const DOUBT: Duration = Duration::from_secs(9);
+
+/// Operations that a peer refused. A rank that ends, by a kill too, may lose its memory before its queue pairs, and
+/// refuses then; so a refusal is believed once the peer has answered a question that was asked after it.
+#[derive(Debug, Default)]
+pub(super) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
+
+impl Suspects {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Holds the end of operation `id` back, and asks.
+    pub(super) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
+        let peer = error.blamed().filter(|p| (*p as usize) < links.cards.len()).unwrap_or(links.me);
+        let answers = if peer == links.me { 0 } else { links.ask(peer) };
+        self.0.push((id, peer, answers, Instant::now(), error));
+    }
+
+    /// The operations of which the truth is known, with it.
+    pub(super) fn told(&mut self, lost: Option<&Error>, links: &Links) -> Vec<(u64, Error)> {
+        let mut out = Vec::new();
+        self.0.retain(|(id, peer, answers, since, error)| {
+            let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > DOUBT;
+            if let Some(lost) = lost {
+                out.push((*id, lost.again()));
+            } else if known {
+                out.push((*id, error.again()));
+            }
+            lost.is_none() && !known
+        });
+        out
+    }
+
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+        self.0.retain(|(id, ..)| !which(*id));
+    }
+}
+
 /// What this rank knows of the others' lives.
 #[derive(Debug)]
 pub(super) struct Pulse {

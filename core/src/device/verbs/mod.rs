@@ -12,6 +12,7 @@
 
 mod accumulate;
 mod agent;
+mod atomics;
 mod buffers;
 mod card;
 mod endpoint;
@@ -48,7 +49,7 @@ use card::Message;
 use endpoint::Endpoint;
 use engine::Engine;
 use links::Links;
-use liveness::Pulse;
+use liveness::{Pulse, Suspects};
 use notices::Heard;
 use post::Limits;
 use regions::Regions;
@@ -101,6 +102,7 @@ pub struct VerbsDevice {
     sources: RefCell<FxHashMap<u32, u32>>,
     heard: RefCell<Heard>,
     pulse: RefCell<Pulse>,
+    suspects: RefCell<Suspects>,
     polling: Cell<bool>,
     left: Cell<bool>,
 }
@@ -136,6 +138,7 @@ impl VerbsDevice {
             stash: RefCell::default(),
             sources: RefCell::default(),
             heard: RefCell::default(),
+            suspects: RefCell::default(),
             polling: Cell::new(false),
             left: Cell::new(false),
         })
@@ -195,16 +198,20 @@ impl VerbsDevice {
         }
         self.engine.borrow_mut().drive(&self.stats)?;
         loop {
-            let Some((id, mut result)) = self.engine.borrow_mut().done.pop_front() else { break };
+            let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
             any = true;
-            // A rank that ends out of order takes its memory back first: that it is lost says more.
-            if let Err(e) = &result
-                && e.kind() == ErrorKind::BadKey
-                && let Err(lost) = self.check_peers()
-            {
-                result = Err(lost);
+            match result {
+                Err(e) if e.kind() == ErrorKind::BadKey => self.suspects.borrow_mut().suspect(id, e, &self.links),
+                result => sink(Event::Completed { id, result }),
             }
-            sink(Event::Completed { id, result });
+        }
+        if !self.suspects.borrow().is_empty() {
+            let lost = self.check_peers().err();
+            let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
+            for (id, e) in told {
+                any = true;
+                sink(Event::Completed { id, result: Err(e) });
+            }
         }
         Ok(any)
     }
@@ -219,7 +226,8 @@ impl VerbsDevice {
             }
             loop {
                 let mut stash = self.stash.borrow_mut();
-                if stash.receives.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none()) {
+                if stash.receives.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none())
+                {
                     return Ok(true);
                 }
                 let Some(c) = stash.receives.pop_front() else { break };
@@ -315,6 +323,7 @@ impl Device for VerbsDevice {
         let direct = self.engine.borrow_mut().cancel(which, &self.stats);
         self.quiesce(&direct);
         self.engine.borrow_mut().done.retain(|(id, _)| !which(*id));
+        self.suspects.borrow_mut().cancel(which);
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
@@ -332,10 +341,7 @@ impl Device for VerbsDevice {
         self.channel.drain();
         self.links.rank_bell.hear();
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
-        let work = armed.is_err()
-            || self.absorb().unwrap_or(true)
-            || ready()
-            || self.engine.borrow().is_restless();
+        let work = armed.is_err() || self.absorb().unwrap_or(true) || ready() || self.engine.borrow().is_restless();
         if work {
             std::thread::yield_now();
             return;

@@ -121,7 +121,8 @@ impl Regions {
                 .device("verbs")
                 .cause(format!("{len} bytes are more than an address space holds")));
         }
-        let map = MmapOptions::new().len(len.max(1)).map_anon().map_err(|e| limit(OP, e).cause(format!("{len} bytes")))?;
+        let map =
+            MmapOptions::new().len(len.max(1)).map_anon().map_err(|e| limit(OP, e).cause(format!("{len} bytes")))?;
         let map = MmapRaw::from(map);
         // SAFETY: kept until `release`, which gives up the registration first.
         unsafe { self.add(map.as_mut_ptr(), len, Some(map), OP) }
@@ -222,8 +223,7 @@ impl Regions {
         }
         let len = len as usize;
         let handle = self.fresh();
-        self.imports
-            .insert(handle, Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
+        self.imports.insert(handle, Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
         // Nothing is mapped, not even this rank's own memory: the processor's atomics and the card's do not mix.
         Ok(RemoteRegion { peer, len, handle, mapped: None })
     }

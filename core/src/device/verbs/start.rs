@@ -194,7 +194,18 @@ impl Prepared {
             classes,
         );
         let links = Arc::new(links.map_err(|e| limit(OP, e).rank(self.rank))?);
-        VerbsDevice::new(links, self.endpoint, buffers, pool, regions, channel, sends, receives, capabilities, self.limits)
+        VerbsDevice::new(
+            links,
+            self.endpoint,
+            buffers,
+            pool,
+            regions,
+            channel,
+            sends,
+            receives,
+            capabilities,
+            self.limits,
+        )
     }
 
     /// The sizes of a requester that the device grants: the largest inline size that it can make.

@@ -162,7 +162,6 @@ impl Stream {
         self.fail_backlog(landed);
     }
 
-
     /// Posts requests in order, all or as many as there are places for; the rest waits.
     ///
     /// # Safety

@@ -356,15 +356,8 @@ mod tests {
 
     #[test]
     fn path_on_infiniband_has_a_lid_and_no_global_header() {
-        let path = Path {
-            port: 2,
-            gid_index: 3,
-            gid: [7; 16],
-            lid: 77,
-            global: false,
-            service_level: 4,
-            traffic_class: 9,
-        };
+        let path =
+            Path { port: 2, gid_index: 3, gid: [7; 16], lid: 77, global: false, service_level: 4, traffic_class: 9 };
         let a = path.attributes();
         assert_eq!((a.dlid, a.sl, a.is_global, a.port_num), (77, 4, 0, 2));
         let a = Path { global: true, ..path }.attributes();

@@ -78,12 +78,8 @@ impl Pair {
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
-        let kept = (
-            Arc::clone(&parts.domain),
-            Arc::clone(&parts.sends),
-            Arc::clone(&parts.receives),
-            parts.shared.clone(),
-        );
+        let kept =
+            (Arc::clone(&parts.domain), Arc::clone(&parts.sends), Arc::clone(&parts.receives), parts.shared.clone());
         Ok(Self { raw, inline: sizes.inline, _parts: kept })
     }
 
@@ -325,8 +321,7 @@ fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
             op::IBV_WR_ATOMIC_FETCH_AND_ADD
         }
         Action::CompareSwap { address, key, expected, desired } => {
-            wr.wr.atomic =
-                rdma_sys::atomic_t { remote_addr: address, compare_add: expected, swap: desired, rkey: key };
+            wr.wr.atomic = rdma_sys::atomic_t { remote_addr: address, compare_add: expected, swap: desired, rkey: key };
             op::IBV_WR_ATOMIC_CMP_AND_SWP
         }
     };

@@ -95,8 +95,7 @@ unsafe impl Sync for Completions {}
 impl Completions {
     pub(in super::super) fn new(channel: &Arc<Channel>, entries: usize) -> io::Result<Arc<Self>> {
         // SAFETY: a live channel of this context.
-        let raw =
-            unsafe { ibv_create_cq(channel.context.0, entries as i32, ptr::null_mut(), channel.raw, 0) };
+        let raw = unsafe { ibv_create_cq(channel.context.0, entries as i32, ptr::null_mut(), channel.raw, 0) };
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
@@ -112,15 +111,17 @@ impl Completions {
             if n < 0 {
                 return Err(io::Error::other("the completion queue is broken"));
             }
-            out.extend(wc[..n as usize].iter().map(|w| Completion {
-                id: w.wr_id,
-                status: w.status,
-                opcode: w.opcode,
-                vendor: w.vendor_err,
-                len: w.byte_len,
-                immediate: (w.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0)
-                    .then(|| u32::from_be(w.imm_data_invalidated_rkey_union.imm_data)),
-                qp: w.qp_num,
+            out.extend(wc[..n as usize].iter().map(|w| {
+                Completion {
+                    id: w.wr_id,
+                    status: w.status,
+                    opcode: w.opcode,
+                    vendor: w.vendor_err,
+                    len: w.byte_len,
+                    immediate: (w.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0)
+                        .then(|| u32::from_be(w.imm_data_invalidated_rkey_union.imm_data)),
+                    qp: w.qp_num,
+                }
             }));
             Ok(n as usize)
         }
