@@ -96,6 +96,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Hands one flight to the stream of `peer`.
+    pub(super) fn push_one(&mut self, peer: u32, flight: Flight, stats: &Stats) -> Result<()> {
+        let scarce = self.pool.is_scarce();
+        // SAFETY: as in `push`.
+        if unsafe { self.stream(peer).push_one(flight, scarce) }? > 0 {
+            stats.add(Kind::Post, 0);
+        }
+        Ok(())
+    }
+
     /// A flight that sets a cell and wakes its rank.
     pub(super) fn signal(&mut self, notice: &Notice) -> Flight {
         let Import { key, .. } = notice.import;
@@ -171,6 +181,10 @@ impl Engine {
 
     /// Goes on with what waited for room or for a connection.
     pub(super) fn drive(&mut self, stats: &Stats) -> Result<()> {
+        // As a rule nothing does, and this is asked at every turn of a wait.
+        if self.streams.iter().flatten().all(|s| !s.is_waiting()) && self.updates.iter().all(VecDeque::is_empty) {
+            return Ok(());
+        }
         let scarce = self.pool.is_scarce();
         for peer in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[peer] else { continue };

@@ -89,13 +89,13 @@ impl Engine {
                     if self.ready(request.peer)?.is_none_or(|s| s.room() < 2) {
                         return Ok(Posted::Busy);
                     }
-                    let mut flights: SmallVec<[Flight; 2]> = SmallVec::new();
-                    flights.push(self.signal(&own));
+                    let signal = self.signal(&own);
+                    self.push_one(request.peer, signal, stats)?;
                     if let Some(n) = &notice {
-                        flights.push(self.signal(n));
+                        let signal = self.signal(n);
+                        self.push_one(request.peer, signal, stats)?;
                         stats.add(Kind::Signal, 8);
                     }
-                    self.push(request.peer, flights, stats)?;
                     stats.add(Kind::Signal, 8);
                     Ok(Posted::Done)
                 }
@@ -144,7 +144,7 @@ impl Engine {
             flight.pieces.push(self.pool.piece(&chunk, 0, len));
             flight.chunk = Some(chunk);
         }
-        self.push(peer, [flight], stats)?;
+        self.push_one(peer, flight, stats)?;
         stats.add(Kind::Send, len);
         Ok(Posted::Done)
     }
@@ -184,6 +184,12 @@ impl Engine {
                 flight.inline.resize(at + b.len, 0);
                 // SAFETY: by the contract; the vector has room. Memory that others may write is read by the word.
                 unsafe { crate::memory::copy::load(b.base, flight.inline[at..].as_mut_ptr(), b.len) };
+            }
+            if notice.is_none() {
+                flight.op = Some(self.ops.add(op));
+                flight.signalled = true;
+                self.push_one(request.peer, flight, stats)?;
+                return Ok(counted(Posted::Pending, Kind::Write, len, stats));
             }
             flights.push(flight);
         } else {
@@ -304,6 +310,13 @@ impl Engine {
     ) -> Result<()> {
         op.open = flights.len() as u32;
         let number = self.ops.add(op);
+        if let (1, None) = (flights.len(), &notice)
+            && let Some(mut flight) = flights.pop()
+        {
+            flight.op = Some(number);
+            flight.signalled = true;
+            return self.push_one(peer, flight, stats);
+        }
         flights.iter_mut().for_each(|f| f.op = Some(number));
         if let Some(last) = flights.last_mut() {
             last.signalled = true;

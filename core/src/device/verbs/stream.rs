@@ -99,6 +99,11 @@ impl Stream {
         self.qp.is_some() && self.ending.is_none()
     }
 
+    /// Whether something waits to be posted.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Whether there is no connection, and none that is still winding up.
     pub(super) fn is_gone(&self) -> bool {
         self.qp.is_none()
@@ -172,6 +177,55 @@ impl Stream {
         unsafe { self.flush(scarce) }
     }
 
+    /// As [`push`](Self::push) of one, without the detour where nothing is before it.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    pub(super) unsafe fn push_one(&mut self, mut flight: Flight, scarce: bool) -> Result<usize> {
+        if self.room() == 0 {
+            self.backlog.push_back(flight);
+            return Ok(0);
+        }
+        flight.signalled = self.signals(flight.signalled, scarce);
+        let own = Piece { address: flight.inline.as_ptr().addr() as u64, len: flight.inline.len() as u32, key: 0 };
+        let order = self.order(0, &flight, &own);
+        let Some(qp) = &self.qp else { return Ok(0) };
+        // SAFETY: inline bytes live in the flight during the call; other memory by the contract.
+        match unsafe { qp.post(std::slice::from_ref(&order)) } {
+            Ok(()) => {
+                self.next += 1;
+                self.flights.push_back(flight);
+                Ok(1)
+            }
+            Err((_, e)) if e.raw_os_error() == Some(libc::ENOMEM) => {
+                self.backlog.push_back(flight);
+                Ok(0)
+            }
+            Err((_, e)) => Err(Error::system("post a work request", e).peer(self.peer).device("verbs")),
+        }
+    }
+
+    /// Whether the next request is signalled: as its operation wants it, or for the sake of the queue.
+    fn signals(&mut self, wanted: bool, scarce: bool) -> bool {
+        let signalled = wanted || scarce || self.unsignalled + 1 >= self.capacity / 4;
+        self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
+        signalled
+    }
+
+    /// The request for the `i`th of the flights to be posted; `own` names its inline bytes.
+    fn order<'a>(&self, i: usize, f: &'a Flight, own: &'a Piece) -> Order<'a> {
+        let inline = !f.inline.is_empty();
+        Order {
+            id: u64::from(self.peer) << COUNT | (self.next + i as u64),
+            action: f.action,
+            pieces: if inline { std::slice::from_ref(own) } else { &f.pieces },
+            inline,
+            immediate: f.immediate,
+            signalled: f.signalled,
+            fenced: f.fenced,
+        }
+    }
+
     /// Posts what waits, as far as there are places; returns how many were posted.
     ///
     /// # Safety
@@ -180,12 +234,8 @@ impl Stream {
         let mut posted = 0;
         while self.is_connected() && !self.backlog.is_empty() && self.flights.len() < self.capacity {
             let count = self.backlog.len().min(self.capacity - self.flights.len()).min(LIST);
-            for f in self.backlog.iter_mut().take(count) {
-                self.unsignalled = if f.signalled { 0 } else { self.unsignalled + 1 };
-                if self.unsignalled >= self.capacity / 4 || scarce {
-                    f.signalled = true;
-                    self.unsignalled = 0;
-                }
+            for i in 0..count {
+                self.backlog[i].signalled = self.signals(self.backlog[i].signalled, scarce);
             }
             let taken = {
                 let mut own: SmallVec<[Piece; LIST]> = SmallVec::new();
@@ -196,20 +246,11 @@ impl Stream {
                 let mut orders: SmallVec<[Order<'_>; LIST]> = SmallVec::new();
                 let mut pieces = 0;
                 for (i, f) in self.backlog.iter().take(count).enumerate() {
-                    let inline = !f.inline.is_empty();
                     pieces += f.pieces.len().max(1);
                     if pieces > 48 && i > 0 {
                         break;
                     }
-                    orders.push(Order {
-                        id: u64::from(self.peer) << COUNT | (self.next + i as u64),
-                        action: f.action,
-                        pieces: if inline { std::slice::from_ref(&own[i]) } else { &f.pieces },
-                        inline,
-                        immediate: f.immediate,
-                        signalled: f.signalled,
-                        fenced: f.fenced,
-                    });
+                    orders.push(self.order(i, f, &own[i]));
                 }
                 let Some(qp) = &self.qp else { return Ok(posted) };
                 // SAFETY: inline bytes live in the backlog during the call; other memory by the contract.

@@ -3,6 +3,7 @@
 //! [`Requester`], which sends this rank's; a [`Datagram`] pair carries control messages.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
@@ -256,22 +257,25 @@ impl Requester {
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
     pub(in super::super) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, io::Error)> {
-        // SAFETY: plain data.
-        let mut wrs: [ibv_send_wr; LIST] = unsafe { std::mem::zeroed() };
-        let mut sges = [ibv_sge { addr: 0, length: 0, lkey: 0 }; LIST_PIECES];
-        let (first, mut used) = (wrs.as_mut_ptr(), 0);
+        let mut wrs: MaybeUninit<[ibv_send_wr; LIST]> = MaybeUninit::uninit();
+        let mut sges: MaybeUninit<[ibv_sge; LIST_PIECES]> = MaybeUninit::uninit();
+        let first: *mut ibv_send_wr = wrs.as_mut_ptr().cast();
+        let pieces: *mut ibv_sge = sges.as_mut_ptr().cast();
+        let mut used = 0;
         for (i, order) in orders.iter().enumerate() {
             if i >= LIST || used + order.pieces.len() > LIST_PIECES {
                 return Err((0, io::Error::other("a list of requests that is too long")));
             }
-            for (sge, piece) in sges[used..].iter_mut().zip(order.pieces) {
-                *sge = piece.raw();
-            }
-            // SAFETY: `i` is below `LIST`; lists link entries of the same arrays.
+            // SAFETY: `i` is below `LIST`, and pieces below `LIST_PIECES`; what is used is written here, zeroed
+            // first, and lists link entries of the same arrays.
             unsafe {
+                for (j, piece) in order.pieces.iter().enumerate() {
+                    pieces.add(used + j).write(piece.raw());
+                }
+                first.add(i).write_bytes(0, 1);
                 let wr = &mut *first.add(i);
                 fill(wr, order);
-                wr.sg_list = sges.as_mut_ptr().add(used);
+                wr.sg_list = pieces.add(used);
                 if i + 1 < orders.len() {
                     wr.next = first.add(i + 1);
                 }

@@ -2,6 +2,7 @@
 //! Completion channels and queues, and the shared receive queue.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
@@ -104,14 +105,16 @@ impl Completions {
 
     /// Takes up to [`BATCH`] completions.
     pub(in super::super) fn poll(&self, out: &mut Vec<Completion>) -> io::Result<usize> {
-        // SAFETY: plain data; the call fills the first `n`.
+        let mut wc: MaybeUninit<[ibv_wc; BATCH]> = MaybeUninit::uninit();
+        let first: *mut ibv_wc = wc.as_mut_ptr().cast();
+        // SAFETY: room for `BATCH` entries, of which the call fills the first `n`, and only those are read.
         unsafe {
-            let mut wc: [ibv_wc; BATCH] = std::mem::zeroed();
-            let n = ibv_poll_cq(self.raw, BATCH as i32, wc.as_mut_ptr());
+            let n = ibv_poll_cq(self.raw, BATCH as i32, first);
             if n < 0 {
                 return Err(io::Error::other("the completion queue is broken"));
             }
-            out.extend(wc[..n as usize].iter().map(|w| {
+            out.extend((0..n as usize).map(|i| {
+                let w = &*first.add(i);
                 Completion {
                     id: w.wr_id,
                     status: w.status,
