@@ -2,12 +2,12 @@
 //! Atomics and accumulates of the seam: one request to the card where it has what is asked for and nothing is before
 //! it, else an update in steps (`super::accumulate`).
 
-use super::accumulate::{Update, What};
 use super::engine::{Engine, Notice};
 use super::ops::{CopyOut, Op, Owner};
 use super::post::{Limits, counted};
 use super::stream::Flight;
 use super::sys::qp::Action;
+use super::update::{Update, What};
 use crate::device::{Block, Place, Posted, WorkRequest, code};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::accumulate::Update;
 use super::buffers::Pool;
 use super::links::{Links, Standing};
 use super::notices::{Told, Way, definition};
@@ -13,6 +12,7 @@ use super::regions::{Import, Regions};
 use super::stream::{Flight, Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
+use super::update::Update;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 

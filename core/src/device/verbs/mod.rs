@@ -28,6 +28,7 @@ mod start;
 mod status;
 mod stream;
 mod sys;
+mod update;
 mod wait;
 
 use std::cell::{Cell, RefCell};
