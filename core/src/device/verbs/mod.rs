@@ -317,7 +317,13 @@ impl Device for VerbsDevice {
             return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("verbs"));
         }
         // SAFETY: the same contract.
-        unsafe { self.engine.borrow_mut().post(request, self.limits, &self.stats) }
+        let posted = unsafe { self.engine.borrow_mut().post(request, self.limits, &self.stats) }?;
+        if posted == Posted::Busy && !self.polling.get() {
+            // What has landed makes room for the next try, also of a caller that does not poll.
+            self.absorb()?;
+            self.engine.borrow_mut().drive(&self.stats)?;
+        }
+        Ok(posted)
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
