@@ -5,37 +5,82 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
 
 say() { printf '\n== %s\n' "$*"; }
+die() {
+    echo "ci/${0##*/}: $*" >&2
+    exit 1
+}
 
-# need PROGRAM PACKAGE [PROGRAM PACKAGE ...]
+# need CHECK PACKAGE [CHECK PACKAGE ...]; a check is a program that must be there, or a function that must succeed
 need() {
-    local missing=()
-    while [ $# -ge 2 ]; do
-        command -v "$1" >/dev/null 2>&1 || missing+=("$2")
-        shift 2
-    done
-    [ ${#missing[@]} -gt 0 ] || return 0
+    local missing
+    missing=$(missing_of "$@")
+    [ -n "$missing" ] || return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        say "installing ${missing[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || {
-            apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-        }
+        say "installing $missing"
+        # shellcheck disable=SC2086 # a list
+        apt_install $missing 2>/dev/null || { apt-get update -qq && apt_install $missing; } ||
+            die "cannot install $missing (see above)"
+        missing=$(missing_of "$@")
+        [ -z "$missing" ] || die "installed, and still not usable: $missing"
     else
-        echo "missing packages: ${missing[*]}; install them first, e.g. apt-get install ${missing[*]}" >&2
-        exit 1
+        die "missing packages: $missing; install them first, e.g. apt-get install $missing"
     fi
 }
 
-# need_verbs: headers of the verbs device.
+missing_of() {
+    local missing=()
+    while [ $# -ge 2 ]; do
+        if [ "$(type -t "$1")" = function ]; then
+            "$1" || missing+=("$2")
+        else
+            command -v "$1" >/dev/null 2>&1 || missing+=("$2")
+        fi
+        shift 2
+    done
+    echo "${missing[*]}"
+}
+
+apt_install() {
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# The C library's start files and headers, without which the compiler links nothing.
+links() {
+    local program status
+    program=$(mktemp)
+    echo 'int main(void) { return 0; }' | cc -x c -o "$program" - >/dev/null 2>&1
+    status=$?
+    rm -f "$program"
+    return $status
+}
+
+need_linker() { need cc gcc links libc6-dev; }
+
+has_libclang() { ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1; }
+has_libibverbs() { pkg-config --exists libibverbs 2>/dev/null; }
+has_librdmacm() { pkg-config --exists librdmacm 2>/dev/null; }
+
+# need_verbs: what the verbs device is built with.
 need_verbs() {
-    need cmake cmake pkg-config pkg-config
-    ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 || need libclang libclang-dev
-    pkg-config --exists libibverbs librdmacm || need libibverbs libibverbs-dev librdmacm librdmacm-dev
+    need cmake cmake make make pkg-config pkg-config has_libclang libclang-dev
+    need has_libibverbs libibverbs-dev has_librdmacm librdmacm-dev
 }
 
 need_cargo() {
     command -v cargo >/dev/null 2>&1 || {
         [ -x "$HOME/.cargo/bin/cargo" ] && export PATH="$HOME/.cargo/bin:$PATH"
     }
-    command -v cargo >/dev/null 2>&1 || { echo "cargo is missing: install Rust 1.88 or later first" >&2; exit 1; }
+    command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust 1.88 or later first"
+}
+
+# need_component SUBCOMMAND COMPONENT [SUBCOMMAND COMPONENT ...]: parts of Rust that its minimal installation leaves out
+need_component() {
+    while [ $# -ge 2 ]; do
+        if ! cargo "$1" --version >/dev/null 2>&1; then
+            say "adding $2 to Rust"
+            { command -v rustup >/dev/null 2>&1 && rustup component add "$2"; } ||
+                die "cargo $1 is missing: add Rust's $2 first, e.g. rustup component add $2"
+        fi
+        shift 2
+    done
 }

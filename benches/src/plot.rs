@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use farside_core::error::{Error, ErrorKind, Result};
+use plotters::coord::Shift;
 use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
 
@@ -10,7 +11,10 @@ use crate::record::Library;
 use crate::table::number;
 
 /// Width and height of a plot of lines.
-const LINES_SIZE: (u32, u32) = (520, 330);
+const LINES_SIZE: (u32, u32) = (520, 340);
+/// Its row of names above it.
+const LEGEND_HEIGHT: u32 = 30;
+const LEGEND_FONT: u32 = 13;
 /// Width of a plot of bars, and the height of a bar and of the gap between groups.
 const BARS_WIDTH: u32 = 520;
 const BAR_HEIGHT: u32 = 17;
@@ -57,10 +61,13 @@ pub(crate) fn lines(series: &Series) -> Result<String> {
     {
         let root = SVGBackend::with_string(&mut svg, LINES_SIZE).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
+        // Above the plot, where it covers no point.
+        legend(&root, series.keys().copied())?;
         let x = (first as f64 / 1.35..last as f64 * 1.35).log_scale().base(2.0).with_key_points(x_ticks);
         let y = (low..high).log_scale().with_key_points(decades(low, high));
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
+            .margin_top(LEGEND_HEIGHT)
             .margin_right(24)
             .x_label_area_size(38)
             .y_label_area_size(58)
@@ -79,18 +86,7 @@ pub(crate) fn lines(series: &Series) -> Result<String> {
             .axis_desc_style((FONT, 12).into_font().color(&INK))
             .draw()
             .map_err(failed)?;
-        // The legend first, from series without points, so that Farside stands at its top ...
-        for &library in series.keys() {
-            let style = colour(library).stroke_width(width(library));
-            let dash = if library == Library::Limit { 5 } else { 8 };
-            chart.draw_series(LineSeries::new([], style)).map_err(failed)?.label(library.title()).legend(
-                move |(x, y)| {
-                    let piece = |from: i32| PathElement::new([(x + from, y), (x + from + dash, y)], style);
-                    EmptyElement::at((0, 0)) + piece(0) + piece(16) + marker(library, (x + 11, y))
-                },
-            );
-        }
-        // ... and the lines the other way round, so that Farside's lies on top.
+        // The other way round, so that Farside's line lies on top.
         for (&library, values) in series.iter().rev() {
             let style = colour(library).stroke_width(width(library));
             let values = || values.iter().map(|(bytes, us)| (*bytes as f64, *us));
@@ -101,19 +97,28 @@ pub(crate) fn lines(series: &Series) -> Result<String> {
                 chart.draw_series(values().map(|at| EmptyElement::at(at) + marker(library, (0, 0)))).map_err(failed)?;
             }
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .margin(8)
-            .legend_area_size(26)
-            .background_style(WHITE.mix(0.85))
-            .border_style(MESH)
-            .label_font((FONT, 12).into_font().color(&INK))
-            .draw()
-            .map_err(failed)?;
         root.present().map_err(failed)?;
     }
     Ok(svg)
+}
+
+/// The libraries' lines and names in a row.
+fn legend(area: &DrawingArea<SVGBackend<'_>, Shift>, libraries: impl Iterator<Item = Library>) -> Result<()> {
+    let (mut x, y) = (10, 13);
+    for library in libraries {
+        let style = colour(library).stroke_width(width(library));
+        let dash = if library == Library::Limit { 5 } else { 8 };
+        for from in [0, 16] {
+            let piece = [(x + from, y), (x + from + dash, y)];
+            area.draw(&PathElement::new(piece, style)).map_err(failed)?;
+        }
+        area.draw(&marker(library, (x + 11, y))).map_err(failed)?;
+        let font = (FONT, LEGEND_FONT).into_font().color(&INK);
+        area.draw(&Text::new(library.title(), (x + 28, y - 6), font)).map_err(failed)?;
+        // The width of text is the reader's font's business; this leaves room for a wide one.
+        x += 28 + 6 * library.title().len() as i32 + 12;
+    }
+    Ok(())
 }
 
 fn width(library: Library) -> u32 {
@@ -133,7 +138,8 @@ fn marker(library: Library, (x, y): (i32, i32)) -> Polygon<(i32, i32)> {
     Polygon::new(corners, colour(library).filled())
 }
 
-/// Horizontal bars with their values, in groups below their names. The axis starts at 0, or is logarithmic where the
+/// Horizontal bars with their values, in groups below their names, without grid lines, which would run through the
+/// names. The axis starts at 0, or is logarithmic where the
 /// values are too far apart for that.
 pub(crate) fn bars(groups: &Bars) -> Result<String> {
     let values = || groups.iter().flat_map(|(_, of)| of.values().copied());
@@ -159,7 +165,7 @@ pub(crate) fn bars(groups: &Bars) -> Result<String> {
             .build_cartesian_2d(0.0..place(high) * 1.14, f64::from(inner)..0.0)
             .map_err(failed)?;
         let mut mesh = chart.configure_mesh();
-        mesh.disable_y_mesh().disable_y_axis().axis_style(INK).bold_line_style(MESH).light_line_style(TRANSPARENT);
+        mesh.disable_mesh().disable_y_axis().axis_style(INK);
         mesh.label_style((FONT, 12).into_font().color(&INK)).axis_desc_style((FONT, 12).into_font().color(&INK));
         mesh.x_labels(if logarithmic { 0 } else { 6 }).x_label_formatter(&|us| tick(*us));
         mesh.x_desc(if logarithmic { "time in µs, logarithmic" } else { "time in µs" }).draw().map_err(failed)?;

@@ -22,7 +22,7 @@ impl Progress {
             return Self::lines(total, Box::new(io::stderr()));
         }
         let bar = ProgressBar::new(total);
-        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed_precise} {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed_precise} {wide_msg}") {
             bar.set_style(style.progress_chars("=> "));
         }
         Self(Kind::Bar(bar))
@@ -34,18 +34,19 @@ impl Progress {
         Self(Kind::Lines { output, total, done: 0, last: None })
     }
 
+    /// Says what is done now, where a bar has room for it.
+    pub fn doing(&mut self, what: &str) {
+        if let Kind::Bar(bar) = &self.0 {
+            bar.set_message(what.to_owned());
+            bar.tick();
+        }
+    }
+
     /// One measurement of `library` has come in.
     pub fn step(&mut self, library: Library, key: &Key) {
         match &mut self.0 {
             Kind::Bar(bar) => {
-                bar.set_message(format!(
-                    "{}, {} ranks: {} {} {}",
-                    library.title(),
-                    key.ranks,
-                    key.suite,
-                    key.sync,
-                    key.op
-                ));
+                bar.set_message(message(library, key));
                 bar.inc(1);
             }
             Kind::Lines { output, total, done, last } => {
@@ -87,6 +88,17 @@ impl Progress {
     }
 }
 
+/// What the bar says of a measurement: each word once, and none that says nothing.
+fn message(library: Library, key: &Key) -> String {
+    let mut words = vec![key.suite.name()];
+    for word in [key.sync.name(), key.op.name()] {
+        if word != "none" && !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    format!("{}, {} ranks: {}", library.title(), key.ranks, words.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -105,6 +117,16 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn message_says_each_word_once() {
+        let plan = Plan::new(Effort::Quick, &[2]);
+        let messages: Vec<_> = plan.keys(2).iter().map(|key| message(Library::Farside, key)).collect();
+        for wanted in ["epoch lock_exclusive put", "am pingpong", "barrier", "ghost pscw"] {
+            let wanted = format!("Farside, 2 ranks: {wanted}");
+            assert!(messages.contains(&wanted), "{wanted} is not in {messages:?}");
         }
     }
 

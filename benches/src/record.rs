@@ -148,6 +148,10 @@ names! {
         Ghost = "ghost",
         /// A cache line from one core to another and back.
         LineRoundTrip = "line_round_trip",
+        /// The same with a line for each way.
+        TwoLinesRoundTrip = "two_lines_round_trip",
+        /// From giving a core away to having it again, with so many ranks on it.
+        YieldTurn = "yield_turn",
         /// A cache line from one core to another.
         LineOneWay = "line_one_way",
         /// A warm copy within memory.

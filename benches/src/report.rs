@@ -68,8 +68,10 @@ pub fn html(results: &Results) -> Result<String> {
                     }
                 }
                 h2 { "All times" }
-                p { "Microseconds, medians of the blocks. The last two columns are Farside's time over that of the best peer "
-                    "(below 1, Farside is faster) and over the limit of the machine." }
+                p { "Microseconds, medians of the blocks. "
+                    @if table.peers.is_empty() { "The last column is Farside's time over the limit of the machine." }
+                    @else { "The last two columns are Farside's time over that of the best peer (below 1, Farside is faster) "
+                        "and over the limit of the machine." } }
                 (rows(&table))
             }
         }
@@ -109,7 +111,10 @@ fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
     let mut single: BTreeMap<(u32, Window), Bars> = BTreeMap::new();
     for ((ranks, window, sync, op), rows) in by_curve {
         if let [row] = rows[..] {
-            single.entry((ranks, window)).or_default().push((name(&[sync.name(), op.name()]), values(table, row)));
+            single
+                .entry((ranks, window))
+                .or_default()
+                .push((name(&[sync_name(sync), op_name(op)]), values(table, row)));
         } else {
             let mut series = Series::new();
             for row in rows {
@@ -117,8 +122,8 @@ fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
                     series.entry(library).or_default().insert(row.key.bytes, us);
                 }
             }
-            let caption = name(&[window.name(), sync.name(), op.name()]);
-            figures.push((format!("{caption}, {ranks} ranks"), plot::lines(&series)?));
+            let caption = name(&[sync_name(sync), op_name(op), window_name(window)]);
+            figures.push((format!("{caption} · {ranks} ranks"), plot::lines(&series)?));
         }
     }
     for ((ranks, window), mut bars) in single {
@@ -126,15 +131,49 @@ fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
         if let [(name, _)] = &mut bars[..] {
             name.clear(); // the caption says it
         }
-        figures.push((format!("{}, {ranks} ranks", name(&[window.name(), caption])), plot::bars(&bars)?));
+        figures.push((format!("{} · {ranks} ranks", name(&[caption, window_name(window)])), plot::bars(&bars)?));
     }
     Ok(figures)
 }
 
 /// Parts of a name, without those that say nothing.
 fn name(parts: &[&str]) -> String {
-    let parts: Vec<_> = parts.iter().filter(|part| **part != "none").map(|part| part.replace('_', " ")).collect();
+    let parts: Vec<_> = parts.iter().filter(|part| !part.is_empty()).copied().collect();
     parts.join(" · ")
+}
+
+const fn window_name(window: Window) -> &'static str {
+    match window {
+        Window::None => "",
+        Window::Allocated => "allocated window",
+        Window::User => "user window",
+    }
+}
+
+const fn sync_name(sync: Sync) -> &'static str {
+    match sync {
+        Sync::None => "",
+        Sync::FenceClosure => "fence by itself",
+        Sync::Pscw => "post-start-complete-wait",
+        Sync::Lock => "shared lock",
+        Sync::LockExclusive => "exclusive lock",
+        Sync::Twosided => "two-sided",
+        Sync::Am => "active messages",
+        other => other.name(),
+    }
+}
+
+/// As people call it; nothing where the heading of the suite says it.
+const fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Put1 => "put by one rank",
+        Op::PutBandwidth => "one of 64 puts",
+        Op::GetBandwidth => "one of 64 gets",
+        Op::FetchOp => "fetch-and-op",
+        Op::Cas => "compare-and-swap",
+        Op::Pingpong | Op::Barrier | Op::Ghost => "",
+        other => other.name(),
+    }
 }
 
 fn values(table: &Table, row: &Row) -> BTreeMap<Library, f64> {
@@ -151,8 +190,8 @@ fn rows(table: &Table) -> Markup {
                 th class=[(i + 2 >= keys).then_some("n")] { (name) } } } }
             tbody {
                 @for row in &table.rows {
-                    tr { @for (i, cell) in Table::cells(row).iter().enumerate() {
-                        td class=[class(i, keys, table.header().len(), row)] { (cell) } } }
+                    tr { @for (i, cell) in table.cells(row).iter().enumerate() {
+                        td class=[class(i, table, row)] { (cell) } } }
                 }
             }
         }
@@ -160,9 +199,10 @@ fn rows(table: &Table) -> Markup {
 }
 
 /// How a cell looks: numbers to the right, Farside's own bold, its ratio to the best peer coloured.
-fn class(column: usize, keys: usize, columns: usize, row: &Row) -> Option<&'static str> {
+fn class(column: usize, table: &Table, row: &Row) -> Option<&'static str> {
+    let keys = Table::key_columns();
     match column {
-        _ if column + 2 == columns => Some(match row.to_best_peer() {
+        _ if !table.peers.is_empty() && column + 2 == table.header().len() => Some(match row.to_best_peer() {
             Some(ratio) if ratio < 0.95 => "n good",
             Some(ratio) if ratio > 1.05 => "n bad",
             _ => "n",
@@ -186,12 +226,12 @@ fn title(suite: Suite) -> &'static str {
 fn explanation(suite: Suite) -> &'static str {
     match suite {
         Suite::Epoch => {
-            "The time of one whole epoch with one put: fence (put: both ranks put; put1: one of them), \
-             post-start-complete-wait (half of there and back), shared and exclusive lock."
+            "The time of one whole epoch with one put: fence (both ranks put, or one of them; one of a chain of fences, or \
+             by itself), post-start-complete-wait (half of there and back), shared and exclusive lock."
         }
         Suite::Op => {
             "One operation and its flush, inside an epoch that locks all, while the target waits in a barrier. \
-             put bw and get bw: one of 64 operations before one flush."
+             One of 64 puts or gets: there is one flush after all of them."
         }
         Suite::Am => "Eight bytes there and back: active message, or send and receive.",
         Suite::Barrier => "One barrier of all ranks.",
@@ -236,8 +276,8 @@ mod tests {
         for title in [
             title(Suite::Op),
             title(Suite::Barrier),
-            "allocated · atomics, 2 ranks",
-            "allocated · flush · put, 2 ranks",
+            "atomics · allocated window · 2 ranks",
+            "flush · put · allocated window · 2 ranks",
         ] {
             assert!(page.contains(title), "{title}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 
 use crate::limits::Floors;
 use crate::record::{Key, Library, Record, Suite};
@@ -78,13 +78,16 @@ impl Table {
         let mut header: Vec<String> = KEY_COLUMNS.map(str::to_owned).into();
         header.extend(["farside", "limit"].map(str::to_owned));
         header.extend(self.peers.iter().map(|peer| peer.name().to_owned()));
-        header.extend(["/ best peer", "/ limit"].map(str::to_owned));
+        if !self.peers.is_empty() {
+            header.push("/ best peer".to_owned());
+        }
+        header.push("/ limit".to_owned());
         header
     }
 
     /// The cells of a row of this table, as text.
     #[must_use]
-    pub fn cells(row: &Row) -> Vec<String> {
+    pub fn cells(&self, row: &Row) -> Vec<String> {
         let key = &row.key;
         let mut cells = vec![
             key.suite.to_string(),
@@ -97,7 +100,10 @@ impl Table {
             number(row.limit),
         ];
         cells.extend(row.peers.iter().map(|us| number(*us)));
-        cells.extend([number(row.to_best_peer()), number(row.to_limit())]);
+        if !self.peers.is_empty() {
+            cells.push(number(row.to_best_peer()));
+        }
+        cells.push(number(row.to_limit()));
         cells
     }
 
@@ -106,6 +112,12 @@ impl Table {
     pub const fn key_columns() -> usize {
         KEY_COLUMNS.len()
     }
+}
+
+/// A line below the header, a space between columns and nothing else: a terminal has 80 columns.
+pub(crate) fn narrow(table: &mut comfy_table::Table) {
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 0)));
 }
 
 const KEY_COLUMNS: [&str; 6] = ["suite", "window", "sync", "op", "bytes", "ranks"];
@@ -126,18 +138,17 @@ pub fn number(value: Option<f64>) -> String {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY).set_header(self.header());
+        table.set_header(self.header());
         for row in &self.rows {
-            table.add_row(Self::cells(row));
+            table.add_row(self.cells(row));
         }
+        narrow(&mut table);
         // bytes, ranks and all times to the right
         for column in table.column_iter_mut().skip(KEY_COLUMNS.len() - 2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        writeln!(
-            f,
-            "Microseconds, medians; / is Farside's time over the best peer's and over the limit of the machine."
-        )?;
+        let best_peer = if self.peers.is_empty() { "" } else { "the best peer's and over " };
+        writeln!(f, "Microseconds, medians; / is Farside's time over {best_peer}the limit of the machine.")?;
         write!(f, "{table}")
     }
 }
@@ -149,7 +160,9 @@ pub(crate) mod tests {
 
     pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
         let suite = match op {
-            Op::Memcpy | Op::LineOneWay | Op::LineRoundTrip | Op::Atomic => Suite::Limit,
+            Op::Memcpy | Op::LineOneWay | Op::LineRoundTrip | Op::TwoLinesRoundTrip | Op::YieldTurn | Op::Atomic => {
+                Suite::Limit
+            }
             Op::Barrier => Suite::Barrier,
             _ => Suite::Op,
         };
@@ -176,7 +189,7 @@ pub(crate) mod tests {
         let row = &table.rows[0];
         assert_eq!((row.best_peer(), row.to_best_peer(), row.to_limit()), (Some(4.0), Some(0.5), Some(4.0)));
         assert_eq!(
-            Table::cells(row),
+            table.cells(row),
             ["op", "allocated", "flush", "put", "8", "2", "2.00", "0.500", "8.00", "4.00", "0.500", "4.00"]
         );
     }
@@ -185,10 +198,19 @@ pub(crate) mod tests {
     fn ratios_without_a_partner_are_absent() {
         let alone = table(&[record(Library::Farside, Op::Put, 8, 2.0)]);
         assert_eq!((alone.rows[0].to_best_peer(), alone.rows[0].to_limit()), (None, None));
+        assert_eq!(alone.header().len(), alone.cells(&alone.rows[0]).len());
+        assert!(!alone.header().iter().any(|name| name.contains("peer")), "a column for peers that are not there");
         let others = table(&[record(Library::Mpich, Op::Put, 8, 2.0), record(Library::Limit, Op::Memcpy, 8, 1.0)]);
         assert_eq!((others.rows[0].to_best_peer(), others.rows[0].to_limit()), (None, None));
         assert_eq!(others.rows[0].limit, Some(1.0));
         assert!(others.to_string().contains(" - "));
+        let wide = table(&[Record {
+            sync: Sync::LockExclusive,
+            op: Op::Accumulate,
+            bytes: 1 << 20,
+            ..record(Library::Farside, Op::Put, 8, 12345.0)
+        }]);
+        assert!(wide.to_string().lines().skip(1).all(|line| line.chars().count() <= 80), "{wide}");
     }
 
     #[test]
@@ -206,8 +228,8 @@ pub(crate) mod tests {
     #[test]
     fn display_has_a_line_per_row_and_as_many_cells_as_columns() {
         let table = table(&[record(Library::Mpich, Op::Put, 8, 1.0), record(Library::IntelMpi, Op::Get, 8, 1.0)]);
-        assert_eq!(table.to_string().lines().filter(|line| line.contains(" allocated ")).count(), 2);
-        assert!(table.rows.iter().all(|row| Table::cells(row).len() == table.header().len()));
+        assert_eq!(table.to_string().lines().filter(|line| line.contains("allocated ")).count(), 2);
+        assert!(table.rows.iter().all(|row| table.cells(row).len() == table.header().len()));
     }
 
     #[test]

@@ -266,6 +266,7 @@ impl ActiveMessages {
         let whole = data.len() == total;
         let delivery = handler(Message { source, header, len: total, data: whole.then_some(data) });
         let (mut buffer, then) = match delivery {
+            Delivery::Done if whole => return self.finished(source, p.target, p.completion),
             Delivery::Done => (Vec::new(), None),
             Delivery::Into(buffer, then) => (buffer, Some(then)),
         };
@@ -315,30 +316,46 @@ impl ActiveMessages {
     }
 
     fn finish(&self, source: u32, m: Incoming) -> Result<()> {
-        let owed = (m.completion != 0).then_some(Owed(source, m.completion));
         match m.then {
-            None => self.owed.borrow_mut().extend(owed),
-            Some(Then::Quick(f)) => {
-                f(m.buffer);
-                self.owed.borrow_mut().extend(owed);
+            None => {}
+            Some(Then::Quick(f)) => f(m.buffer),
+            Some(Then::Later(f)) => {
+                let owed = (m.completion != 0).then_some(Owed(source, m.completion));
+                self.deferred.borrow_mut().push_back(Box::new(move |job| {
+                    f(job, m.buffer)?;
+                    job.active_messages().owed.borrow_mut().extend(owed);
+                    Ok(())
+                }));
+                return self.finished(source, m.target, 0);
             }
-            Some(Then::Later(f)) => self.deferred.borrow_mut().push_back(Box::new(move |job| {
-                f(job, m.buffer)?;
-                job.active_messages().owed.borrow_mut().extend(owed);
-                Ok(())
-            })),
         }
-        if m.target != 0 {
-            match self.state.borrow().exposed.get(m.target as usize - 1) {
-                Some(c) => c.increment(),
-                None => {
-                    return Err(Error::new(ErrorKind::Protocol, "receive an active message")
-                        .peer(source)
-                        .cause(format!("no counter {}", m.target)));
-                }
+        self.finished(source, m.target, m.completion)
+    }
+
+    /// Moves the counters of a message that is complete.
+    #[inline]
+    fn finished(&self, source: u32, target: u32, completion: u32) -> Result<()> {
+        if completion != 0 {
+            self.owed.borrow_mut().push_back(Owed(source, completion));
+        }
+        if target == 0 {
+            return Ok(());
+        }
+        match self.state.borrow().exposed.get(target as usize - 1) {
+            Some(c) => c.increment(),
+            None => {
+                return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                    .peer(source)
+                    .cause(format!("no counter {target}")));
             }
         }
         Ok(())
+    }
+
+    /// Whether an acknowledgement is owed.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        !self.owed.borrow().is_empty()
     }
 
     /// The next acknowledgement to send.
@@ -395,15 +412,12 @@ pub fn send(
         completion: if counters.completion.is_some() { message } else { 0 },
     };
     let (now, mut rest) = data.split_at(data.len().min(room - header.len()));
-    let mut first = [0u8; PREFIX + MAX_HEADER];
-    first[..PREFIX].copy_from_slice(&p.write());
-    first[PREFIX..PREFIX + header.len()].copy_from_slice(header);
-    job.send_packet(target, &first[..PREFIX + header.len()], now)?;
+    job.send_packet(target, &p.write(), &[header, now])?;
     p.kind = MORE;
     while !rest.is_empty() {
         p.number = (data.len() - rest.len()) as u64;
         let (now, later) = rest.split_at(rest.len().min(room));
-        job.send_packet(target, &p.write(), now)?;
+        job.send_packet(target, &p.write(), &[now])?;
         rest = later;
     }
     if let Some(c) = counters.origin {

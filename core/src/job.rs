@@ -17,9 +17,11 @@ use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
 use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest, fault, shm};
 use crate::error::{Error, ErrorKind, Result};
+use crate::order::StoreOrder;
 use crate::progress::Progress;
 use crate::settings::DeviceChoice;
 use crate::settings::Settings;
+use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
 use crate::team::Team;
 
@@ -34,6 +36,7 @@ struct Inner {
     device: Box<dyn Device>,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
+    order: StoreOrder,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
     tracked: RefCell<FxHashMap<u64, SmallVec<[Rc<Track>; 2]>>>,
@@ -114,6 +117,7 @@ impl Job {
             device,
             bootstrap: RefCell::new(bootstrap),
             progress,
+            order: StoreOrder::default(),
             am,
             mailbox,
             tracked: RefCell::default(),
@@ -227,6 +231,13 @@ impl Job {
         &*self.0.device
     }
 
+    /// The store order of this rank.
+    #[must_use]
+    #[inline]
+    pub fn store_order(&self) -> &StoreOrder {
+        &self.0.order
+    }
+
     /// The active messages.
     #[must_use]
     pub fn active_messages(&self) -> &ActiveMessages {
@@ -299,6 +310,9 @@ impl Job {
     /// further out goes on with the rest.
     fn acknowledge(&self) -> Result<bool> {
         let mut any = false;
+        if !self.0.am.owes() {
+            return Ok(false);
+        }
         let mut result = Ok(());
         if !self.0.acknowledging.replace(true) {
             while let (true, Some(owed)) = (result.is_ok(), self.0.am.next_owed()) {
@@ -329,15 +343,35 @@ impl Job {
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         // What is ready, or nearly, costs no entry and no exit.
-        for look in 0..=self.0.progress.burst() {
+        for _ in 0..=self.0.progress.burst() / 4 {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            if look % 16 == 15 {
+            signal::pace(Pace::EXCHANGE);
+            if self.0.device.pending() {
                 self.progress()?;
             }
         }
         self.wait_until(operation, None, ready)
+    }
+
+    /// Waits until `ready`, a look at a word that one peer sets, making progress meanwhile. Looks are spaced: one that
+    /// comes just before the peer's store makes that store wait for the line to come back.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    #[inline]
+    pub fn wait_signal(&self, operation: &'static str, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
+        for _ in 0..self.0.progress.burst() / 4 {
+            signal::pace(pace);
+            if ready() {
+                return Ok(());
+            }
+            if self.0.device.pending() {
+                self.progress()?;
+            }
+        }
+        self.wait_until(operation, None, || Ok(ready().then_some(())))
     }
 
     /// As [`wait`](Self::wait), with a time limit.
@@ -435,11 +469,12 @@ impl Job {
         }
     }
 
-    /// Sends a packet, waiting for room.
-    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[u8]) -> Result<()> {
-        let body = [Block::of(body.as_ptr(), body.len())];
+    /// Sends a packet of at most a header and two pieces, waiting for room.
+    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[&[u8]]) -> Result<()> {
+        let piece = |i: usize| body.get(i).map_or(Block::of(std::ptr::null(), 0), |b| Block::of(b.as_ptr(), b.len()));
+        let blocks = [piece(0), piece(1)];
         // SAFETY: packets are copied when they are posted.
-        unsafe { self.post(to, am::packet(header, &body), None, &[]) }.map(|_| ())
+        unsafe { self.post(to, am::packet(header, &blocks[..body.len()]), None, &[]) }.map(|_| ())
     }
 
     /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.

@@ -12,6 +12,7 @@ pub mod job;
 #[cfg(feature = "cli")]
 pub mod launch;
 pub mod memory;
+pub mod order;
 pub mod progress;
 pub mod settings;
 pub mod signal;

@@ -1,10 +1,14 @@
 #![allow(unsafe_code)]
 //! Signal cells, the one notification primitive: 64-bit words of one rank that one peer each sets.
 //!
-//! A [`Board`] gives every rank of a team one cache line for each peer, of eight cells, and some words of its
-//! own that peers may look at. A cell has one writer and only grows, so setting it is a plain store (a remote
-//! write on a network), nothing is ever reset, and a late reader sees the latest value. Waiting for a cell is
-//! done through [`crate::job::Job::wait`].
+//! A [`Board`] gives every rank of a team eight cells for each peer, and some words of its own that peers may look
+//! at. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
+//! ever reset, and a late reader sees the latest value. Waiting for a cell is done through
+//! [`Board::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
+//!
+//! A cell has two places, for its even and its odd values, in different cache lines. While a rank waits for one value
+//! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
+//! on shared memory costs as much as the signal itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +19,18 @@ use crate::job::Job;
 use crate::stats::Kind;
 use crate::team::Team;
 
-/// Cells in the line of one peer.
+/// The part of a value that grows.
+const NUMBER: u64 = (1 << MARK) - 1;
+const MARK: u32 = 48;
+
+/// The value `number` with a mark.
+#[must_use]
+#[inline]
+pub const fn marked(number: u64, mark: u16) -> u64 {
+    number | (mark as u64) << MARK
+}
+
+/// Cells for one peer.
 pub const CELLS: usize = 8;
 const LINE: usize = 64;
 
@@ -31,17 +46,17 @@ pub struct Board {
 }
 
 impl Board {
-    /// Collective over `team`: one line for each pair, and `words` published words a rank (a line each).
-    /// Memory: `64 * (P + words)` bytes a rank. Messages: one allgather of keys.
+    /// Collective over `team`: two lines for each pair, and `words` published words a rank (a line each).
+    /// Memory: `64 * (2 * P + words)` bytes a rank. Messages: two allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
         let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false };
-        let own = job.device().allocate((team.size() + words) * LINE, region);
+        let wanted = (2 * team.size() + words) * LINE;
+        let own = job.device().allocate(wanted, region);
         let (own, remotes) = coll::exchange_regions(team, own, None)?;
-        let wanted = (team.size() + words) * LINE;
         let board = Self { size: team.size(), me: team.rank(), words, own, remotes, job };
         match board.remotes.iter().find(|r| r.len != wanted) {
             Some(r) => Err(Error::new(ErrorKind::Mismatch, "make a board")
@@ -51,15 +66,15 @@ impl Board {
         }
     }
 
-    /// Sets cell `cell` of this rank's line at team rank `to`. Release: what this rank wrote before is visible
-    /// to who sees the value. One message.
+    /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
+    /// the value. One message.
     ///
     /// # Errors
     /// `PeerLost`, on devices that notice.
     #[inline]
     pub fn set(&self, to: usize, cell: usize, value: u64) -> Result<()> {
         assert!(cell < CELLS);
-        let offset = self.me * LINE + cell * 8;
+        let offset = self.offset(self.me, cell, value);
         let remote = &self.remotes[to];
         if let Some(mapped) = &remote.mapped {
             self.job.device().stats().add(Kind::Signal, 8);
@@ -69,15 +84,23 @@ impl Board {
             self.job.device().wake(remote.peer);
             return Ok(());
         }
-        let operation = Operation::Signal { at: self.cell_at(to, cell), value };
+        let operation = Operation::Signal { at: self.cell_at(to, cell, value), value };
         // SAFETY: no local memory is involved.
         unsafe { self.job.post(remote.peer, operation, None, &[]) }.map(|_| ())
     }
 
-    /// The place of a cell of this rank's line at team rank `to`, for notifications that travel with a write.
+    /// The place for value `value` of a cell of this rank at team rank `to`, for notifications that travel with a
+    /// write.
     #[must_use]
-    pub fn cell_at(&self, to: usize, cell: usize) -> Place {
-        Place { region: self.remotes[to].handle, offset: self.me * LINE + cell * 8 }
+    pub fn cell_at(&self, to: usize, cell: usize, value: u64) -> Place {
+        Place { region: self.remotes[to].handle, offset: self.offset(self.me, cell, value) }
+    }
+
+    /// Where the values of cell `cell` of rank `writer` that are even, or odd, as `value` is, stand in a board.
+    #[inline(always)]
+    fn offset(&self, writer: usize, cell: usize, value: u64) -> usize {
+        let half = if value & 1 == 0 { 0 } else { self.size };
+        (half + writer) * LINE + cell * 8
     }
 
     /// Whether cells and words of team rank `of` are mapped here.
@@ -90,9 +113,38 @@ impl Board {
     #[inline]
     #[must_use]
     pub fn get(&self, from: usize, cell: usize) -> u64 {
+        (self.place(from, cell, 0) & NUMBER).max(self.place(from, cell, 1) & NUMBER)
+    }
+
+    /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater one after that. Looks at the
+    /// place of `value` alone: one that the peer leaves out is not reached by the next.
+    #[inline]
+    #[must_use]
+    pub fn reached(&self, from: usize, cell: usize, value: u64) -> bool {
+        self.place(from, cell, value) & NUMBER >= value
+    }
+
+    /// The mark of the value that was waited for.
+    #[inline]
+    #[must_use]
+    pub fn mark(&self, from: usize, cell: usize, value: u64) -> u16 {
+        (self.place(from, cell, value) >> MARK) as u16
+    }
+
+    /// Waits until cell `cell` of team rank `from` is set to `value`: see [`reached`](Self::reached).
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    #[inline]
+    pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64, pace: Pace) -> Result<()> {
+        self.job.wait_signal(operation, pace, || self.reached(from, cell, value))
+    }
+
+    #[inline(always)]
+    fn place(&self, from: usize, cell: usize, value: u64) -> u64 {
         assert!(from < self.size && cell < CELLS);
         // Acquire: pairs with the Release of `set`.
-        self.word_at(self.own.base, from * LINE + cell * 8).load(Ordering::Acquire)
+        self.word_at(self.own.base, self.offset(from, cell, value)).load(Ordering::Acquire)
     }
 
     /// This rank's own word `word`, which peers may look at and change.
@@ -100,7 +152,7 @@ impl Board {
     #[inline]
     pub fn own_word(&self, word: usize) -> &AtomicU64 {
         assert!(word < self.words);
-        self.word_at(self.own.base, (self.size + word) * LINE)
+        self.word_at(self.own.base, (2 * self.size + word) * LINE)
     }
 
     /// Word `word` of team rank `of`, if it is mapped here.
@@ -108,13 +160,13 @@ impl Board {
     #[inline]
     pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
         assert!(word < self.words);
-        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (self.size + word) * LINE))
+        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (2 * self.size + word) * LINE))
     }
 
     /// The place of word `word` of team rank `of`.
     #[must_use]
     pub fn word_place(&self, of: usize, word: usize) -> Place {
-        Place { region: self.remotes[of].handle, offset: (self.size + word) * LINE }
+        Place { region: self.remotes[of].handle, offset: (2 * self.size + word) * LINE }
     }
 
     /// Reads word `word` of team rank `of`: a load where it is mapped, else one read.
@@ -150,11 +202,37 @@ impl Board {
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= (self.size + self.words) * LINE);
+        debug_assert!(offset + 8 <= (2 * self.size + self.words) * LINE);
         // SAFETY: inside the board's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }
     }
+}
+
+/// Lets some 40 ns go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
+#[inline]
+pub fn pace(pace: Pace) {
+    for i in 0..pace.0 {
+        std::hint::black_box(i);
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::hint::spin_loop();
+}
+
+/// How long [`pace`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace(u32);
+
+impl Pace {
+    /// Some 50 ns: where both sides signal and wait at the same time.
+    pub const EXCHANGE: Self = Self(30);
+    /// Some 30 ns: where a rank waits for what it has asked for.
+    pub const ANSWER: Self = Self(15);
 }
 
 impl Drop for Board {

@@ -185,14 +185,15 @@ impl<T: Element> Window<'_, T> {
     }
 
     /// Fence epochs one after the other, without local access between them: each fence closes one and opens
-    /// the next, so operations start when they are issued from the second epoch on.
+    /// the next, so operations start when they are issued from the second epoch on. The run ends with one more
+    /// fence, of the same messages.
     ///
     /// # Errors
-    /// As [`fence`](Self::fence).
+    /// As [`fence`](Self::fence); `Mismatch` on a rank whose run is longer than that of another.
     pub fn fences<R>(&mut self, body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R>) -> Result<R> {
         self.raw.fence(Assert::NOPRECEDE)?;
         let mut fences = Fences { raw: &self.raw, element: PhantomData };
-        closing(&self.raw, || body(&mut fences), || self.raw.fence(Assert::NOPRECEDE | Assert::NOSUCCEED))
+        closing(&self.raw, || body(&mut fences), || self.raw.last_fence())
     }
 
     /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target (none of its own

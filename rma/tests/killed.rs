@@ -38,7 +38,8 @@ const PHASES: &[&str] = &[
 /// Ends this process as a crash does, if it is the victim.
 fn die(me: usize) {
     if me == VICTIM {
-        let status = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
+        // The shell has `kill` built in; the program of that name is not everywhere.
+        let status = Command::new("sh").args(["-c", &format!("kill -9 {}", std::process::id())]).status();
         panic!("still alive: {status:?}");
     }
 }

@@ -32,16 +32,7 @@ const MISSES: &[(&str, &str, &str)] = &[
     ("put", "double-put", "the copy comes while its origin waits in the closing call, before the memory changes"),
     ("put_value", "double-put", "as put"),
     ("rput", "double-put", "as put"),
-    ("accumulate", "lose-atomic", LAST_LOCK),
-    ("get_accumulate", "lose-atomic", LAST_LOCK),
-    ("fetch_and_op", "lose-atomic", LAST_LOCK),
-    ("compare_and_swap", "lose-atomic", LAST_LOCK),
-    ("ordered", "lose-atomic", LAST_LOCK),
-    ("raccumulate", "lose-atomic", LAST_LOCK),
-    ("rget_accumulate", "lose-atomic", LAST_LOCK),
-    ("now", "lose-atomic", LAST_LOCK),
 ];
-const LAST_LOCK: &str = "the last lock of a word and its release, which nobody comes after";
 
 const RANKS: u32 = 2;
 /// A run that takes longer than this hangs: the damage is noticed by that.
@@ -273,7 +264,6 @@ fn sweep(damage: &str, kinds: &[Kind], checks: &[Box<dyn Fn() -> Check>]) {
         // What a reason covers, and no more.
         let from = match (operation, damage) {
             ("put_twice", _) => operations as u64 / 2,
-            (_, "lose-atomic") => operations as u64 - 2,
             _ => 0,
         };
         assert!(missed.iter().all(|n| *n > from), "{damage}: {name}: {missed:?} of {operations}");

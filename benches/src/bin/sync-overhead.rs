@@ -126,6 +126,7 @@ fn work(arguments: &Arguments) -> Result<()> {
 
 /// The floors, before and after: of each the smaller. A machine that has changed meanwhile is worth a note.
 fn limits(plan: &Plan, results: &mut Results, progress: &mut Progress) -> Result<()> {
+    progress.doing(Library::Limit.title());
     let (records, failed) = limits::measure(&plan.copy_sizes())?;
     if let Some(error) = failed {
         let note = Note { subject: Library::Limit.title().to_owned(), text: error.to_string() };

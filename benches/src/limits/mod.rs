@@ -2,6 +2,10 @@
 //!
 //! - `line_round_trip`, `line_one_way`: a 64-byte line that two processes on two cores pass to and fro by plain loads
 //!   and stores of one word in it.
+//! - `two_lines_round_trip`: the same with a line for each way, as messages have that can go both ways at once: a line
+//!   that only one of the two writes has to be taken back from its reader before each store.
+//! - `yield_turn`: how long a process that gives its core away waits for its next turn, with 4 processes on that
+//!   core that all do so: with 4 ranks for a core, no call in which all ranks take part costs less.
 //! - `memcpy`: libc's copy from private memory to a shared mapping, always the same two buffers, so that they are as
 //!   warm as they get.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.
@@ -22,6 +26,9 @@ pub const BLOCKS: usize = 15;
 /// Round trips in a block of the ping-pong.
 pub const ROUND_TRIPS: u64 = 5000;
 
+/// Turns in a block of turns of a core.
+const YIELDS: u64 = 2000;
+
 /// The largest copy that is measured.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
@@ -34,7 +41,14 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     let mut records = Vec::new();
     let mut failed = None;
-    match raw::ping_pong(ROUND_TRIPS, BLOCKS) {
+    match raw::ping_pong(true, ROUND_TRIPS, BLOCKS) {
+        Ok(blocks_us) => {
+            let iterations = ROUND_TRIPS * BLOCKS as u64;
+            records.push(record(Op::TwoLinesRoundTrip, 64, 2, iterations, &blocks_us)?);
+        }
+        Err(error) => failed = Some(error),
+    }
+    match raw::ping_pong(false, ROUND_TRIPS, BLOCKS) {
         Ok(blocks_us) => {
             let iterations = ROUND_TRIPS * BLOCKS as u64;
             let halves: Vec<f64> = blocks_us.iter().map(|us| us / 2.0).collect();
@@ -43,6 +57,8 @@ pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
         }
         Err(error) => failed = Some(error),
     }
+    let blocks_us = raw::yield_turn(4, YIELDS, 3)?;
+    records.push(record(Op::YieldTurn, 0, 4, 3 * YIELDS, &blocks_us)?);
     let (iterations, blocks_us) = raw::atomic(BLOCKS)?;
     records.push(record(Op::Atomic, 8, 1, iterations, &blocks_us)?);
     for &bytes in sizes {

@@ -37,11 +37,12 @@ impl Pages {
         }
     }
 
-    /// The first word of the pages.
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is page-aligned, at least a page long, zeroed and lives as long as `self`; this word is
-        // only ever used through this function, so all accesses to it, of any process, are atomic.
-        unsafe { self.start.cast::<AtomicU64>().as_ref() }
+    /// The word at byte `at` of the pages.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at < self.bytes);
+        // SAFETY: the mapping is page-aligned, at least as long, zeroed and lives as long as `self`; its words are
+        // only ever used through this function, so all accesses to them, of any process, are atomic.
+        unsafe { self.start.add(at).cast::<AtomicU64>().as_ref() }
     }
 }
 
@@ -56,14 +57,22 @@ impl Drop for Pages {
 struct Partner(libc::pid_t);
 
 impl Partner {
-    fn start(line: &Pages, core: usize) -> Result<Self> {
-        let word = line.word();
+    fn start([forth, back]: [&AtomicU64; 2], core: usize) -> Result<Self> {
+        Self::fork(|parent| answer(forth, back, core, parent))
+    }
+
+    /// Starts a process that does `life`: system calls and atomic accesses only, after which it ends.
+    fn fork(life: impl FnOnce(libc::pid_t)) -> Result<Self> {
         // SAFETY: no memory is touched.
         let parent = unsafe { libc::getpid() };
-        // SAFETY: the new process makes system calls and atomic accesses only (`answer`), which is allowed after a fork
+        // SAFETY: the new process makes system calls and atomic accesses only (`life`), which is allowed after a fork
         // of a process with several threads, and never returns from here.
         match unsafe { libc::fork() } {
-            0 => answer(word, core, parent),
+            0 => {
+                life(parent);
+                // SAFETY: ends the process without running anything of the parent's.
+                unsafe { libc::_exit(0) }
+            }
             pid if pid > 0 => Ok(Self(pid)),
             _ => Err(Error::last_os("start the second process of the ping-pong")),
         }
@@ -91,8 +100,43 @@ impl Drop for Partner {
     }
 }
 
+/// Microseconds that a process waits for its next turn if it gives the core away while `processes` share it and all do
+/// so, block by block.
+pub(super) fn yield_turn(processes: usize, turns: u64, blocks: usize) -> Result<Vec<f64>> {
+    let core = allowed()?.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Limit, "turns of a core"))?;
+    let _pinned = Pinned::to(core)?;
+    let others: Result<Vec<Partner>> =
+        (1..processes).map(|_| Partner::fork(|parent| give_away(core, parent))).collect();
+    let _others = others?;
+    let give = || {
+        // SAFETY: no memory is touched.
+        unsafe { libc::sched_yield() };
+    };
+    (0..turns).for_each(|_| give()); // until all have started
+    Ok((0..blocks)
+        .map(|_| {
+            let start = Instant::now();
+            (0..turns).for_each(|_| give());
+            start.elapsed().as_secs_f64() * 1e6 / turns as f64
+        })
+        .collect())
+}
+
+/// The life of a process that only gives its core away.
+fn give_away(core: usize, parent: libc::pid_t) {
+    // SAFETY: system calls without memory of ours; the kernel ends this process with the thread that started it.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
+        if libc::getppid() == parent && bind(core) {
+            loop {
+                libc::sched_yield();
+            }
+        }
+    }
+}
+
 /// The life of the other process.
-fn answer(word: &AtomicU64, core: usize, parent: libc::pid_t) -> ! {
+fn answer(forth: &AtomicU64, back: &AtomicU64, core: usize, parent: libc::pid_t) {
     // SAFETY: system calls without memory of ours; the kernel ends this process with the thread that started it, also if
     // that has ended before it was asked to.
     let orphan = unsafe {
@@ -100,32 +144,32 @@ fn answer(word: &AtomicU64, core: usize, parent: libc::pid_t) -> ! {
         libc::getppid() != parent
     };
     if !orphan && bind(core) {
+        let mut answered = 0;
         loop {
             // Acquire: pairs with the Release store in `round_trip`, as a library's flag would.
-            let value = word.load(Ordering::Acquire);
+            let value = forth.load(Ordering::Acquire);
             if value == STOP {
                 break;
             }
-            if value % 2 == 1 {
+            if value % 2 == 1 && value != answered {
                 // Release: pairs with the Acquire load in `round_trip`.
-                word.store(value + 1, Ordering::Release);
+                back.store(value + 1, Ordering::Release);
+                answered = value;
             }
         }
     }
-    // SAFETY: ends the process without running anything of the parent's.
-    unsafe { libc::_exit(0) }
 }
 
 /// Stores `odd` and waits for the next even number.
 #[inline]
-fn round_trip(word: &AtomicU64, odd: u64, partner: &Partner) -> Result<()> {
+fn round_trip([forth, back]: [&AtomicU64; 2], odd: u64, partner: &Partner) -> Result<()> {
     // Release: pairs with the Acquire load in `answer`.
-    word.store(odd, Ordering::Release);
+    forth.store(odd, Ordering::Release);
     let mut deadline = None;
     loop {
         for _ in 0..1 << 16 {
             // Acquire: pairs with the Release store in `answer`.
-            if word.load(Ordering::Acquire) == odd + 1 {
+            if back.load(Ordering::Acquire) == odd + 1 {
                 return Ok(());
             }
         }
@@ -138,8 +182,9 @@ fn round_trip(word: &AtomicU64, odd: u64, partner: &Partner) -> Result<()> {
     }
 }
 
-/// Microseconds per round trip of a line between two processes on the first two allowed cores, block by block.
-pub(super) fn ping_pong(round_trips: u64, blocks: usize) -> Result<Vec<f64>> {
+/// Microseconds per round trip between two processes on the first two allowed cores, block by block: of one line, or
+/// with a line for each way.
+pub(super) fn ping_pong(two_lines: bool, round_trips: u64, blocks: usize) -> Result<Vec<f64>> {
     let mut cores = allowed()?.into_iter();
     let (Some(mine), Some(other)) = (cores.next(), cores.next()) else {
         return Err(Error::new(ErrorKind::Limit, "cache-line ping-pong")
@@ -147,21 +192,21 @@ pub(super) fn ping_pong(round_trips: u64, blocks: usize) -> Result<Vec<f64>> {
             .remedy("allow this process a second core"));
     };
     let line = Pages::new(4096, libc::MAP_SHARED)?;
-    let partner = Partner::start(&line, other)?;
+    let words = [line.word(0), line.word(if two_lines { 1024 } else { 0 })];
+    let partner = Partner::start(words, other)?;
     let _pinned = Pinned::to(mine)?;
-    let word = line.word();
     let mut odd = 1;
     let mut block = || -> Result<f64> {
         let start = Instant::now();
         for _ in 0..round_trips {
-            round_trip(word, odd, &partner)?;
+            round_trip(words, odd, &partner)?;
             odd += 2;
         }
         Ok(start.elapsed().as_secs_f64() * 1e6 / round_trips as f64)
     };
     block()?; // the start of the second process, and the warm-up
     let times = (0..blocks).map(|_| block()).collect();
-    word.store(STOP, Ordering::SeqCst);
+    words[0].store(STOP, Ordering::SeqCst);
     times
 }
 
@@ -186,7 +231,7 @@ fn blocks_of(blocks: usize, mut run: impl FnMut()) -> (u64, Vec<f64>) {
 /// An addition to a word in shared memory.
 pub(super) fn atomic(blocks: usize) -> Result<(u64, Vec<f64>)> {
     let page = Pages::new(4096, libc::MAP_SHARED)?;
-    let word = page.word();
+    let word = page.word(0);
     Ok(blocks_of(blocks, || {
         // Relaxed: pairs with nothing; no other thread or process knows the word.
         black_box(word).fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 
 use super::log2_up;
 use crate::error::Result;
-use crate::signal::Board;
+use crate::signal::{self, Board, Pace};
 use crate::team::Team;
 
 /// The cell of the board that it uses.
@@ -15,21 +15,30 @@ pub const CELL: usize = 0;
 /// # Errors
 /// `PeerLost`.
 pub fn run(team: &Team, board: &Board, number: u64) -> Result<()> {
-    rounds(team, board, CELL, number, "barrier")
+    rounds(team, board, CELL, number, 0, "barrier", Pace::EXCHANGE).map(|_| ())
 }
 
-/// The rounds, over any cell: also the last step of a fence.
+/// The rounds, over any cell: also the last step of a fence. Gives the greatest of the marks of all ranks.
 ///
 /// # Errors
 /// `PeerLost`.
 #[inline]
-pub fn rounds(team: &Team, board: &Board, cell: usize, number: u64, name: &'static str) -> Result<()> {
+pub fn rounds(
+    team: &Team,
+    board: &Board,
+    cell: usize,
+    number: u64,
+    mut mark: u16,
+    name: &'static str,
+    pace: Pace,
+) -> Result<u16> {
     let (p, me) = (team.size(), team.rank());
     for round in 0..log2_up(p) {
         let distance = 1 << round;
-        board.set((me + distance) % p, cell, number)?;
-        let from = (me + p - distance) % p;
-        team.job().wait(name, || Ok((board.get(from, cell) >= number).then_some(())))?;
+        let (to, from) = ((me + distance) % p, (me + p - distance) % p);
+        board.set(to, cell, signal::marked(number, mark))?;
+        board.wait(name, from, cell, number, pace)?;
+        mark = mark.max(board.mark(from, cell, number));
     }
-    Ok(())
+    Ok(mark)
 }

@@ -195,6 +195,10 @@ impl Device for Faulty {
         self.inner.poll(sink)
     }
 
+    fn pending(&self) -> bool {
+        self.inner.pending()
+    }
+
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
         if self.late.borrow().is_empty() {
             self.inner.park(limit, ready);

@@ -34,6 +34,9 @@ pub struct Capabilities {
     pub mappable: bool,
     /// Whether [`Operation::Accumulate`] is done by the device, without a handler above it.
     pub accumulate: bool,
+    /// Whether a store to mapped memory may be followed, without a fence, by a look whether somebody sleeps who waits
+    /// for it: who sleeps pays for both.
+    pub sleepers_fence: bool,
 }
 
 /// Remote atomics of a device.
@@ -295,6 +298,9 @@ pub trait Device: fmt::Debug {
     /// # Errors
     /// `Protocol`, `PeerLost`.
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool>;
+    /// Whether a poll would find a packet, as far as a glance tells: for a rank that is looking at a signal cell and
+    /// would miss it during a poll that finds nothing.
+    fn pending(&self) -> bool;
     /// Sleeps until a peer wakes this rank or the time is over, unless `ready` is true once peers know that
     /// this rank is about to sleep.
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool);

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
+/// Up to this many bytes, words at a time cost less than a call.
+const SHORT: usize = 64;
+
 #[inline(never)]
 unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
     let copy: CopyFn = std::hint::black_box(libc::memcpy as CopyFn);
@@ -42,7 +45,7 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: as `store`.
     unsafe {
         match len {
-            // Relaxed, all three: the Release of the signal that follows pairs with its reader's Acquire.
+            // Relaxed, all: the Release of the signal that follows pairs with its reader's Acquire.
             1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Relaxed),
             2 if to.addr() & 1 == 0 => {
                 AtomicU16::from_ptr(to.cast()).store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
@@ -51,6 +54,16 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
                 AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
             }
             0 => {}
+            _ if len <= SHORT && to.addr() & 7 == 0 => {
+                let words = len & !7;
+                for at in (0..words).step_by(8) {
+                    let word = from.add(at).cast::<u64>().read_unaligned();
+                    AtomicU64::from_ptr(to.add(at).cast()).store(word, Ordering::Relaxed);
+                }
+                for at in words..len {
+                    AtomicU8::from_ptr(to.add(at)).store(from.add(at).read(), Ordering::Relaxed);
+                }
+            }
             _ => opaque_copy(from, to, len),
         }
     }
@@ -81,7 +94,7 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: as `load`.
     unsafe {
         match len {
-            // Relaxed, all three: the Acquire of the signal before pairs with its writer's Release.
+            // Relaxed, all: the Acquire of the signal before pairs with its writer's Release.
             1 => to.write(AtomicU8::from_ptr(from).load(Ordering::Relaxed)),
             2 if from.addr() & 1 == 0 => {
                 to.cast::<u16>().write_unaligned(AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed));
@@ -90,6 +103,16 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
                 to.cast::<u32>().write_unaligned(AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed));
             }
             0 => {}
+            _ if len <= SHORT && from.addr() & 7 == 0 => {
+                let words = len & !7;
+                for at in (0..words).step_by(8) {
+                    let word = AtomicU64::from_ptr(from.add(at).cast()).load(Ordering::Relaxed);
+                    to.add(at).cast::<u64>().write_unaligned(word);
+                }
+                for at in words..len {
+                    to.add(at).write(AtomicU8::from_ptr(from.add(at)).load(Ordering::Relaxed));
+                }
+            }
             _ => opaque_copy(from, to, len),
         }
     }

@@ -76,7 +76,7 @@ every_config! {
         let device = job.device();
         let e = post(job, 2, Operation::Send { header: &[1], body: &[] }).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
-        let e = post(job, u32::MAX, Operation::Signal { at: world.board.cell_at(1, 0), value: 1 }).unwrap_err();
+        let e = post(job, u32::MAX, Operation::Signal { at: world.board.cell_at(1, 0, 1), value: 1 }).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::NoSuchRank | ErrorKind::BadArgument), "{e}");
         let long = vec![0u8; device.capabilities().max_packet + 1];
         let e = post(job, 1, Operation::Send { header: &long, body: &[] }).unwrap_err();
@@ -103,7 +103,7 @@ every_config! {
         if world.me() == 0 {
             let bytes = pattern(1, 4000);
             let from = [Block::of(bytes.as_ptr(), bytes.len())];
-            let good = world.board.cell_at(1, 0);
+            let good = world.board.cell_at(1, 0, 1);
             let bad = [
                 (Place { region: u64::MAX, offset: 0 }, ErrorKind::BadKey),
                 (Place { offset: 1 << 20, ..good }, ErrorKind::OutOfRange),

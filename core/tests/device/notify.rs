@@ -96,7 +96,7 @@ every_config! {
         use farside_core::device::Operation;
         let world = World::new(job, config, 64)?;
         for to in 0..3 {
-            let at = world.board.cell_at(to, 7);
+            let at = world.board.cell_at(to, 7, 40 + world.me() as u64);
             world.complete(to, Operation::Signal { at, value: 40 + world.me() as u64 })?;
         }
         for from in 0..3 {

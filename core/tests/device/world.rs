@@ -82,7 +82,7 @@ impl<'a> World<'a> {
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
         let operation = Operation::Write { from: &from, to: self.place(to, offset) };
         let track = Track::new();
-        let notify = Some((self.board.cell_at(to, cell), value));
+        let notify = Some((self.board.cell_at(to, cell, value), value));
         // SAFETY: complete before this returns, or the job ends with the test.
         unsafe { self.job.post(to as u32, operation, notify, &[&track]) }?;
         self.job.wait("write", || Ok((track.open() == 0).then_some(())))?;

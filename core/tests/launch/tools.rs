@@ -1,17 +1,18 @@
 //! What the tests share: starting the launcher, and looking for processes that it left behind.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a test waits for what must happen, before it fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 const MARK: &str = "FARSIDE_TEST_MARK";
 
-/// The test program, `examples/kvs.rs`. `cargo test --test launch` alone does not build it, so this does.
+/// The test program, `examples/kvs.rs`. `cargo test --test launch` alone does not build it, so this does, unless it is
+/// newer than its sources.
 pub fn kvs() -> String {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(build_kvs).clone()
@@ -21,6 +22,12 @@ fn build_kvs() -> String {
     // target/PROFILE/deps/launch-..
     let me = std::env::current_exe().unwrap();
     let profile = me.parent().unwrap().parent().unwrap();
+    let program: PathBuf = profile.join("examples/kvs");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = newest(&root.join("src")).max(newest(&root.join("examples")));
+    if modified(&program).is_some_and(|built| built >= sources) {
+        return program.to_str().unwrap().to_owned();
+    }
     if let Ok(cargo) = std::env::var("CARGO") {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--offline", "-p", "farside-core", "--example", "kvs", "--target-dir"]);
@@ -30,9 +37,17 @@ fn build_kvs() -> String {
         }
         assert!(build.status().unwrap().success(), "the example cannot be built");
     }
-    let program: PathBuf = profile.join("examples/kvs");
     assert!(program.exists(), "{program:?} is missing: build the examples");
     program.to_str().unwrap().to_owned()
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|meta| meta.modified()).ok()
+}
+
+fn newest(folder: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { newest(&path) } else { modified(&path).unwrap() }).max().unwrap()
 }
 
 /// A command that knows no launcher, whose processes can be found again by a mark in their environment.
@@ -165,8 +180,9 @@ impl Running {
     }
 }
 
+/// The shell has `kill` built in; the program of that name is not everywhere.
 pub fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), "--", &pid.to_string()]).status().unwrap();
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());
 }
 

@@ -4,6 +4,8 @@
 //! Each states anew, with the same orderings, what a module of `core/src/device/shm` does, and has variants that
 //! lack one thing; the model must notice each of them.
 
+mod bias;
+mod channel;
 mod futex;
 mod request;
 mod ring;

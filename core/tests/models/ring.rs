@@ -39,6 +39,15 @@ struct Producer {
     seen_head: u64,
 }
 
+#[derive(Default)]
+struct Consumer {
+    position: u64,
+    /// How far lines were given back.
+    given: u64,
+    /// Where the markers between these two stand.
+    markers: Vec<u64>,
+}
+
 #[allow(unsafe_code)]
 impl Ring {
     fn new(broken: Broken) -> Self {
@@ -84,32 +93,48 @@ impl Ring {
         true
     }
 
-    fn give_back(&self, position: &mut u64, lines: u64, zeroed: u64) {
-        for line in 0..zeroed {
-            self.first[Self::at(*position) + line as usize].store(0, Ordering::Relaxed);
+    /// Gives back the lines of all packets that were taken.
+    fn give_back(&self, c: &mut Consumer) {
+        for at in c.given..c.position {
+            if self.broken != Broken::FirstLineZeroed || c.markers.contains(&at) {
+                self.first[Self::at(at)].store(0, Ordering::Relaxed);
+            }
         }
-        *position += lines;
-        let release = if self.broken == Broken::HeadRelaxed { Ordering::Relaxed } else { Ordering::Release };
-        self.head.store(*position, release);
+        if c.given != c.position {
+            c.given = c.position;
+            c.markers.clear();
+            let release = if self.broken == Broken::HeadRelaxed { Ordering::Relaxed } else { Ordering::Release };
+            self.head.store(c.given, release);
+        }
+    }
+
+    /// Goes on behind what was taken, and gives lines back once many are owed.
+    fn advance(&self, c: &mut Consumer, lines: u64) {
+        c.position += lines;
+        if c.position - c.given >= LINES as u64 / 2 {
+            self.give_back(c);
+        }
     }
 
     /// Lines and value of the next packet.
-    fn pop(&self, position: &mut u64) -> Option<(u64, u64)> {
+    fn pop(&self, c: &mut Consumer) -> Option<(u64, u64)> {
         loop {
-            let at = Self::at(*position);
+            let at = Self::at(c.position);
             let marker = self.first[at].load(Ordering::Acquire);
             if marker == 0 {
+                // Nothing else to do: what was taken is given back.
+                self.give_back(c);
                 return None;
             }
+            c.markers.push(c.position);
             if marker == PAD {
-                self.give_back(position, (LINES - at) as u64, 1);
+                self.advance(c, (LINES - at) as u64);
                 continue;
             }
             let lines = marker & !READY;
             assert!(marker & READY != 0 && at + lines as usize <= LINES, "garbage {marker:#x}");
-            let zeroed = if self.broken == Broken::FirstLineZeroed { 1 } else { lines };
             if self.broken == Broken::HeadFirst {
-                self.give_back(position, lines, zeroed);
+                self.advance(c, lines);
             }
             let mut value = None;
             for line in at..at + lines as usize {
@@ -118,7 +143,7 @@ impl Ring {
                 assert!(value.replace(v).is_none_or(|w| w == v), "a packet of two halves");
             }
             if self.broken != Broken::HeadFirst {
-                self.give_back(position, lines, zeroed);
+                self.advance(c, lines);
             }
             return value.map(|v| (lines, v));
         }
@@ -140,10 +165,10 @@ fn model(broken: Broken) {
                 }
             }
         });
-        let mut position = 0;
+        let mut c = Consumer::default();
         for (i, lines) in PACKETS.iter().enumerate() {
             let packet = loop {
-                match ring.pop(&mut position) {
+                match ring.pop(&mut c) {
                     Some(packet) => break packet,
                     None => loom::thread::yield_now(),
                 }
@@ -151,7 +176,7 @@ fn model(broken: Broken) {
             assert_eq!(packet, (*lines, i as u64 + 1), "packet {i}");
         }
         producer.join().unwrap();
-        assert_eq!(ring.pop(&mut position), None);
+        assert_eq!(ring.pop(&mut c), None);
     });
 }
 

@@ -17,10 +17,14 @@
 use std::sync::atomic::Ordering;
 
 use farside_core::coll::{self, barrier_dissemination};
-use farside_core::{Error, Result};
+use farside_core::signal::{Pace, marked};
+use farside_core::{Error, ErrorKind, Result};
 
 use super::{Access, RawWindow, cell, word};
 use crate::assert::Assert;
+
+/// The mark of a rank whose number is not known.
+const SOMEBODY: u16 = u16::MAX;
 
 /// Up to this many ranks each notifies each other directly.
 pub(crate) const DIRECT: usize = 4;
@@ -32,6 +36,21 @@ impl RawWindow {
     /// # Errors
     /// `WrongEpoch` inside another kind of epoch; `PeerLost`; the first error of an operation.
     pub fn fence(&self, asserts: Assert) -> Result<()> {
+        self.fence_marked(asserts, 0)
+    }
+
+    /// The fence that ends a run of fence epochs: closes the last, opens none, and lets the others know, so that one
+    /// that goes on gets an error from its fence and does not reach memory that its owner has taken back.
+    ///
+    /// # Errors
+    /// As [`fence`](Self::fence).
+    pub(crate) fn last_fence(&self) -> Result<()> {
+        let mark = u16::try_from(self.team.rank() + 1).unwrap_or(SOMEBODY);
+        self.fence_marked(Assert::NOSUCCEED, mark)
+    }
+
+    /// `mark`: the team rank that ends its run, and 1; 0 if this one does not.
+    fn fence_marked(&self, asserts: Assert, mark: u16) -> Result<()> {
         const OP: &str = "fence";
         self.usable(OP)?;
         match self.access.get() {
@@ -45,7 +64,18 @@ impl RawWindow {
         self.fences.set(number);
         let precede = !asserts.contains(Assert::NOPRECEDE);
         if precede {
-            self.close_fence(number).inspect_err(|_| self.abandon())?;
+            let ended = self.close_fence(number, mark).inspect_err(|_| self.abandon())?;
+            if ended != 0 && mark == 0 {
+                self.abandon();
+                let peer = self.targets.get(usize::from(ended) - 1).filter(|_| ended != SOMEBODY);
+                let e = Error::new(ErrorKind::Mismatch, OP).rank(self.job.rank());
+                return Err(match peer {
+                    Some(t) => e.peer(t.region.peer),
+                    None => e,
+                }
+                .cause("it has ended its run of fence epochs; this rank has not")
+                .remedy("make as many epochs in the run on every rank"));
+            }
         } else if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.get().is_some()) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
@@ -54,7 +84,7 @@ impl RawWindow {
             self.synchronized.set(false);
             return Ok(());
         }
-        let epoch = self.open_epoch(Access::Fence(number));
+        let epoch = self.open_epoch(Access::Fence(number), false);
         self.synchronized.set(precede);
         if precede {
             // Everyone has come to this fence: all are exposed, operations start at once.
@@ -82,31 +112,44 @@ impl RawWindow {
         self.mapped && self.board.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
     }
 
-    fn close_fence(&self, number: u64) -> Result<()> {
+    /// Gives the greatest mark of all ranks.
+    fn close_fence(&self, number: u64, mark: u16) -> Result<u16> {
         if self.mapped {
             for target in self.queued_targets() {
                 self.wait_word("fence", target, || {
                     self.start_queued(Some(target)).map(|()| !self.has_unposted(target))
                 })?;
             }
-            return barrier_dissemination::rounds(&self.team, &self.board, cell::FENCE, number, "fence");
+            return barrier_dissemination::rounds(
+                &self.team,
+                &self.board,
+                cell::FENCE,
+                number,
+                mark,
+                "fence",
+                Pace::ANSWER,
+            );
         }
         let (p, me) = (self.team.size(), self.team.rank());
         if self.synchronized.get() && p <= DIRECT {
             let others = (1..p).map(|d| (me + d) % p);
-            others.clone().try_for_each(|target| self.notify(target, cell::FENCE, number))?;
+            others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
+            let mut greatest = mark;
             self.finish_self()?;
             for from in others {
-                self.job.wait("fence", || Ok((self.board.get(from, cell::FENCE) >= number).then_some(())))?;
+                self.board.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
+                greatest = greatest.max(self.board.mark(from, cell::FENCE, number));
             }
-            return self.complete_all();
+            self.complete_all()?;
+            return Ok(greatest);
         }
         // "Have I an operation for rank i": those begun already are counted too.
         let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].track.open() > 0).collect();
-        let vector: Vec<u8> = touched.iter().flat_map(|t| u32::from(*t).to_le_bytes()).collect();
+        // Above it, how many end their run.
+        let ends = u32::from(mark != 0) << 16;
+        let vector: Vec<u8> = touched.iter().flat_map(|t| (u32::from(*t) | ends).to_le_bytes()).collect();
         let sum = coll::reduce_scatter(&self.team, &vector, &mut add)?;
-        let origins =
-            u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(farside_core::ErrorKind::Protocol, "fence"))?);
+        let sum = u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "fence"))?);
         // The reduce-scatter has shown that all ranks are here, so all are exposed.
         self.synchronized.set(true);
         self.start_queued(None)?;
@@ -115,9 +158,10 @@ impl RawWindow {
         }
         self.complete_all()?;
         self.job.wait("fence", || {
-            let come = (0..p).filter(|from| self.board.get(*from, cell::FENCE) >= number).count();
-            Ok((come >= origins as usize).then_some(()))
-        })
+            let come = (0..p).filter(|from| self.board.reached(*from, cell::FENCE, number)).count();
+            Ok((come >= (sum & 0xffff) as usize).then_some(()))
+        })?;
+        Ok(if sum >> 16 != 0 { SOMEBODY } else { 0 })
     }
 
     /// Posts what was kept back for this rank itself: nobody is to be notified.

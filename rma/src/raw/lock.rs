@@ -11,17 +11,25 @@
 //! | unlock, unlock_all | one for each target that was accessed or locked, none for others |
 //! | `NOCHECK` | none |
 //!
+//! Who locks the same target again and again enters by a claim instead ([`super::bias`]): one atomic exchange on a
+//! line of its own to lock, a plain store to unlock.
+//!
 //! Where the word is not mapped each is a message (a shared lock two), and the request is put off until the
 //! first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Duration;
 
 use farside_core::{Error, ErrorKind, Result};
 
+use super::bias::{self, Entry};
 use super::lockword::{self, Ticket};
+use super::target::Target;
 use super::{Access, RawWindow, word};
 use crate::assert::Assert;
+
+/// Entries in a row before the bias is set, at most.
+const LONGEST_PATIENCE: u32 = 1 << 12;
 
 /// Kinds of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +48,16 @@ pub(crate) enum Held {
     Wanted(LockKind),
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
+    /// Inside by the word; who is inside by claim may have to leave first.
+    Draining(LockKind, Ticket),
     /// Inside.
     Inside(LockKind, Ticket),
+    /// Inside by claim.
+    Claimed,
     /// Inside by `NOCHECK`, without the word.
     Unchecked,
-    /// Inside, exclusively, for local access: no operation may touch the memory.
-    Local(Ticket),
+    /// Inside, exclusively, for local access: no operation may touch the memory. By ticket or by claim.
+    Local(Option<Ticket>),
 }
 
 impl RawWindow {
@@ -56,11 +68,14 @@ impl RawWindow {
     /// window made without locks; `NoSuchRank`.
     pub fn lock(&self, kind: LockKind, target: usize, asserts: Assert) -> Result<()> {
         const OP: &str = "lock";
-        self.check_lockable(OP)?;
         let t = self.target(target, OP)?;
+        if self.access.get() == Access::None && !asserts.contains(Assert::NOCHECK) && self.lock_by_claim(kind, t) {
+            return Ok(());
+        }
+        self.check_lockable(OP)?;
         let count = match self.access.get() {
             Access::None => {
-                self.open_epoch(Access::Lock(0));
+                self.open_epoch(Access::Lock(0), self.mapped && !asserts.contains(Assert::NOCHECK));
                 0
             }
             Access::Lock(count) => count,
@@ -94,7 +109,7 @@ impl RawWindow {
         if self.access.get() != Access::None {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
-        let epoch = self.open_epoch(Access::LockAll);
+        let epoch = self.open_epoch(Access::LockAll, self.mapped && !asserts.contains(Assert::NOCHECK));
         for t in &self.targets {
             if asserts.contains(Assert::NOCHECK) {
                 t.lock.set(Held::Unchecked);
@@ -112,8 +127,21 @@ impl RawWindow {
     /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
-        self.usable(OP)?;
         let t = self.target(target, OP)?;
+        // Where all is mapped and nothing waits in the queue, all operations are complete.
+        if t.lock.get() == Held::Claimed
+            && self.access.get() == Access::Lock(1)
+            && self.mapped
+            && self.epoch.get() != super::NO_EPOCH
+            && self.queue.borrow().is_empty()
+        {
+            self.leave_by_claim(t, target);
+            t.lock.set(Held::No);
+            t.ready.set(0);
+            self.close_epoch();
+            return Ok(());
+        }
+        self.usable(OP)?;
         let Access::Lock(count) = self.access.get() else {
             return Err(self.wrong_epoch(OP, "lock was not called"));
         };
@@ -243,16 +271,32 @@ impl RawWindow {
         match self.targets[target].lock.get() {
             Held::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
             Held::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
-            Held::Unchecked | Held::Inside(..) => Ok(true),
-            Held::Wanted(_) | Held::Waiting(..) => self.advance(target),
+            Held::Unchecked | Held::Inside(..) | Held::Claimed => Ok(true),
+            Held::Wanted(_) | Held::Waiting(..) | Held::Draining(..) => self.advance(target),
         }
     }
 
     /// One step towards the lock; whether it is held.
     fn advance(&self, target: usize) -> Result<bool> {
         let t = &self.targets[target];
+        if let Held::Draining(kind, ticket) = t.lock.get() {
+            return Ok(self.drained(t, kind, ticket));
+        }
         let mut seen = None;
         if let Held::Wanted(kind) = t.lock.get() {
+            if let Some((bias, claim, _)) = t.claim() {
+                let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
+                if entry != Entry::NotCovered {
+                    self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
+                }
+                if entry == Entry::Inside {
+                    t.lock.set(Held::Claimed);
+                    return Ok(true);
+                }
+                if entry == Entry::Revoked {
+                    self.wake_waiters(target);
+                }
+            }
             if kind == LockKind::Shared
                 && let Some(w) = self.board.peer_word(target, word::LOCK)
             {
@@ -261,8 +305,7 @@ impl RawWindow {
                     && w.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
                 {
                     self.stats().add(farside_core::stats::Kind::CompareSwap, 8);
-                    t.lock.set(Held::Inside(kind, lockword::ticket(now)));
-                    return Ok(true);
+                    return Ok(self.drained(t, kind, lockword::ticket(now)));
                 }
             }
             let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
@@ -279,14 +322,38 @@ impl RawWindow {
             LockKind::Shared => lockword::may_read(now, ticket),
         };
         if granted {
-            t.lock.set(Held::Inside(kind, ticket));
             if kind == LockKind::Shared {
                 self.board.fetch_add(target, word::LOCK, lockword::reader_enters(ticket))?;
                 // Readers behind this one may enter now.
                 self.wake_after_atomic(target);
             }
+            return Ok(self.drained(t, kind, ticket));
         }
-        Ok(granted)
+        Ok(false)
+    }
+
+    /// The last step of an entry by the word: whether all have left whom the bias let in and this lock excludes.
+    fn drained(&self, t: &Target, kind: LockKind, ticket: Ticket) -> bool {
+        let shared = kind == LockKind::Shared;
+        if let (Some((bias, _, _)), Some(entry)) = (t.claim(), &t.entry) {
+            let claims = self.claims;
+            let ranks = self.team.size();
+            if !bias::clear(bias, self.team.rank(), shared, ranks, |r| self.board.peer_word(t.team_rank, claims + r)) {
+                t.lock.set(Held::Draining(kind, ticket));
+                return false;
+            }
+            let again = lockword::follows(entry.last.replace(ticket), ticket) || shared;
+            entry.streak.set(if again { entry.streak.get() + 1 } else { 0 });
+            if entry.streak.get() >= entry.patience.get() {
+                entry.streak.set(0);
+                entry.patience.set((entry.patience.get() * 2).min(LONGEST_PATIENCE));
+                let to = if shared { bias::READERS } else { bias::owner(self.team.rank()) };
+                // SeqCst: before this rank gives the word back, after which others look.
+                bias.store(to, Ordering::SeqCst);
+            }
+        }
+        t.lock.set(Held::Inside(kind, ticket));
+        true
     }
 
     /// Waits for `target`'s lock and starts what is queued for it.
@@ -319,13 +386,14 @@ impl RawWindow {
         }
         match t.lock.replace(Held::No) {
             Held::No | Held::Unchecked | Held::Wanted(_) => {}
-            Held::Waiting(kind, ticket) => {
+            Held::Claimed | Held::Local(None) => self.leave_by_claim(t, target),
+            held @ (Held::Waiting(..) | Held::Draining(..)) => {
                 // No operation needed it, but the ticket is out and its turn must come and pass.
-                t.lock.set(Held::Waiting(kind, ticket));
+                t.lock.set(held);
                 self.wait_for_turn(name, target)?;
                 return self.leave(name, target);
             }
-            Held::Inside(LockKind::Exclusive, ticket) | Held::Local(ticket) => {
+            Held::Inside(LockKind::Exclusive, ticket) | Held::Local(Some(ticket)) => {
                 self.board.fetch_add(target, word::LOCK, lockword::writer_leaves(ticket))?;
                 self.wake_after_atomic(target);
             }
@@ -341,6 +409,55 @@ impl RawWindow {
         Ok(())
     }
 
+    /// Opens an epoch on one target by claim, if its bias lets this rank in: what [`lock`](Self::lock) does, on the
+    /// shortest way.
+    #[inline]
+    fn lock_by_claim(&self, kind: LockKind, t: &Target) -> bool {
+        let Some((bias, claim, _)) = t.claim() else { return false };
+        if self.broken.get() || self.released.get() || t.lock.get() != Held::No {
+            return false;
+        }
+        match bias::enter(bias, claim, self.claimant, kind == LockKind::Shared) {
+            Entry::NotCovered => return false,
+            Entry::Revoked => {
+                self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
+                self.wake_waiters(t.team_rank);
+                return false;
+            }
+            Entry::Inside => {}
+        }
+        self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
+        let epoch = self.open_epoch(Access::Lock(1), true);
+        t.lock.set(Held::Claimed);
+        t.ready.set(epoch);
+        true
+    }
+
+    #[inline]
+    fn leave_by_claim(&self, t: &Target, target: usize) {
+        let Some((_, claim, waiters)) = t.claim() else { return };
+        bias::leave(claim);
+        self.stats().add(farside_core::stats::Kind::Signal, 8);
+        if self.stored.get() {
+            if matches!(self.access.get(), Access::Lock(1) | Access::LockAll) {
+                self.stored.set(false);
+                self.job.store_order().fence_for_later();
+            } else {
+                self.full_fence();
+            }
+        }
+        if !self.sleepers_fence || self.targets.len() > 64 {
+            self.wake_waiters(target);
+        } else {
+            // The waiter's half of the fence is paid when it goes to sleep: it sees the store, or its bit is seen.
+            compiler_fence(Ordering::SeqCst);
+            // Relaxed: as just said.
+            if waiters.load(Ordering::Relaxed) != 0 {
+                self.wake_after_atomic(target);
+            }
+        }
+    }
+
     /// Locks this rank's own memory exclusively, waits for the lock, and keeps all operations off the memory
     /// until [`unlock`](Self::unlock): for local access by load and store.
     ///
@@ -352,8 +469,10 @@ impl RawWindow {
         self.lock(LockKind::Exclusive, me, Assert::empty())?;
         self.wait_for_turn(OP, me).inspect_err(|_| self.abandon())?;
         let t = &self.targets[me];
-        if let Held::Inside(_, ticket) = t.lock.get() {
-            t.lock.set(Held::Local(ticket));
+        match t.lock.get() {
+            Held::Inside(_, ticket) => t.lock.set(Held::Local(Some(ticket))),
+            Held::Claimed => t.lock.set(Held::Local(None)),
+            _ => {}
         }
         t.ready.set(0);
         Ok(())

@@ -29,6 +29,11 @@ pub(crate) const fn ticket(before: u64) -> Ticket {
     before >> USERS & MASK
 }
 
+/// Whether `next` is the ticket after `ticket`.
+pub(crate) const fn follows(ticket: Ticket, next: Ticket) -> bool {
+    ticket.wrapping_add(1) & MASK == next
+}
+
 /// Whether the writer with `ticket` may enter.
 pub(crate) const fn may_write(word: u64, ticket: Ticket) -> bool {
     word >> WRITE & MASK == ticket
@@ -57,6 +62,12 @@ pub(crate) const fn writer_leaves(ticket: Ticket) -> u64 {
 /// Whether a reader that left, finding `before`, has set the guard bit.
 pub(crate) const fn set_guard(before: u64) -> bool {
     before >> WRITE & MASK == MASK
+}
+
+/// Whether nobody is inside and nobody waits.
+pub(crate) const fn at_rest(word: u64) -> bool {
+    let t = ticket(word);
+    may_write(word, t) && may_read(word, t)
 }
 
 /// The word after a reader has taken a ticket and entered in one step, if nobody is in its way.

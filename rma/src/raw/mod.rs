@@ -8,6 +8,7 @@
 //! A put on a mapped window takes the branch in [`RawWindow::put`]: two comparisons and a copy. Everything
 //! else (no epoch, target not exposed yet, memory not mapped) goes through [`operations`].
 
+mod bias;
 pub mod fence;
 pub mod lock;
 pub(crate) mod lockword;
@@ -48,8 +49,11 @@ pub(crate) mod word {
     pub(crate) const OPENED: usize = 0;
     /// The lock.
     pub(crate) const LOCK: usize = 1;
-    /// First of the words with a bit for each rank that sleeps until one of the others changes.
-    pub(crate) const WAITERS: usize = 2;
+    /// Who may enter the lock by claim.
+    pub(crate) const BIAS: usize = 2;
+    /// First of the words with a bit for each rank that sleeps until one of the others changes; behind them, where
+    /// locks may be used, the claim of each rank.
+    pub(crate) const WAITERS: usize = 3;
 }
 
 /// The present access epoch.
@@ -111,6 +115,14 @@ pub struct RawWindow {
     stored: Cell<bool>,
     /// Swapped for a full fence, which costs less than the instruction of that name.
     scratch: AtomicU32,
+    /// This rank's number in the team.
+    claimant: usize,
+    /// First of the claim words.
+    claims: usize,
+    /// Whether an access epoch is counted in the job's store order.
+    counted: Cell<bool>,
+    /// A store may be followed by a look at who sleeps without a fence.
+    sleepers_fence: bool,
     broken: Cell<bool>,
     released: Cell<bool>,
 }
@@ -119,7 +131,7 @@ const NO_EPOCH: u64 = u64::MAX;
 
 impl RawWindow {
     /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
-    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 64 bytes for each
+    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 192 bytes for each
     /// rank of the team.
     ///
     /// # Errors
@@ -164,7 +176,8 @@ impl RawWindow {
     fn new(team: &Team, own: Result<Registration>, options: Options) -> Result<Self> {
         let job = team.job().clone();
         let (own, regions) = coll::exchange_regions(team, own, Some(crate::op::apply_bytes))?;
-        let words = word::WAITERS + team.size().div_ceil(64);
+        let claims = word::WAITERS + team.size().div_ceil(64);
+        let words = claims + if options.locks { team.size() } else { 0 };
         let board = match Board::new(team, words) {
             Ok(board) => board,
             Err(e) => {
@@ -175,7 +188,7 @@ impl RawWindow {
         };
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
         let mapped = regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
-        let targets = regions.into_iter().map(Target::new).collect();
+        let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
             stats: NonNull::from(job.device().stats()),
             team: team.clone(),
@@ -196,14 +209,24 @@ impl RawWindow {
             kept: RefCell::default(),
             stored: Cell::new(false),
             scratch: AtomicU32::new(0),
+            claimant: team.rank(),
+            claims,
+            counted: Cell::new(false),
+            sleepers_fence: job.device().capabilities().sleepers_fence,
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
         };
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
-        let all = coll::allgather(team, &[u8::from(mapped)])?;
-        window.mapped = all.iter().all(|m| m[..] == [1]);
+        let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
+        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards)])?;
+        window.mapped = all.iter().all(|m| m.first() == Some(&1));
+        if options.locks && all.iter().all(|m| m.get(1) == Some(&1)) {
+            for (rank, t) in window.targets.iter_mut().enumerate() {
+                t.entry = target::Entry::new(&window.board, rank, claims + team.rank());
+            }
+        }
         Ok(window)
     }
 
@@ -447,7 +470,8 @@ impl RawWindow {
     /// for a window of which an epoch ended by an error.
     ///
     /// # Errors
-    /// `WrongEpoch` if an epoch is open; `PeerLost`; `System` if memory could not be given back.
+    /// `WrongEpoch` if an epoch is open, or (then the memory is given back nevertheless) another rank has not given
+    /// this rank's lock back; `PeerLost`; `System` if memory could not be given back.
     pub fn free(&self) -> Result<()> {
         const OP: &str = "free a window";
         if self.broken.get() && !self.released.get() {
@@ -463,7 +487,29 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         self.team.barrier()?;
-        self.release()
+        let at_rest = self.lock_at_rest(OP);
+        self.release()?;
+        at_rest
+    }
+
+    /// Checks, when all ranks have closed their epochs, that nobody holds or awaits the lock of this rank's memory.
+    fn lock_at_rest(&self, operation: &'static str) -> Result<()> {
+        if !self.options.locks {
+            return Ok(());
+        }
+        let lock = self.board.own_word(word::LOCK).load(Ordering::SeqCst);
+        let claimed = (0..self.team.size()).find(|r| self.board.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
+        if lockword::at_rest(lock) && claimed.is_none() {
+            return Ok(());
+        }
+        let mut e = Error::new(ErrorKind::WrongEpoch, operation).rank(self.job.rank());
+        if let Some(rank) = claimed {
+            e = e.peer(self.targets[rank].region.peer);
+        }
+        Err(e.cause(format!(
+            "the lock of this rank's memory is still held: word {lock:#x}. A rank left it in an epoch that ended by an \
+             error, or an update of it was lost"
+        )))
     }
 
     /// Takes the memory back without asking anyone: peers that still use the window get errors, or reach
@@ -480,7 +526,7 @@ impl RawWindow {
             t.ready.set(0);
             self.job.device().forget(t.region.handle);
         }
-        self.epoch.set(NO_EPOCH);
+        self.no_epoch();
         self.access.set(Access::None);
         self.job.device().release(self.own.handle)
     }
@@ -503,7 +549,7 @@ impl RawWindow {
         }
         self.kept.borrow_mut().clear();
         self.broken.set(true);
-        self.epoch.set(NO_EPOCH);
+        self.no_epoch();
     }
 
     pub(crate) fn usable(&self, operation: &'static str) -> Result<()> {
@@ -524,8 +570,13 @@ impl RawWindow {
         Error::new(ErrorKind::WrongEpoch, operation).rank(self.job.rank()).cause(cause.to_owned())
     }
 
-    /// Opens an access epoch and gives it a number.
-    fn open_epoch(&self, access: Access) -> u64 {
+    /// Opens an access epoch and gives it a number. `atomic_first`: there will be an atomic operation on memory of
+    /// others before anything is read.
+    #[inline]
+    fn open_epoch(&self, access: Access, atomic_first: bool) -> u64 {
+        if !self.counted.replace(true) {
+            self.job.store_order().open(atomic_first);
+        }
         let number = self.last_epoch.get() + 1;
         self.last_epoch.set(number);
         self.epoch.set(number);
@@ -533,11 +584,20 @@ impl RawWindow {
         number
     }
 
+    #[inline]
     fn close_epoch(&self) {
         self.access.set(Access::None);
-        self.epoch.set(NO_EPOCH);
+        self.no_epoch();
         if !self.kept.borrow().is_empty() {
             self.kept.borrow_mut().clear();
+        }
+    }
+
+    #[inline]
+    fn no_epoch(&self) {
+        self.epoch.set(NO_EPOCH);
+        if self.counted.replace(false) {
+            self.job.store_order().close();
         }
     }
 

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
+use farside_core::memory::copy;
+use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
 use super::{Access, RawWindow, Target, cell};
@@ -167,7 +169,7 @@ impl RawWindow {
                     return Err(self.wrong_epoch(name, "the target is not in the group of start"));
                 }
                 // The post is often on its way: a short look is cheaper than the queue.
-                (0..=2 * self.job.burst()).any(|_| self.board.get(target, cell::POST) >= t.starts.get())
+                (0..=2 * self.job.burst()).any(|_| self.board.reached(target, cell::POST, t.starts.get()))
             }
             Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
         };
@@ -184,6 +186,9 @@ impl RawWindow {
     }
 
     fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
+        if self.mapped && self.copied(t, item) {
+            return Ok(());
+        }
         if self.holds_back() {
             // One that is waited for singly is not kept back, but neither overtakes the one before it.
             let kept_back = if request.is_none() { Some(item) } else { None };
@@ -195,6 +200,27 @@ impl RawWindow {
             }
         }
         self.send(t, item, None, request)
+    }
+
+    /// The first operation of an epoch comes this way, and then is a copy like those after it.
+    fn copied(&self, t: &Target, item: Item) -> bool {
+        let (offset, len) = item.range();
+        let Some(remote) = self.direct(t.team_rank, offset, len) else { return false };
+        match item {
+            Item::Put { from, .. } => {
+                self.stats().add(Kind::Write, len);
+                self.stored.set(true);
+                // SAFETY: inside the target's mapped memory; `from` by the contract of the call that made the item.
+                unsafe { copy::store(from, remote, len) };
+            }
+            Item::Get { into, .. } => {
+                self.stats().add(Kind::Read, len);
+                // SAFETY: as above.
+                unsafe { copy::load(remote, into, len) };
+            }
+            Item::Accumulate { .. } | Item::CompareSwap { .. } => return false,
+        }
+        true
     }
 
     fn send(&self, t: &Target, item: Item, notify: Option<(Place, u64)>, request: Option<&Request>) -> Result<()> {
@@ -281,7 +307,7 @@ impl RawWindow {
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
         self.complete_at(target)?;
         match t.held.take() {
-            Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell), value)), None),
+            Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell, value), value)), None),
             None => self.board.set(target, cell, value),
         }
     }

@@ -9,6 +9,7 @@
 //!
 //! Operations start when they are issued if the target's post has come, and wait in a queue if not.
 
+use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
 use super::{Access, RawWindow, cell};
@@ -48,7 +49,7 @@ impl RawWindow {
         if self.access.get() != Access::None {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
-        let epoch = self.open_epoch(Access::Start);
+        let epoch = self.open_epoch(Access::Start, false);
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
@@ -101,9 +102,7 @@ impl RawWindow {
         self.check_posted(OP)?;
         for origin in self.posted.borrow().members() {
             let (origin, number) = (*origin, self.targets[*origin].posts.get());
-            self.job
-                .wait(OP, || Ok((self.board.get(origin, cell::COMPLETE) >= number).then_some(())))
-                .inspect_err(|_| self.abandon())?;
+            self.board.wait(OP, origin, cell::COMPLETE, number, Pace::ANSWER).inspect_err(|_| self.abandon())?;
         }
         self.posted.borrow_mut().close();
         Ok(())
@@ -116,7 +115,7 @@ impl RawWindow {
     pub fn test(&self) -> Result<bool> {
         self.check_posted("test")?;
         self.job.progress()?;
-        let come = |o: &usize| self.board.get(*o, cell::COMPLETE) >= self.targets[*o].posts.get();
+        let come = |o: &usize| self.board.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
         let all = self.posted.borrow().members().iter().all(come);
         if all {
             self.posted.borrow_mut().close();

@@ -1,13 +1,17 @@
+#![allow(unsafe_code)]
 //! What a window keeps of each target and of its own exposure.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 
 use farside_core::device::RemoteRegion;
 use farside_core::job::Track;
+use farside_core::signal::Board;
 
-use super::lock;
 use super::operations::Item;
+use super::{lock, word};
 use crate::op::CasElement;
 
 /// A target, as far as the fast path looks.
@@ -26,8 +30,40 @@ pub(crate) struct Target {
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
     pub(super) lock: Cell<lock::Held>,
+    /// Its rank in the window's team.
+    pub(super) team_rank: usize,
+    /// The way into the lock by claim, if there is one.
+    pub(super) entry: Option<Entry>,
     /// The last operation, kept back so that it can carry the notification.
     pub(super) held: Cell<Option<Item>>,
+}
+
+/// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) bias: NonNull<AtomicU64>,
+    pub(super) claim: NonNull<AtomicU64>,
+    /// First word of those who wait.
+    pub(super) waiters: NonNull<AtomicU64>,
+    /// The last entry by the lock word: its ticket, and how many there were in a row with nobody in between.
+    pub(super) last: Cell<u64>,
+    pub(super) streak: Cell<u32>,
+    /// How long a row has to be before the bias is set: longer each time that it was revoked.
+    pub(super) patience: Cell<u32>,
+}
+
+impl Entry {
+    pub(super) fn new(board: &Board, target: usize, claim: usize) -> Option<Self> {
+        let at = |word| board.peer_word(target, word).map(NonNull::from);
+        Some(Self {
+            bias: at(word::BIAS)?,
+            claim: at(claim)?,
+            waiters: at(word::WAITERS)?,
+            last: Cell::new(0),
+            streak: Cell::new(0),
+            patience: Cell::new(8),
+        })
+    }
 }
 
 /// The group of the exposure that is open; the memory is kept for the next.
@@ -58,7 +94,7 @@ impl Exposed {
 }
 
 impl Target {
-    pub(super) fn new(region: RemoteRegion) -> Self {
+    pub(super) fn new((team_rank, region): (usize, RemoteRegion)) -> Self {
         let (base, lo, hi) = region.mapped.map_or((std::ptr::null_mut(), 1, 0), |m| (m.base, m.lo, m.hi));
         Self {
             ready: Cell::new(0),
@@ -70,8 +106,20 @@ impl Target {
             starts: Cell::new(0),
             posts: Cell::new(0),
             lock: Cell::new(lock::Held::No),
+            team_rank,
+            entry: None,
             held: Cell::new(None),
         }
+    }
+}
+
+impl Target {
+    /// Bias, claim and waiters, if the lock can be entered by claim.
+    #[inline(always)]
+    pub(super) fn claim(&self) -> Option<(&AtomicU64, &AtomicU64, &AtomicU64)> {
+        let e = self.entry.as_ref()?;
+        // SAFETY: words of the window's board, which lives as long as the window and its targets.
+        Some(unsafe { (e.bias.as_ref(), e.claim.as_ref(), e.waiters.as_ref()) })
     }
 }
 

@@ -244,3 +244,35 @@ fn lost_inside_a_typed_epoch_leaves_memory_refused() {
         }
     }
 }
+
+/// One rank's run of fence epochs is longer than that of the others: it hears of it from the first fence at which the
+/// others end, nothing of it reaches them after that, and nobody hangs.
+#[test]
+fn runs_of_different_lengths_are_a_mismatch() {
+    everywhere_with(&[2, 3, 5, 8], |team, config| {
+        let (p, me) = (team.size(), team.rank());
+        let Win::Active(mut win) = Win::<u64>::new(team, config, Sync::Fences, p)? else { unreachable!() };
+        let epochs = if me == p - 1 { 6 } else { 2 };
+        let mut closed = 0;
+        let run = win.fences(|fences| {
+            for epoch in 1..=epochs {
+                fences.epoch(NONE, |e| (0..p).try_for_each(|t| e.put_value(epoch, t, me)))?;
+                closed = epoch;
+            }
+            Ok(())
+        });
+        if me == p - 1 {
+            let e = run.unwrap_err();
+            assert_eq!((e.kind(), closed), (ErrorKind::Mismatch, 2), "{e}");
+            assert_eq!(e.operation(), "fence");
+        } else {
+            run?;
+            let first = win.local()?[p - 1];
+            assert!(first == 2 || first == 3, "{first}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            assert_eq!(win.local()?[p - 1], first);
+        }
+        team.barrier()?;
+        win.free()
+    });
+}

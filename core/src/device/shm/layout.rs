@@ -9,7 +9,8 @@
 //! 320   agent bell (futex)        written by peers that wake this rank's agent
 //! 384   agent present
 //! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
-//!       heads of the packet rings, one line for each source
+//!       heads of the packet rings, one line for each source, and in it the number of short packets taken
+//!       two lines for short packets for each source, not side by side
 //!       packet rings, one for each source
 //!       request rings, one for each source
 //!       bounce buffer
@@ -59,8 +60,19 @@ impl Layout {
         HEADS + source * LINE
     }
 
+    /// The word with the number of short packets from `source` that were taken.
+    pub(super) fn taken(&self, source: usize) -> usize {
+        self.ring_head(source) + 8
+    }
+
+    /// Lines for short packets from `source`: two apart, since processors fetch lines in pairs.
+    pub(super) fn short(&self, source: usize) -> [usize; 2] {
+        let first = page_up(self.ring_head(self.ranks)) + source * 4 * LINE;
+        [first, first + 2 * LINE]
+    }
+
     pub(super) fn ring(&self, source: usize) -> usize {
-        page_up(self.ring_head(self.ranks)) + source * self.ring
+        page_up(self.short(self.ranks)[0]) + source * self.ring
     }
 
     pub(super) fn request(&self, source: usize, slot: usize) -> usize {

@@ -4,9 +4,10 @@
 //! Memory that the device allocates is mapped by every rank that imports it: a write is a copy, an atomic is
 //! the processor's. Memory of the user is moved onto shared pages where it can be ([`remap`]), and otherwise
 //! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`request`]). Packets go through
-//! rings ([`ring`]).
+//! lines and rings ([`channel`], [`ring`]).
 
 mod agent;
+mod channel;
 mod imports;
 mod layout;
 mod liveness;
@@ -38,10 +39,11 @@ use crate::memory::segment::{Mapping, Segment};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
+use channel::{Receiver, Sender};
 use imports::{Import, Owned};
 use layout::Layout;
 use request::{Code, Server};
-use ring::{Popped, Ring};
+use ring::Popped;
 use transfer::{Piece, Pieces, Transfer, Transfers};
 
 /// What a rank and its agent share.
@@ -66,6 +68,9 @@ impl Shared {
     }
 }
 
+/// With up to this many ranks a look at all their rings costs less than a turn of progress.
+const PEEKED: usize = 8;
+
 /// The shared-memory device of one rank.
 #[derive(Debug)]
 pub struct ShmDevice {
@@ -77,8 +82,8 @@ pub struct ShmDevice {
     asymmetric: bool,
     dir: PathBuf,
     user_memory: UserMemory,
-    outgoing: Vec<Ring>,
-    incoming: Vec<Ring>,
+    outgoing: Vec<Sender>,
+    incoming: Vec<Receiver>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, Owned>>,
     imports: RefCell<FxHashMap<u64, Import>>,
@@ -432,8 +437,9 @@ impl Device for ShmDevice {
                     .device("shm")
                     .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
             }
-            // SAFETY: the blocks by the contract; this rank is the one producer of its ring at the peer.
-            if !unsafe { self.outgoing[request.peer as usize].push(peer, header, body) } {
+            let to = request.peer as usize;
+            // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
+            if !unsafe { self.outgoing[to].push(peer, header, body, &self.incoming[to]) } {
                 return Ok(Posted::Busy);
             }
             self.stats.add(Kind::Send, len);
@@ -488,11 +494,17 @@ impl Device for ShmDevice {
                 sink(Event::Completed { id: t.id, result });
             }
         }
-        for (source, ring) in self.incoming.iter().enumerate() {
+        for (source, channel) in self.incoming.iter().enumerate() {
             // A bounded number from each, so that none starves the others.
-            for _ in 0..16 {
-                match ring.pop(self.own(), &mut packet) {
-                    Popped::Empty => break,
+            for taken in 0..16 {
+                let back = &self.outgoing[source];
+                match channel.pop(self.own(), &mut packet, back, &self.shared.peers[source]) {
+                    Popped::Empty | Popped::Later => {
+                        if taken == 0 {
+                            channel.give_back(self.own());
+                        }
+                        break;
+                    }
                     Popped::Packet(len) => {
                         any = true;
                         sink(Event::Packet { source: source as u32, bytes: &packet[..len] });
@@ -507,6 +519,12 @@ impl Device for ShmDevice {
             }
         }
         Ok(any)
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        let own = self.own();
+        self.incoming.len() <= PEEKED && self.incoming.iter().any(|r| r.ready(own))
     }
 
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {

@@ -1,10 +1,12 @@
 #![allow(unsafe_code)]
 //! The ring for packets from one rank to another: one producer, one consumer, no lock.
 //!
-//! A packet takes whole cache lines: a marker word, then its bytes. The marker is written last (Release) and
+//! A packet takes whole cache lines: a marker word with its number and length, then its bytes. The marker is written last (Release) and
 //! read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared tail. The
 //! consumer zeroes the first word of every line before it gives the lines back through `head`, so that old
-//! bytes can never pass for a marker. Packets do not wrap: a pad marker sends the consumer to the start.
+//! bytes can never pass for a marker. It does so when it has nothing else to do, or a quarter of the ring is owed:
+//! at once, those stores would have to reach the producer's cache before the answer to the packet could.
+//! Packets do not wrap: a pad marker sends the consumer to the start.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
@@ -21,8 +23,12 @@ use crate::memory::copy;
 use crate::memory::segment::Mapping;
 
 const MARKER: usize = 8;
-const READY: u64 = 1 << 63;
+pub(super) const READY: u64 = 1 << 63;
 const PAD: u64 = 1 << 62;
+/// The length is below, the number of the packet above.
+const NUMBER_SHIFT: u32 = 22;
+const NUMBER: u64 = (1 << 40) - 1;
+const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 
 /// Position of one end. Positions count bytes from the start of time.
 #[derive(Debug)]
@@ -31,7 +37,8 @@ pub(super) struct Ring {
     size: usize,
     head: usize,
     position: Cell<u64>,
-    seen_head: Cell<u64>,
+    /// Of the producer: the head as it last saw it. Of the consumer: how far it has given lines back.
+    head_seen: Cell<u64>,
 }
 
 /// What a consumer found.
@@ -39,6 +46,8 @@ pub(super) struct Ring {
 pub(super) enum Popped {
     Empty,
     Packet(usize),
+    /// One with another number: not the next.
+    Later,
     /// The marker is not one that a producer writes.
     Garbage(u64),
 }
@@ -46,7 +55,7 @@ pub(super) enum Popped {
 impl Ring {
     /// One end of the ring whose lines start at byte `data` and whose head word is at byte `head`.
     pub(super) fn new(data: usize, size: usize, head: usize) -> Self {
-        Self { data, size, head, position: Cell::new(0), seen_head: Cell::new(0) }
+        Self { data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
     }
 
     /// Largest packet: a quarter of the ring, so that a few always fit.
@@ -54,12 +63,11 @@ impl Ring {
         size / 4 - MARKER
     }
 
-    /// Appends a packet; `false` if there is no room now.
+    /// Appends packet `number`, of `len` bytes in all; `false` if there is no room now.
     ///
     /// # Safety
     /// The blocks are valid for reads, and `memory` holds the ring and has this one producer.
-    pub(super) unsafe fn push(&self, memory: &Mapping, header: &[u8], body: &[Block]) -> bool {
-        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+    pub(super) unsafe fn push(&self, memory: &Mapping, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
         assert!(len <= Self::max_packet(self.size), "a packet of {len} bytes");
         let need = (MARKER + len).next_multiple_of(LINE);
         let mut position = self.position.get();
@@ -67,10 +75,10 @@ impl Ring {
         let pad = if at + need > self.size { self.size - at } else { 0 };
         let end = position + (pad + need) as u64;
         // Wrapping: the head is the peer's to write, and garbage there means no room.
-        if end.wrapping_sub(self.seen_head.get()) > self.size as u64 {
+        if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
             // Acquire: pairs with the consumer's Release of `head`, after which the lines are ours to write.
-            self.seen_head.set(memory.word(self.head).load(Ordering::Acquire));
-            if end.wrapping_sub(self.seen_head.get()) > self.size as u64 {
+            self.head_seen.set(memory.word(self.head).load(Ordering::Acquire));
+            if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
                 return false;
             }
         }
@@ -88,7 +96,7 @@ impl Ring {
             to = to.wrapping_add(block.len);
         }
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
-        memory.word(at).store(READY | len as u64, Ordering::Release);
+        memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
         self.position.set(position + need as u64);
         true
     }
@@ -101,8 +109,10 @@ impl Ring {
         memory.word(at).load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the next packet into `packet`, private memory of at least `max_packet` bytes.
-    pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8]) -> Popped {
+    /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes. Its lines are given back
+    /// by [`give_back`](Self::give_back), or here once many are owed.
+    #[inline]
+    pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8], number: u64) -> Popped {
         loop {
             let position = self.position.get();
             let offset = position as usize & (self.size - 1);
@@ -113,12 +123,15 @@ impl Ring {
                 return Popped::Empty;
             }
             if marker == PAD {
-                self.give_back(memory, position, self.size - offset, 1);
+                self.advance(memory, position + (self.size - offset) as u64);
                 continue;
             }
-            let len = (marker & !READY) as usize;
+            if marker & READY != 0 && marker >> NUMBER_SHIFT & NUMBER != number & NUMBER {
+                return Popped::Later;
+            }
+            let len = (marker & LENGTH) as usize;
             let lines = (MARKER + len).div_ceil(LINE);
-            if marker & READY == 0
+            if marker & (READY | PAD) != READY
                 || len > Self::max_packet(self.size).min(packet.len())
                 || offset + lines * LINE > self.size
             {
@@ -126,20 +139,36 @@ impl Ring {
             }
             // SAFETY: inside the ring as just checked; `packet` has room for `len` bytes.
             unsafe { copy::load(memory.at(at + MARKER), packet.as_mut_ptr(), len) };
-            self.give_back(memory, position, lines * LINE, lines);
+            self.advance(memory, position + (lines * LINE) as u64);
             return Popped::Packet(len);
         }
     }
 
-    fn give_back(&self, memory: &Mapping, position: u64, bytes: usize, lines: usize) {
-        let at = self.data + (position as usize & (self.size - 1));
-        for line in 0..lines {
-            // Relaxed: ordered before the Release of `head`, which the producer acquires before it writes here.
-            memory.word(at + line * LINE).store(0, Ordering::Relaxed);
+    #[inline]
+    fn advance(&self, memory: &Mapping, position: u64) {
+        self.position.set(position);
+        if position - self.head_seen.get() >= self.size as u64 / 4 {
+            self.give_back(memory);
         }
-        self.position.set(position + bytes as u64);
+    }
+
+    /// Gives the producer the lines of all packets that were taken.
+    #[inline]
+    pub(super) fn give_back(&self, memory: &Mapping) {
+        let (from, to) = (self.head_seen.get(), self.position.get());
+        if from != to {
+            self.give_back_lines(memory, from, to);
+        }
+    }
+
+    fn give_back_lines(&self, memory: &Mapping, from: u64, to: u64) {
+        for at in (from..to).step_by(LINE) {
+            // Relaxed: ordered before the Release of `head`, which the producer acquires before it writes here.
+            memory.word(self.data + (at as usize & (self.size - 1))).store(0, Ordering::Relaxed);
+        }
+        self.head_seen.set(to);
         // Release: pairs with the producer's Acquire of `head`.
-        memory.word(self.head).store(position + bytes as u64, Ordering::Release);
+        memory.word(self.head).store(to, Ordering::Release);
     }
 }
 
@@ -163,7 +192,7 @@ mod tests {
         let m = s.mapping();
         let mut oracle = VecDeque::new();
         let mut packet = vec![0u8; SIZE];
-        let (mut x, mut pushed, mut full) = (12345u64, 0, 0);
+        let (mut x, mut pushed, mut popped, mut full) = (12345u64, 0, 0, 0);
         for step in 0..200_000u32 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             if x >> 63 == 0 {
@@ -172,7 +201,7 @@ mod tests {
                 let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
                 let (head, tail) = bytes.split_at(len / 3);
                 // SAFETY: live slices, one producer.
-                let fits = unsafe { producer.push(m, head, &[Block::of(tail.as_ptr(), tail.len())]) };
+                let fits = unsafe { producer.push(m, head, &[Block::of(tail.as_ptr(), tail.len())], len, pushed) };
                 if fits {
                     oracle.push_back(bytes);
                     pushed += 1;
@@ -181,9 +210,13 @@ mod tests {
                     assert!(!oracle.is_empty());
                 }
             } else {
-                match consumer.pop(m, &mut packet) {
-                    Popped::Packet(len) => assert_eq!(packet[..len], oracle.pop_front().unwrap()[..]),
+                match consumer.pop(m, &mut packet, popped) {
+                    Popped::Packet(len) => {
+                        assert_eq!(packet[..len], oracle.pop_front().unwrap()[..]);
+                        popped += 1;
+                    }
                     other => {
+                        consumer.give_back(m);
                         assert_eq!(other, Popped::Empty);
                         assert!(oracle.is_empty());
                     }
@@ -204,7 +237,7 @@ mod tests {
                     let body = [i; 12];
                     let block = Block::of(body.as_ptr().cast(), 8 * (1 + i as usize % 12));
                     // SAFETY: a live array, one producer.
-                    while !unsafe { producer.push(&other, &i.to_le_bytes(), &[block]) } {
+                    while !unsafe { producer.push(&other, &i.to_le_bytes(), &[block], 8 + block.len, i) } {
                         std::thread::yield_now();
                     }
                 }
@@ -212,10 +245,13 @@ mod tests {
             let mut packet = vec![0u8; SIZE];
             for i in 0..N {
                 let len = loop {
-                    match consumer.pop(s.mapping(), &mut packet) {
+                    match consumer.pop(s.mapping(), &mut packet, i) {
                         Popped::Packet(len) => break len,
-                        Popped::Empty => std::thread::yield_now(),
-                        Popped::Garbage(g) => panic!("garbage {g:x}"),
+                        Popped::Empty => {
+                            consumer.give_back(s.mapping());
+                            std::thread::yield_now();
+                        }
+                        other => panic!("{other:?}"),
                     }
                 };
                 assert_eq!(len, 8 + 8 * (1 + i as usize % 12));
@@ -227,9 +263,11 @@ mod tests {
     #[test]
     fn ring_with_a_marker_that_no_producer_writes_is_garbage() {
         let (s, _, consumer) = ends();
-        for marker in [1u64, READY | u64::from(u32::MAX), READY | PAD, READY | (SIZE as u64 / 2)] {
+        for marker in [1u64, READY | LENGTH, READY | PAD, READY | (SIZE as u64 / 2)] {
             s.mapping().word(4096).store(marker, Ordering::SeqCst);
-            assert_eq!(consumer.pop(s.mapping(), &mut [0; SIZE]), Popped::Garbage(marker));
+            assert_eq!(consumer.pop(s.mapping(), &mut [0; SIZE], 0), Popped::Garbage(marker));
         }
+        s.mapping().word(4096).store(READY | 1 << NUMBER_SHIFT, Ordering::SeqCst);
+        assert_eq!(consumer.pop(s.mapping(), &mut [0; SIZE], 0), Popped::Later);
     }
 }

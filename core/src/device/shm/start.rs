@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
+use super::channel::{Receiver, Sender};
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::liveness::Watch;
 use super::request::Server;
@@ -166,10 +167,6 @@ impl Prepared {
             peers.push(mapping);
         }
         let layout = self.layout;
-        let ring = |owner: usize, source: usize| {
-            let _ = owner;
-            Ring::new(layout.ring(source), layout.ring, layout.ring_head(source))
-        };
         let capabilities = Capabilities {
             max_blocks: 1024,
             inline_bytes: 0,
@@ -178,10 +175,11 @@ impl Prepared {
             ordered: true,
             mappable: true,
             accumulate: true,
+            sleepers_fence: asymmetric,
         };
         Ok(ShmDevice {
-            outgoing: (0..layout.ranks).map(|target| ring(target, self.rank)).collect(),
-            incoming: (0..layout.ranks).map(|source| ring(self.rank, source)).collect(),
+            outgoing: (0..layout.ranks).map(|_| Sender::new(&layout, self.rank)).collect(),
+            incoming: (0..layout.ranks).map(|source| Receiver::new(&layout, source)).collect(),
             packet: RefCell::new(vec![0; Ring::max_packet(layout.ring)]),
             shared: Arc::new(Shared {
                 me: self.rank,

@@ -1,0 +1,194 @@
+//! Biased entry to a lock: whoever takes a lock again and again, with nobody in the way, stops using the lock word
+//! (Dice, Kogan: BRAVO - biased locking for reader-writer locks; here also for one writer).
+//!
+//! Each rank has a claim word at every target, which it alone writes, and every target has a bias word. While the
+//! bias is for readers, a reader enters by setting its claim; while it is for one rank, that rank enters so, as
+//! reader or writer. One atomic exchange enters, a plain store leaves, and claims of different ranks are in
+//! different cache lines.
+//!
+//! - The bias is set only by a rank that is inside by the lock word: for readers by a reader, for one rank by a
+//!   writer.
+//! - Who has come in by the lock word and is not covered by the bias revokes it: marks it, so that nobody enters by it
+//!   any more, waits until the claims that it covers are zero, and clears it.
+//! - An entry sets the claim and then looks at the bias; a revocation sets the bias and then looks at the claims. Both
+//!   are sequentially consistent, so one of the two sees the other.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nobody.
+pub(crate) const NONE: u64 = 0;
+/// All readers.
+pub(crate) const READERS: u64 = 1;
+const REVOKED: u64 = 1 << 63;
+
+/// The bias for rank `rank` alone.
+pub(crate) const fn owner(rank: usize) -> u64 {
+    rank as u64 + 2
+}
+
+/// Whether the bias `bias` lets rank `me` in.
+#[inline(always)]
+fn covers(bias: u64, me: usize, shared: bool) -> bool {
+    bias == owner(me) || (shared && bias == READERS)
+}
+
+/// Enters by claim, if the bias lets rank `me`.
+#[inline(always)]
+pub(crate) fn enter(bias: &AtomicU64, claim: &AtomicU64, me: usize, shared: bool) -> Entry {
+    // Relaxed: only whether it is worth trying.
+    if !covers(bias.load(Ordering::Relaxed), me, shared) {
+        return Entry::NotCovered;
+    }
+    claim.swap(1, Ordering::SeqCst);
+    if covers(bias.load(Ordering::SeqCst), me, shared) {
+        return Entry::Inside;
+    }
+    leave(claim);
+    Entry::Revoked
+}
+
+/// What became of an attempt to enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Inside,
+    NotCovered,
+    /// The claim was set for a moment: who waits for it is to be woken.
+    Revoked,
+}
+
+/// Leaves by claim.
+#[inline(always)]
+pub(crate) fn leave(claim: &AtomicU64) {
+    // Release: pairs with the loads in `clear`, after which another rank is inside.
+    claim.store(0, Ordering::Release);
+}
+
+/// For rank `me`, inside by the lock word: whether nobody can be inside by claim whom its lock excludes. Else it
+/// revokes the bias, and is to be called again once claims have changed. `claims` gives the claim word of a rank.
+pub(crate) fn clear<'a>(
+    bias: &AtomicU64,
+    me: usize,
+    shared: bool,
+    ranks: usize,
+    claims: impl Fn(usize) -> Option<&'a AtomicU64>,
+) -> bool {
+    loop {
+        let now = bias.load(Ordering::SeqCst);
+        if now == NONE || covers(now, me, shared) {
+            return true;
+        }
+        let marked = now | REVOKED;
+        if now != marked && bias.compare_exchange(now, marked, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            continue;
+        }
+        // SeqCst: after the mark, and pairs with the Release of `leave`.
+        let free = |rank| claims(rank).is_none_or(|c| c.load(Ordering::SeqCst) == 0);
+        let covered = now & !REVOKED;
+        let drained =
+            if covered == READERS { (0..ranks).all(|r| r == me || free(r)) } else { free(covered as usize - 2) };
+        if !drained {
+            return false;
+        }
+        // Whoever else waits for the same claims may have cleared it before.
+        let _ = bias.compare_exchange(marked, NONE, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::lockword::*;
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+
+    #[test]
+    fn enter_is_for_whom_the_bias_covers() {
+        let claim = AtomicU64::new(0);
+        for (bias, me, shared, entry) in [
+            (NONE, 0, true, Entry::NotCovered),
+            (READERS, 0, true, Entry::Inside),
+            (READERS, 0, false, Entry::NotCovered),
+            (owner(3), 3, false, Entry::Inside),
+            (owner(3), 3, true, Entry::Inside),
+            (owner(3), 2, true, Entry::NotCovered),
+            (READERS | REVOKED, 0, true, Entry::NotCovered),
+        ] {
+            assert_eq!(enter(&AtomicU64::new(bias), &claim, me, shared), entry, "{bias:x}");
+            assert_eq!(claim.load(SeqCst) == 1, entry == Entry::Inside);
+            leave(&claim);
+        }
+    }
+
+    #[test]
+    fn clear_waits_for_the_claims_that_the_bias_covers() {
+        let claims: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+        let at = |r: usize| claims.get(r);
+        let bias = AtomicU64::new(READERS);
+        assert!(clear(&bias, 0, true, 3, at) && bias.load(SeqCst) == READERS, "readers do not exclude readers");
+        claims[2].store(1, SeqCst);
+        assert!(!clear(&bias, 0, false, 3, at) && bias.load(SeqCst) == READERS | REVOKED);
+        assert!(!clear(&bias, 1, true, 3, at), "once revoked, readers wait too");
+        leave(&claims[2]);
+        assert!(clear(&bias, 0, false, 3, at) && bias.load(SeqCst) == NONE);
+        bias.store(owner(1), SeqCst);
+        claims[2].store(1, SeqCst);
+        assert!(clear(&bias, 1, false, 3, at), "its own");
+        assert!(clear(&bias, 0, true, 3, at), "only the owner's claim counts");
+    }
+
+    /// Readers and writers by word and by claim, with the bias set as often as it may be: no writer shares.
+    #[test]
+    fn bias_between_threads_never_lets_a_writer_share() {
+        const RANKS: usize = 4;
+        let (word, bias) = (AtomicU64::new(0), AtomicU64::new(0));
+        let claims: Vec<AtomicU64> = (0..RANKS).map(|_| AtomicU64::new(0)).collect();
+        let (inside, by_claim) = (AtomicI64::new(0), AtomicUsize::new(0));
+        std::thread::scope(|s| {
+            for me in 0..RANKS {
+                let (word, bias, claims, inside, by_claim) = (&word, &bias, &claims, &inside, &by_claim);
+                s.spawn(move || {
+                    let mut x = me as u64;
+                    for i in 0..4000 {
+                        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        // Long runs of one kind, so that the bias is of use.
+                        let shared = if i / 500 % 2 == 0 { x >> 61 != 0 } else { false };
+                        let check = || {
+                            if shared {
+                                assert!(inside.fetch_add(1, SeqCst) >= 0);
+                                inside.fetch_sub(1, SeqCst);
+                            } else {
+                                assert_eq!(inside.swap(-1, SeqCst), 0);
+                                inside.store(0, SeqCst);
+                            }
+                        };
+                        if enter(bias, &claims[me], me, shared) == Entry::Inside {
+                            by_claim.fetch_add(1, SeqCst);
+                            check();
+                            leave(&claims[me]);
+                            continue;
+                        }
+                        let t = ticket(word.fetch_add(TAKE, SeqCst));
+                        let may = |w| if shared { may_read(w, t) } else { may_write(w, t) };
+                        while !may(word.load(SeqCst)) {
+                            std::thread::yield_now();
+                        }
+                        if shared {
+                            word.fetch_add(reader_enters(t), SeqCst);
+                        }
+                        while !clear(bias, me, shared, RANKS, |r| claims.get(r)) {
+                            std::thread::yield_now();
+                        }
+                        check();
+                        bias.store(if shared { READERS } else { owner(me) }, SeqCst);
+                        if !shared {
+                            word.fetch_add(writer_leaves(t), SeqCst);
+                        } else if set_guard(word.fetch_add(READER_LEAVES, SeqCst)) {
+                            word.fetch_add(CLEAR_GUARD, SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(by_claim.load(SeqCst) > 100, "the bias was of no use: {by_claim:?}");
+        assert!(claims.iter().all(|c| c.load(SeqCst) == 0));
+    }
+}
