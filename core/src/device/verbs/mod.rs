@@ -343,6 +343,11 @@ impl Device for VerbsDevice {
         result
     }
 
+    fn pending(&self) -> bool {
+        // Only a poll can tell.
+        true
+    }
+
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
         // Armed first, then looked at again: what comes after the look rings the channel.
         self.channel.drain();

@@ -126,6 +126,7 @@ impl Prepared {
                 ordered: false,
                 mappable: false,
                 accumulate: true,
+                sleepers_fence: false,
             },
             max_completions: attributes.max_cqe.max(32) as usize,
             limits: Limits {
