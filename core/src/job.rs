@@ -347,7 +347,9 @@ impl Job {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            signal::pace(Pace::EXCHANGE);
+            if self.0.progress.burst() > 0 {
+                signal::pace(Pace::EXCHANGE);
+            }
             if self.0.device.pending() {
                 self.progress()?;
             }

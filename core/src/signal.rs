@@ -67,7 +67,7 @@ impl Board {
     }
 
     /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
-    /// the value. One message.
+    /// the value. Values are below 2^48, and may be [`marked`]. One message.
     ///
     /// # Errors
     /// `PeerLost`, on devices that notice.

@@ -5,7 +5,8 @@
 //! - `two_lines_round_trip`: the same with a line for each way, as messages have that can go both ways at once: a line
 //!   that only one of the two writes has to be taken back from its reader before each store.
 //! - `yield_turn`: how long a process that gives its core away waits for its next turn, with 4 processes on that
-//!   core that all do so: with 4 ranks for a core, no call in which all ranks take part costs less.
+//!   core that all do so: with 4 ranks for a core that switch in this way, no call in which
+//!   all ranks take part costs less.
 //! - `memcpy`: libc's copy from private memory to a shared mapping, always the same two buffers, so that they are as
 //!   warm as they get.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.

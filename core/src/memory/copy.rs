@@ -45,21 +45,25 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: as `store`.
     unsafe {
         match len {
-            // Relaxed, all: the Release of the signal that follows pairs with its reader's Acquire.
+            // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
             1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Relaxed),
+            // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
             2 if to.addr() & 1 == 0 => {
                 AtomicU16::from_ptr(to.cast()).store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
             }
+            // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
             4 if to.addr() & 3 == 0 => {
                 AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
             }
             0 => {}
             _ if len <= SHORT && to.addr() & 7 == 0 => {
                 let words = len & !7;
+                // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
                 for at in (0..words).step_by(8) {
                     let word = from.add(at).cast::<u64>().read_unaligned();
                     AtomicU64::from_ptr(to.add(at).cast()).store(word, Ordering::Relaxed);
                 }
+                // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
                 for at in words..len {
                     AtomicU8::from_ptr(to.add(at)).store(from.add(at).read(), Ordering::Relaxed);
                 }
@@ -94,21 +98,25 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: as `load`.
     unsafe {
         match len {
-            // Relaxed, all: the Acquire of the signal before pairs with its writer's Release.
+            // Relaxed: the Acquire of the signal before pairs with its writer's Release.
             1 => to.write(AtomicU8::from_ptr(from).load(Ordering::Relaxed)),
+            // Relaxed: the Acquire of the signal before pairs with its writer's Release.
             2 if from.addr() & 1 == 0 => {
                 to.cast::<u16>().write_unaligned(AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed));
             }
+            // Relaxed: the Acquire of the signal before pairs with its writer's Release.
             4 if from.addr() & 3 == 0 => {
                 to.cast::<u32>().write_unaligned(AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed));
             }
             0 => {}
             _ if len <= SHORT && from.addr() & 7 == 0 => {
                 let words = len & !7;
+                // Relaxed: the Acquire of the signal before pairs with its writer's Release.
                 for at in (0..words).step_by(8) {
                     let word = AtomicU64::from_ptr(from.add(at).cast()).load(Ordering::Relaxed);
                     to.add(at).cast::<u64>().write_unaligned(word);
                 }
+                // Relaxed: the Acquire of the signal before pairs with its writer's Release.
                 for at in words..len {
                     to.add(at).write(AtomicU8::from_ptr(from.add(at)).load(Ordering::Relaxed));
                 }

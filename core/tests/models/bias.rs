@@ -42,10 +42,12 @@ impl Lock {
 
     /// One entry by claim, if it is let in.
     fn by_claim(&self) {
+        // Relaxed: only whether it is worth trying; the look after the claim decides.
         if self.bias.load(Ordering::Relaxed) != OWNER {
             return;
         }
         if self.broken == Broken::ClaimByStore {
+            // Release, and no fence: what this variant lacks.
             self.claim.store(1, Ordering::Release);
         } else {
             self.claim.swap(1, Ordering::SeqCst);
@@ -54,6 +56,7 @@ impl Lock {
         if self.broken == Broken::LooksOnce || self.bias.load(Ordering::SeqCst) == OWNER {
             self.touch();
         }
+        // Release: pairs with the load of the claim in `clear`.
         let order = if self.broken == Broken::LeavesRelaxed { Ordering::Relaxed } else { Ordering::Release };
         self.claim.store(0, order);
     }

@@ -37,14 +37,17 @@ impl Channel {
     fn send(&self, count: u64) {
         let (mut mailed, mut at) = (0, 0);
         for number in 0..count {
+            // Acquire: pairs with the Release of `taken` in `pop_line`.
             if self.broken == Broken::NoRoomCheck || self.taken.load(Ordering::Acquire) == mailed {
                 // SAFETY: loom checks that nobody else uses the cell meanwhile.
                 self.line_bytes.with_mut(|b| unsafe { *b = number });
+                // Release: pairs with the Acquire in `pop_line`.
                 self.line.store(READY | number, Ordering::Release);
                 mailed += 1;
             } else {
                 // SAFETY: as above.
                 self.ring_bytes[at].with_mut(|b| unsafe { *b = number });
+                // Release: pairs with the Acquire in `receive`.
                 self.ring[at].store(READY | number, Ordering::Release);
                 at += 1;
             }
@@ -52,15 +55,18 @@ impl Channel {
     }
 
     fn pop_line(&self, number: u64, mailed: &mut u64) -> Option<u64> {
+        // Acquire: pairs with the Release in `send`.
         if self.line.load(Ordering::Acquire) != READY | number {
             return None;
         }
         *mailed += 1;
         if self.broken == Broken::TakenFirst {
+            // Release, too early: what this variant does wrong.
             self.taken.store(*mailed, Ordering::Release);
         }
         // SAFETY: as in `send`.
         let bytes = self.line_bytes.with(|b| unsafe { *b });
+        // Release: pairs with the Acquire in `send`.
         self.taken.store(*mailed, Ordering::Release);
         Some(bytes)
     }
@@ -73,6 +79,7 @@ impl Channel {
                     assert_eq!(bytes, number);
                     break;
                 }
+                // Acquire: pairs with the Release in `send`.
                 let marker = self.ring.get(at).map_or(0, |r| r.load(Ordering::Acquire));
                 if marker == READY | number {
                     // SAFETY: as in `send`.

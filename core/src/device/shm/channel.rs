@@ -34,12 +34,28 @@ const NUMBER_SHIFT: u32 = 6;
 /// takes the word away from the receiver.
 const PATIENCE: u32 = 8;
 
-/// The sending end.
+/// Where packets of one rank to another stand in the target's segment.
 #[derive(Debug)]
-pub(super) struct Sender {
+struct Way {
     ring: Ring,
     lines: [usize; LINES],
     taken: usize,
+}
+
+impl Way {
+    fn new(layout: &Layout, source: usize) -> Self {
+        Self {
+            ring: Ring::new(layout.ring(source), layout.ring, layout.ring_head(source)),
+            lines: layout.short(source),
+            taken: layout.taken(source),
+        }
+    }
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub(super) struct Sender {
+    way: Way,
     /// Packets sent.
     number: Cell<u64>,
     /// Packets sent through the lines, and how many of those were taken as far as this end knows.
@@ -51,9 +67,7 @@ pub(super) struct Sender {
 /// The receiving end.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    ring: Ring,
-    lines: [usize; LINES],
-    taken: usize,
+    way: Way,
     /// Packets taken.
     number: Cell<u64>,
     /// Packets taken from the lines, and how many of those the sender can know of.
@@ -65,9 +79,7 @@ impl Sender {
     /// The end of rank `source`, for the segment of its target.
     pub(super) fn new(layout: &Layout, source: usize) -> Self {
         Self {
-            ring: Ring::new(layout.ring(source), layout.ring, layout.ring_head(source)),
-            lines: layout.short(source),
-            taken: layout.taken(source),
+            way: Way::new(layout, source),
             number: Cell::new(0),
             mailed: Cell::new(0),
             known: Cell::new(0),
@@ -84,7 +96,7 @@ impl Sender {
         let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
         let number = self.number.get();
         if len <= SHORT && self.has_room(memory) {
-            let at = self.lines[self.mailed.get() as usize % LINES];
+            let at = self.way.lines[self.mailed.get() as usize % LINES];
             let mut to = memory.at(at + BYTES);
             for block in std::iter::once(&Block::of(header.as_ptr(), header.len())).chain(body) {
                 // SAFETY: a line whose last packet was taken; the blocks by the contract.
@@ -98,7 +110,7 @@ impl Sender {
             memory.word(at).store(READY | number << NUMBER_SHIFT | len as u64, Ordering::Release);
             self.mailed.set(self.mailed.get() + 1);
         // SAFETY: the same contract.
-        } else if !unsafe { self.ring.push(memory, header, body, len, number) } {
+        } else if !unsafe { self.way.ring.push(memory, header, body, len, number) } {
             return false;
         }
         self.number.set(number + 1);
@@ -115,7 +127,7 @@ impl Sender {
             return false;
         }
         // Acquire: pairs with the Release of `give_back`: the receiver has read the lines.
-        self.learn(memory.word(self.taken).load(Ordering::Acquire));
+        self.learn(memory.word(self.way.taken).load(Ordering::Acquire));
         let free = self.mailed.get() - self.known.get() < LINES as u64;
         self.patience.set(if free { 0 } else { PATIENCE });
         free
@@ -133,7 +145,7 @@ impl Sender {
     /// Fetches the line that the next short packet needs.
     #[inline]
     fn fetch_ahead(&self, memory: &Mapping) {
-        let line = memory.at(self.lines[self.mailed.get() as usize % LINES]);
+        let line = memory.at(self.way.lines[self.mailed.get() as usize % LINES]);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint; it has no effect that a program can see, and none at all on processors without it.
         unsafe {
@@ -147,18 +159,11 @@ impl Sender {
 impl Receiver {
     /// The end for packets of rank `source`, in this rank's own segment.
     pub(super) fn new(layout: &Layout, source: usize) -> Self {
-        Self {
-            ring: Ring::new(layout.ring(source), layout.ring, layout.ring_head(source)),
-            lines: layout.short(source),
-            taken: layout.taken(source),
-            number: Cell::new(0),
-            mailed: Cell::new(0),
-            told: Cell::new(0),
-        }
+        Self { way: Way::new(layout, source), number: Cell::new(0), mailed: Cell::new(0), told: Cell::new(0) }
     }
 
     fn line(&self) -> usize {
-        self.lines[self.mailed.get() as usize % LINES]
+        self.way.lines[self.mailed.get() as usize % LINES]
     }
 
     fn is_next(&self, marker: u64) -> bool {
@@ -169,7 +174,7 @@ impl Receiver {
     #[inline]
     pub(super) fn ready(&self, memory: &Mapping) -> bool {
         // Relaxed: `pop` looks again with Acquire.
-        self.is_next(memory.word(self.line()).load(Ordering::Relaxed)) || self.ring.ready(memory)
+        self.is_next(memory.word(self.line()).load(Ordering::Relaxed)) || self.way.ring.ready(memory)
     }
 
     /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet.
@@ -177,7 +182,7 @@ impl Receiver {
     #[inline]
     pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8], back: &Sender, peer: &Mapping) -> Popped {
         let popped = match self.pop_short(memory, packet, back, peer) {
-            Popped::Empty => match self.ring.pop(memory, packet, self.number.get()) {
+            Popped::Empty => match self.way.ring.pop(memory, packet, self.number.get()) {
                 // A packet before that one is in a line, and was not there when we looked: it is now, since the
                 // marker of the later one was acquired.
                 Popped::Later => match self.pop_short(memory, packet, back, peer) {
@@ -218,11 +223,11 @@ impl Receiver {
     /// Lets the sender know of all packets that were taken.
     #[inline]
     pub(super) fn give_back(&self, memory: &Mapping) {
-        self.ring.give_back(memory);
+        self.way.ring.give_back(memory);
         if self.told.get() != self.mailed.get() {
             self.told.set(self.mailed.get());
             // Release: pairs with the sender's Acquire; the bytes have been read.
-            memory.word(self.taken).store(self.mailed.get(), Ordering::Release);
+            memory.word(self.way.taken).store(self.mailed.get(), Ordering::Release);
         }
     }
 }

@@ -12,6 +12,7 @@ mod imports;
 mod layout;
 mod liveness;
 mod park;
+mod post;
 mod remap;
 mod request;
 mod ring;
@@ -22,18 +23,15 @@ mod vm;
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 pub use start::{Prepared, probe};
 
-use super::{
-    Block, Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest,
-};
+use super::{Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::copy;
 use crate::memory::keys::{AccumulateFn, Exposures};
 use crate::memory::segment::{Mapping, Segment};
 use crate::settings::UserMemory;
@@ -44,7 +42,7 @@ use imports::{Import, Owned};
 use layout::Layout;
 use request::{Code, Server};
 use ring::Popped;
-use transfer::{Piece, Pieces, Transfer, Transfers};
+use transfer::Transfers;
 
 /// What a rank and its agent share.
 #[derive(Debug)]
@@ -135,257 +133,6 @@ impl ShmDevice {
                 self.stats.add(Kind::Wake, 0);
             }
         }
-    }
-
-    fn set_signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
-        let imports = self.imports.borrow();
-        let cell = imports::mapped_word(&imports, peer, at, "signal a peer")?;
-        // Release: pairs with the Acquire load of the cell by its owner; what this rank wrote before is visible.
-        // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
-        unsafe { AtomicU64::from_ptr(cell) }.store(value, Ordering::Release);
-        self.wake(peer);
-        Ok(())
-    }
-
-    /// The pieces of a copy that are not mapped.
-    fn unmapped(import: &Import, code: Code, blocks: &[Block], start: usize) -> Pieces {
-        let mut rest = Pieces::new();
-        import.walk(blocks, start, |mapped, at, local, len| {
-            if mapped.is_none() {
-                rest.push(Piece {
-                    code,
-                    accumulate: 0,
-                    key: import.request_key,
-                    offset: at as u64,
-                    len,
-                    local,
-                    old: std::ptr::null_mut(),
-                    words: [0; 2],
-                });
-            }
-        });
-        rest
-    }
-
-    /// Copies what is mapped.
-    ///
-    /// # Safety
-    /// As [`Device::post`]; the range was checked against the region.
-    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) {
-        import.walk(blocks, start, |mapped, _, local, len| {
-            let Some(remote) = mapped else { return };
-            // SAFETY: by the contract.
-            unsafe {
-                match code {
-                    Code::Read => copy::load(remote, local, len),
-                    _ => copy::store(local, remote, len),
-                }
-            }
-            self.stats.add(Kind::Copy, len);
-        });
-    }
-
-    /// Posts a write or a read. What needs the target is sent first, so that it is served while this rank copies
-    /// what is mapped; the notification goes last, the same way as what it announces.
-    ///
-    /// # Safety
-    /// As [`Device::post`].
-    unsafe fn post_copy(
-        &self,
-        request: &WorkRequest<'_>,
-        code: Code,
-        blocks: &[Block],
-        place: Place,
-    ) -> Result<Posted> {
-        let (kind, name) = match code {
-            Code::Read => (Kind::Read, "read remote memory"),
-            _ => (Kind::Write, "write remote memory"),
-        };
-        let len = blocks.iter().map(|b| b.len).sum();
-        let imports = self.imports.borrow();
-        let import = imports::region(&imports, request.peer, place, len, name)?;
-        self.stats.add(kind, len);
-        let mut pieces = Self::unmapped(import, code, blocks, place.offset);
-        if !pieces.is_empty() {
-            // SAFETY: the same contract.
-            unsafe { self.copy_vm(import, code, &mut pieces) }?;
-        }
-        if pieces.is_empty() {
-            // SAFETY: the same contract.
-            unsafe { self.copy_mapped(import, code, blocks, place.offset) };
-            drop(imports);
-            self.notify_now(request)?;
-            return Ok(Posted::Done);
-        }
-        let signal = match request.notify {
-            Some((at, value)) => {
-                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
-                Some(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()))
-            }
-            None => None,
-        };
-        self.begin(request, pieces);
-        // SAFETY: the same contract.
-        unsafe { self.copy_mapped(import, code, blocks, place.offset) };
-        for piece in signal.into_iter().flatten() {
-            self.stats.add(Kind::Notify, 8);
-            let mut transfers = self.transfers.borrow_mut();
-            transfers.append(piece);
-            transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
-        }
-        Ok(Posted::Pending)
-    }
-
-    /// Starts a transfer of `pieces`.
-    fn begin(&self, request: &WorkRequest<'_>, pieces: Pieces) {
-        let mut transfers = self.transfers.borrow_mut();
-        transfers.add(Transfer::new(request.id, request.peer, pieces));
-        transfers.issue_now(&self.shared, &self.stats, &|peer| self.wake_server(peer));
-    }
-
-    /// Sets the cell of a request whose operation is complete.
-    fn notify_now(&self, request: &WorkRequest<'_>) -> Result<()> {
-        if let Some((at, value)) = request.notify {
-            self.stats.add(Kind::Notify, 8);
-            self.set_signal(request.peer, at, value)?;
-        }
-        Ok(())
-    }
-
-    /// Moves long pieces by `process_vm_*` where that is allowed and pays, all in one call; leaves the others.
-    ///
-    /// # Safety
-    /// As [`Device::post`].
-    unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut Pieces) -> Result<()> {
-        let Some((pid, base)) = import.vm else { return Ok(()) };
-        let total: usize = pieces.iter().map(|p| p.len).sum();
-        // Requests that are under way would be overtaken.
-        if total < import.vm_from || self.transfers.borrow().any_to(import.peer) {
-            return Ok(());
-        }
-        // Memory that its owner took back is the business of requests, which will say so.
-        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
-        if live.load(Ordering::SeqCst) != import.request_key {
-            return Ok(());
-        }
-        let local: Vec<Block> = pieces.iter().map(|p| Block { base: p.local, len: p.len }).collect();
-        let remote: Vec<vm::RemoteBlock> = pieces.iter().map(|p| (base + p.offset, p.len)).collect();
-        let direction = if code == Code::Read { vm::Direction::Read } else { vm::Direction::Write };
-        // SAFETY: handed on; the remote region is exposed for this until its window is freed collectively.
-        let calls =
-            unsafe { vm::transfer(direction, pid, &local, &remote) }.map_err(|e| e.peer(import.peer).device("shm"))?;
-        for _ in 0..calls {
-            self.stats.add(Kind::SystemCall, 0);
-        }
-        self.stats.add(Kind::Copy, total);
-        pieces.clear();
-        Ok(())
-    }
-
-    fn word_piece(import: &Import, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u8) -> Pieces {
-        smallvec::smallvec![Piece {
-            code,
-            accumulate: 0,
-            key: import.request_key,
-            offset: offset as u64,
-            len,
-            local: std::ptr::null_mut(),
-            old,
-            words,
-        }]
-    }
-
-    /// # Safety
-    /// As [`Device::post`].
-    unsafe fn post_pieces(&self, request: &WorkRequest<'_>) -> Result<Pieces> {
-        let imports = self.imports.borrow();
-        // SAFETY: pointers by the contract of `post`, remote words checked by `imports`.
-        unsafe {
-            match request.operation {
-                Operation::FetchAdd { at, add, old } => {
-                    self.stats.add(Kind::FetchAdd, 8);
-                    let import = imports::region(&imports, request.peer, at, 8, "fetch and add")?;
-                    match import.word(at.offset, "fetch and add")? {
-                        Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
-                        None => {
-                            return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old.cast()));
-                        }
-                    }
-                    Ok(Pieces::new())
-                }
-                Operation::CompareSwap { at, len, expected, desired, old } => {
-                    self.stats.add(Kind::CompareSwap, len);
-                    let import = imports::region(&imports, request.peer, at, len, "compare and swap")?;
-                    match import.integer(at.offset, len, "compare and swap")? {
-                        Some(p) => {
-                            let former = copy::compare_swap(p, len, expected, desired).to_le_bytes();
-                            copy::load(former.as_ptr(), old, len);
-                        }
-                        None => {
-                            let words = [expected, desired];
-                            return Ok(Self::word_piece(import, Code::CompareSwap, at.offset, len, words, old));
-                        }
-                    }
-                    Ok(Pieces::new())
-                }
-                Operation::Accumulate { at, code, operand, old } => {
-                    self.stats.add(Kind::Accumulate, operand.len);
-                    let import = imports::region(&imports, request.peer, at, operand.len, "accumulate")?;
-                    self.accumulate(import, at.offset, code, operand, old)
-                }
-                Operation::Signal { at, value } => {
-                    self.stats.add(Kind::Signal, 8);
-                    drop(imports);
-                    self.set_signal(request.peer, at, value)?;
-                    Ok(Pieces::new())
-                }
-                Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => Ok(Pieces::new()),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Device::post`].
-    unsafe fn accumulate(
-        &self,
-        import: &Import,
-        start: usize,
-        code: u32,
-        operand: Block,
-        old: *mut u8,
-    ) -> Result<Pieces> {
-        const OP: &str = "accumulate";
-        let mut rest = Pieces::new();
-        let mut done = 0;
-        while done < operand.len {
-            let (mapped, end) = import.extent(start + done);
-            let len = (operand.len - done).min(end - start - done);
-            let from = operand.base.wrapping_add(done);
-            let old = if old.is_null() { old } else { old.wrapping_add(done) };
-            if let Some(remote) = mapped {
-                let f = import.accumulate.ok_or_else(|| Error::new(ErrorKind::Unsupported, OP).peer(import.peer))?;
-                // SAFETY: a checked range of the region; local pointers by the contract.
-                if !unsafe { f(code, remote, from, old, len) } {
-                    return Err(Error::new(ErrorKind::Misaligned, OP)
-                        .peer(import.peer)
-                        .cause(format!("offset {}", start + done)));
-                }
-            } else {
-                let fetch = if old.is_null() { Code::Accumulate } else { Code::FetchAccumulate };
-                rest.push(Piece {
-                    code: fetch,
-                    accumulate: code,
-                    key: import.request_key,
-                    offset: (start + done) as u64,
-                    len,
-                    local: from,
-                    old,
-                    words: [0; 2],
-                });
-            }
-            done += len;
-        }
-        Ok(rest)
     }
 }
 

@@ -1,0 +1,95 @@
+//! The end of a window: freed by all ranks together, released by one, or given up after an error.
+
+use std::sync::atomic::Ordering;
+
+use farside_core::{Error, ErrorKind, Result};
+
+use super::{Access, RawWindow, lockword, word};
+
+impl RawWindow {
+    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
+    /// for a window of which an epoch ended by an error.
+    ///
+    /// # Errors
+    /// `WrongEpoch` if an epoch is open, or (then the memory is given back nevertheless) another rank has not given
+    /// this rank's lock back; `PeerLost`; `System` if memory could not be given back.
+    pub fn free(&self) -> Result<()> {
+        const OP: &str = "free a window";
+        if self.broken.get() && !self.released.get() {
+            // The others wait for this rank here.
+            self.team.barrier()?;
+            return self.release();
+        }
+        self.usable(OP)?;
+        if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
+            return Err(self.wrong_epoch(OP, "an access epoch is open"));
+        }
+        if self.posted.borrow().is_open() {
+            return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
+        }
+        self.team.barrier()?;
+        let at_rest = self.lock_at_rest(OP);
+        self.release()?;
+        at_rest
+    }
+
+    /// Checks, when all ranks have closed their epochs, that nobody holds or awaits the lock of this rank's memory.
+    fn lock_at_rest(&self, operation: &'static str) -> Result<()> {
+        if !self.options.locks {
+            return Ok(());
+        }
+        let lock = self.board.own_word(word::LOCK).load(Ordering::SeqCst);
+        let claimed = (0..self.team.size()).find(|r| self.board.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
+        if lockword::at_rest(lock) && claimed.is_none() {
+            return Ok(());
+        }
+        let mut e = Error::new(ErrorKind::WrongEpoch, operation).rank(self.job.rank());
+        if let Some(rank) = claimed {
+            e = e.peer(self.targets[rank].region.peer);
+        }
+        Err(e.cause(format!(
+            "the lock of this rank's memory is still held: word {lock:#x}. A rank left it in an epoch that ended by an \
+             error, or an update of it was lost"
+        )))
+    }
+
+    /// Takes the memory back without asking anyone: peers that still use the window get errors, or reach
+    /// memory that nobody else sees. Idempotent.
+    ///
+    /// # Errors
+    /// `System` if the memory could not be given back: then it must not be reused.
+    pub fn release(&self) -> Result<()> {
+        if self.released.replace(true) {
+            return Ok(());
+        }
+        self.abandon();
+        for t in &self.targets {
+            t.ready.set(0);
+            self.job.device().forget(t.region.handle);
+        }
+        self.no_epoch();
+        self.access.set(Access::None);
+        self.job.device().release(self.own.handle)
+    }
+
+    /// Whether the memory was given back.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.released.get()
+    }
+
+    /// Gives up all that is queued or under way: no buffer of this rank is touched any more. For an epoch
+    /// that ends by a panic or an error; the window is broken from then on.
+    pub fn abandon(&self) {
+        self.queue.borrow_mut().clear();
+        for t in &self.targets {
+            t.held.set(None);
+            if t.track.open() > 0 {
+                self.job.cancel(&t.track);
+            }
+        }
+        self.kept.borrow_mut().clear();
+        self.broken.set(true);
+        self.no_epoch();
+    }
+}
