@@ -6,11 +6,12 @@ use std::fs;
 use farside_rma::core::settings::Settings;
 use farside_rma::{Assert, Job, LockWindow, Result, SharedWindow, Team, Window};
 
-/// Descriptors, mappings and threads of this process.
-fn held() -> [usize; 3] {
-    let count = |p: &str| fs::read_dir(p).map(Iterator::count).unwrap_or(0);
-    let maps = fs::read_to_string("/proc/self/maps").map(|m| m.lines().count()).unwrap_or(0);
-    [count("/proc/self/fd"), maps, count("/proc/self/task")]
+/// Descriptors, shared mappings, private mappings and threads of this process.
+fn held() -> [usize; 4] {
+    let count = |p: &str| fs::read_dir(p).unwrap().count();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let shared = maps.lines().filter(|l| l.split_whitespace().nth(1).is_some_and(|rights| rights.ends_with('s'))).count();
+    [count("/proc/self/fd"), shared, maps.lines().count() - shared, count("/proc/self/task")]
 }
 
 fn make_and_free(team: &Team, round: usize) -> Result<()> {
@@ -80,10 +81,12 @@ fn thousand_windows_without_growth() {
             Ok(counts)
         })
         .unwrap();
-        // The allocator's own mappings settle early.
         let (first, last) = (counts[0][1], counts[0][9]);
         assert_eq!(first[0], last[0], "descriptors: {:?}", counts[0]);
-        assert!(last[1] <= first[1] + 8, "mappings: {:?}", counts[0]);
-        assert_eq!(first[2], last[2], "threads: {:?}", counts[0]);
+        assert_eq!(first[1], last[1], "shared mappings: {:?}", counts[0]);
+        // The allocator comes and goes with mappings of its own. A kind of window that left one behind would show
+        // 150 over these 900 windows.
+        assert!(last[2] < first[2] + 100, "private mappings: {:?}", counts[0]);
+        assert_eq!(first[3], last[3], "threads: {:?}", counts[0]);
     }
 }
