@@ -43,6 +43,16 @@ pub fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
 }
 
+/// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
+pub fn quick() -> bool {
+    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+}
+
+/// `all`, or `few` in a quick run.
+pub fn rounds(all: u64, few: u64) -> u64 {
+    if quick() { few } else { all }
+}
+
 /// Every configuration of the device under test.
 pub fn configs() -> &'static [Config] {
     if verbs() { VERBS } else { CONFIGS }
@@ -82,7 +92,8 @@ const CONFIGS: &[Config] = &[
     },
 ];
 
-/// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes.
+/// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes (in a quick run over the
+/// first configuration).
 /// `test` is the path of the test with the crate's name, as `every_config` gives it.
 pub fn each(test: &str, ranks: u32, body: impl Fn(&Job, &Config) -> Result<()> + Sync) {
     if let Some(rank) = processes::Rank::from_env() {
@@ -92,6 +103,9 @@ pub fn each(test: &str, ranks: u32, body: impl Fn(&Job, &Config) -> Result<()> +
     for (index, config) in configs().iter().enumerate() {
         Job::threads_with(ranks, &config.settings(), |job| body(job, config))
             .unwrap_or_else(|e| panic!("{}, {ranks} threads: {e}", config.name));
+        if quick() && index > 0 {
+            continue;
+        }
         processes::run(test, index, ranks).unwrap_or_else(|e| panic!("{}, {ranks} processes: {e}", config.name));
     }
 }

@@ -46,6 +46,11 @@ pub fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
 }
 
+/// Whether fewer combinations are wanted.
+pub fn quick() -> bool {
+    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+}
+
 /// Settings of the device that come from the environment whatever a test sets.
 fn of_the_machine(name: &str) -> Option<String> {
     let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
@@ -100,9 +105,8 @@ impl Config {
 
 /// The numbers of ranks that checks run with: all, or two of them in a quick run, or fewer where each costs more.
 pub fn ranks() -> &'static [u32] {
-    match (verbs(), std::env::var_os("FARSIDE_TEST_QUICK").is_some()) {
-        (true, true) => &[2],
-        (true, false) => &[2, 3, 4],
+    match (verbs(), quick()) {
+        (true, _) => &[2, 3, 4],
         (false, true) => &[2, 5],
         (false, false) => &[1, 2, 3, 4, 5, 8],
     }
@@ -115,14 +119,21 @@ pub fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy 
 
 /// As [`everywhere`], with given numbers of ranks.
 pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
-    for config in table() {
-        for n in ranks.iter().copied() {
-            let result = within(60, &format!("{} with {n} ranks", config.name), move || {
-                config.run(n, |team| f(team, config)).map(|_| ())
-            });
-            if let Err(e) = result {
-                panic!("{}, {n} ranks: {e}", config.name);
-            }
+    let (configs, quick) = (table(), verbs() && quick());
+    // In a quick run over verbs each configuration with another number of ranks, up to four.
+    let pairs: Vec<(&Config, u32)> = if quick {
+        (0..configs.len().max(ranks.len()))
+            .map(|i| (&configs[i % configs.len()], ranks[i % ranks.len()].min(4)))
+            .collect()
+    } else {
+        configs.iter().flat_map(|c| ranks.iter().map(move |n| (c, *n))).collect()
+    };
+    for (config, n) in pairs {
+        let result = within(60, &format!("{} with {n} ranks", config.name), move || {
+            config.run(n, |team| f(team, config)).map(|_| ())
+        });
+        if let Err(e) = result {
+            panic!("{}, {n} ranks: {e}", config.name);
         }
     }
 }
