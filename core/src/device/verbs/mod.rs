@@ -344,7 +344,7 @@ impl Device for VerbsDevice {
     }
 
     fn pending(&self) -> bool {
-        // Only a poll can tell.
+        // Only a look at the completion queues can tell, and that is a poll: some loads if nothing has come.
         true
     }
 

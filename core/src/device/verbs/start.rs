@@ -126,6 +126,7 @@ impl Prepared {
                 ordered: false,
                 mappable: false,
                 accumulate: true,
+                // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },
             max_completions: attributes.max_cqe.max(32) as usize,
