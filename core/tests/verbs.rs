@@ -196,3 +196,37 @@ fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
     }
 }
+
+/// Under a limit of locked memory: what does not fit is an error with the command that lifts the limit, and the job goes
+/// on.
+#[test]
+fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
+    const CHILD: &str = "FARSIDE_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is that of a process.
+        let mut limited = Command::new("rxe-memlock");
+        limited.arg("49152").arg(std::env::current_exe().unwrap()).env(CHILD, "1");
+        limited.args(["--exact", "memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy"]);
+        match limited.output() {
+            Err(_) => println!("skipped: rxe-memlock is not there, as in the machine of ci/rxe"),
+            Ok(o) => {
+                let text = String::from_utf8_lossy(&o.stdout);
+                assert!(
+                    o.status.success() && text.contains("1 passed"),
+                    "{text}{}",
+                    String::from_utf8_lossy(&o.stderr)
+                );
+            }
+        }
+        return;
+    }
+    well(two(|job| {
+        let team = job.world()?;
+        let e = job.device().allocate(64 << 20, region(std::ptr::null_mut(), 64 << 20)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+        assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
+        let own = job.device().allocate(4096, region(std::ptr::null_mut(), 4096))?;
+        team.barrier()?;
+        job.device().release(own.handle)
+    }));
+}

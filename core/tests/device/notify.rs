@@ -15,7 +15,7 @@ every_config! {
         let peer = 1 - world.me();
         let mut number = 0u64;
         for (len, rounds) in [(8, 1500), (100, 1500), (5000, 300), (70 << 10, 30)] {
-            for _ in 0..rounds {
+            for _ in 0..crate::harness::rounds(rounds, rounds / 10) {
                 number += 1;
                 let offset = if len < 5000 { RAGGED - 4 } else { 0 };
                 if world.me() == 0 {

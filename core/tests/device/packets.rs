@@ -83,7 +83,7 @@ every_config! {
     fn packets_to_one_from_many_keep_the_order_of_each(job, _config) over 4 {
         let team = job.world()?;
         let _board = meet(job)?;
-        let n = crate::harness::rounds(3000, 500) as u32;
+        let n = crate::harness::rounds(3000, 300) as u32;
         if job.rank() > 0 {
             for i in 0..n {
                 send_waiting(job, 0, &i.to_le_bytes(), &[&pattern(i as usize, i as usize % 90)])?;
