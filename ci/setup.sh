@@ -56,6 +56,16 @@ links() {
 
 need_linker() { need cc gcc links libc6-dev; }
 
+has_libclang() { ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1; }
+has_libibverbs() { pkg-config --exists libibverbs 2>/dev/null; }
+has_librdmacm() { pkg-config --exists librdmacm 2>/dev/null; }
+
+# need_verbs: what the verbs device is built with.
+need_verbs() {
+    need cmake cmake make make pkg-config pkg-config has_libclang libclang-dev
+    need has_libibverbs libibverbs-dev has_librdmacm librdmacm-dev
+}
+
 need_cargo() {
     command -v cargo >/dev/null 2>&1 || {
         [ -x "$HOME/.cargo/bin/cargo" ] && export PATH="$HOME/.cargo/bin:$PATH"

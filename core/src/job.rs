@@ -19,6 +19,7 @@ use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest,
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::Progress;
+use crate::settings::DeviceChoice;
 use crate::settings::Settings;
 use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
@@ -101,14 +102,8 @@ impl Job {
     /// As [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let prepared = shm::Prepared::new(rank, size, &settings)?;
-        bootstrap.put(&format!("shm.{rank}"), &prepared.card()?)?;
-        bootstrap.fence()?;
-        let cards = (0..size).map(|r| bootstrap.get(&format!("shm.{r}"))).collect::<Result<Vec<_>>>()?;
-        let device = prepared.connect(&cards)?;
-        // Nobody ends, and nobody's segment goes, before everyone has mapped it.
-        bootstrap.fence()?;
-        let device = fault::wrap(Box::new(device), &settings.fault)?;
+        let device = open_device(&mut *bootstrap, &settings)?;
+        let device = fault::wrap(device, &settings.fault)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
@@ -492,7 +487,7 @@ impl Job {
         if self.0.left.replace(true) {
             return Ok(());
         }
-        let met = self.world().and_then(|world| world.barrier());
+        let met = self.world().and_then(|world| world.barrier()).and_then(|()| self.part());
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
         if met.is_err() {
@@ -503,12 +498,65 @@ impl Job {
         self.0.bootstrap.borrow_mut().finalize()
     }
 
+    /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
+    /// nobody goes who may still have to answer for a packet that was lost.
+    fn part(&self) -> Result<()> {
+        if self.0.device.capabilities().mappable {
+            return Ok(());
+        }
+        self.wait_until("finalize", None, || Ok(self.0.device.is_idle()?.then_some(())))?;
+        self.0.bootstrap.borrow_mut().fence()
+    }
+
     /// Ends the whole job with `code`, telling the launcher why.
     pub fn abort(&self, code: i32, reason: &str) -> ! {
         eprintln!("farside: rank {} aborts the job: {reason}", self.0.rank);
         self.0.bootstrap.borrow_mut().abort(code, reason);
         std::process::exit(code)
     }
+}
+
+/// Opens the device that the settings name, and tells the other ranks how to reach this one.
+fn open_device(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
+    if settings.device != DeviceChoice::Verbs {
+        let prepared = shm::Prepared::new(bootstrap.rank(), bootstrap.size(), settings)?;
+        let cards = exchange(bootstrap, "shm", &prepared.card()?)?;
+        match prepared.connect(&cards) {
+            // On several nodes every rank finds one that is elsewhere, so all come to the same end.
+            Err(e) if e.kind() == ErrorKind::Unsupported && settings.device == DeviceChoice::Auto => {
+                tracing::info!("no shared memory between all ranks: {e}");
+            }
+            device => {
+                let device = device?;
+                // Nobody ends, and nobody's segment goes, before everyone has mapped it.
+                bootstrap.fence()?;
+                return Ok(Box::new(device));
+            }
+        }
+    }
+    open_verbs(bootstrap, settings)
+}
+
+#[cfg(feature = "verbs")]
+fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
+    let prepared = crate::device::verbs::Prepared::new(bootstrap.rank(), settings)?;
+    let cards = exchange(bootstrap, "verbs", &prepared.card())?;
+    Ok(Box::new(prepared.connect(&cards)?))
+}
+
+#[cfg(not(feature = "verbs"))]
+fn open_verbs(bootstrap: &mut dyn Bootstrap, _settings: &Settings) -> Result<Box<dyn Device>> {
+    Err(Error::new(ErrorKind::Unsupported, "open a verbs device")
+        .rank(bootstrap.rank())
+        .cause("this build is without the verbs device")
+        .remedy("build with feature `verbs` (needs libibverbs-dev and librdmacm-dev), or start all ranks on one node"))
+}
+
+/// Publishes a card and reads those of all ranks.
+fn exchange(bootstrap: &mut dyn Bootstrap, device: &str, card: &[u8]) -> Result<Vec<Vec<u8>>> {
+    bootstrap.put(&format!("{device}.{}", bootstrap.rank()), card)?;
+    bootstrap.fence()?;
+    (0..bootstrap.size()).map(|r| bootstrap.get(&format!("{device}.{r}"))).collect()
 }
 
 /// A rank that is a thread: when it ends in any way without leaving, the others learn of it.

@@ -41,6 +41,22 @@ pub enum UserMemory {
     Ring,
 }
 
+/// How ranks reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// Shared memory if all ranks are on one node, else verbs.
+    Auto,
+    /// Shared memory.
+    Shm,
+    /// An RDMA card, also between ranks of one node.
+    Verbs,
+}
+
+/// A number that may be left to the runtime.
+fn number_or<T: std::str::FromStr>(auto: &str, text: &str) -> Option<Option<T>> {
+    if text == auto { Some(None) } else { number(text).map(Some) }
+}
+
 macro_rules! settings {
     ($($field:ident: $ty:ty = $name:literal, $default:literal, $values:literal, $parse:expr, $help:literal;)*) => {
         /// The table.
@@ -101,6 +117,27 @@ settings! {
     shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
         |s| match s { "auto" => Some(UserMemory::Auto), "remap" => Some(UserMemory::Remap), "vm" => Some(UserMemory::Vm), "ring" => Some(UserMemory::Ring), _ => None },
         "How ranks of one node reach window memory that the runtime did not allocate.";
+    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs",
+        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), _ => None },
+        "How ranks reach each other: auto is shared memory on one node, and verbs between nodes; verbs uses the card on one node too.";
+    verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
+        "The RDMA device and port; auto takes the first whose port is active.";
+    verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),
+        "The GID of the port; auto prefers RoCE v2 of an IPv4 address.";
+    verbs_pkey: Option<u16> = "FARSIDE_VERBS_PKEY", "default", "default, or a key in hexadecimal", |s| if s == "default" { Some(None) } else { u16::from_str_radix(s.trim_start_matches("0x"), 16).ok().map(Some) },
+        "The partition (InfiniBand) that connections belong to.";
+    verbs_service_level: u8 = "FARSIDE_VERBS_SL", "0", "0 to 15", |s| number(s).filter(|v| *v <= 15),
+        "The service level of connections.";
+    verbs_traffic_class: u8 = "FARSIDE_VERBS_TRAFFIC_CLASS", "0", "0 to 255", |s| number(s),
+        "The traffic class of connections (DSCP and ECN on Ethernet).";
+    verbs_timeout: u8 = "FARSIDE_VERBS_TIMEOUT", "19", "1 to 31: 4 microseconds times 2 to this power", |s| number(s).filter(|v| (1..=31).contains(v)),
+        "How long the card waits for an answer before it sends again; on links that lose packets 14 (67 ms) is better.";
+    verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "7", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
+        "How often the card sends again before the peer counts as lost.";
+    verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
+        "Length of the queue of requests to one peer.";
+    verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4096 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
+        "Receive buffers of a rank, which all peers share.";
     fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, double-put:N, lose-atomic:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
         "For tests: a wrapper round the device that damages one operation.";
 }

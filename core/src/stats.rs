@@ -48,6 +48,8 @@ kinds! {
     Send = "send";
     /// Requests to the target's side for memory that is not mapped.
     Request = "request";
+    /// Work requests handed to a card: what it sends messages for.
+    Post = "post";
     /// Bytes copied by this rank's processor for transfers (each pass counts).
     Copy = "copy";
     /// System calls made for transfers (`process_vm_readv` and the like).

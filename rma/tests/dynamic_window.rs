@@ -15,6 +15,9 @@ fn run(fault: &str, user_memory: &str) {
     let settings = farside_rma::core::settings::Settings::from_lookup(|name| match name {
         "FARSIDE_FAULT" => Some(fault.to_owned()),
         "FARSIDE_SHM_USER_MEMORY" => Some(user_memory.to_owned()),
+        // The device comes from the environment.
+        "FARSIDE_DEVICE" => std::env::var(name).ok(),
+        _ if name.starts_with("FARSIDE_VERBS_") => std::env::var(name).ok(),
         _ => None,
     })
     .unwrap();

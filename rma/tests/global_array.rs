@@ -62,6 +62,11 @@ impl Step {
     }
 }
 
+/// Whether fewer cases are wanted.
+fn quick() -> bool {
+    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = (0..4u8, 0..6usize, [0..1000usize, 0..1000usize, 0..1000usize, 0..1000usize], -1000..1000i64);
     prop::collection::vec(step.prop_map(|(kind, rank, numbers, seed)| Step { kind, rank, numbers, seed }), 1..12)
@@ -131,7 +136,7 @@ fn same_as_serial<const D: usize>(ranks: u32, shape: [usize; D], make: Make<D>, 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if quick() { 4 } else { 100 }, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn one_dimension_same_as_serial(ranks in 1..=6u32, n in 0..40usize, steps in steps()) {
@@ -165,7 +170,7 @@ fn given_grids_same_as_serial() {
 /// Every rank adds to overlapping sections at the same time, in its own order.
 fn exact_totals<const D: usize>(shape: [usize; D], make: Make<D>) {
     const TURNS: usize = 20;
-    for ranks in 1..=6u32 {
+    for ranks in 1..=if quick() { 4 } else { 6u32 } {
         Job::threads(ranks, |job| {
             let team = job.world()?;
             let array = make(&team, shape)?;

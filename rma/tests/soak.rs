@@ -218,7 +218,7 @@ fn random_operations_equal_the_model_threads() {
     while since.elapsed() < seconds() {
         let seed = first.wrapping_add(runs);
         let mut rng = StdRng::seed_from_u64(seed ^ 0x5eed);
-        let config = *config::TABLE.choose(&mut rng).unwrap();
+        let config = *config::table().choose(&mut rng).unwrap();
         let n = rng.random_range(1..=6);
         let what = format!("FARSIDE_SOAK_SEED={seed}: {n} ranks, {}", config.name);
         let run = move || config.run(n, |team| soak(team, &config, seed, 3));

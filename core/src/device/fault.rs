@@ -225,6 +225,10 @@ impl Device for Faulty {
         self.inner.stats()
     }
 
+    fn is_idle(&self) -> Result<bool> {
+        self.inner.is_idle()
+    }
+
     fn leave(&self) {
         self.inner.leave();
     }

@@ -3,8 +3,11 @@
 //! A device registers memory, posts work requests, polls completions and parks. Operations are values, so all
 //! of them share one [`Device::post`]; limits and guarantees are data ([`Capabilities`]).
 
+pub mod code;
 pub mod fault;
 pub mod shm;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 use std::fmt;
 use std::time::Duration;
@@ -173,7 +176,8 @@ pub enum Operation<'a> {
     Accumulate {
         /// First element.
         at: Place,
-        /// Operation and element type, as the region's function reads them.
+        /// Operation and element type, as the region's function reads them, and what devices may know of them
+        /// ([`code`]).
         code: u32,
         /// The operands.
         operand: Block,
@@ -212,7 +216,8 @@ pub struct WorkRequest<'a> {
 /// What became of a work request when it was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is complete, locally and remotely; no completion follows.
+    /// It is complete, locally and remotely, or it is a signal or a packet, which nobody waits for but the peer;
+    /// no completion follows.
     Done,
     /// A completion with its id follows.
     Pending,
@@ -312,6 +317,13 @@ pub trait Device: fmt::Debug {
     fn counters(&self) -> Snapshot;
     /// The counters, to add operations that bypass `post` (stores to mapped memory).
     fn stats(&self) -> &crate::stats::Stats;
+    /// Whether all requests are complete, those too of which nobody hears (signals and packets).
+    ///
+    /// # Errors
+    /// `System`.
+    fn is_idle(&self) -> Result<bool> {
+        Ok(true)
+    }
     /// Says that this rank ends in order, so that its end is not an error to others.
     fn leave(&self);
     /// Says that this rank ends out of order: the others get `PeerLost` when they next wait.

@@ -24,10 +24,22 @@ type Probe = fn(&Settings) -> Result<String, String>;
 /// Every device, best first.
 const DEVICES: &[(&str, Probe)] = &[
     ("shm", |settings| crate::device::shm::probe(settings).map_err(|e| e.to_string())),
-    ("verbs", |_| Err("not built yet".into())),
+    ("verbs", verbs),
     ("tcp", |_| Err("not built yet".into())),
     ("sim", |_| Err("not built yet".into())),
 ];
+
+#[cfg(feature = "verbs")]
+fn verbs(settings: &Settings) -> Result<String, String> {
+    crate::device::verbs::probe(settings).map_err(|e| e.to_string())
+}
+
+#[cfg(not(feature = "verbs"))]
+fn verbs(_: &Settings) -> Result<String, String> {
+    Err("not built in: build with feature `verbs`, which needs the packages libibverbs-dev, librdmacm-dev, \
+         libclang-dev, cmake and pkg-config"
+        .into())
+}
 
 fn devices(settings: &Settings) -> Vec<DeviceReport> {
     DEVICES.iter().map(|(name, probe)| DeviceReport { name, usable: probe(settings) }).collect()

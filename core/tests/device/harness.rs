@@ -28,15 +28,51 @@ impl Config {
     }
 }
 
-/// Settings with some values given and the others default, whatever the environment says.
+/// Settings with some values given and the others default, whatever the environment says, but for the device.
 pub fn settings(set: &[(&str, &str)]) -> Settings {
-    Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())).unwrap()
+    let machine = |name: &str| {
+        let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+        device.then(|| std::env::var(name).ok()).flatten()
+    };
+    let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
+
+/// Whether the environment asks for the verbs device.
+pub fn verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
+}
+
+/// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
+pub fn quick() -> bool {
+    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+}
+
+/// `all`, or `few` in a quick run.
+pub fn rounds(all: u64, few: u64) -> u64 {
+    if quick() { few } else { all }
+}
+
+/// Every configuration of the device under test.
+pub fn configs() -> &'static [Config] {
+    if verbs() { VERBS } else { CONFIGS }
+}
+
+/// Over verbs nothing is mapped; the shortest queues are full most of the time.
+const VERBS: &[Config] = &[
+    Config { name: "verbs", set: &[], user: false },
+    Config { name: "verbs, user memory, parking", set: &[("FARSIDE_WAIT", "park")], user: true },
+    Config {
+        name: "verbs, shortest queues",
+        set: &[("FARSIDE_VERBS_QUEUE", "16"), ("FARSIDE_VERBS_RECEIVES", "32")],
+        user: false,
+    },
+];
 
 pub const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 
 /// Every configuration that the suite runs over.
-pub const CONFIGS: &[Config] = &[
+const CONFIGS: &[Config] = &[
     Config { name: "mapped", set: &[], user: false },
     Config { name: "mapped, parking", set: &[("FARSIDE_WAIT", "park")], user: false },
     Config { name: "unmapped", set: &[("FARSIDE_FAULT", "unmapped")], user: false },
@@ -56,16 +92,20 @@ pub const CONFIGS: &[Config] = &[
     },
 ];
 
-/// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes.
+/// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes (in a quick run over the
+/// first configuration).
 /// `test` is the path of the test with the crate's name, as `every_config` gives it.
 pub fn each(test: &str, ranks: u32, body: impl Fn(&Job, &Config) -> Result<()> + Sync) {
     if let Some(rank) = processes::Rank::from_env() {
-        let config = &CONFIGS[rank.config];
+        let config = &configs()[rank.config];
         return rank.run(&config.settings(), |job| body(job, config));
     }
-    for (index, config) in CONFIGS.iter().enumerate() {
+    for (index, config) in configs().iter().enumerate() {
         Job::threads_with(ranks, &config.settings(), |job| body(job, config))
             .unwrap_or_else(|e| panic!("{}, {ranks} threads: {e}", config.name));
+        if quick() && index > 0 {
+            continue;
+        }
         processes::run(test, index, ranks).unwrap_or_else(|e| panic!("{}, {ranks} processes: {e}", config.name));
     }
 }

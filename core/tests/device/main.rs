@@ -1,7 +1,7 @@
 //! Conformance of a device with the contracts of `core/src/device/mod.rs`: one suite, run over every
 //! configuration of the shared-memory device, with ranks as threads and as processes.
 //!
-//! A new device joins by a row in [`harness::CONFIGS`].
+//! A new device joins by a row in [`harness::configs`].
 
 #[macro_use]
 mod harness;

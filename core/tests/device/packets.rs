@@ -83,14 +83,14 @@ every_config! {
     fn packets_to_one_from_many_keep_the_order_of_each(job, _config) over 4 {
         let team = job.world()?;
         let _board = meet(job)?;
-        const N: u32 = 3000;
+        let n = crate::harness::rounds(3000, 300) as u32;
         if job.rank() > 0 {
-            for i in 0..N {
+            for i in 0..n {
                 send_waiting(job, 0, &i.to_le_bytes(), &[&pattern(i as usize, i as usize % 90)])?;
             }
         } else {
             let mut next = [0u32; 4];
-            while next[1..] != [N; 3] {
+            while next[1..] != [n; 3] {
                 for (source, bytes) in receive(job)? {
                     let i = next[source as usize];
                     let want = [&i.to_le_bytes()[..], &pattern(i as usize, i as usize % 90)].concat();
@@ -107,6 +107,10 @@ every_config! {
     fn full_ring_is_busy_and_loses_nothing(job, _config) over 2 {
         let team = job.world()?;
         let board = meet(job)?;
+        if crate::harness::verbs() {
+            println!("skipped: over verbs it is the card's queue that is full, at another length");
+            return Ok(());
+        }
         let ring = job.settings().shm_ring;
         // Cells, and no turn of progress, so that packets stay in the ring until `receive`.
         let await_cell = |from: usize| {

@@ -11,7 +11,7 @@ use farside_core::{Error, ErrorKind, Job, Result};
 
 const SPEC: &str = "FARSIDE_TEST_RANK";
 /// Longer than any test takes; a hang becomes a failure.
-const WATCHDOG: Duration = Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// What a child learns from its environment.
 pub struct Rank {

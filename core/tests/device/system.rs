@@ -64,6 +64,9 @@ fn forbid_process_vm() {
 
 #[test]
 fn process_vm_forbidden_auto_falls_back_to_the_ring() {
+    if crate::harness::verbs() {
+        return println!("skipped: over verbs memory of the user goes by the card");
+    }
     if in_child(concat!(module_path!(), "::process_vm_forbidden_auto_falls_back_to_the_ring")) {
         forbid_process_vm();
         for mode in ["auto", "remap", "ring"] {
@@ -100,6 +103,9 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
 
 #[test]
 fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
+    if crate::harness::verbs() {
+        return println!("skipped: over verbs memory of the user goes by the card");
+    }
     if in_child(concat!(module_path!(), "::process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy")) {
         forbid_process_vm();
         Job::threads_with(2, &settings(&[(USER_MEMORY, "vm")]), |job| {
@@ -138,6 +144,9 @@ fn small_file_system(kib: usize) -> Option<tempfile::TempDir> {
 
 #[test]
 fn shared_memory_too_small_is_an_error_and_no_signal() {
+    if crate::harness::verbs() {
+        return println!("skipped: over verbs memory is of no file system");
+    }
     if in_child(concat!(module_path!(), "::shared_memory_too_small_is_an_error_and_no_signal")) {
         let Some(dir) = small_file_system(1024) else {
             println!("skipped: no right to mount a file system here");

@@ -10,8 +10,12 @@ use super::{ElementType, Op, kernel};
 /// `target` and `operand` are valid for `bytes` bytes, and `old` is null or valid for as many; others access
 /// `target` by these kernels or word-wise copies only.
 pub unsafe fn apply_bytes(code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
-    let [op, ty, 0, 0] = code.to_le_bytes() else { return false };
-    let (Ok(op), Ok(ty)) = (Op::try_from(op), ElementType::try_from(ty)) else { return false };
+    let [number, ty, ..] = code.to_le_bytes();
+    let (Ok(op), Ok(ty)) = (Op::try_from(number), ElementType::try_from(ty)) else { return false };
+    // The hints for devices may be missing, but never wrong.
+    if code >> 16 != 0 && code != super::code(op, ty) {
+        return false;
+    }
     if !op.allowed(ty) || !bytes.is_multiple_of(ty.size()) || !target.addr().is_multiple_of(ty.size()) {
         return false;
     }

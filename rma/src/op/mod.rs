@@ -12,6 +12,7 @@ mod scalar;
 
 use std::fmt;
 
+use farside_core::device::code::{Effect, hint};
 use farside_core::{Error, ErrorKind, Result};
 
 pub use combine::{combine, combine_bytes};
@@ -134,10 +135,15 @@ impl TryFrom<u8> for Op {
     }
 }
 
-/// Operation and type as one number, for devices and the wire.
+/// Operation and type as one number, for devices and the wire, with what devices may know of them.
 #[must_use]
 pub fn code(op: Op, ty: ElementType) -> u32 {
-    op as u32 | (ty as u32) << 8
+    let effect = match (op, ty) {
+        (Op::NoOp, _) => Effect::Read,
+        (Op::Sum, ElementType::I64 | ElementType::U64) => Effect::Add,
+        _ => Effect::Other,
+    };
+    op as u32 | (ty as u32) << 8 | hint(ty.size(), effect)
 }
 
 pub use bytes::apply_bytes;

@@ -116,7 +116,7 @@ macro_rules! types {
     ($($name:ident: $sync:ident;)*) => { $(
         #[test]
         fn $name() {
-            for config in [config::MAPPED, config::POSTED, config::REMAP, config::VM, config::RING] {
+            for config in config::these(&[config::MAPPED, config::POSTED, config::REMAP, config::VM, config::RING]) {
                 let all = move || config.run(3, |team| {
                     let (c, s) = (&config, Sync::$sync);
                     of_type!(team, c, s, integer, i8);

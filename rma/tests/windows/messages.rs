@@ -105,7 +105,7 @@ impl Bench<'_> {
 /// Runs `f` for mapped and posted windows, all sizes, and 0, 1, 2 and 4 neighbours.
 fn for_all(f: impl Fn(&Bench<'_>) -> Result<()> + Send + Sync + Copy + 'static) {
     let table = std::sync::Arc::new(Table::default());
-    for config in [config::MAPPED, config::POSTED] {
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
         for n in SIZES {
             for k in [0usize, 1, 2, 4] {
                 let table = table.clone();
@@ -271,7 +271,7 @@ fn messages_of_lock_all() {
 /// Five allgathers to make a window, a barrier to free it.
 #[test]
 fn messages_of_creation_and_free() {
-    for config in [config::MAPPED, config::POSTED] {
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
         for n in SIZES {
             let run = move || {
                 config.run(*n, |team| {

@@ -34,7 +34,43 @@ pub const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY
 pub const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
 pub const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
 
-/// All of them.
+/// Over verbs nothing is mapped, and memory of the user is as good as any.
+const VERBS: &[Config] = &[
+    row("verbs", Memory::Allocated, &[]),
+    row("verbs, vector", Memory::Vector, &[]),
+    row("verbs, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
+];
+
+/// Whether the environment asks for the verbs device: then every configuration is over it.
+pub fn verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
+}
+
+/// Whether fewer combinations are wanted.
+pub fn quick() -> bool {
+    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+}
+
+/// Settings of the device that come from the environment whatever a test sets.
+fn of_the_machine(name: &str) -> Option<String> {
+    let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+    device.then(|| std::env::var(name).ok()).flatten()
+}
+
+/// These configurations, or over verbs those that they come to there.
+pub fn these(configs: &[Config]) -> Vec<Config> {
+    if !verbs() {
+        return configs.to_vec();
+    }
+    VERBS[..2].iter().filter(|v| configs.iter().any(|c| c.memory == v.memory)).copied().collect()
+}
+
+/// All configurations.
+pub fn table() -> &'static [Config] {
+    if verbs() { VERBS } else { TABLE }
+}
+
+/// All of them on shared memory.
 pub const TABLE: &[Config] = &[
     MAPPED,
     POSTED,
@@ -53,7 +89,7 @@ impl Config {
     pub fn settings(&self, more: &[(&str, &str)]) -> Settings {
         Settings::from_lookup(|name| {
             let all = more.iter().chain(self.settings.iter());
-            all.clone().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
+            all.clone().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()).or_else(|| of_the_machine(name))
         })
         .unwrap()
     }
@@ -67,9 +103,13 @@ impl Config {
     }
 }
 
-/// The numbers of ranks that checks run with: all, or two of them in a quick run.
+/// The numbers of ranks that checks run with: all, or two of them in a quick run, or fewer where each costs more.
 pub fn ranks() -> &'static [u32] {
-    if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { &[2, 5] } else { &[1, 2, 3, 4, 5, 8] }
+    match (verbs(), quick()) {
+        (true, _) => &[2, 3, 4],
+        (false, true) => &[2, 5],
+        (false, false) => &[1, 2, 3, 4, 5, 8],
+    }
 }
 
 /// Runs `f` over all configurations and numbers of ranks.
@@ -79,20 +119,29 @@ pub fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy 
 
 /// As [`everywhere`], with given numbers of ranks.
 pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
-    for config in TABLE {
-        for n in ranks.iter().copied() {
-            let result = within(60, &format!("{} with {n} ranks", config.name), move || {
-                config.run(n, |team| f(team, config)).map(|_| ())
-            });
-            if let Err(e) = result {
-                panic!("{}, {n} ranks: {e}", config.name);
-            }
+    let (configs, quick) = (table(), verbs() && quick());
+    // In a quick run over verbs each configuration with another number of ranks, up to four.
+    let pairs: Vec<(&Config, u32)> = if quick {
+        (0..configs.len().max(ranks.len()))
+            .map(|i| (&configs[i % configs.len()], ranks[i % ranks.len()].min(4)))
+            .collect()
+    } else {
+        configs.iter().flat_map(|c| ranks.iter().map(move |n| (c, *n))).collect()
+    };
+    for (config, n) in pairs {
+        let result = within(60, &format!("{} with {n} ranks", config.name), move || {
+            config.run(n, |team| f(team, config)).map(|_| ())
+        });
+        if let Err(e) = result {
+            panic!("{}, {n} ranks: {e}", config.name);
         }
     }
 }
 
 /// What `f` returns, or a panic if it does not within `seconds`.
 pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
+    // An emulated machine is slower.
+    let seconds = if verbs() { 10 * seconds } else { seconds };
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let _ = tell.send(f());

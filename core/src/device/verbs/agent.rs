@@ -1,0 +1,118 @@
+//! The agent: a thread that answers datagrams and hears of the device's events while its rank computes. It sleeps
+//! unless there is one, and touches neither windows nor the rank's requests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::card;
+use super::endpoint::Endpoint;
+use super::links::Links;
+use super::sys::AsyncEvent;
+use super::wait::sleep;
+use crate::error::{Error, Result};
+
+/// How often the last words are said: datagrams may be lost.
+const FAREWELLS: usize = 3;
+
+#[derive(Debug)]
+pub(super) struct Agent {
+    links: Arc<Links>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    pub(super) fn start(links: &Arc<Links>, endpoint: Endpoint) -> Result<Self> {
+        let thread = std::thread::Builder::new()
+            .name(format!("farside-verbs-{}", links.me))
+            .spawn({
+                let links = Arc::clone(links);
+                move || run(&links, endpoint)
+            })
+            .map_err(|e| Error::system("start the agent thread", e))?;
+        Ok(Self { links: Arc::clone(links), thread: Some(thread) })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.links.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn send(links: &Links, endpoint: &mut Endpoint, to: u32, message: &card::Message) {
+    let bytes = card::write(links.me, links.token(to), message);
+    endpoint.send(&links.domain, to as usize, &links.cards[to as usize], &links.path(to), &bytes);
+}
+
+fn run(links: &Links, mut endpoint: Endpoint) {
+    let mut out = Vec::new();
+    loop {
+        if let Err(e) = endpoint.arm() {
+            fatal(links, e.to_string());
+            return;
+        }
+        let received = endpoint.receive(|endpoint, bytes| {
+            let Some((source, message)) = card::read(bytes, links.token(links.me)) else {
+                tracing::debug!("a datagram of {} bytes that is not for this rank was dropped", bytes.len());
+                return;
+            };
+            if let Some(answer) = links.hear(source, message) {
+                send(links, endpoint, source, &answer);
+            }
+        });
+        if let Err(e) = received {
+            fatal(links, e.to_string());
+            return;
+        }
+        while let Some(event) = links.context.event() {
+            note(links, event);
+        }
+        let next = links.due(&mut out);
+        for (to, message) in out.drain(..) {
+            send(links, &mut endpoint, to, &message);
+        }
+        if links.stop.load(Ordering::SeqCst) {
+            say_farewell(links, &mut endpoint);
+            return;
+        }
+        let limit = next.map_or(Duration::from_secs(3600), |n| n.saturating_duration_since(Instant::now()));
+        sleep(&[endpoint.fd(), links.agent_bell.fd(), links.context.event_fd()], limit);
+        links.agent_bell.hear();
+    }
+}
+
+fn say_farewell(links: &Links, endpoint: &mut Endpoint) {
+    let Some(message) = links.lock().farewell.take() else { return };
+    for _ in 0..FAREWELLS {
+        for to in (0..links.cards.len() as u32).filter(|to| *to != links.me) {
+            send(links, endpoint, to, &message);
+            // Completions make room for the next.
+            let _ = endpoint.receive(|_, _| {});
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn note(links: &Links, event: AsyncEvent) {
+    match event {
+        AsyncEvent::Fatal(why) => fatal(links, why),
+        AsyncEvent::PortDown(port) if port == links.choice.port => {
+            links.lock().down.get_or_insert_with(Instant::now);
+            tracing::warn!("port {port} of {} went down", links.choice.device);
+            links.rank_bell.ring();
+        }
+        AsyncEvent::PortUp(port) if port == links.choice.port => links.lock().down = None,
+        AsyncEvent::Other(text) => tracing::debug!("{}: {text}", links.choice.device),
+        AsyncEvent::PortDown(_) | AsyncEvent::PortUp(_) => {}
+    }
+}
+
+fn fatal(links: &Links, why: String) {
+    links.lock().fatal.get_or_insert(why);
+    links.rank_bell.ring();
+}

@@ -1,0 +1,196 @@
+//! What ranks tell each other: the card that each publishes, and the datagrams by which they connect.
+//!
+//! Datagrams carry the token of the rank that they are for, 16 random bytes that only the ranks of the job know
+//! (it travels by the bootstrap). Whatever does not carry it, or is malformed, is dropped.
+
+use super::sys::Gid;
+use crate::wire::{Reader, Writer};
+
+/// Secret of one rank.
+pub(super) type Token = [u8; 16];
+
+/// By what a rank is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    pub(super) gid: Gid,
+    pub(super) lid: u16,
+    pub(super) ethernet: bool,
+    /// As an enumeration of libibverbs: 1 is 256 bytes, 5 is 4096.
+    pub(super) mtu: u8,
+    /// Reads and atomics that it serves at once on one connection.
+    pub(super) depth: u8,
+    /// Its datagram queue pair.
+    pub(super) datagrams: u32,
+    pub(super) qkey: u32,
+    pub(super) token: Token,
+    /// Kernel and process space, and the process in it: who shares the first can watch the second.
+    pub(super) node: Vec<u8>,
+    pub(super) pid: u32,
+}
+
+fn sixteen(r: &mut Reader<'_>) -> Option<[u8; 16]> {
+    r.bytes()?.try_into().ok()
+}
+
+impl Card {
+    pub(super) fn write(&self) -> Vec<u8> {
+        Writer::new()
+            .bytes(&self.gid)
+            .u32(u32::from(self.lid))
+            .u8(u8::from(self.ethernet))
+            .u8(self.mtu)
+            .u8(self.depth)
+            .u32(self.datagrams)
+            .u32(self.qkey)
+            .bytes(&self.token)
+            .bytes(&self.node)
+            .u32(self.pid)
+            .done()
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut r = Reader::new(bytes);
+        let card = Self {
+            gid: sixteen(&mut r)?,
+            lid: r.u32()?.try_into().ok()?,
+            ethernet: r.u8()? != 0,
+            mtu: r.u8().filter(|m| (1..=5).contains(m))?,
+            depth: r.u8()?,
+            datagrams: r.u32()?,
+            qkey: r.u32()?,
+            token: sixteen(&mut r)?,
+            node: r.bytes()?.to_vec(),
+            pid: r.u32()?,
+        };
+        r.rest().is_empty().then_some(card)
+    }
+}
+
+/// Longest datagram in bytes.
+pub(super) const DATAGRAM: usize = 256;
+const MAGIC: u32 = 0x4653_5631;
+/// Longest text in one.
+const TEXT: usize = 160;
+
+/// What a datagram says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Serve my queue pair `requester`, whose first packet is number `psn`. Repeated until it is answered.
+    Request { attempt: u32, requester: u32, psn: u32 },
+    /// My queue pair `responder` serves yours.
+    Reply { attempt: u32, responder: u32 },
+    /// I cannot serve you.
+    Refuse { attempt: u32, why: String },
+    /// Are you there?
+    Ping,
+    /// I am.
+    Pong,
+    /// I end out of order, perhaps for want of rank `blamed`.
+    Lost { blamed: Option<u32>, why: String },
+}
+
+fn short(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.len().min(TEXT)]
+}
+
+/// A datagram from rank `source` to who has `token`.
+pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
+    let w = Writer::new().u32(MAGIC).bytes(token).u32(source);
+    match message {
+        Message::Request { attempt, requester, psn } => w.u8(1).u32(*attempt).u32(*requester).u32(*psn),
+        Message::Reply { attempt, responder } => w.u8(2).u32(*attempt).u32(*responder),
+        Message::Refuse { attempt, why } => w.u8(3).u32(*attempt).bytes(short(why)),
+        Message::Ping => w.u8(4),
+        Message::Pong => w.u8(5),
+        Message::Lost { blamed, why } => w.u8(6).u32(blamed.map_or(0, |b| b + 1)).bytes(short(why)),
+    }
+    .done()
+}
+
+/// The source and the message, if the datagram is one for who has `token`.
+pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
+    let mut r = Reader::new(bytes);
+    if r.u32()? != MAGIC || sixteen(&mut r)? != *token {
+        return None;
+    }
+    let source = r.u32()?;
+    let text = |r: &mut Reader<'_>| r.bytes().map(|b| String::from_utf8_lossy(b).into_owned());
+    let message = match r.u8()? {
+        1 => Message::Request { attempt: r.u32()?, requester: r.u32()?, psn: r.u32()? },
+        2 => Message::Reply { attempt: r.u32()?, responder: r.u32()? },
+        3 => Message::Refuse { attempt: r.u32()?, why: text(&mut r)? },
+        4 => Message::Ping,
+        5 => Message::Pong,
+        6 => Message::Lost { blamed: r.u32()?.checked_sub(1), why: text(&mut r)? },
+        _ => return None,
+    };
+    Some((source, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TOKEN: Token = [9; 16];
+
+    #[test]
+    fn card_comes_back_as_it_was() {
+        let card = Card {
+            gid: [3; 16],
+            lid: 500,
+            ethernet: true,
+            mtu: 5,
+            depth: 16,
+            datagrams: 17,
+            qkey: 0x1111_2222,
+            token: TOKEN,
+            node: b"boot id".to_vec(),
+            pid: 1234,
+        };
+        let bytes = card.write();
+        assert_eq!(Card::read(&bytes), Some(card));
+        assert!((0..bytes.len()).all(|n| Card::read(&bytes[..n]).is_none()));
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were_and_fit() {
+        let long = "x".repeat(1000);
+        for m in [
+            Message::Request { attempt: 1, requester: 2, psn: 3 },
+            Message::Reply { attempt: 4, responder: 5 },
+            Message::Refuse { attempt: 6, why: "no room".into() },
+            Message::Ping,
+            Message::Pong,
+            Message::Lost { blamed: Some(0), why: "killed".into() },
+            Message::Lost { blamed: None, why: String::new() },
+        ] {
+            let bytes = write(7, &TOKEN, &m);
+            assert!(bytes.len() <= DATAGRAM);
+            assert_eq!(read(&bytes, &TOKEN), Some((7, m)));
+            assert_eq!(read(&bytes, &[8; 16]), None, "another rank's token");
+        }
+        assert!(write(0, &TOKEN, &Message::Lost { blamed: None, why: long.clone() }).len() <= DATAGRAM);
+        assert!(write(0, &TOKEN, &Message::Refuse { attempt: 0, why: long }).len() <= DATAGRAM);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(read(&bytes, &TOKEN).is_none(), "sixteen bytes of secret by chance");
+            let _ = Card::read(&bytes);
+        }
+
+        #[test]
+        fn any_bytes_behind_the_token_are_refused_or_read(tail in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = Writer::new().u32(MAGIC).bytes(&TOKEN).done();
+            bytes.extend(tail);
+            if let Some((source, m)) = read(&bytes, &TOKEN) {
+                let again = write(source, &TOKEN, &m);
+                if !matches!(m, Message::Lost { .. } | Message::Refuse { .. }) {
+                    prop_assert_eq!(read(&again, &TOKEN), Some((source, m)));
+                }
+            }
+        }
+    }
+}

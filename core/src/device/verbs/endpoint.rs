@@ -1,0 +1,133 @@
+#![allow(unsafe_code)]
+//! The datagram endpoint of a rank: its queue pair, buffers and peers' addresses. Used by the agent alone.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::card::{Card, DATAGRAM};
+use super::sys::qp::{Datagram, Parts, Sizes, Tuning};
+use super::sys::queue::{Channel, Completions, Piece};
+use super::sys::{Context, Domain, Handle, Memory, Path, Rights};
+
+/// Routing header in front of every datagram.
+const HEADER: usize = 40;
+const RECEIVES: usize = 256;
+const SENDS: usize = 64;
+const RECEIVE: usize = HEADER + DATAGRAM;
+/// Marks the number of a send.
+const SEND: u64 = 1 << 32;
+
+/// Sends and receives datagrams. Fields are dropped in this order.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    datagram: Datagram,
+    handles: Vec<Option<Handle>>,
+    completions: Arc<Completions>,
+    channel: Arc<Channel>,
+    memory: Memory,
+    slab: MmapRaw,
+    free: Vec<usize>,
+    found: Vec<super::sys::queue::Completion>,
+}
+
+impl Endpoint {
+    pub(super) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
+        let channel = Channel::new(context)?;
+        let completions = Completions::new(&channel, RECEIVES + SENDS)?;
+        let len = RECEIVES * RECEIVE + SENDS * DATAGRAM;
+        let slab = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
+        // SAFETY: the slab is dropped after the registration, and reached by raw copies only.
+        let memory = unsafe { Memory::register(domain, slab.as_mut_ptr(), len, Rights::Local) }?;
+        let parts = Parts {
+            domain: Arc::clone(domain),
+            sends: Arc::clone(&completions),
+            receives: Arc::clone(&completions),
+            shared: None,
+        };
+        let sizes = Sizes { sends: SENDS as u32, receives: RECEIVES as u32, pieces: 1, inline: 0 };
+        let datagram = Datagram::new(&parts, sizes, tuning, qkey)?;
+        let free = (0..SENDS).collect();
+        let me = Self { datagram, handles: Vec::new(), completions, channel, memory, slab, free, found: Vec::new() };
+        (0..RECEIVES).try_for_each(|i| me.give(i))?;
+        Ok(me)
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.datagram.number()
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.channel.fd()
+    }
+
+    fn piece(&self, offset: usize, len: usize) -> Piece {
+        let address = self.slab.as_mut_ptr().addr() + offset;
+        Piece { address: address as u64, len: len as u32, key: self.memory.local_key() }
+    }
+
+    fn give(&self, index: usize) -> io::Result<()> {
+        // SAFETY: a buffer of the slab that nothing else uses until it comes back.
+        unsafe { self.datagram.receive(index as u64, self.piece(index * RECEIVE, RECEIVE)) }
+    }
+
+    /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
+    pub(super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+        if self.handles.len() <= to {
+            self.handles.resize_with(to + 1, || None);
+        }
+        if self.handles[to].is_none() {
+            match Handle::new(domain, path) {
+                Ok(h) => self.handles[to] = Some(h),
+                Err(e) => tracing::warn!("no datagrams to rank {to}: {e}"),
+            }
+        }
+        let (Some(handle), Some(slot)) = (&self.handles[to], self.free.pop()) else { return };
+        let offset = RECEIVES * RECEIVE + slot * DATAGRAM;
+        let len = bytes.len().min(DATAGRAM);
+        // SAFETY: a slot of the slab that no send uses; it stays until its completion.
+        let sent = unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.as_mut_ptr().add(offset), len);
+            let piece = self.piece(offset, len);
+            self.datagram.send(SEND | slot as u64, piece, handle, card.datagrams, card.qkey)
+        };
+        if let Err(e) = sent {
+            self.free.push(slot);
+            tracing::debug!("a datagram to rank {to} was not sent: {e}");
+        }
+    }
+
+    /// Hands over the datagrams that have come. The bytes are a copy: the card cannot change them any more.
+    pub(super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
+        loop {
+            let mut found = std::mem::take(&mut self.found);
+            found.clear();
+            let n = self.completions.poll(&mut found)?;
+            for c in &found {
+                if c.id & SEND != 0 {
+                    self.free.push((c.id & !SEND) as usize);
+                } else if c.status == 0 && (HEADER..=RECEIVE).contains(&(c.len as usize)) {
+                    let mut bytes = [0u8; DATAGRAM];
+                    let len = c.len as usize - HEADER;
+                    let from = self.slab.as_mut_ptr().wrapping_add(c.id as usize * RECEIVE + HEADER);
+                    // SAFETY: a buffer that the card has given back, of at least that length.
+                    unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
+                    self.give(c.id as usize)?;
+                    sink(self, &bytes[..len]);
+                }
+            }
+            self.found = found;
+            if n == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
+    pub(super) fn arm(&self) -> io::Result<()> {
+        self.channel.drain();
+        self.completions.arm()
+    }
+}

@@ -1,0 +1,250 @@
+#![allow(unsafe_code)]
+//! What drives the requests of a rank: streams to peers, operations, and what is to happen when requests land.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::buffers::Pool;
+use super::links::{Links, Standing};
+use super::notices::{Told, Way, definition};
+use super::ops::{Op, Ops, Owner};
+use super::regions::{Import, Regions};
+use super::stream::{Flight, Landed, Stream, peer_of};
+use super::sys::qp::Action;
+use super::sys::queue::Completion;
+use super::update::Update;
+use crate::error::{Error, Result};
+use crate::stats::{Kind, Stats};
+
+/// A cell of a peer and its new value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Notice {
+    pub(super) import: Import,
+    pub(super) offset: usize,
+    pub(super) value: u64,
+}
+
+/// Fields are dropped in this order: queue pairs before the memory that they use.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) streams: Vec<Option<Stream>>,
+    pub(super) ops: Ops,
+    pub(super) pool: Pool,
+    pub(super) regions: Regions,
+    pub(super) told: Vec<Told>,
+    /// Accumulates that take several steps, in the order in which they were posted, for each peer.
+    pub(super) updates: Vec<VecDeque<Update>>,
+    /// Operations of the user that have ended.
+    pub(super) done: VecDeque<(u64, Result<()>)>,
+    pub(super) links: Arc<Links>,
+    landed: Vec<Landed>,
+}
+
+impl Engine {
+    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions) -> Self {
+        let ranks = links.cards.len();
+        Self {
+            streams: (0..ranks).map(|_| None).collect(),
+            ops: Ops::default(),
+            pool,
+            regions,
+            told: (0..ranks).map(|_| Told::default()).collect(),
+            updates: (0..ranks).map(|_| VecDeque::new()).collect(),
+            done: VecDeque::new(),
+            links: Arc::clone(links),
+            landed: Vec::new(),
+        }
+    }
+
+    fn stream(&mut self, peer: u32) -> &mut Stream {
+        let capacity = self.links.sizes.sends as usize;
+        self.streams[peer as usize].get_or_insert_with(|| Stream::new(peer, capacity))
+    }
+
+    /// The stream to `peer` if it is connected; else a connection is on its way.
+    pub(super) fn ready(&mut self, peer: u32) -> Result<Option<&mut Stream>> {
+        let stream = self.stream(peer);
+        if let Some(e) = stream.lost() {
+            return Err(e.again());
+        }
+        if !stream.is_connected() && !self.make(peer)? {
+            return Ok(None);
+        }
+        Ok(Some(self.stream(peer)))
+    }
+
+    /// Connects to `peer` if the last connection is gone; whether there is one now.
+    fn make(&mut self, peer: u32) -> Result<bool> {
+        if !self.stream(peer).is_gone() {
+            return Ok(false);
+        }
+        match self.links.connect(peer)? {
+            Standing::Ready(qp) => {
+                self.stream(peer).connected(qp);
+                Ok(true)
+            }
+            Standing::Making => Ok(false),
+        }
+    }
+
+    /// Hands flights to the stream of `peer`, in order.
+    pub(super) fn push(&mut self, peer: u32, flights: impl IntoIterator<Item = Flight>, stats: &Stats) -> Result<()> {
+        let scarce = self.pool.is_scarce();
+        // SAFETY: pieces are chunks and registered memory that the flights' operations keep until they land.
+        let posted = unsafe { self.stream(peer).push(flights, scarce) }?;
+        (0..posted).for_each(|_| stats.add(Kind::Post, 0));
+        Ok(())
+    }
+
+    /// Hands one flight to the stream of `peer`.
+    pub(super) fn push_one(&mut self, peer: u32, flight: Flight, stats: &Stats) -> Result<()> {
+        let scarce = self.pool.is_scarce();
+        // SAFETY: as in `push`.
+        if unsafe { self.stream(peer).push_one(flight, scarce) }? > 0 {
+            stats.add(Kind::Post, 0);
+        }
+        Ok(())
+    }
+
+    /// A flight that sets a cell and wakes its rank.
+    pub(super) fn signal(&mut self, notice: &Notice) -> Flight {
+        let Import { key, .. } = notice.import;
+        self.told[notice.import.peer as usize].set((notice.import.number, notice.offset as u64), notice.value);
+        let address = notice.import.address(notice.offset);
+        let mut flight = Flight::new(Action::Write { address, key });
+        flight.inline.extend_from_slice(&notice.value.to_le_bytes());
+        flight.immediate = Some(0);
+        flight
+    }
+
+    /// Adds a notification to flights that are about to be posted; its own message, if it takes one, is counted.
+    pub(super) fn announce<A: smallvec::Array<Item = Flight>>(
+        &mut self,
+        flights: &mut smallvec::SmallVec<A>,
+        notice: &Notice,
+        stats: &Stats,
+    ) {
+        let cell = (notice.import.number, notice.offset as u64);
+        let way = self.told[notice.import.peer as usize].way(cell, notice.value);
+        if let Way::Define(slot, _) = way {
+            let mut packet = Flight::new(Action::Send);
+            packet.inline.extend_from_slice(&definition(slot, cell));
+            packet.immediate = Some(0);
+            flights.insert(0, packet);
+        }
+        match (way, flights.last_mut()) {
+            (Way::Immediate(imm) | Way::Define(_, imm), Some(last)) => {
+                last.immediate = Some(imm);
+                stats.add(Kind::Notify, 8);
+            }
+            _ => {
+                let mut signal = self.signal(notice);
+                signal.fenced = true;
+                flights.push(signal);
+                stats.add(Kind::Signal, 8);
+            }
+        }
+    }
+
+    /// Takes in a completion of a request.
+    pub(super) fn completed(&mut self, c: &Completion, stats: &Stats) {
+        let mut landed = std::mem::take(&mut self.landed);
+        if let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) {
+            let ops = &self.ops;
+            stream.completed(c, &mut landed, &|op| ops.has_failed(op));
+        }
+        self.settle(landed, stats);
+    }
+
+    fn settle(&mut self, mut landed: Vec<Landed>, stats: &Stats) {
+        for Landed { flight, result } in landed.drain(..) {
+            if let Some(chunk) = flight.chunk {
+                self.pool.give(chunk);
+            }
+            if let Some(op) = flight.op.and_then(|op| self.ops.landed(op, result)) {
+                self.finish(op, stats);
+            }
+        }
+        self.landed = landed;
+    }
+
+    fn finish(&mut self, op: Op, stats: &Stats) {
+        let (owner, peer) = (op.owner, op.peer);
+        // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
+        let result = unsafe { op.finish(&mut self.pool, stats) };
+        match owner {
+            Owner::User(id) => self.done.push_back((id, result)),
+            Owner::Accumulate => self.update_landed(peer, result, stats),
+            Owner::Nobody => {}
+        }
+    }
+
+    /// Goes on with what waited for room or for a connection.
+    pub(super) fn drive(&mut self, stats: &Stats) -> Result<()> {
+        // As a rule nothing does, and this is asked at every turn of a wait.
+        if self.streams.iter().flatten().all(|s| !s.is_waiting()) && self.updates.iter().all(VecDeque::is_empty) {
+            return Ok(());
+        }
+        let scarce = self.pool.is_scarce();
+        for peer in 0..self.streams.len() {
+            let Some(stream) = &mut self.streams[peer] else { continue };
+            if stream.wants_connection()
+                && let Err(e) = self.make(peer as u32)
+            {
+                self.lose(peer as u32, &e, stats);
+                continue;
+            }
+            if let Some(stream) = &mut self.streams[peer] {
+                // SAFETY: as in `push`.
+                let posted = unsafe { stream.flush(scarce) }?;
+                (0..posted).for_each(|_| stats.add(Kind::Post, 0));
+            }
+            if !self.updates[peer].is_empty() {
+                self.start_update(peer as u32, stats);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up on a peer: everything to it fails.
+    pub(super) fn lose(&mut self, peer: u32, error: &Error, stats: &Stats) {
+        let mut landed = std::mem::take(&mut self.landed);
+        self.stream(peer).lose(error.again(), &mut landed);
+        self.settle(landed, stats);
+    }
+
+    /// Whether something waits that no completion will announce.
+    pub(super) fn is_restless(&self) -> bool {
+        !self.done.is_empty()
+            || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
+            || self.streams.iter().flatten().any(|s| s.wants_connection() && s.lost().is_none())
+    }
+
+    /// Whether every request has landed. Asks after those of which nothing would be heard.
+    pub(super) fn is_idle(&mut self, stats: &Stats) -> Result<bool> {
+        for peer in 0..self.streams.len() as u32 {
+            let Some(stream) = &mut self.streams[peer as usize] else { continue };
+            if stream.is_silent() && stream.room() > 0 {
+                let mut question = Flight::new(Action::Write { address: 0, key: 0 });
+                question.signalled = true;
+                self.push(peer, [question], stats)?;
+            }
+        }
+        Ok(self.ops.is_empty() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
+    }
+
+    /// Cancels operations. Returns those whose memory the card may still touch.
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool, stats: &Stats) -> Vec<u32> {
+        self.cancel_updates(which);
+        let direct = self.ops.cancel(which);
+        let mut landed = std::mem::take(&mut self.landed);
+        for op in &direct {
+            let Some(peer) = self.ops.get(*op).map(|o| o.peer) else { continue };
+            if let Some(stream) = &mut self.streams[peer as usize] {
+                stream.withdraw(*op, &mut landed);
+            }
+        }
+        self.settle(landed, stats);
+        direct
+    }
+}

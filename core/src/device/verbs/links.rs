@@ -1,0 +1,414 @@
+//! Who is connected to whom. Every rank has, for each peer that it sends requests to, a queue pair of its own (the
+//! requester), to which the peer has made a counterpart that only answers (the responder). The two directions are
+//! apart: a request that is refused ends one direction and not the other, and everything behind it on that
+//! queue pair is known not to have been executed.
+//!
+//! Connecting, by datagrams that may be lost: the requester's rank repeats `Request` until `Reply` or `Refuse`
+//! comes; the responder's rank answers a repeated request as the first. Both ends at once are two
+//! independent connections. A rank that computes is connected to by its agent.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::card::{Card, Message, Token};
+use super::find::Choice;
+use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
+use super::sys::{Context, Domain, Path};
+use super::wait::{Bell, random};
+use crate::error::{Error, ErrorKind, Result};
+
+/// First pause before a request is repeated; it doubles up to the longest.
+const REPEAT: Duration = Duration::from_millis(40);
+const REPEAT_MOST: Duration = Duration::from_millis(500);
+
+/// A connection that is being made.
+#[derive(Debug)]
+struct Attempt {
+    pair: Fresh,
+    psn: u32,
+    due: Instant,
+    pause: Duration,
+}
+
+/// A connection that a peer made to this rank.
+#[derive(Debug)]
+struct Serving {
+    attempt: u32,
+    requester: u32,
+    responder: Responder,
+}
+
+/// What is known of one peer.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    attempt: u32,
+    making: Option<Attempt>,
+    ready: Option<Requester>,
+    refused: Option<String>,
+    serving: Option<Serving>,
+    /// Pings since it was last heard.
+    pub(super) unanswered: u32,
+    pub(super) ping_due: bool,
+    /// Answers to pings.
+    pongs: u64,
+    /// Why it is lost, and whom it blames.
+    pub(super) lost: Option<(Option<u32>, String)>,
+}
+
+/// What the rank and its agent share.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) peers: Vec<Peer>,
+    /// Whose requests a responder serves.
+    numbers: HashMap<u32, u32>,
+    /// Why nothing works any more.
+    pub(super) fatal: Option<String>,
+    /// Since when the port is down.
+    pub(super) down: Option<Instant>,
+    /// Told to all peers before the agent ends.
+    pub(super) farewell: Option<Message>,
+    /// Told to all peers once: whose loss this rank has met.
+    notice: Option<Message>,
+    noticed: bool,
+}
+
+/// The rank's side of the network.
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) me: u32,
+    pub(super) context: Arc<Context>,
+    pub(super) domain: Arc<Domain>,
+    pub(super) choice: Choice,
+    pub(super) cards: Vec<Card>,
+    /// For requesters: no receive buffers.
+    pub(super) sending: Parts,
+    /// For responders.
+    pub(super) serving: Parts,
+    pub(super) sizes: Sizes,
+    pub(super) tuning: Tuning,
+    pub(super) service_level: u8,
+    pub(super) traffic_class: u8,
+    table: Mutex<Table>,
+    /// Rung for the rank when something has changed.
+    pub(super) rank_bell: Bell,
+    /// Rung for the agent when there is something to do.
+    pub(super) agent_bell: Bell,
+    pub(super) stop: AtomicBool,
+}
+
+/// Where a connection stands.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Ready(Requester),
+    Making,
+}
+
+#[allow(clippy::too_many_arguments)]
+impl Links {
+    pub(super) fn new(
+        me: u32,
+        context: Arc<Context>,
+        domain: Arc<Domain>,
+        choice: Choice,
+        cards: Vec<Card>,
+        sending: Parts,
+        serving: Parts,
+        sizes: Sizes,
+        tuning: Tuning,
+        classes: (u8, u8),
+    ) -> io::Result<Self> {
+        let peers = cards.iter().map(|_| Peer::default()).collect();
+        Ok(Self {
+            me,
+            context,
+            domain,
+            choice,
+            cards,
+            sending,
+            serving,
+            sizes,
+            tuning,
+            service_level: classes.0,
+            traffic_class: classes.1,
+            table: Mutex::new(Table { peers, ..Table::default() }),
+            rank_bell: Bell::new()?,
+            agent_bell: Bell::new()?,
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn token(&self, peer: u32) -> &Token {
+        &self.cards[peer as usize].token
+    }
+
+    pub(super) fn path(&self, peer: u32) -> Path {
+        let card = &self.cards[peer as usize];
+        Path {
+            port: self.choice.port,
+            gid_index: self.choice.gid_index,
+            gid: card.gid,
+            lid: card.lid,
+            global: is_global(&self.choice, card),
+            service_level: self.service_level,
+            traffic_class: self.traffic_class,
+        }
+    }
+
+    fn tuned(&self, peer: u32) -> Tuning {
+        let mtu = self.tuning.mtu.min(u32::from(self.cards[peer as usize].mtu));
+        Tuning { mtu, ..self.tuning }
+    }
+
+    fn depth(&self, peer: u32) -> u8 {
+        self.cards[self.me as usize].depth.min(self.cards[peer as usize].depth)
+    }
+
+    /// The connection to `peer`, or a start of making it.
+    pub(super) fn connect(&self, peer: u32) -> Result<Standing> {
+        const OP: &str = "connect to a peer";
+        let failed = |e: io::Error| limit(OP, e).peer(peer);
+        let mut table = self.lock();
+        let entry = &mut table.peers[peer as usize];
+        if let Some(ready) = entry.ready.take() {
+            return Ok(Standing::Ready(ready));
+        }
+        if let Some(why) = &entry.refused {
+            return Err(Error::new(ErrorKind::Limit, OP)
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("it refused: {why}")));
+        }
+        if entry.making.is_some() {
+            return Ok(Standing::Making);
+        }
+        entry.attempt = entry.attempt.wrapping_add(1);
+        let psn = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0xff_ffff;
+        let tuning = self.tuned(peer);
+        let pair = Fresh::new(&self.sending, self.sizes, &tuning, false).map_err(failed)?;
+        if peer == self.me {
+            let number = pair.number();
+            let responder = self.make_responder(peer, number, psn).map_err(failed)?;
+            let target = responder.number();
+            table.numbers.insert(target, peer);
+            table.peers[peer as usize].serving = Some(Serving { attempt: 0, requester: number, responder });
+            let ready = pair.request(target, psn, self.depth(peer), &self.path(peer), &tuning).map_err(failed)?;
+            return Ok(Standing::Ready(ready));
+        }
+        entry.making = Some(Attempt { pair, psn, due: Instant::now(), pause: REPEAT });
+        drop(table);
+        self.agent_bell.ring();
+        Ok(Standing::Making)
+    }
+
+    fn make_responder(&self, peer: u32, requester: u32, psn: u32) -> io::Result<Responder> {
+        let tuning = self.tuned(peer);
+        let sizes = Sizes { sends: 1, receives: 1, pieces: 1, inline: 0 };
+        let pair = Fresh::new(&self.serving, sizes, &tuning, true)?;
+        pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)
+    }
+
+    /// What a message from `source` leads to: the answer, if there is one.
+    pub(super) fn hear(&self, source: u32, message: Message) -> Option<Message> {
+        let mut table = self.lock();
+        let entry = table.peers.get_mut(source as usize)?;
+        entry.unanswered = 0;
+        let mut changed = false;
+        let answer = match message {
+            Message::Request { attempt, requester, psn } => {
+                return self.serve(&mut table, source, attempt, requester, psn);
+            }
+            Message::Reply { attempt, responder } if attempt == entry.attempt => {
+                if let Some(a) = entry.making.take() {
+                    changed = true;
+                    let made =
+                        a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
+                    match made {
+                        Ok(r) => entry.ready = Some(r),
+                        Err(e) => entry.refused = Some(format!("the connection cannot be opened here: {e}")),
+                    }
+                }
+                None
+            }
+            Message::Refuse { attempt, why } if attempt == entry.attempt => {
+                changed = entry.making.take().is_some();
+                entry.refused = Some(why);
+                None
+            }
+            Message::Lost { blamed, why } => {
+                changed = true;
+                entry.lost.get_or_insert((blamed, why));
+                None
+            }
+            Message::Ping => Some(Message::Pong),
+            Message::Pong => {
+                entry.pongs += 1;
+                changed = true;
+                None
+            }
+            Message::Reply { .. } | Message::Refuse { .. } => None,
+        };
+        drop(table);
+        if changed {
+            self.rank_bell.ring();
+        }
+        answer
+    }
+
+    fn serve(&self, table: &mut Table, source: u32, attempt: u32, requester: u32, psn: u32) -> Option<Message> {
+        if let Some(s) = &table.peers[source as usize].serving {
+            if s.attempt == attempt && s.requester == requester {
+                return Some(Message::Reply { attempt, responder: s.responder.number() });
+            }
+            // One that was late, of a connection that is over.
+            if attempt.wrapping_sub(s.attempt) as i32 <= 0 {
+                return None;
+            }
+        }
+        Some(match self.make_responder(source, requester, psn) {
+            Ok(responder) => {
+                let number = responder.number();
+                table.numbers.insert(number, source);
+                table.peers[source as usize].serving = Some(Serving { attempt, requester, responder });
+                Message::Reply { attempt, responder: number }
+            }
+            Err(e) => Message::Refuse { attempt, why: e.to_string() },
+        })
+    }
+
+    /// Whose requests queue pair `number` serves.
+    pub(super) fn source(&self, number: u32) -> Option<u32> {
+        self.lock().numbers.get(&number).copied()
+    }
+
+    /// Messages that are due, and when the next will be.
+    pub(super) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
+        let now = Instant::now();
+        let mut next = None;
+        let mut table = self.lock();
+        if let Some(notice) = table.notice.take() {
+            out.extend((0..self.cards.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
+        }
+        for (rank, peer) in table.peers.iter_mut().enumerate() {
+            let attempt = peer.attempt;
+            if let Some(a) = &mut peer.making {
+                if a.due <= now {
+                    let requester = a.pair.number();
+                    out.push((rank as u32, Message::Request { attempt, requester, psn: a.psn }));
+                    a.due = now + a.pause;
+                    a.pause = (a.pause * 2).min(REPEAT_MOST);
+                }
+                next = Some(next.map_or(a.due, |n: Instant| n.min(a.due)));
+            }
+            if std::mem::take(&mut peer.ping_due) {
+                out.push((rank as u32, Message::Ping));
+            }
+        }
+        next
+    }
+
+    /// Asks `peer` whether it is there; the number of answers so far.
+    pub(super) fn ask(&self, peer: u32) -> u64 {
+        let mut table = self.lock();
+        let entry = &mut table.peers[peer as usize];
+        entry.ping_due = true;
+        let pongs = entry.pongs;
+        drop(table);
+        self.agent_bell.ring();
+        pongs
+    }
+
+    /// Answers of `peer` so far.
+    pub(super) fn answers(&self, peer: u32) -> u64 {
+        self.lock().peers[peer as usize].pongs
+    }
+
+    /// Tells all peers, once, that this rank has met the loss of `blamed`: it will end for want of it, and whoever finds
+    /// it gone shall know whose fault that is.
+    pub(super) fn tell_of(&self, blamed: u32) {
+        let mut table = self.lock();
+        if !table.noticed {
+            table.noticed = true;
+            table.notice = Some(Message::Lost { blamed: Some(blamed), why: "it has met that loss".into() });
+            drop(table);
+            self.agent_bell.ring();
+        }
+    }
+
+    /// Ends the agent.
+    pub(super) fn stop(&self) {
+        // SeqCst: the bell orders it anyway.
+        self.stop.store(true, Ordering::SeqCst);
+        self.agent_bell.ring();
+    }
+}
+
+/// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
+pub(super) fn is_global(mine: &Choice, card: &Card) -> bool {
+    mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
+}
+
+/// An error of the system, with the remedy for the limits that are too low as a rule.
+pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
+    let kind = match e.raw_os_error() {
+        Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EAGAIN) => ErrorKind::Limit,
+        Some(libc::EPERM | libc::EACCES) => ErrorKind::Forbidden,
+        _ => ErrorKind::System,
+    };
+    let error = Error::new(kind, operation).device("verbs").source_error(e);
+    if kind == ErrorKind::Limit {
+        return error
+            .cause("the device or the system has no room for it (locked memory, queue pairs, descriptors)")
+            .remedy(
+                "raise the limits: `ulimit -l unlimited` (memlock in /etc/security/limits.conf), `ulimit -n 65536`",
+            );
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(ethernet: bool) -> Choice {
+        Choice { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
+    }
+
+    fn card(gid: [u8; 16], lid: u16) -> Card {
+        Card {
+            gid,
+            lid,
+            ethernet: false,
+            mtu: 5,
+            depth: 1,
+            datagrams: 0,
+            qkey: 0,
+            token: [0; 16],
+            node: Vec::new(),
+            pid: 0,
+        }
+    }
+
+    #[test]
+    fn global_header_on_ethernet_and_between_subnets() {
+        assert!(!is_global(&choice(false), &card([1; 16], 4)));
+        assert!(is_global(&choice(false), &card([2; 16], 4)));
+        assert!(is_global(&choice(false), &card([1; 16], 0)));
+        assert!(is_global(&choice(true), &card([1; 16], 4)));
+    }
+
+    #[test]
+    fn memlock_errors_name_the_command_that_helps() {
+        let e = limit("register memory", io::Error::from_raw_os_error(libc::ENOMEM));
+        assert_eq!(e.kind(), ErrorKind::Limit);
+        assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
+        let e = limit("register memory", io::Error::from_raw_os_error(libc::EACCES));
+        assert_eq!(e.kind(), ErrorKind::Forbidden);
+    }
+}

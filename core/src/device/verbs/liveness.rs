@@ -1,0 +1,192 @@
+//! Who is alive. A process of this machine is watched, and its end seen at once. A peer that was heard of within two seconds is; the others are asked by datagrams, which their agents
+//! answer even while they compute. One that leaves ten in a row unanswered, half a second apart, is lost: seven
+//! seconds. At most 32 peers are asked at a time, in turn.
+
+use std::time::{Duration, Instant};
+
+use super::card::Card;
+use super::links::{Links, Peer};
+use super::wait::{Watch, first_ended};
+use crate::error::{Error, ErrorKind, Result};
+
+const OP: &str = "check the other ranks";
+/// Between two questions to the same peer.
+const ASK: Duration = Duration::from_millis(500);
+/// Silence after which a peer is asked.
+const QUIET: Duration = Duration::from_secs(2);
+/// Questions that may stay unanswered.
+const UNANSWERED: u32 = 10;
+/// Peers asked at a time.
+const AT_ONCE: usize = 32;
+/// How long the port may be down.
+const DOWN: Duration = Duration::from_secs(5);
+
+/// How long a refusal waits for an answer of who refused.
+const DOUBT: Duration = Duration::from_secs(9);
+
+/// Operations that a peer refused. A rank that ends, by a kill too, may lose its memory before its queue pairs, and
+/// refuses then; so a refusal is believed once the peer has answered a question that was asked after it.
+#[derive(Debug, Default)]
+pub(super) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
+
+impl Suspects {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Holds the end of operation `id` back, and asks.
+    pub(super) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
+        let peer = error.blamed().filter(|p| (*p as usize) < links.cards.len()).unwrap_or(links.me);
+        let answers = if peer == links.me { 0 } else { links.ask(peer) };
+        self.0.push((id, peer, answers, Instant::now(), error));
+    }
+
+    /// The operations of which the truth is known, with it.
+    pub(super) fn told(&mut self, lost: Option<&Error>, links: &Links) -> Vec<(u64, Error)> {
+        let mut out = Vec::new();
+        self.0.retain(|(id, peer, answers, since, error)| {
+            let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > DOUBT;
+            if let Some(lost) = lost {
+                out.push((*id, lost.again()));
+            } else if known {
+                out.push((*id, error.again()));
+            }
+            lost.is_none() && !known
+        });
+        out
+    }
+
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+        self.0.retain(|(id, ..)| !which(*id));
+    }
+}
+
+/// What this rank knows of the others' lives.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    heard: Vec<bool>,
+    last: Vec<Instant>,
+    asked: Instant,
+    turn: usize,
+    /// The first whose loss this rank has met.
+    met: Option<u32>,
+    watches: Vec<Option<Watch>>,
+}
+
+impl Pulse {
+    /// # Errors
+    /// `PeerLost` for a process of this machine that has ended already.
+    pub(super) fn new(cards: &[Card], me: u32) -> Result<Self> {
+        let now = Instant::now();
+        let own = &cards[me as usize];
+        let mut watches = Vec::with_capacity(cards.len());
+        for (rank, card) in cards.iter().enumerate() {
+            let here = !own.node.is_empty() && card.node == own.node && card.pid != own.pid;
+            watches.push(match here.then(|| Watch::new(card.pid)) {
+                Some(Ok(watch)) => Some(watch),
+                Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, card.pid)),
+                // Questions find out, later.
+                Some(Err(_)) | None => None,
+            });
+        }
+        let ranks = cards.len();
+        Ok(Self { heard: vec![false; ranks], last: vec![now; ranks], asked: now, turn: 0, met: None, watches })
+    }
+
+    /// Notes that something came from a peer, without a look at the clock.
+    pub(super) fn heard(&mut self, peer: u32) {
+        if let Some(h) = self.heard.get_mut(peer as usize) {
+            *h = true;
+        }
+    }
+
+    pub(super) fn met(&self) -> Option<u32> {
+        self.met
+    }
+
+    /// Notes whose loss this rank has met: who then finds this rank gone too is told of the first.
+    pub(super) fn note(&mut self, error: &Error) {
+        if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
+            self.met = error.blamed();
+        }
+    }
+
+    /// Fails if the device, the port or a peer is lost; sees to it that silent peers are asked.
+    pub(super) fn check(&mut self, links: &Links) -> Result<()> {
+        let now = Instant::now();
+        let mut table = links.lock();
+        let system = |why: String| Error::new(ErrorKind::System, OP).device("verbs").cause(why);
+        if let Some(why) = &table.fatal {
+            return Err(system(format!("{} has failed: {why}", links.choice.device))
+                .remedy("look at the kernel log; the device may need a reset"));
+        }
+        if table.down.is_some_and(|since| now.duration_since(since) > DOWN) {
+            let (device, port) = (&links.choice.device, links.choice.port);
+            return Err(system(format!("port {port} of {device} is down"))
+                .remedy("check the cable and the switch, and that the network interface is up (ip link)"));
+        }
+        let ranks = table.peers.len();
+        // Who says why it ends comes first: its process may have ended for want of another.
+        if let Some(rank) = table.peers.iter().position(|p| p.lost.is_some()) {
+            return Err(self.farewell(links.me, rank, &table.peers));
+        }
+        if let Some(rank) = first_ended(&self.watches) {
+            self.met.get_or_insert(rank as u32);
+            return Err(ended(rank, links.cards[rank].pid));
+        }
+        let mut due = now.duration_since(self.asked) >= ASK;
+        if due {
+            self.asked = now;
+        }
+        let mut asked = 0;
+        let start = self.turn;
+        for i in 0..ranks {
+            let rank = (start + i) % ranks;
+            let peer = &mut table.peers[rank];
+            if std::mem::take(&mut self.heard[rank]) {
+                self.last[rank] = now;
+                peer.unanswered = 0;
+            }
+            if !due || rank == links.me as usize || now.duration_since(self.last[rank]) < QUIET {
+                continue;
+            }
+            if peer.unanswered >= UNANSWERED {
+                self.met.get_or_insert(rank as u32);
+                return Err(Error::new(ErrorKind::PeerLost, OP)
+                    .peer(rank as u32)
+                    .device("verbs")
+                    .cause(format!("it does not answer: {UNANSWERED} questions in {:?}", ASK * UNANSWERED)));
+            }
+            peer.unanswered += 1;
+            peer.ping_due = true;
+            asked += 1;
+            if asked == AT_ONCE {
+                self.turn = rank + 1;
+                due = false;
+            }
+        }
+        drop(table);
+        if asked > 0 {
+            links.agent_bell.ring();
+        }
+        Ok(())
+    }
+
+    /// The error for `rank`, which has said that it ends, or for the rank that it blames.
+    fn farewell(&mut self, me: u32, rank: usize, peers: &[Peer]) -> Error {
+        let (blamed, why) = peers[rank].lost.clone().unwrap_or_default();
+        let (blamed, cause) = match blamed {
+            Some(first) if first as usize != rank && (first as usize) < peers.len() && first != me => {
+                (first, format!("rank {rank} has ended too, for want of it: {why}"))
+            }
+            _ => (rank as u32, why),
+        };
+        self.met.get_or_insert(blamed);
+        Error::new(ErrorKind::PeerLost, OP).peer(blamed).device("verbs").cause(cause)
+    }
+}
+
+fn ended(rank: usize, pid: u32) -> Error {
+    let cause = format!("process {pid} ended without leaving the job");
+    Error::new(ErrorKind::PeerLost, OP).peer(rank as u32).device("verbs").cause(cause)
+}

@@ -1,0 +1,419 @@
+#![allow(unsafe_code)]
+//! Verbs: the device between ranks that an RDMA network connects, by reliable queue pairs.
+//!
+//! Writes, reads and atomics are the card's own; the target's processor takes part in none of them. A notification
+//! travels with the write that it announces, as immediate data ([`notices`]). Accumulates that cards do not have
+//! are steps of what they have ([`accumulate`]). Packets go to a shared receive queue.
+//!
+//! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`links`]), and
+//! one that serves each peer that sends to it. An agent thread ([`agent`]) answers those who want to connect
+//! while the rank computes. Peers that have gone are found by requests that are not answered, and by datagrams
+//! that are not ([`VerbsDevice::check_peers`]).
+
+mod accumulate;
+mod agent;
+mod atomics;
+mod buffers;
+mod card;
+mod endpoint;
+mod engine;
+mod find;
+mod links;
+mod liveness;
+mod notices;
+mod ops;
+mod post;
+mod regions;
+mod start;
+mod status;
+mod stream;
+mod sys;
+mod update;
+mod wait;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+pub use start::{Prepared, probe};
+
+use super::{Capabilities, Device, Event, Posted, Region, Registration, RemoteRegion, WorkRequest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::keys::AccumulateFn;
+use crate::stats::{Kind, Snapshot, Stats};
+use agent::Agent;
+use buffers::{Pool, Receives};
+use card::Message;
+use endpoint::Endpoint;
+use engine::Engine;
+use links::Links;
+use liveness::{Pulse, Suspects};
+use notices::Heard;
+use post::Limits;
+use regions::Regions;
+use sys::queue::{Channel, Completion, Completions};
+
+/// How long a cancelled transfer may take until its connection is ended instead.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A packet has come.
+const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
+
+/// Completions that were taken and not looked at yet.
+#[derive(Debug, Default)]
+struct Stash {
+    sends: VecDeque<Completion>,
+    receives: VecDeque<Completion>,
+    batch: Vec<Completion>,
+}
+
+impl Stash {
+    /// Takes what the queues have; whether anything waits.
+    fn fill(&mut self, sends: &Completions, receives: &Completions) -> Result<bool> {
+        let broken = |e| Error::system("poll for completions", e).device("verbs");
+        for (queue, stash) in [(receives, &mut self.receives), (sends, &mut self.sends)] {
+            if stash.is_empty() {
+                self.batch.clear();
+                queue.poll(&mut self.batch).map_err(broken)?;
+                stash.extend(self.batch.drain(..));
+            }
+        }
+        Ok(!self.sends.is_empty() || !self.receives.is_empty())
+    }
+}
+
+/// The verbs device of one rank. Fields are dropped in this order: the agent, queue pairs, then memory.
+#[derive(Debug)]
+pub struct VerbsDevice {
+    agent: RefCell<Option<Agent>>,
+    engine: RefCell<Engine>,
+    links: Arc<Links>,
+    receives: RefCell<Receives>,
+    sends_done: Arc<Completions>,
+    receives_done: Arc<Completions>,
+    channel: Arc<Channel>,
+    capabilities: Capabilities,
+    limits: Limits,
+    stats: Stats,
+    stash: RefCell<Stash>,
+    /// Whose requests queue pairs serve, as far as was asked.
+    sources: RefCell<FxHashMap<u32, u32>>,
+    heard: RefCell<Heard>,
+    pulse: RefCell<Pulse>,
+    suspects: RefCell<Suspects>,
+    polling: Cell<bool>,
+    left: Cell<bool>,
+}
+
+impl VerbsDevice {
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        links: Arc<Links>,
+        endpoint: Endpoint,
+        receives: Receives,
+        pool: Pool,
+        regions: Regions,
+        channel: Arc<Channel>,
+        sends_done: Arc<Completions>,
+        receives_done: Arc<Completions>,
+        capabilities: Capabilities,
+        limits: Limits,
+    ) -> Result<Self> {
+        let pulse = Pulse::new(&links.cards, links.me)?;
+        let agent = Agent::start(&links, endpoint)?;
+        Ok(Self {
+            agent: RefCell::new(Some(agent)),
+            engine: RefCell::new(Engine::new(&links, pool, regions)),
+            pulse: RefCell::new(pulse),
+            links,
+            receives: RefCell::new(receives),
+            sends_done,
+            receives_done,
+            channel,
+            capabilities,
+            limits,
+            stats: Stats::default(),
+            stash: RefCell::default(),
+            sources: RefCell::default(),
+            heard: RefCell::default(),
+            suspects: RefCell::default(),
+            polling: Cell::new(false),
+            left: Cell::new(false),
+        })
+    }
+
+    fn source(&self, number: u32) -> Option<u32> {
+        if let Some(s) = self.sources.borrow().get(&number) {
+            return Some(*s);
+        }
+        let source = self.links.source(number)?;
+        self.sources.borrow_mut().insert(number, source);
+        Some(source)
+    }
+
+    /// Takes in a completion of a receive.
+    fn received(&self, c: &Completion, sink: &mut dyn FnMut(Event<'_>)) {
+        if let (0, Some(source)) = (c.status, self.source(c.qp)) {
+            self.pulse.borrow_mut().heard(source);
+            match (c.opcode, c.immediate) {
+                (RECEIVE, None) => {
+                    // SAFETY: the buffer came back with this completion and is given back below.
+                    let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
+                    sink(Event::Packet { source, bytes });
+                }
+                (RECEIVE, Some(_)) => {
+                    // SAFETY: as above.
+                    let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
+                    if !self.heard.borrow_mut().define(source, bytes) {
+                        tracing::warn!("a malformed control packet from rank {source} was dropped");
+                    }
+                }
+                (_, Some(immediate)) => {
+                    if let Some(((number, offset), low)) = self.heard.borrow().cell(source, immediate) {
+                        // A region that was released has no cells any more.
+                        self.engine.borrow().regions.raise(number, offset, low);
+                    }
+                }
+                (_, None) => {}
+            }
+        }
+        self.receives.borrow_mut().give_back(c.id);
+    }
+
+    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let mut any = self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)?;
+        loop {
+            let Some(c) = self.stash.borrow_mut().receives.pop_front() else { break };
+            self.received(&c, sink);
+        }
+        self.replenish()?;
+        loop {
+            let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
+            if c.status == 0 {
+                self.pulse.borrow_mut().heard(stream::peer_of(c.id) as u32);
+            }
+            self.engine.borrow_mut().completed(&c, &self.stats);
+        }
+        self.engine.borrow_mut().drive(&self.stats)?;
+        loop {
+            let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
+            any = true;
+            match result {
+                Err(e) if e.kind() == ErrorKind::BadKey => self.suspects.borrow_mut().suspect(id, e, &self.links),
+                result => sink(Event::Completed { id, result }),
+            }
+        }
+        if !self.suspects.borrow().is_empty() {
+            let lost = self.check_peers().err();
+            let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
+            for (id, e) in told {
+                any = true;
+                sink(Event::Completed { id, result: Err(e) });
+            }
+        }
+        Ok(any)
+    }
+
+    /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
+    /// no packet is before them. Whether something is left for `poll`.
+    fn absorb(&self) -> Result<bool> {
+        while self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)? {
+            loop {
+                let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
+                self.engine.borrow_mut().completed(&c, &self.stats);
+            }
+            loop {
+                let mut stash = self.stash.borrow_mut();
+                if stash.receives.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none())
+                {
+                    return Ok(true);
+                }
+                let Some(c) = stash.receives.pop_front() else { break };
+                drop(stash);
+                self.received(&c, &mut |_| {});
+            }
+            self.replenish()?;
+        }
+        Ok(!self.engine.borrow().done.is_empty())
+    }
+
+    fn replenish(&self) -> Result<()> {
+        let given = self.receives.borrow_mut().replenish();
+        given.map_err(|e| Error::system("replenish receive buffers", e).device("verbs"))
+    }
+
+    /// Waits until the card touches none of the memory of operations `ops` any more.
+    fn quiesce(&self, ops: &[u32]) {
+        let open = |op: &u32| self.engine.borrow().ops.get(*op).map(|o| o.peer);
+        let start = Instant::now();
+        let mut ended = false;
+        loop {
+            let peers: Vec<u32> = ops.iter().filter_map(open).collect();
+            if peers.is_empty() {
+                return;
+            }
+            if !ended && start.elapsed() > PATIENCE {
+                ended = true;
+                for peer in peers {
+                    let e = Error::new(ErrorKind::PeerLost, "give up a transfer")
+                        .peer(peer)
+                        .device("verbs")
+                        .cause("a transfer was cancelled and could not be completed, so its connection was ended");
+                    self.engine.borrow_mut().lose(peer, &e, &self.stats);
+                }
+            }
+            let _ = self.absorb();
+            std::thread::yield_now();
+        }
+    }
+
+    fn say(&self, message: Message) {
+        self.links.lock().farewell = Some(message);
+        // The agent says it, and ends.
+        drop(self.agent.borrow_mut().take());
+    }
+}
+
+impl Device for VerbsDevice {
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn allocate(&self, len: usize, _region: Region) -> Result<Registration> {
+        self.engine.borrow_mut().regions.allocate(len).map_err(|e| e.rank(self.links.me))
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        // SAFETY: the same contract.
+        unsafe { self.engine.borrow_mut().regions.register(region) }.map_err(|e| e.rank(self.links.me))
+    }
+
+    fn release(&self, handle: u64) -> Result<()> {
+        self.engine.borrow_mut().regions.release(handle)
+    }
+
+    fn settled(&self, _handle: u64) {}
+
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        self.engine.borrow_mut().regions.import(peer, key, accumulate)
+    }
+
+    fn forget(&self, handle: u64) {
+        let mut engine = self.engine.borrow_mut();
+        if let Some(import) = engine.regions.forget(handle) {
+            engine.told[import.peer as usize].forget(import.number);
+        }
+    }
+
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        if request.peer as usize >= self.links.cards.len() {
+            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("verbs"));
+        }
+        // SAFETY: the same contract.
+        let posted = unsafe { self.engine.borrow_mut().post(request, self.limits, &self.stats) }?;
+        if posted == Posted::Busy && !self.polling.get() {
+            // What has landed makes room for the next try, also of a caller that does not poll.
+            self.absorb()?;
+            self.engine.borrow_mut().drive(&self.stats)?;
+        }
+        Ok(posted)
+    }
+
+    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        let direct = self.engine.borrow_mut().cancel(which, &self.stats);
+        self.quiesce(&direct);
+        self.engine.borrow_mut().done.retain(|(id, _)| !which(*id));
+        self.suspects.borrow_mut().cancel(which);
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        // A handler that polls finds nothing: packets are delivered one at a time.
+        if self.polling.replace(true) {
+            return Ok(false);
+        }
+        let result = self.poll_all(sink);
+        self.polling.set(false);
+        result
+    }
+
+    fn pending(&self) -> bool {
+        // Only a look at the completion queues can tell, and that is a poll: some loads if nothing has come.
+        true
+    }
+
+    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
+        // Armed first, then looked at again: what comes after the look rings the channel.
+        self.channel.drain();
+        self.links.rank_bell.hear();
+        let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
+        let work = armed.is_err() || self.absorb().unwrap_or(true) || ready() || self.engine.borrow().is_restless();
+        if work {
+            std::thread::yield_now();
+            return;
+        }
+        self.stats.add(Kind::Park, 0);
+        wait::sleep(&[self.channel.fd(), self.links.rank_bell.fd()], limit);
+    }
+
+    /// A message always arrives at a completion queue, which wakes who sleeps.
+    fn wake(&self, _peer: u32) {}
+
+    fn attending(&self, _inside: bool) {}
+
+    fn check_peers(&self) -> Result<()> {
+        self.pulse.borrow_mut().check(&self.links).map_err(|e| {
+            if let Some(peer) = e.blamed().filter(|_| e.kind() == ErrorKind::PeerLost) {
+                self.links.tell_of(peer);
+                self.engine.borrow_mut().lose(peer, &e, &self.stats);
+            }
+            e.rank(self.links.me)
+        })?;
+        self.engine.borrow_mut().regions.let_go()?;
+        let engine = self.engine.borrow();
+        match engine.streams.iter().flatten().find_map(stream::Stream::lost) {
+            Some(e) => {
+                self.pulse.borrow_mut().note(e);
+                Err(e.again().rank(self.links.me))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn counters(&self) -> Snapshot {
+        self.stats.snapshot()
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        self.engine.borrow_mut().is_idle(&self.stats)
+    }
+
+    fn leave(&self) {
+        self.left.set(true);
+    }
+
+    fn abandon(&self) {
+        if self.left.replace(true) {
+            return;
+        }
+        let blamed = self.pulse.borrow().met();
+        self.say(Message::Lost { blamed, why: "it ended without leaving the job".into() });
+    }
+}
+
+impl Drop for VerbsDevice {
+    fn drop(&mut self) {
+        self.abandon();
+        drop(self.agent.borrow_mut().take());
+    }
+}

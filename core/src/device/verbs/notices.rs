@@ -1,0 +1,156 @@
+//! Notifications that travel with a write: its immediate data names a signal cell and says what to set it to.
+//!
+//! The immediate has 32 bits: a slot, and the low 16 bits of the cell's value. A slot stands for a cell of the
+//! target; its meaning is sent once, in a packet, before it is first used. A value too far from the last one for
+//! 16 bits goes in a message of its own behind the write.
+
+use rustc_hash::FxHashMap;
+
+use crate::wire::{Reader, Writer};
+
+/// A cell of a peer: number of its region there, and offset.
+pub(super) type Cell = (u64, u64);
+
+/// Steps up to this are told by 16 bits: half of what they could tell, for values that were written directly and
+/// are ahead of what was heard.
+const STEP: u64 = 1 << 14;
+
+#[derive(Debug)]
+struct Known {
+    slot: Option<u16>,
+    last: u64,
+}
+
+/// What this rank has told one peer.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    cells: FxHashMap<Cell, Known>,
+    free: Vec<u16>,
+    used: u16,
+}
+
+/// How to set a cell together with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By this immediate.
+    Immediate(u32),
+    /// By this immediate, after the packet that gives the slot its meaning.
+    Define(u16, u32),
+    /// By a message of its own.
+    Alone,
+}
+
+fn immediate(slot: u16, value: u64) -> u32 {
+    u32::from(slot) << 16 | u32::from(value as u16)
+}
+
+impl Told {
+    /// Notes that a cell was set by a message of its own.
+    pub(super) fn set(&mut self, cell: Cell, value: u64) {
+        self.cells.entry(cell).or_insert(Known { slot: None, last: 0 }).last = value;
+    }
+
+    /// How `cell` can be set to `value` together with a write.
+    pub(super) fn way(&mut self, cell: Cell, value: u64) -> Way {
+        let known = self.cells.entry(cell).or_insert(Known { slot: None, last: 0 });
+        let near = value > known.last && value - known.last < STEP;
+        known.last = value;
+        if !near {
+            return Way::Alone;
+        }
+        if let Some(slot) = known.slot {
+            return Way::Immediate(immediate(slot, value));
+        }
+        let slot = self.free.pop().or_else(|| {
+            self.used = self.used.checked_add(1)?;
+            Some(self.used)
+        });
+        match slot {
+            None => Way::Alone,
+            Some(slot) => {
+                known.slot = Some(slot);
+                Way::Define(slot, immediate(slot, value))
+            }
+        }
+    }
+
+    /// Forgets the cells of a region.
+    pub(super) fn forget(&mut self, region: u64) {
+        let free = &mut self.free;
+        self.cells.retain(|(number, _), known| {
+            if *number == region {
+                free.extend(known.slot);
+            }
+            *number != region
+        });
+    }
+}
+
+/// What peers have told this rank: by source and slot.
+#[derive(Debug, Default)]
+pub(super) struct Heard(FxHashMap<(u32, u16), Cell>);
+
+impl Heard {
+    /// Takes in a packet that gives a slot its meaning; whether it was one.
+    pub(super) fn define(&mut self, source: u32, bytes: &[u8]) -> bool {
+        let mut r = Reader::new(bytes);
+        let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?)))();
+        match fields {
+            Some((slot @ 1..=0xffff, number, offset)) if r.rest().is_empty() => {
+                self.0.insert((source, slot as u16), (number, offset));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The cell and the low bits of its value; `None` for one that was never defined, or that stands for nothing.
+    pub(super) fn cell(&self, source: u32, immediate: u32) -> Option<(Cell, u16)> {
+        let slot = (immediate >> 16) as u16;
+        self.0.get(&(source, slot)).map(|cell| (*cell, immediate as u16))
+    }
+}
+
+/// The packet that gives `slot` its meaning.
+pub(super) fn definition(slot: u16, cell: Cell) -> Vec<u8> {
+    Writer::new().u32(u32::from(slot)).u64(cell.0).u64(cell.1).done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_is_defined_once_and_then_used() {
+        let (mut told, mut heard) = (Told::default(), Heard::default());
+        let cell = (5, 64);
+        let Way::Define(slot, imm) = told.way(cell, 1) else { panic!("not defined") };
+        assert!(heard.cell(3, imm).is_none());
+        assert!(heard.define(3, &definition(slot, cell)));
+        assert_eq!(heard.cell(3, imm), Some((cell, 1)));
+        assert_eq!(heard.cell(2, imm), None, "slots are the sender's own");
+        let Way::Immediate(imm) = told.way(cell, 2) else { panic!("defined again") };
+        assert_eq!(heard.cell(3, imm), Some((cell, 2)));
+        assert!(!heard.define(3, &[0; 20]) && !heard.define(3, &[1; 19]));
+    }
+
+    #[test]
+    fn values_that_16_bits_cannot_tell_go_alone() {
+        let mut told = Told::default();
+        let cell = (1, 0);
+        assert_eq!(told.way(cell, STEP), Way::Alone);
+        assert!(matches!(told.way(cell, STEP + 1), Way::Define(1, _)));
+        assert_eq!(told.way(cell, 1), Way::Alone, "backwards");
+        told.set(cell, 100);
+        assert!(matches!(told.way(cell, 101), Way::Immediate(_)));
+    }
+
+    #[test]
+    fn slots_of_a_forgotten_region_are_used_again() {
+        let mut told = Told::default();
+        assert!(matches!(told.way((1, 0), 1), Way::Define(1, _)));
+        told.forget(1);
+        assert!(matches!(told.way((2, 0), 1), Way::Define(1, _)));
+        assert!(matches!(told.way((2, 8), 1), Way::Define(2, _)));
+    }
+}

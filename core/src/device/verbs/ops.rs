@@ -1,0 +1,179 @@
+#![allow(unsafe_code)]
+//! Operations under way: how many requests each still waits for, and what is to be done when the last has landed.
+
+use smallvec::SmallVec;
+
+use super::buffers::{Chunk, Pool};
+use super::sys::Memory;
+use crate::error::{Error, Result};
+use crate::stats::{Kind, Stats};
+
+/// Who hears of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The caller of `post`, by its id.
+    User(u64),
+    /// The accumulate at the head of the peer's queue.
+    Accumulate,
+    /// Nobody: the user has cancelled it.
+    Nobody,
+}
+
+/// Bytes to copy from the operation's chunk when it has succeeded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyOut {
+    pub(super) offset: usize,
+    pub(super) to: *mut u8,
+    pub(super) len: usize,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) owner: Owner,
+    pub(super) peer: u32,
+    /// Requests that have not landed.
+    pub(super) open: u32,
+    pub(super) error: Option<Error>,
+    pub(super) chunk: Option<Chunk>,
+    pub(super) results: SmallVec<[CopyOut; 1]>,
+    /// Registrations for the while.
+    pub(super) memories: Vec<Memory>,
+    /// The card itself reads or writes memory of the user.
+    pub(super) direct: bool,
+}
+
+impl Op {
+    pub(super) fn new(owner: Owner, peer: u32, open: usize) -> Self {
+        Self {
+            owner,
+            peer,
+            open: open as u32,
+            error: None,
+            chunk: None,
+            results: SmallVec::new(),
+            memories: Vec::new(),
+            direct: false,
+        }
+    }
+}
+
+/// All operations, by number.
+#[derive(Debug, Default)]
+pub(super) struct Ops {
+    slots: Vec<Option<Op>>,
+    free: Vec<u32>,
+}
+
+impl Ops {
+    pub(super) fn add(&mut self, op: Op) -> u32 {
+        match self.free.pop() {
+            Some(n) => {
+                self.slots[n as usize] = Some(op);
+                n
+            }
+            None => {
+                self.slots.push(Some(op));
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Op> {
+        self.slots.get(number as usize)?.as_ref()
+    }
+
+    /// Whether the rest of an operation is not worth executing.
+    pub(super) fn has_failed(&self, number: u32) -> bool {
+        self.get(number).is_none_or(|op| op.error.is_some() || op.owner == Owner::Nobody)
+    }
+
+    /// One request of an operation has landed; the operation, if that was the last.
+    pub(super) fn landed(&mut self, number: u32, result: Result<()>) -> Option<Op> {
+        let slot = self.slots.get_mut(number as usize)?;
+        let op = slot.as_mut()?;
+        if let Err(e) = result {
+            op.error.get_or_insert(e);
+        }
+        op.open = op.open.saturating_sub(1);
+        if op.open > 0 {
+            return None;
+        }
+        self.free.push(number);
+        slot.take()
+    }
+
+    /// Takes away the local pointers and the owner of the operations that `which` chooses; the numbers of those whose
+    /// memory the card may still touch.
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) -> Vec<u32> {
+        let mut direct = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let Some(op) = slot else { continue };
+            if matches!(op.owner, Owner::User(id) if which(id)) {
+                op.owner = Owner::Nobody;
+                op.results.clear();
+                if op.direct {
+                    direct.push(number as u32);
+                }
+            }
+        }
+        direct
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}
+
+impl Op {
+    /// Copies the results out and gives back what the operation held; how it went.
+    ///
+    /// # Safety
+    /// The pointers of the results are valid, unless the operation was cancelled or has failed.
+    pub(super) unsafe fn finish(self, pool: &mut Pool, stats: &Stats) -> Result<()> {
+        if let Some(chunk) = self.chunk {
+            if self.error.is_none() {
+                for r in &self.results {
+                    // SAFETY: by the contract.
+                    unsafe { pool.copy_out(&chunk, r.offset, r.to, r.len) };
+                    if r.len > 8 {
+                        stats.add(Kind::Copy, r.len);
+                    }
+                }
+            }
+            pool.give(chunk);
+        }
+        self.error.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn operation_ends_with_its_last_request_and_keeps_the_first_error() {
+        let mut ops = Ops::default();
+        let n = ops.add(Op::new(Owner::User(7), 1, 3));
+        assert!(ops.landed(n, Ok(())).is_none());
+        assert!(ops.landed(n, Err(Error::new(ErrorKind::BadKey, "write"))).is_none());
+        assert!(ops.has_failed(n));
+        let op = ops.landed(n, Err(Error::new(ErrorKind::PeerLost, "write"))).unwrap();
+        assert_eq!(op.error.unwrap().kind(), ErrorKind::BadKey);
+        assert!(ops.is_empty() && ops.landed(n, Ok(())).is_none());
+    }
+
+    #[test]
+    fn cancelled_operation_keeps_no_pointer() {
+        let mut ops = Ops::default();
+        let mut op = Op::new(Owner::User(7), 1, 1);
+        op.results.push(CopyOut { offset: 0, to: std::ptr::dangling_mut(), len: 4 });
+        op.direct = true;
+        let n = ops.add(op);
+        assert!(ops.cancel(&|id| id == 8).is_empty());
+        assert_eq!(ops.cancel(&|id| id == 7), [n]);
+        let op = ops.landed(n, Ok(())).unwrap();
+        assert!(op.results.is_empty() && op.owner == Owner::Nobody);
+    }
+}

@@ -1,0 +1,427 @@
+#![allow(unsafe_code)]
+//! Work requests of the seam as requests to the card.
+//!
+//! Bytes go inside the request up to the inline limit; registered memory is used where it lies, by gather and
+//! scatter lists; other memory is copied through a chunk up to 64 KiB, and registered for the while above that.
+
+use smallvec::SmallVec;
+
+use super::buffers::{LARGEST, PACKET};
+use super::engine::{Engine, Notice};
+use super::ops::{CopyOut, Op, Owner};
+use super::stream::Flight;
+use super::sys::qp::Action;
+use super::sys::queue::Piece;
+use super::sys::{Memory, Rights};
+use crate::device::{Block, Operation, Place, Posted, WorkRequest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::{Kind, Stats};
+
+/// Limits of one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) pieces: usize,
+    pub(super) message: usize,
+}
+
+/// Cuts consecutive remote bytes and the local pieces behind each other into requests: for each its place from the
+/// start and its pieces.
+pub(super) fn cut(pieces: &[Piece], limits: Limits) -> Vec<(u64, SmallVec<[Piece; 2]>)> {
+    let mut out: Vec<(u64, SmallVec<[Piece; 2]>)> = Vec::new();
+    let (mut at, mut room) = (0u64, 0usize);
+    for piece in pieces {
+        let mut rest = *piece;
+        while rest.len > 0 {
+            if room == 0 || out.last().is_none_or(|(_, p)| p.len() == limits.pieces) {
+                out.push((at, SmallVec::new()));
+                room = limits.message;
+            }
+            let len = rest.len.min(u32::try_from(room).unwrap_or(u32::MAX));
+            if let Some((_, list)) = out.last_mut() {
+                list.push(Piece { len, ..rest });
+            }
+            rest.address += u64::from(len);
+            rest.len -= len;
+            at += u64::from(len);
+            room -= len as usize;
+        }
+    }
+    out
+}
+
+/// Where the bytes of a transfer are for the card.
+enum Local {
+    /// In memory that is registered, perhaps for the while.
+    Direct(Vec<Piece>, Vec<Memory>),
+    /// To be copied through a chunk.
+    Bounce,
+}
+
+impl Engine {
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    pub(super) unsafe fn post(&mut self, request: &WorkRequest<'_>, limits: Limits, stats: &Stats) -> Result<Posted> {
+        let notice = match request.notify {
+            None => None,
+            Some((at, value)) => Some(self.notice(request.peer, at, value)?),
+        };
+        // SAFETY: the same contract, in all.
+        unsafe {
+            match request.operation {
+                Operation::Write { from, to } => self.write(request, from, to, notice, limits, stats),
+                Operation::Read { into, from } => self.read(request, into, from, notice, limits, stats),
+                Operation::FetchAdd { at, add, old } => {
+                    const OP: &str = "fetch and add";
+                    let import = self.regions.region(request.peer, at, 8, OP)?;
+                    let address = import.aligned(at.offset, 8, OP)?;
+                    let action = Action::FetchAdd { address, key: import.key, add };
+                    let posted = self.atomic(request, action, old.cast(), notice, stats)?;
+                    Ok(counted(posted, Kind::FetchAdd, 8, stats))
+                }
+                Operation::CompareSwap { at, len, expected, desired, old } => {
+                    self.compare_swap(request, at, len, (expected, desired), old, notice, stats)
+                }
+                Operation::Accumulate { at, code, operand, old } => {
+                    self.accumulate(request, at, code, operand, old, notice, stats)
+                }
+                Operation::Signal { at, value } => {
+                    let own = self.notice(request.peer, at, value)?;
+                    if self.ready(request.peer)?.is_none_or(|s| s.room() < 2) {
+                        return Ok(Posted::Busy);
+                    }
+                    let signal = self.signal(&own);
+                    self.push_one(request.peer, signal, stats)?;
+                    if let Some(n) = &notice {
+                        let signal = self.signal(n);
+                        self.push_one(request.peer, signal, stats)?;
+                        stats.add(Kind::Signal, 8);
+                    }
+                    stats.add(Kind::Signal, 8);
+                    Ok(Posted::Done)
+                }
+                Operation::Send { header, body } => self.send(request.peer, header, body, stats),
+            }
+        }
+    }
+
+    fn notice(&self, peer: u32, at: Place, value: u64) -> Result<Notice> {
+        const OP: &str = "signal a peer";
+        let import = self.regions.region(peer, at, 8, OP)?;
+        import.aligned(at.offset, 8, OP)?;
+        Ok(Notice { import, offset: at.offset, value })
+    }
+
+    /// # Safety
+    /// The blocks are valid for reads.
+    unsafe fn send(&mut self, peer: u32, header: &[u8], body: &[Block], stats: &Stats) -> Result<Posted> {
+        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+        if len > PACKET {
+            return Err(Error::new(ErrorKind::BadArgument, "send a packet")
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("{len} bytes, {PACKET} allowed")));
+        }
+        let inline = match self.ready(peer)? {
+            Some(s) if s.room() > 0 => s.inline(),
+            _ => return Ok(Posted::Busy),
+        };
+        let mut flight = Flight::new(Action::Send);
+        if len <= inline && len > 0 {
+            flight.inline.extend_from_slice(header);
+            for b in body {
+                let at = flight.inline.len();
+                flight.inline.resize(at + b.len, 0);
+                // SAFETY: by the contract; the vector has room.
+                unsafe { std::ptr::copy_nonoverlapping(b.base, flight.inline[at..].as_mut_ptr(), b.len) };
+            }
+        } else if len > 0 {
+            let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
+            // SAFETY: by the contract; the chunk has room for all.
+            unsafe {
+                self.pool.gather(&chunk, 0, &[Block::of(header.as_ptr(), header.len())]);
+                self.pool.gather(&chunk, header.len(), body);
+            }
+            flight.pieces.push(self.pool.piece(&chunk, 0, len));
+            flight.chunk = Some(chunk);
+        }
+        self.push_one(peer, flight, stats)?;
+        stats.add(Kind::Send, len);
+        Ok(Posted::Done)
+    }
+
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    pub(super) unsafe fn write(
+        &mut self,
+        request: &WorkRequest<'_>,
+        from: &[Block],
+        to: Place,
+        notice: Option<Notice>,
+        limits: Limits,
+        stats: &Stats,
+    ) -> Result<Posted> {
+        let len = from.iter().map(|b| b.len).sum::<usize>();
+        let import = self.regions.region(request.peer, to, len, "write remote memory")?;
+        let (inline, room, capacity) = match self.ready(request.peer)? {
+            Some(s) if s.room() > 2 => (s.inline(), s.room() - 2, s.capacity()),
+            _ => return Ok(Posted::Busy),
+        };
+        let (address, key) = (import.address(to.offset), import.key);
+        let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
+        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
+        if len == 0 {
+            stats.add(Kind::Write, 0);
+            if let Some(n) = &notice {
+                let signal = self.signal(n);
+                self.push(request.peer, [signal], stats)?;
+                stats.add(Kind::Signal, 8);
+            }
+            return Ok(Posted::Done);
+        } else if len <= inline {
+            let mut flight = Flight::new(Action::Write { address, key });
+            for b in from {
+                let at = flight.inline.len();
+                flight.inline.resize(at + b.len, 0);
+                // SAFETY: by the contract; the vector has room. Memory that others may write is read by the word.
+                unsafe { crate::memory::copy::load(b.base, flight.inline[at..].as_mut_ptr(), b.len) };
+            }
+            if notice.is_none() {
+                flight.op = Some(self.ops.add(op));
+                flight.signalled = true;
+                self.push_one(request.peer, flight, stats)?;
+                return Ok(counted(Posted::Pending, Kind::Write, len, stats));
+            }
+            flights.push(flight);
+        } else {
+            // SAFETY: by the contract.
+            let pieces = match unsafe { self.local(from, len, Rights::Source) }? {
+                Local::Direct(pieces, memories) => {
+                    op.direct = true;
+                    op.memories = memories;
+                    pieces
+                }
+                Local::Bounce => {
+                    let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
+                    // SAFETY: by the contract; the chunk has room.
+                    unsafe { self.pool.gather(&chunk, 0, from) };
+                    stats.add(Kind::Copy, len);
+                    let piece = self.pool.piece(&chunk, 0, len);
+                    op.chunk = Some(chunk);
+                    vec![piece]
+                }
+            };
+            for (at, list) in cut(&pieces, limits) {
+                let mut flight = Flight::new(Action::Write { address: address + at, key });
+                flight.pieces = list;
+                flights.push(flight);
+            }
+        }
+        if room < flights.len().min(capacity / 2) {
+            self.pool_back(op);
+            return Ok(Posted::Busy);
+        }
+        op.open = flights.len() as u32;
+        let number = self.ops.add(op);
+        flights.iter_mut().for_each(|f| f.op = Some(number));
+        if let Some(last) = flights.last_mut() {
+            last.signalled = true;
+        }
+        if let Some(n) = &notice {
+            self.announce(&mut flights, n, stats);
+        }
+        self.push(request.peer, flights, stats)?;
+        Ok(counted(Posted::Pending, Kind::Write, len, stats))
+    }
+
+    fn pool_back(&mut self, op: Op) {
+        if let Some(chunk) = op.chunk {
+            self.pool.give(chunk);
+        }
+    }
+
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    unsafe fn read(
+        &mut self,
+        request: &WorkRequest<'_>,
+        into: &[Block],
+        from: Place,
+        notice: Option<Notice>,
+        limits: Limits,
+        stats: &Stats,
+    ) -> Result<Posted> {
+        let len = into.iter().map(|b| b.len).sum::<usize>();
+        let import = self.regions.region(request.peer, from, len, "read remote memory")?;
+        let (room, capacity) = match self.ready(request.peer)? {
+            Some(s) if s.room() > 2 => (s.room() - 2, s.capacity()),
+            _ => return Ok(Posted::Busy),
+        };
+        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
+        if len == 0 {
+            stats.add(Kind::Read, 0);
+            if let Some(n) = &notice {
+                let signal = self.signal(n);
+                self.push(request.peer, [signal], stats)?;
+                stats.add(Kind::Signal, 8);
+            }
+            return Ok(Posted::Done);
+        }
+        // SAFETY: by the contract.
+        let pieces = match unsafe { self.local(into, len, Rights::Local) }? {
+            Local::Direct(pieces, memories) => {
+                op.direct = true;
+                op.memories = memories;
+                pieces
+            }
+            Local::Bounce => {
+                let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
+                let piece = self.pool.piece(&chunk, 0, len);
+                let mut offset = 0;
+                for b in into {
+                    op.results.push(CopyOut { offset, to: b.base, len: b.len });
+                    offset += b.len;
+                }
+                op.chunk = Some(chunk);
+                vec![piece]
+            }
+        };
+        let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
+        for (at, list) in cut(&pieces, limits) {
+            let mut flight = Flight::new(Action::Read { address: import.address(from.offset) + at, key: import.key });
+            flight.pieces = list;
+            flights.push(flight);
+        }
+        if room < flights.len().min(capacity / 2) {
+            self.pool_back(op);
+            return Ok(Posted::Busy);
+        }
+        self.post_with_signal(request.peer, op, flights, notice, stats)?;
+        Ok(counted(Posted::Pending, Kind::Read, len, stats))
+    }
+
+    /// Posts an operation whose notification, if there is one, takes a message of its own.
+    pub(super) fn post_with_signal(
+        &mut self,
+        peer: u32,
+        mut op: Op,
+        mut flights: SmallVec<[Flight; 4]>,
+        notice: Option<Notice>,
+        stats: &Stats,
+    ) -> Result<()> {
+        op.open = flights.len() as u32;
+        let number = self.ops.add(op);
+        if let (1, None) = (flights.len(), &notice)
+            && let Some(mut flight) = flights.pop()
+        {
+            flight.op = Some(number);
+            flight.signalled = true;
+            return self.push_one(peer, flight, stats);
+        }
+        flights.iter_mut().for_each(|f| f.op = Some(number));
+        if let Some(last) = flights.last_mut() {
+            last.signalled = true;
+        }
+        if let Some(n) = &notice {
+            let mut signal = self.signal(n);
+            signal.fenced = true;
+            flights.push(signal);
+            stats.add(Kind::Notify, 8);
+        }
+        self.push(peer, flights, stats)
+    }
+
+    /// Finds where the card finds the bytes of local blocks.
+    ///
+    /// # Safety
+    /// The blocks are valid until the operation is complete or cancelled.
+    unsafe fn local(&self, blocks: &[Block], len: usize, rights: Rights) -> Result<Local> {
+        let piece = |b: &Block, key| Piece { address: b.base.addr() as u64, len: b.len as u32, key };
+        let keys: SmallVec<[Option<u32>; 8]> = blocks.iter().map(|b| self.regions.local_key(b.base, b.len)).collect();
+        let fits = |b: &Block| u32::try_from(b.len).is_ok();
+        if keys.iter().all(Option::is_some) && blocks.iter().all(fits) {
+            let pieces = blocks.iter().zip(&keys).map(|(b, k)| piece(b, k.unwrap_or(0))).collect();
+            return Ok(Local::Direct(pieces, Vec::new()));
+        }
+        if len <= LARGEST {
+            return Ok(Local::Bounce);
+        }
+        let register = |base: *mut u8, len: usize| {
+            // SAFETY: valid blocks; where gaps are in between, the kernel refuses what is not mapped.
+            unsafe { Memory::register(&self.links.domain, base, len, rights) }
+        };
+        let mut memories = Vec::new();
+        let mut pieces = Vec::new();
+        // One registration for blocks whose gaps cost less to pin than further registrations.
+        let start = blocks.iter().map(|b| b.base.addr()).min().unwrap_or(0);
+        let end = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0);
+        let group = (blocks.len() > 1 && (end - start) / 2 <= len)
+            .then(|| blocks.iter().map(|b| b.base).min())
+            .flatten()
+            .and_then(|base| register(base, end - start).ok());
+        for (b, key) in blocks.iter().zip(&keys).filter(|(b, _)| b.len > 0) {
+            let key = match (key, &group) {
+                (Some(key), _) => *key,
+                (None, Some(group)) => group.local_key(),
+                (None, None) => {
+                    let memory = register(b.base, b.len).map_err(|e| {
+                        super::links::limit("register a buffer for the while", e).cause(format!("{} bytes", b.len))
+                    })?;
+                    let key = memory.local_key();
+                    memories.push(memory);
+                    key
+                }
+            };
+            // The card counts a piece by 32 bits.
+            let mut at = 0;
+            while at < b.len {
+                let part = (b.len - at).min(1 << 30);
+                pieces.push(Piece { address: (b.base.addr() + at) as u64, len: part as u32, key });
+                at += part;
+            }
+        }
+        memories.extend(group);
+        Ok(Local::Direct(pieces, memories))
+    }
+}
+
+/// Counts a request that was taken.
+pub(super) fn counted(posted: Posted, kind: Kind, len: usize, stats: &Stats) -> Posted {
+    if posted != Posted::Busy {
+        stats.add(kind, len);
+    }
+    posted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(address: u64, len: u32) -> Piece {
+        Piece { address, len, key: 1 }
+    }
+
+    /// Address and length of every piece of every request.
+    fn lens(parts: &[(u64, SmallVec<[Piece; 2]>)]) -> Vec<(u64, Vec<(u64, u32)>)> {
+        parts.iter().map(|(at, p)| (*at, p.iter().map(|p| (p.address, p.len)).collect())).collect()
+    }
+
+    #[test]
+    fn long_piece_is_cut_at_the_longest_message() {
+        let parts = cut(&[piece(100, 25)], Limits { pieces: 4, message: 10 });
+        assert_eq!(lens(&parts), [(0, vec![(100, 10)]), (10, vec![(110, 10)]), (20, vec![(120, 5)])]);
+    }
+
+    #[test]
+    fn list_is_cut_at_the_most_pieces_and_empty_ones_are_left_out() {
+        let pieces = [piece(0, 3), piece(50, 0), piece(100, 4), piece(200, 5)];
+        let parts = cut(&pieces, Limits { pieces: 2, message: 100 });
+        assert_eq!(lens(&parts), [(0, vec![(0, 3), (100, 4)]), (7, vec![(200, 5)])]);
+    }
+
+    #[test]
+    fn piece_goes_on_in_the_next_message() {
+        let parts = cut(&[piece(0, 6), piece(100, 6)], Limits { pieces: 8, message: 8 });
+        assert_eq!(lens(&parts), [(0, vec![(0, 6), (100, 2)]), (8, vec![(102, 4)])]);
+        assert!(cut(&[], Limits { pieces: 8, message: 8 }).is_empty());
+    }
+}

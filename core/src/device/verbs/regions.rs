@@ -1,0 +1,319 @@
+#![allow(unsafe_code)]
+//! Regions: memory that this rank has registered, and memory of peers that it has imported.
+//!
+//! A key is `3`, the address and length of the region, the card's remote key, the region's number at its owner, and
+//! address and key of the lock word under which its small elements are updated (`super::accumulate`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustc_hash::FxHashMap;
+
+use super::links::limit;
+use super::sys::{Domain, Memory, Rights};
+use crate::device::{Place, Region, Registration, RemoteRegion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::keys::AccumulateFn;
+use crate::wire::{Reader, Writer};
+
+const TAG: u8 = 3;
+/// Lock words of a rank, a cache line each; regions share them by their numbers.
+const LOCKS: u64 = 64;
+const LINE: usize = 64;
+
+/// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
+/// ends out of order hears that the rank is lost, and not that a key is unknown. Nobody else sees those pages.
+const LINGER: Duration = Duration::from_millis(500);
+/// Most bytes and regions that stay so.
+const LINGER_BYTES: usize = 16 << 20;
+const LINGER_REGIONS: usize = 64;
+
+/// A region of this rank.
+#[derive(Debug)]
+struct Owned {
+    base: *mut u8,
+    len: usize,
+    memory: Option<Memory>,
+    /// Memory that the device allocated.
+    map: Option<MmapRaw>,
+}
+
+/// A region of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Import {
+    pub(super) peer: u32,
+    pub(super) base: u64,
+    pub(super) len: usize,
+    pub(super) key: u32,
+    /// Its number at its owner.
+    pub(super) number: u64,
+    pub(super) lock: (u64, u32),
+    pub(super) accumulate: Option<AccumulateFn>,
+}
+
+impl Import {
+    pub(super) fn address(&self, offset: usize) -> u64 {
+        self.base.wrapping_add(offset as u64)
+    }
+
+    /// The address of an integer of `len` bytes, aligned.
+    pub(super) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
+        let address = self.address(offset);
+        if address.is_multiple_of(len as u64) {
+            return Ok(address);
+        }
+        Err(Error::new(ErrorKind::Misaligned, operation)
+            .peer(self.peer)
+            .device("verbs")
+            .cause(format!("offset {offset}, element of {len} bytes")))
+    }
+}
+
+/// All regions that this rank knows.
+#[derive(Debug)]
+pub(super) struct Regions {
+    domain: Arc<Domain>,
+    me: u32,
+    ranks: usize,
+    owned: FxHashMap<u64, Owned>,
+    /// Registered memory by address, for local buffers.
+    by_address: BTreeMap<(usize, u64), (usize, u32)>,
+    imports: FxHashMap<u64, Import>,
+    lingering: VecDeque<(Instant, Owned)>,
+    last: u64,
+    locks: Memory,
+    lock_words: MmapRaw,
+}
+
+impl Regions {
+    pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> Result<Self> {
+        const OP: &str = "register the locks of accumulates";
+        let map = MmapOptions::new().len(LOCKS as usize * LINE).map_anon().map_err(|e| limit(OP, e))?;
+        let lock_words = MmapRaw::from(map);
+        // SAFETY: the words are dropped after the registration; only cards touch them.
+        let locks = unsafe { Memory::register(domain, lock_words.as_mut_ptr(), lock_words.len(), Rights::Remote) };
+        Ok(Self {
+            domain: Arc::clone(domain),
+            me,
+            ranks,
+            owned: FxHashMap::default(),
+            by_address: BTreeMap::new(),
+            imports: FxHashMap::default(),
+            lingering: VecDeque::new(),
+            last: 0,
+            locks: locks.map_err(|e| limit(OP, e))?,
+            lock_words,
+        })
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    pub(super) fn allocate(&mut self, len: usize) -> Result<Registration> {
+        const OP: &str = "allocate registered memory";
+        if len > isize::MAX as usize / 2 {
+            return Err(Error::new(ErrorKind::Limit, OP)
+                .device("verbs")
+                .cause(format!("{len} bytes are more than an address space holds")));
+        }
+        let map =
+            MmapOptions::new().len(len.max(1)).map_anon().map_err(|e| limit(OP, e).cause(format!("{len} bytes")))?;
+        let map = MmapRaw::from(map);
+        // SAFETY: kept until `release`, which gives up the registration first.
+        unsafe { self.add(map.as_mut_ptr(), len, Some(map), OP) }
+    }
+
+    /// # Safety
+    /// As [`crate::device::Device::register`].
+    pub(super) unsafe fn register(&mut self, region: Region) -> Result<Registration> {
+        // SAFETY: the same contract.
+        unsafe { self.add(region.base, region.len, None, "register memory") }
+    }
+
+    /// # Safety
+    /// The memory is `map`'s, or lent as [`crate::device::Device::register`] says.
+    unsafe fn add(
+        &mut self,
+        base: *mut u8,
+        len: usize,
+        map: Option<MmapRaw>,
+        operation: &'static str,
+    ) -> Result<Registration> {
+        let memory = if len == 0 {
+            None
+        } else {
+            // SAFETY: by the contract.
+            let memory = unsafe { Memory::register(&self.domain, base, len, Rights::Remote) };
+            Some(memory.map_err(|e| registration(operation, len, e))?)
+        };
+        let number = self.fresh();
+        let key = memory.as_ref().map_or(0, Memory::remote_key);
+        let lock = self.lock_words.as_ptr().addr() as u64 + number % LOCKS * LINE as u64;
+        let key = Writer::new()
+            .u8(TAG)
+            .u64(base.addr() as u64)
+            .u64(len as u64)
+            .u32(key)
+            .u64(number)
+            .u64(lock)
+            .u32(self.locks.remote_key())
+            .done();
+        if let Some(m) = &memory {
+            self.by_address.insert((base.addr(), number), (len, m.local_key()));
+        }
+        self.owned.insert(number, Owned { base, len, memory, map });
+        Ok(Registration { base, len, key, handle: number })
+    }
+
+    pub(super) fn release(&mut self, handle: u64) -> Result<()> {
+        const OP: &str = "release memory";
+        let Some(owned) = self.owned.remove(&handle) else {
+            return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
+        };
+        self.by_address.remove(&(owned.base.addr(), handle));
+        if owned.map.is_some() && owned.len <= LINGER_BYTES {
+            self.lingering.push_back((Instant::now(), owned));
+            return self.let_go();
+        }
+        give_up(owned, OP)
+    }
+
+    /// Deregisters what has lingered long enough, or is too much.
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        let mut bytes: usize = self.lingering.iter().map(|(_, o)| o.len).sum();
+        while let Some((since, _)) = self.lingering.front() {
+            if bytes <= LINGER_BYTES && self.lingering.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
+                break;
+            }
+            if let Some((_, owned)) = self.lingering.pop_front() {
+                bytes -= owned.len;
+                give_up(owned, "release memory")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The local key of registered memory that holds `[base, base + len)`.
+    pub(super) fn local_key(&self, base: *const u8, len: usize) -> Option<u32> {
+        let end = base.addr().checked_add(len)?;
+        let mut before = self.by_address.range(..=(base.addr(), u64::MAX)).rev().take(8);
+        before.find_map(|((start, _), (size, key))| (end - start <= *size).then_some(*key))
+    }
+
+    pub(super) fn import(&mut self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        const OP: &str = "import a peer's region";
+        if peer as usize >= self.ranks {
+            return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("verbs"));
+        }
+        let mut r = Reader::new(key);
+        let fields = (|| {
+            let tag = r.u8()?;
+            let all = (r.u64()?, r.u64()?, r.u32()?, r.u64()?, r.u64()?, r.u32()?);
+            (tag == TAG && r.rest().is_empty()).then_some(all)
+        })();
+        let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("verbs").cause("malformed key");
+        let (base, len, key, number, lock, lock_key) = fields.ok_or_else(malformed)?;
+        if base.checked_add(len).is_none() || len > isize::MAX as u64 || !lock.is_multiple_of(8) {
+            return Err(malformed());
+        }
+        let len = len as usize;
+        let handle = self.fresh();
+        self.imports.insert(handle, Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
+        // Nothing is mapped, not even this rank's own memory: the processor's atomics and the card's do not mix.
+        Ok(RemoteRegion { peer, len, handle, mapped: None })
+    }
+
+    pub(super) fn forget(&mut self, handle: u64) -> Option<Import> {
+        self.imports.remove(&handle)
+    }
+
+    /// The region of `place` at `peer`, with room for `len` bytes there.
+    pub(super) fn region(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<Import> {
+        let import = self.imports.get(&place.region).ok_or_else(|| {
+            Error::new(ErrorKind::BadKey, operation)
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("region {}", place.region))
+        })?;
+        if import.peer != peer {
+            return Err(Error::new(ErrorKind::BadArgument, operation)
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("the region is of rank {}", import.peer)));
+        }
+        // A region of this rank that was released is known to be so without asking the card.
+        if peer == self.me && !self.owned.contains_key(&import.number) {
+            return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).device("verbs").cause("it was released"));
+        }
+        match place.offset.checked_add(len) {
+            Some(end) if end <= import.len => Ok(*import),
+            _ => Err(Error::new(ErrorKind::OutOfRange, operation)
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("{len} bytes at offset {} of a region of {}", place.offset, import.len))),
+        }
+    }
+
+    /// Sets a signal cell of this rank to a value that ends in `low`, if that is more than it has: the cell only
+    /// grows, and the card may have written a later value already.
+    pub(super) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
+        let Some(owned) = self.owned.get(&number) else { return false };
+        let inside = offset.checked_add(8).is_some_and(|end| end <= owned.len as u64);
+        if !inside || !(owned.base.addr() as u64 + offset).is_multiple_of(8) {
+            return false;
+        }
+        // SAFETY: an aligned word of a live region, accessed by atomics of this size and by the card.
+        let cell = unsafe { AtomicU64::from_ptr(owned.base.wrapping_add(offset as usize).cast()) };
+        // Release: pairs with the Acquire of who waits for the cell; the data came before the completion. Acquire
+        // side: a value that the card wrote.
+        let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            let value = nearest(now, low);
+            (value > now).then_some(value)
+        });
+        true
+    }
+}
+
+/// Ends a registration, and with it the remote key.
+fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
+    let Some(memory) = owned.memory.take() else { return Ok(()) };
+    memory.deregister().map_err(|e| {
+        // The card may still write it: the pages stay for good.
+        std::mem::forget(owned);
+        Error::system(operation, e).device("verbs")
+    })
+}
+
+/// The value nearest to `now` whose low bits are `low`.
+fn nearest(now: u64, low: u16) -> u64 {
+    let distance = low.wrapping_sub(now as u16) as i16;
+    now.wrapping_add(i64::from(distance) as u64)
+}
+
+fn registration(operation: &'static str, len: usize, e: std::io::Error) -> Error {
+    let error = limit(operation, e);
+    if error.kind() == ErrorKind::Limit {
+        return error.cause(format!("{len} bytes were to be pinned, more than the limit of locked memory leaves"));
+    }
+    error.cause(format!("{len} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_value_with_given_low_bits() {
+        assert_eq!(nearest(0, 1), 1);
+        assert_eq!(nearest(70_000, (70_005 & 0xffff) as u16), 70_005);
+        assert_eq!(nearest(70_000, (69_990 & 0xffff) as u16), 69_990);
+        assert_eq!(nearest(0xffff, 0), 0x1_0000);
+        assert_eq!(nearest(0x1_0000, 0xffff), 0xffff);
+        assert_eq!(nearest(u64::MAX - 3, 0xfffe), u64::MAX - 1);
+    }
+}

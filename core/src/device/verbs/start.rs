@@ -1,0 +1,261 @@
+//! Start-up: a rank opens its device and publishes a card; with all cards in hand it is ready, connected to nobody.
+
+use std::sync::Arc;
+
+use super::VerbsDevice;
+use super::buffers::{PACKET, Pool, Receives};
+use super::card::Card;
+use super::endpoint::Endpoint;
+use super::find::{self, Choice};
+use super::links::{Links, limit};
+use super::post::Limits;
+use super::regions::Regions;
+use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
+use super::sys::queue::{Channel, Completions, SharedReceives};
+use super::sys::{Context, Domain};
+use super::wait::random;
+use crate::device::{Atomics, Capabilities};
+use crate::error::{Error, ErrorKind, Result};
+use crate::settings::Settings;
+
+/// Blocks in one gather list of the seam; the card's own limit cuts it into requests.
+const MAX_BLOCKS: usize = 1024;
+/// Pieces of one request that are asked for.
+const PIECES: u32 = 16;
+/// Inline sizes that are tried, best first.
+const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
+/// Reads and atomics under way on one connection.
+const DEPTH: i32 = 16;
+
+/// A rank that has opened its device and not yet seen the others.
+#[derive(Debug)]
+pub struct Prepared {
+    rank: u32,
+    context: Arc<Context>,
+    domain: Arc<Domain>,
+    choice: Choice,
+    tuning: Tuning,
+    endpoint: Endpoint,
+    card: Card,
+    capabilities: Capabilities,
+    max_completions: usize,
+    limits: Limits,
+    settings: Settings,
+}
+
+const OP: &str = "open a verbs device";
+
+fn pkey_index(context: &Context, port: u8, count: u16, wanted: Option<u16>) -> Result<u16> {
+    let keys = context.partition_keys(port, count);
+    let Some(wanted) = wanted else { return Ok(0) };
+    // The highest bit is full membership; partitions are told apart by the others.
+    let found = keys.iter().position(|k| k & 0x7fff == wanted & 0x7fff && *k != 0);
+    found.map(|i| i as u16).ok_or_else(|| {
+        let keys: Vec<String> = keys.iter().filter(|k| **k != 0).map(|k| format!("{k:#06x}")).collect();
+        Error::new(ErrorKind::Setting, OP)
+            .device("verbs")
+            .cause(format!("the port is not in partition {wanted:#06x}, it has {}", keys.join(", ")))
+            .remedy("correct FARSIDE_VERBS_PKEY")
+    })
+}
+
+/// What ranks that can watch each other's processes have in common; empty if this machine does not tell.
+fn node() -> Vec<u8> {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
+    let space = std::fs::read_link("/proc/self/ns/pid");
+    match (boot, space) {
+        (Ok(boot), Ok(space)) => [boot, space.into_os_string().into_encoded_bytes()].concat(),
+        _ => Vec::new(),
+    }
+}
+
+impl Prepared {
+    /// Opens the device of `rank`.
+    ///
+    /// # Errors
+    /// `Unsupported` without a usable device, `Setting`, `Limit`.
+    pub fn new(rank: u32, settings: &Settings) -> Result<Self> {
+        let failed = |e: std::io::Error| limit(OP, e).rank(rank);
+        let (choice, context) = find::choose(settings, rank)?;
+        let attributes = context.attributes().map_err(failed)?;
+        let port = context.port(choice.port).map_err(failed)?;
+        let atomics = atomics(attributes.atomic_cap);
+        if atomics == Atomics::None {
+            return Err(Error::new(ErrorKind::Unsupported, OP)
+                .rank(rank)
+                .device("verbs")
+                .cause(format!("{} has no remote atomics, which locks and accumulates are made of", choice.device))
+                .remedy("choose another device by FARSIDE_VERBS_DEVICE"));
+        }
+        let domain = Domain::new(&context).map_err(failed)?;
+        let tuning = Tuning {
+            pkey_index: pkey_index(&context, choice.port, port.pkey_tbl_len, settings.verbs_pkey)?,
+            port: choice.port,
+            mtu: port.active_mtu,
+            timeout: settings.verbs_timeout,
+            retries: settings.verbs_retries,
+        };
+        // The highest bit would ask for the key of a privileged process.
+        let qkey = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0x7fff_ffff;
+        let endpoint = Endpoint::new(&context, &domain, &tuning, qkey).map_err(failed)?;
+        let card = Card {
+            gid: choice.gid,
+            lid: choice.lid,
+            ethernet: choice.ethernet,
+            mtu: port.active_mtu as u8,
+            depth: DEPTH.min(attributes.max_qp_rd_atom).min(attributes.max_qp_init_rd_atom).clamp(1, 255) as u8,
+            datagrams: endpoint.number(),
+            qkey,
+            token: random().map_err(failed)?,
+            node: node(),
+            pid: std::process::id(),
+        };
+        tracing::debug!(rank, "verbs: {}", choice.why);
+        Ok(Self {
+            rank,
+            context,
+            domain,
+            tuning,
+            endpoint,
+            card,
+            capabilities: Capabilities {
+                max_blocks: MAX_BLOCKS,
+                inline_bytes: 0,
+                max_packet: PACKET,
+                atomics,
+                ordered: false,
+                mappable: false,
+                accumulate: true,
+                // Nothing is stored to mapped memory.
+                sleepers_fence: false,
+            },
+            max_completions: attributes.max_cqe.max(32) as usize,
+            limits: Limits {
+                pieces: PIECES.min(attributes.max_sge.max(1) as u32) as usize,
+                message: port.max_msg_sz.clamp(1, 1 << 30) as usize,
+            },
+            choice,
+            settings: settings.clone(),
+        })
+    }
+
+    /// The card for the other ranks.
+    #[must_use]
+    pub fn card(&self) -> Vec<u8> {
+        self.card.write()
+    }
+
+    /// Takes the cards of all ranks in. Nobody is connected to yet.
+    ///
+    /// # Errors
+    /// `Protocol` for a card that makes no sense, `Mismatch` for one of another kind of link, `Limit`.
+    pub fn connect(self, cards: &[Vec<u8>]) -> Result<VerbsDevice> {
+        let failed = |e: std::io::Error| limit(OP, e).rank(self.rank);
+        let mut all = Vec::with_capacity(cards.len());
+        for (rank, bytes) in cards.iter().enumerate() {
+            let fail = |kind| Error::new(kind, OP).rank(self.rank).peer(rank as u32).device("verbs");
+            let card = Card::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed card"))?;
+            if card.ethernet != self.choice.ethernet {
+                return Err(fail(ErrorKind::Mismatch)
+                    .cause("one rank's port is Ethernet, the other's InfiniBand")
+                    .remedy("choose devices of one kind by FARSIDE_VERBS_DEVICE"));
+            }
+            all.push(card);
+        }
+        let channel = Channel::new(&self.context).map_err(failed)?;
+        // All requests may complete at once: the queue of completions has room for each.
+        let queue = self.settings.verbs_queue.min((self.max_completions - 16) / cards.len()).max(4);
+        let entries = |wanted: usize| wanted.min(self.max_completions);
+        let sends = Completions::new(&channel, entries(queue * cards.len() + 16)).map_err(failed)?;
+        let receives = Completions::new(&channel, entries(self.settings.verbs_receives + 16)).map_err(failed)?;
+        let shared = SharedReceives::new(&self.domain, self.settings.verbs_receives).map_err(failed)?;
+        let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(failed)?;
+        let parts = |shared| Parts {
+            domain: Arc::clone(&self.domain),
+            sends: Arc::clone(&sends),
+            receives: Arc::clone(&receives),
+            shared,
+        };
+        let sending = parts(None);
+        let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
+        let pool = Pool::new(&self.domain).map_err(failed)?;
+        let regions = Regions::new(&self.domain, self.rank, cards.len())?;
+        let serving = parts(Some(shared));
+        let capabilities = Capabilities { inline_bytes: sizes.inline as usize, ..self.capabilities };
+        let classes = (self.settings.verbs_service_level, self.settings.verbs_traffic_class);
+        let links = Links::new(
+            self.rank,
+            self.context,
+            self.domain,
+            self.choice,
+            all,
+            sending,
+            serving,
+            sizes,
+            self.tuning,
+            classes,
+        );
+        let links = Arc::new(links.map_err(|e| limit(OP, e).rank(self.rank))?);
+        VerbsDevice::new(
+            links,
+            self.endpoint,
+            buffers,
+            pool,
+            regions,
+            channel,
+            sends,
+            receives,
+            capabilities,
+            self.limits,
+        )
+    }
+
+    /// The sizes of a requester that the device grants: the largest inline size that it can make.
+    fn sizes(&self, parts: &Parts, queue: u32) -> std::io::Result<Sizes> {
+        let mut last = std::io::Error::other("no size was tried");
+        for inline in INLINE {
+            let sizes = Sizes { sends: queue, receives: 1, pieces: self.limits.pieces as u32, inline };
+            match Fresh::new(parts, sizes, &self.tuning, false) {
+                Ok(_) => return Ok(sizes),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn atomics(capability: u32) -> Atomics {
+    match capability {
+        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE => Atomics::None,
+        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_GLOB => Atomics::Coherent,
+        _ => Atomics::Device,
+    }
+}
+
+/// Whether the device works here, and how, for `farside info`.
+///
+/// # Errors
+/// Why not.
+pub fn probe(settings: &Settings) -> Result<String> {
+    let prepared = Prepared::new(0, settings)?;
+    let atomics = match prepared.capabilities.atomics {
+        Atomics::Coherent => "atomics coherent with the processor's",
+        _ => "atomics among cards only",
+    };
+    let mtu = 128u32 << prepared.card.mtu;
+    let Limits { pieces, message } = prepared.limits;
+    Ok(format!(
+        "{}; path MTU {mtu}, {pieces} pieces a request, messages up to {message} bytes, {} reads at once; {atomics}",
+        prepared.choice.why, prepared.card.depth
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atomics_of_every_capability() {
+        assert_eq!([0, 1, 2].map(atomics), [Atomics::None, Atomics::Device, Atomics::Coherent]);
+    }
+}

@@ -1,0 +1,273 @@
+//! Every status of a work completion, in one table: whose fault it is, what becomes of the connection, and what to do.
+
+use ibverbs::ibv_wc_status as s;
+
+use crate::error::{Error, ErrorKind};
+
+/// What a failed request does to its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The request failed by itself: the connection is made anew, and what was behind it goes there.
+    Renew,
+    /// The request was not executed, because the connection had ended before it.
+    Flushed,
+    /// The peer cannot be reached any more.
+    Lost,
+}
+
+/// One row.
+#[derive(Debug)]
+struct Row {
+    status: u32,
+    name: &'static str,
+    kind: ErrorKind,
+    fate: Fate,
+    cause: &'static str,
+    remedy: &'static str,
+}
+
+const fn row(
+    status: u32,
+    name: &'static str,
+    kind: ErrorKind,
+    fate: Fate,
+    cause: &'static str,
+    remedy: &'static str,
+) -> Row {
+    Row { status, name, kind, fate, cause, remedy }
+}
+
+const BUILD: &str = "make sure that all ranks run the same build; else report it";
+const KEY: &str = "the target's memory was released, or a range outside of it was used: exchange keys again";
+const HARDWARE: &str = "look at the device (rdma statistic, the kernel log)";
+
+const TABLE: &[Row] = &[
+    row(
+        s::IBV_WC_LOC_LEN_ERR,
+        "LOC_LEN_ERR",
+        ErrorKind::BadArgument,
+        Fate::Renew,
+        "this side: the request is longer than the port or the receive buffer allows",
+        BUILD,
+    ),
+    row(
+        s::IBV_WC_LOC_QP_OP_ERR,
+        "LOC_QP_OP_ERR",
+        ErrorKind::System,
+        Fate::Renew,
+        "this side: the queue pair refused the request",
+        BUILD,
+    ),
+    row(
+        s::IBV_WC_LOC_EEC_OP_ERR,
+        "LOC_EEC_OP_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "this side: the end-to-end context refused the request",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_LOC_PROT_ERR,
+        "LOC_PROT_ERR",
+        ErrorKind::BadArgument,
+        Fate::Renew,
+        "this side: a local buffer is not, or no longer, registered memory",
+        "keep buffers, and the window that they belong to, until the operation is complete",
+    ),
+    row(
+        s::IBV_WC_WR_FLUSH_ERR,
+        "WR_FLUSH_ERR",
+        ErrorKind::PeerLost,
+        Fate::Flushed,
+        "the connection ended before the request was executed",
+        "see the first error of this connection",
+    ),
+    row(
+        s::IBV_WC_MW_BIND_ERR,
+        "MW_BIND_ERR",
+        ErrorKind::Forbidden,
+        Fate::Renew,
+        "this side: a memory window could not be bound",
+        BUILD,
+    ),
+    row(
+        s::IBV_WC_BAD_RESP_ERR,
+        "BAD_RESP_ERR",
+        ErrorKind::Protocol,
+        Fate::Lost,
+        "the other side answered with something that is no answer",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_LOC_ACCESS_ERR,
+        "LOC_ACCESS_ERR",
+        ErrorKind::BadArgument,
+        Fate::Renew,
+        "this side: a peer's write did not fit the memory that it named",
+        BUILD,
+    ),
+    row(
+        s::IBV_WC_REM_INV_REQ_ERR,
+        "REM_INV_REQ_ERR",
+        ErrorKind::BadKey,
+        Fate::Renew,
+        "the other side cannot execute the request: length, alignment or operation are not allowed there",
+        KEY,
+    ),
+    row(
+        s::IBV_WC_REM_ACCESS_ERR,
+        "REM_ACCESS_ERR",
+        ErrorKind::BadKey,
+        Fate::Renew,
+        "the other side refused access: the remote key is not valid for that range",
+        KEY,
+    ),
+    row(
+        s::IBV_WC_REM_OP_ERR,
+        "REM_OP_ERR",
+        ErrorKind::BadKey,
+        Fate::Renew,
+        "the other side could not complete the request",
+        KEY,
+    ),
+    row(
+        s::IBV_WC_RETRY_EXC_ERR,
+        "RETRY_EXC_ERR",
+        ErrorKind::PeerLost,
+        Fate::Lost,
+        "the other side does not answer: its process has ended, or the link is cut",
+        "look at that rank's output and at the link (ibv_devinfo, ip -s link); on a slow one raise FARSIDE_VERBS_TIMEOUT",
+    ),
+    row(
+        s::IBV_WC_RNR_RETRY_EXC_ERR,
+        "RNR_RETRY_EXC_ERR",
+        ErrorKind::PeerLost,
+        Fate::Lost,
+        "the other side had no receive buffer for too long",
+        "raise FARSIDE_VERBS_RECEIVES",
+    ),
+    row(
+        s::IBV_WC_LOC_RDD_VIOL_ERR,
+        "LOC_RDD_VIOL_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "this side: the reliable datagram domains differ",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_REM_INV_RD_REQ_ERR,
+        "REM_INV_RD_REQ_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "the other side refused a reliable datagram",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_REM_ABORT_ERR,
+        "REM_ABORT_ERR",
+        ErrorKind::PeerLost,
+        Fate::Lost,
+        "the other side aborted the request",
+        "look at that rank's output",
+    ),
+    row(
+        s::IBV_WC_INV_EECN_ERR,
+        "INV_EECN_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "the end-to-end context does not exist",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_INV_EEC_STATE_ERR,
+        "INV_EEC_STATE_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "the end-to-end context is in a state that forbids the request",
+        HARDWARE,
+    ),
+    row(s::IBV_WC_FATAL_ERR, "FATAL_ERR", ErrorKind::System, Fate::Lost, "this side: the device has failed", HARDWARE),
+    row(
+        s::IBV_WC_RESP_TIMEOUT_ERR,
+        "RESP_TIMEOUT_ERR",
+        ErrorKind::PeerLost,
+        Fate::Lost,
+        "the other side did not respond in time",
+        "look at that rank's output and at the link",
+    ),
+    row(
+        s::IBV_WC_GENERAL_ERR,
+        "GENERAL_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "the device reports an error that none of the others describes",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_TM_ERR,
+        "TM_ERR",
+        ErrorKind::System,
+        Fate::Lost,
+        "tag matching failed, which is not used here",
+        HARDWARE,
+    ),
+    row(
+        s::IBV_WC_TM_RNDV_INCOMPLETE,
+        "TM_RNDV_INCOMPLETE",
+        ErrorKind::System,
+        Fate::Lost,
+        "a rendezvous of tag matching is incomplete, which is not used here",
+        HARDWARE,
+    ),
+];
+
+/// The error of a request to `peer` that completed with `status`, and what becomes of the connection.
+pub(super) fn explain(status: u32, vendor: u32, operation: &'static str, peer: u32) -> (Error, Fate) {
+    let unknown = row(
+        status,
+        "unknown",
+        ErrorKind::System,
+        Fate::Lost,
+        "the device reports a status that is not in the table",
+        HARDWARE,
+    );
+    let row = TABLE.iter().find(|r| r.status == status).unwrap_or(&unknown);
+    let error = Error::new(row.kind, operation)
+        .peer(peer)
+        .device("verbs")
+        .cause(format!("{} ({status}, vendor {vendor:#x}): {}", row.name, row.cause))
+        .remedy(row.remedy);
+    (error, row.fate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_one_row_in_order() {
+        let statuses: Vec<u32> = TABLE.iter().map(|r| r.status).collect();
+        assert_eq!(statuses, (1..=s::IBV_WC_TM_RNDV_INCOMPLETE).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_row_says_which_side_and_what_to_do() {
+        for row in TABLE {
+            let text = explain(row.status, 0x81, "write remote memory", 3).0.to_string();
+            assert!(text.contains(row.name) && text.contains("rank 3") && text.contains("verbs"), "{text}");
+            assert!(text.contains(row.cause) && text.contains(row.remedy) && text.contains("0x81"), "{text}");
+        }
+    }
+
+    #[test]
+    fn remote_refusals_fail_alone_and_silence_loses_the_peer() {
+        let fate = |status| explain(status, 0, "read", 0).1;
+        assert_eq!(fate(s::IBV_WC_REM_ACCESS_ERR), Fate::Renew);
+        assert_eq!(fate(s::IBV_WC_RETRY_EXC_ERR), Fate::Lost);
+        assert_eq!(fate(s::IBV_WC_WR_FLUSH_ERR), Fate::Flushed);
+        assert_eq!(fate(999), Fate::Lost);
+        assert!(explain(999, 0, "read", 0).0.to_string().contains("999"));
+        let e = explain(s::IBV_WC_REM_ACCESS_ERR, 0, "write remote memory", 2).0;
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(2)));
+    }
+}

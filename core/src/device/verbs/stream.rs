@@ -1,0 +1,358 @@
+#![allow(unsafe_code)]
+//! The requests of this rank to one peer: a queue of what the card has, in order, and what waits for room in it.
+//!
+//! Most requests are signalled, since somebody waits for each; signals and packets are not, but every quarter
+//! of the queue one is, so that their places come free. When a request fails alone the connection is made
+//! anew and everything behind it, which the peer has not executed, is posted again.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use super::buffers::Chunk;
+use super::status::{Fate, explain};
+use super::sys::qp::{Action, LIST, Order, Requester};
+use super::sys::queue::{Completion, Piece};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A request as it is kept until it is complete.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) action: Action,
+    pub(super) pieces: SmallVec<[Piece; 2]>,
+    /// Bytes that go inside the request, in place of pieces.
+    pub(super) inline: SmallVec<[u8; 32]>,
+    pub(super) immediate: Option<u32>,
+    pub(super) signalled: bool,
+    pub(super) fenced: bool,
+    /// The operation that it belongs to.
+    pub(super) op: Option<u32>,
+    /// What comes free with it.
+    pub(super) chunk: Option<Chunk>,
+}
+
+impl Flight {
+    pub(super) fn new(action: Action) -> Self {
+        Self {
+            action,
+            pieces: SmallVec::new(),
+            inline: SmallVec::new(),
+            immediate: None,
+            signalled: false,
+            fenced: false,
+            op: None,
+            chunk: None,
+        }
+    }
+}
+
+/// A request that has come to an end.
+#[derive(Debug)]
+pub(super) struct Landed {
+    pub(super) flight: Flight,
+    pub(super) result: Result<()>,
+}
+
+/// Requests to one peer.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) peer: u32,
+    qp: Option<Requester>,
+    capacity: usize,
+    /// Number of the next request.
+    next: u64,
+    flights: VecDeque<Flight>,
+    backlog: VecDeque<Flight>,
+    unsignalled: usize,
+    /// The fate of this connection, once a request has failed.
+    ending: Option<Fate>,
+    /// Executed by nobody: to be posted on the next connection.
+    again: VecDeque<Flight>,
+    lost: Option<Error>,
+}
+
+/// Bits of a request's number that count; the peer is above.
+const COUNT: u32 = 40;
+
+/// The peer of a completion.
+pub(super) fn peer_of(id: u64) -> usize {
+    (id >> COUNT) as usize
+}
+
+impl Stream {
+    pub(super) fn new(peer: u32, capacity: usize) -> Self {
+        Self {
+            peer,
+            qp: None,
+            capacity,
+            next: 0,
+            flights: VecDeque::new(),
+            backlog: VecDeque::new(),
+            unsignalled: 0,
+            ending: None,
+            again: VecDeque::new(),
+            lost: None,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.qp.is_some() && self.ending.is_none()
+    }
+
+    /// Whether something waits to be posted.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Whether there is no connection, and none that is still winding up.
+    pub(super) fn is_gone(&self) -> bool {
+        self.qp.is_none()
+    }
+
+    /// Whether a connection is needed for what waits.
+    pub(super) fn wants_connection(&self) -> bool {
+        self.qp.is_none() && self.lost.is_none() && !self.backlog.is_empty()
+    }
+
+    pub(super) fn connected(&mut self, qp: Requester) {
+        self.qp = Some(qp);
+        self.next = 0;
+        self.unsignalled = 0;
+    }
+
+    /// Bytes that go inside a request.
+    pub(super) fn inline(&self) -> usize {
+        self.qp.as_ref().map_or(0, Requester::inline)
+    }
+
+    /// Places for new requests; none while others wait for places.
+    pub(super) fn room(&self) -> usize {
+        if self.backlog.is_empty() && self.is_connected() { self.capacity - self.flights.len() } else { 0 }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether nothing is under way or waiting.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flights.is_empty() && self.backlog.is_empty() && self.again.is_empty()
+    }
+
+    /// Whether requests are under way of which nothing will be heard unless another one asks.
+    pub(super) fn is_silent(&self) -> bool {
+        !self.flights.is_empty() && self.flights.iter().all(|f| !f.signalled)
+    }
+
+    /// Why the peer cannot be reached.
+    pub(super) fn lost(&self) -> Option<&Error> {
+        self.lost.as_ref()
+    }
+
+    /// Gives up on the peer: the card drops what is under way, and everything fails.
+    pub(super) fn lose(&mut self, error: Error, landed: &mut Vec<Landed>) {
+        if self.lost.is_some() {
+            return;
+        }
+        self.lost = Some(error);
+        if let Some(qp) = &self.qp {
+            if let Err(e) = qp.fail() {
+                tracing::warn!("a queue pair to rank {} was not ended: {e}", self.peer);
+            }
+            self.ending.get_or_insert(Fate::Lost);
+            if self.flights.is_empty() {
+                self.wind_up(landed);
+            }
+        }
+        self.fail_backlog(landed);
+    }
+
+    /// Posts requests in order, all or as many as there are places for; the rest waits.
+    ///
+    /// # Safety
+    /// The memory of pieces stays registered and mapped until their flight has landed.
+    pub(super) unsafe fn push(&mut self, flights: impl IntoIterator<Item = Flight>, scarce: bool) -> Result<usize> {
+        self.backlog.extend(flights);
+        // SAFETY: the same contract.
+        unsafe { self.flush(scarce) }
+    }
+
+    /// As [`push`](Self::push) of one, without the detour where nothing is before it.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    pub(super) unsafe fn push_one(&mut self, mut flight: Flight, scarce: bool) -> Result<usize> {
+        if self.room() == 0 {
+            self.backlog.push_back(flight);
+            return Ok(0);
+        }
+        flight.signalled = self.signals(flight.signalled, scarce);
+        let own = Piece { address: flight.inline.as_ptr().addr() as u64, len: flight.inline.len() as u32, key: 0 };
+        let order = self.order(0, &flight, &own);
+        let Some(qp) = &self.qp else { return Ok(0) };
+        // SAFETY: inline bytes live in the flight during the call; other memory by the contract.
+        match unsafe { qp.post(std::slice::from_ref(&order)) } {
+            Ok(()) => {
+                self.next += 1;
+                self.flights.push_back(flight);
+                Ok(1)
+            }
+            Err((_, e)) if e.raw_os_error() == Some(libc::ENOMEM) => {
+                self.backlog.push_back(flight);
+                Ok(0)
+            }
+            Err((_, e)) => Err(Error::system("post a work request", e).peer(self.peer).device("verbs")),
+        }
+    }
+
+    /// Whether the next request is signalled: as its operation wants it, or for the sake of the queue.
+    fn signals(&mut self, wanted: bool, scarce: bool) -> bool {
+        let signalled = wanted || scarce || self.unsignalled + 1 >= self.capacity / 4;
+        self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
+        signalled
+    }
+
+    /// The request for the `i`th of the flights to be posted; `own` names its inline bytes.
+    fn order<'a>(&self, i: usize, f: &'a Flight, own: &'a Piece) -> Order<'a> {
+        let inline = !f.inline.is_empty();
+        Order {
+            id: u64::from(self.peer) << COUNT | (self.next + i as u64),
+            action: f.action,
+            pieces: if inline { std::slice::from_ref(own) } else { &f.pieces },
+            inline,
+            immediate: f.immediate,
+            signalled: f.signalled,
+            fenced: f.fenced,
+        }
+    }
+
+    /// Posts what waits, as far as there are places; returns how many were posted.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    pub(super) unsafe fn flush(&mut self, scarce: bool) -> Result<usize> {
+        let mut posted = 0;
+        while self.is_connected() && !self.backlog.is_empty() && self.flights.len() < self.capacity {
+            let count = self.backlog.len().min(self.capacity - self.flights.len()).min(LIST);
+            for i in 0..count {
+                self.backlog[i].signalled = self.signals(self.backlog[i].signalled, scarce);
+            }
+            let taken = {
+                let mut own: SmallVec<[Piece; LIST]> = SmallVec::new();
+                for f in self.backlog.iter().take(count) {
+                    let address = f.inline.as_ptr().addr() as u64;
+                    own.push(Piece { address, len: f.inline.len() as u32, key: 0 });
+                }
+                let mut orders: SmallVec<[Order<'_>; LIST]> = SmallVec::new();
+                let mut pieces = 0;
+                for (i, f) in self.backlog.iter().take(count).enumerate() {
+                    pieces += f.pieces.len().max(1);
+                    if pieces > 48 && i > 0 {
+                        break;
+                    }
+                    orders.push(self.order(i, f, &own[i]));
+                }
+                let Some(qp) = &self.qp else { return Ok(posted) };
+                // SAFETY: inline bytes live in the backlog during the call; other memory by the contract.
+                match unsafe { qp.post(&orders) } {
+                    Ok(()) => orders.len(),
+                    Err((taken, e)) if e.raw_os_error() == Some(libc::ENOMEM) => taken,
+                    Err((_, e)) => {
+                        return Err(Error::system("post a work request", e).peer(self.peer).device("verbs"));
+                    }
+                }
+            };
+            if taken == 0 {
+                break;
+            }
+            self.next += taken as u64;
+            posted += taken;
+            self.flights.extend(self.backlog.drain(..taken));
+        }
+        Ok(posted)
+    }
+
+    /// Takes in a completion: hands out the requests that have ended, in order.
+    pub(super) fn completed(&mut self, c: &Completion, landed: &mut Vec<Landed>, failed: &dyn Fn(u32) -> bool) {
+        let number = c.id & ((1 << COUNT) - 1);
+        let first = self.next - self.flights.len() as u64;
+        let before = number.saturating_sub(first);
+        // A later request's completion is that of those before it too, except after the end.
+        for _ in 0..before {
+            if let Some(flight) = self.flights.pop_front() {
+                self.land(flight, c, true, landed, failed);
+            }
+        }
+        if let Some(flight) = self.flights.pop_front() {
+            self.land(flight, c, false, landed, failed);
+        }
+        if self.ending.is_some() && self.flights.is_empty() {
+            self.wind_up(landed);
+        }
+    }
+
+    fn land(
+        &mut self,
+        flight: Flight,
+        c: &Completion,
+        earlier: bool,
+        landed: &mut Vec<Landed>,
+        failed: &dyn Fn(u32) -> bool,
+    ) {
+        if c.status == 0 || (earlier && self.ending.is_none()) {
+            landed.push(Landed { flight, result: Ok(()) });
+            return;
+        }
+        let name = match flight.action {
+            Action::Write { .. } => "write remote memory",
+            Action::Read { .. } => "read remote memory",
+            Action::Send => "send a packet",
+            Action::FetchAdd { .. } => "fetch and add",
+            Action::CompareSwap { .. } => "compare and swap",
+        };
+        let (error, fate) = explain(c.status, c.vendor, name, self.peer);
+        if self.ending.is_none() {
+            self.ending = Some(fate);
+            if fate != Fate::Renew {
+                tracing::debug!("the connection to rank {} has ended: {error}", self.peer);
+                self.lost.get_or_insert_with(|| error.again());
+            }
+        }
+        match (fate, &self.lost) {
+            (Fate::Flushed, Some(lost)) => landed.push(Landed { flight, result: Err(lost.again()) }),
+            // Not executed; done with if another part of its operation has failed.
+            (Fate::Flushed, None) if flight.op.is_none_or(|op| !failed(op)) => self.again.push_back(flight),
+            _ => landed.push(Landed { flight, result: Err(error) }),
+        }
+    }
+
+    /// The connection has ended and given everything back.
+    fn wind_up(&mut self, landed: &mut Vec<Landed>) {
+        self.qp = None;
+        self.ending = None;
+        while let Some(flight) = self.again.pop_back() {
+            self.backlog.push_front(flight);
+        }
+        self.fail_backlog(landed);
+    }
+
+    /// Once the peer is lost, what never was posted fails too.
+    pub(super) fn fail_backlog(&mut self, landed: &mut Vec<Landed>) {
+        if let (Some(lost), None) = (&self.lost, &self.qp) {
+            for flight in self.backlog.drain(..) {
+                landed.push(Landed { flight, result: Err(lost.again()) });
+            }
+        }
+    }
+
+    /// Drops what has not been posted of an operation that is given up.
+    pub(super) fn withdraw(&mut self, op: u32, landed: &mut Vec<Landed>) {
+        let (out, rest) = std::mem::take(&mut self.backlog).into_iter().partition(|f: &Flight| f.op == Some(op));
+        self.backlog = rest;
+        let gone = |flight| Landed {
+            flight,
+            result: Err(Error::new(ErrorKind::Aborted, "post a work request").cause("it was cancelled")),
+        };
+        landed.extend(<VecDeque<Flight>>::into_iter(out).map(gone));
+    }
+}

@@ -1,0 +1,366 @@
+#![allow(unsafe_code)]
+//! Objects of libibverbs, owned: the one place that calls it, through `rdma-sys`.
+//!
+//! The `ibverbs` crate finds devices and reads their GID tables (`super::find`); it does not give its raw objects
+//! away, and wraps neither RDMA writes, reads and atomics, nor shared receive queues, completion channels,
+//! datagram queue pairs, ports other than 1, or registration of memory that exists. All of that is here. Both
+//! crates link the same shared `libibverbs.so.1` (neither builds or embeds one of its own), so a device that the
+//! one has found by name is opened by name by the other, and no pointer goes from one crate's types to the other's.
+//!
+//! Children keep their parents alive (`Arc`), so that objects are destroyed in order.
+
+pub(super) mod qp;
+pub(super) mod queue;
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_access_flags, ibv_ack_async_event, ibv_ah, ibv_ah_attr, ibv_alloc_pd, ibv_async_event, ibv_close_device,
+    ibv_context, ibv_create_ah, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_device_attr, ibv_event_type,
+    ibv_event_type_str, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list, ibv_get_device_name,
+    ibv_global_route, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device, ibv_query_pkey, ibv_reg_mr,
+};
+
+/// An error of a call that returns an `errno`.
+fn check(code: i32) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
+/// A GID.
+pub(super) type Gid = [u8; 16];
+
+/// Makes a descriptor return at once when there is nothing.
+fn nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: flags of a descriptor that the caller owns.
+    let rc = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A device, opened.
+#[derive(Debug)]
+pub(super) struct Context(*mut ibv_context);
+
+// SAFETY: libibverbs locks what threads share; the pointer is closed once, by the last owner.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// What happened to the device, as far as this rank must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AsyncEvent {
+    /// Nothing works any more.
+    Fatal(String),
+    /// A port went down.
+    PortDown(u8),
+    /// A port came up again.
+    PortUp(u8),
+    /// Something that needs no action, for the log.
+    Other(String),
+}
+
+/// What an event means: a pure function, so that those of real hardware have tests too.
+fn meaning(kind: ibv_event_type, port: i32, text: String) -> AsyncEvent {
+    use ibv_event_type::*;
+    match kind {
+        IBV_EVENT_DEVICE_FATAL | IBV_EVENT_CQ_ERR | IBV_EVENT_SRQ_ERR => AsyncEvent::Fatal(text),
+        IBV_EVENT_PORT_ERR => AsyncEvent::PortDown(port as u8),
+        IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortUp(port as u8),
+        // Errors of queue pairs also come as completions, with more detail.
+        _ => AsyncEvent::Other(text),
+    }
+}
+
+impl Context {
+    /// Opens the device of that name.
+    pub(super) fn open(name: &str) -> io::Result<Arc<Self>> {
+        let mut count = 0;
+        // SAFETY: the list lives until it is freed below, and has `count` entries.
+        unsafe {
+            let list = ibv_get_device_list(&raw mut count);
+            if list.is_null() {
+                return Err(io::Error::last_os_error());
+            }
+            let found = (0..count as usize)
+                .map(|i| *list.add(i))
+                .find(|d| CStr::from_ptr(ibv_get_device_name(*d)).to_bytes() == name.as_bytes());
+            let result = match found {
+                None => Err(io::Error::new(io::ErrorKind::NotFound, format!("no RDMA device is called {name}"))),
+                Some(device) => {
+                    let raw = ibv_open_device(device);
+                    if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(Arc::new(Self(raw))) }
+                }
+            };
+            ibv_free_device_list(list);
+            let context = result?;
+            nonblocking((*context.0).async_fd)?;
+            Ok(context)
+        }
+    }
+
+    pub(super) fn attributes(&self) -> io::Result<ibv_device_attr> {
+        // SAFETY: plain data, filled by the call.
+        unsafe {
+            let mut a = std::mem::zeroed();
+            check(ibv_query_device(self.0, &raw mut a))?;
+            Ok(a)
+        }
+    }
+
+    pub(super) fn port(&self, port: u8) -> io::Result<ibv_port_attr> {
+        // SAFETY: plain data, filled by the call.
+        unsafe {
+            let mut a: ibv_port_attr = std::mem::zeroed();
+            check(rdma_sys::___ibv_query_port(self.0, port, &raw mut a))?;
+            Ok(a)
+        }
+    }
+
+    /// The partition keys of a port, by index.
+    pub(super) fn partition_keys(&self, port: u8, count: u16) -> Vec<u16> {
+        let query = |index: u16| {
+            let mut key = 0u16;
+            // SAFETY: a live word; the call fails for an index outside.
+            let ok = unsafe { ibv_query_pkey(self.0, port, i32::from(index), &raw mut key) } == 0;
+            ok.then_some(u16::from_be(key))
+        };
+        (0..count).map_while(query).collect()
+    }
+
+    /// Readable when there is an event.
+    pub(super) fn event_fd(&self) -> RawFd {
+        // SAFETY: an open context.
+        unsafe { (*self.0).async_fd }
+    }
+
+    /// The next event, if there is one.
+    pub(super) fn event(&self) -> Option<AsyncEvent> {
+        // SAFETY: plain data, filled by the call if it succeeds; the text is static. Each event is acknowledged
+        // before it is acted upon, so that no destruction waits for it.
+        unsafe {
+            let mut e: ibv_async_event = std::mem::zeroed();
+            if ibv_get_async_event(self.0, &raw mut e) != 0 {
+                return None;
+            }
+            let kind = std::mem::replace(&mut e.event_type, ibv_event_type::IBV_EVENT_COMM_EST);
+            let text = CStr::from_ptr(ibv_event_type_str(clone(&kind))).to_string_lossy().into_owned();
+            let port = e.element.port_num;
+            e.event_type = clone(&kind);
+            ibv_ack_async_event(&raw mut e);
+            Some(meaning(kind, port, text))
+        }
+    }
+}
+
+/// The crate's enumeration is plain data but not `Copy`.
+fn clone(kind: &ibv_event_type) -> ibv_event_type {
+    // SAFETY: a fieldless enumeration.
+    unsafe { std::ptr::read(kind) }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the last owner; all children hold this one.
+        unsafe { ibv_close_device(self.0) };
+    }
+}
+
+/// A protection domain.
+#[derive(Debug)]
+pub(super) struct Domain {
+    raw: *mut ibv_pd,
+    _context: Arc<Context>,
+}
+
+// SAFETY: as `Context`.
+unsafe impl Send for Domain {}
+// SAFETY: as `Context`.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: an open context.
+        let raw = unsafe { ibv_alloc_pd(context.0) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Arc::new(Self { raw, _context: Arc::clone(context) }))
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: the last owner.
+        unsafe { ibv_dealloc_pd(self.raw) };
+    }
+}
+
+/// What peers, and the card itself, may do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// The card reads it: sources of sends and writes.
+    Source,
+    /// The card reads and writes it for this rank: results, receives.
+    Local,
+    /// Peers read, write and update it.
+    Remote,
+}
+
+/// A registration of memory with the card.
+#[derive(Debug)]
+pub(super) struct Memory {
+    raw: *mut ibv_mr,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: as `Context`.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Registers `[base, base + len)`.
+    ///
+    /// # Safety
+    /// The memory stays mapped until this is dropped, and nobody assumes exclusive access to what the rights let
+    /// others write.
+    pub(super) unsafe fn register(domain: &Arc<Domain>, base: *mut u8, len: usize, rights: Rights) -> io::Result<Self> {
+        let flags = match rights {
+            Rights::Source => 0,
+            Rights::Local => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0,
+            Rights::Remote => {
+                (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
+                    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+                    | ibv_access_flags::IBV_ACCESS_REMOTE_READ
+                    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC)
+                    .0
+            }
+        };
+        // SAFETY: by the contract; the kernel checks that the range is mapped.
+        let raw = unsafe { ibv_reg_mr(domain.raw, base.cast(), len, flags as i32) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { raw, _domain: Arc::clone(domain) })
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: a live registration.
+        unsafe { (*self.raw).lkey }
+    }
+
+    pub(super) fn remote_key(&self) -> u32 {
+        // SAFETY: a live registration.
+        unsafe { (*self.raw).rkey }
+    }
+
+    /// Gives it up; from then on its keys are dead.
+    pub(super) fn deregister(self) -> io::Result<()> {
+        let raw = self.raw;
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the domain is moved out exactly once, since `this` is not dropped.
+        let _domain = unsafe { std::ptr::read(&raw const this._domain) };
+        // SAFETY: a live registration, not used again.
+        check(unsafe { ibv_dereg_mr(raw) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the owner; not used again.
+        unsafe { ibv_dereg_mr(self.raw) };
+    }
+}
+
+/// How to reach another port: an address vector, as queue pairs and datagrams take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    /// This rank's port.
+    pub(super) port: u8,
+    /// Index of this rank's GID.
+    pub(super) gid_index: u8,
+    /// The peer's.
+    pub(super) gid: Gid,
+    /// The peer's, on InfiniBand.
+    pub(super) lid: u16,
+    /// Whether a global routing header is used: always on Ethernet, between subnets on InfiniBand.
+    pub(super) global: bool,
+    pub(super) service_level: u8,
+    pub(super) traffic_class: u8,
+}
+
+impl Path {
+    fn attributes(&self) -> ibv_ah_attr {
+        let gid = rdma_sys::ibv_gid { raw: self.gid };
+        ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: gid,
+                flow_label: 0,
+                sgid_index: self.gid_index,
+                hop_limit: 64,
+                traffic_class: self.traffic_class,
+            },
+            dlid: self.lid,
+            sl: self.service_level,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: u8::from(self.global),
+            port_num: self.port,
+        }
+    }
+}
+
+/// Where datagrams to a peer go.
+#[derive(Debug)]
+pub(super) struct Handle {
+    raw: *mut ibv_ah,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: as `Context`.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    pub(super) fn new(domain: &Arc<Domain>, path: &Path) -> io::Result<Self> {
+        let mut attributes = path.attributes();
+        // SAFETY: a live domain; the attributes are copied.
+        let raw = unsafe { ibv_create_ah(domain.raw, &raw mut attributes) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { raw, _domain: Arc::clone(domain) })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: the owner; datagrams that used it are gone with their queue pair, which is dropped before.
+        unsafe { ibv_destroy_ah(self.raw) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_end_everything_and_those_of_ports_are_told_apart() {
+        let m = |kind| meaning(kind, 2, "text".into());
+        assert_eq!(m(ibv_event_type::IBV_EVENT_DEVICE_FATAL), AsyncEvent::Fatal("text".into()));
+        assert_eq!(m(ibv_event_type::IBV_EVENT_CQ_ERR), AsyncEvent::Fatal("text".into()));
+        assert_eq!(m(ibv_event_type::IBV_EVENT_SRQ_ERR), AsyncEvent::Fatal("text".into()));
+        assert_eq!(m(ibv_event_type::IBV_EVENT_PORT_ERR), AsyncEvent::PortDown(2));
+        assert_eq!(m(ibv_event_type::IBV_EVENT_PORT_ACTIVE), AsyncEvent::PortUp(2));
+        assert_eq!(m(ibv_event_type::IBV_EVENT_LID_CHANGE), AsyncEvent::Other("text".into()));
+    }
+
+    #[test]
+    fn path_on_infiniband_has_a_lid_and_no_global_header() {
+        let path =
+            Path { port: 2, gid_index: 3, gid: [7; 16], lid: 77, global: false, service_level: 4, traffic_class: 9 };
+        let a = path.attributes();
+        assert_eq!((a.dlid, a.sl, a.is_global, a.port_num), (77, 4, 0, 2));
+        let a = Path { global: true, ..path }.attributes();
+        assert_eq!((a.is_global, a.grh.sgid_index, a.grh.traffic_class), (1, 3, 9));
+    }
+}

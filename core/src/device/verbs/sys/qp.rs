@@ -1,0 +1,397 @@
+#![allow(unsafe_code)]
+//! Queue pairs, whose states are types: [`Fresh`] becomes a [`Responder`], which serves a peer's requests, or a
+//! [`Requester`], which sends this rank's; a [`Datagram`] pair carries control messages.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_access_flags, ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr,
+    ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_flags,
+    ibv_send_wr, ibv_sge, ibv_wr_opcode,
+};
+
+use super::queue::{Completions, Piece, SharedReceives};
+use super::{Domain, Handle, Path, check};
+
+/// What queue pairs of a rank are made of.
+#[derive(Debug)]
+pub(in super::super) struct Parts {
+    pub(in super::super) domain: Arc<Domain>,
+    pub(in super::super) sends: Arc<Completions>,
+    pub(in super::super) receives: Arc<Completions>,
+    pub(in super::super) shared: Option<Arc<SharedReceives>>,
+}
+
+/// Sizes of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Sizes {
+    pub(in super::super) sends: u32,
+    pub(in super::super) receives: u32,
+    pub(in super::super) pieces: u32,
+    pub(in super::super) inline: u32,
+}
+
+/// How a connection behaves.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Tuning {
+    pub(in super::super) pkey_index: u16,
+    pub(in super::super) port: u8,
+    pub(in super::super) mtu: u32,
+    pub(in super::super) timeout: u8,
+    pub(in super::super) retries: u8,
+}
+
+/// Waits of a receiver without buffers: 0.64 ms between two tries.
+const RNR_TIMER: u8 = 12;
+/// Seven means: without end. A rank that computes for long is slow and not lost; who is lost is found otherwise.
+const RNR_RETRIES: u8 = 7;
+
+#[derive(Debug)]
+struct Pair {
+    raw: *mut ibv_qp,
+    inline: u32,
+    _parts: (Arc<Domain>, Arc<Completions>, Arc<Completions>, Option<Arc<SharedReceives>>),
+}
+
+// SAFETY: libibverbs locks what threads share; destroyed once, by the owner.
+unsafe impl Send for Pair {}
+
+impl Pair {
+    fn new(parts: &Parts, sizes: Sizes, datagram: bool) -> io::Result<Self> {
+        // SAFETY: plain data.
+        let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        init.send_cq = parts.sends.raw;
+        init.recv_cq = parts.receives.raw;
+        init.srq = parts.shared.as_ref().map_or(ptr::null_mut(), |s| s.raw);
+        init.qp_type = if datagram { ibv_qp_type::IBV_QPT_UD } else { ibv_qp_type::IBV_QPT_RC };
+        init.cap = ibv_qp_cap {
+            max_send_wr: sizes.sends,
+            max_recv_wr: sizes.receives,
+            max_send_sge: sizes.pieces,
+            max_recv_sge: 1,
+            max_inline_data: sizes.inline,
+        };
+        // SAFETY: live parts; the attributes are copied and the true sizes written back.
+        let raw = unsafe { ibv_create_qp(parts.domain.raw, &raw mut init) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let kept =
+            (Arc::clone(&parts.domain), Arc::clone(&parts.sends), Arc::clone(&parts.receives), parts.shared.clone());
+        Ok(Self { raw, inline: sizes.inline, _parts: kept })
+    }
+
+    fn number(&self) -> u32 {
+        // SAFETY: a live queue pair.
+        unsafe { (*self.raw).qp_num }
+    }
+
+    fn modify(&self, mut attributes: ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
+        // SAFETY: a live queue pair; the attributes are copied.
+        check(unsafe { ibv_modify_qp(self.raw, &raw mut attributes, mask.0 as i32) })
+    }
+
+    fn fail(&self) -> io::Result<()> {
+        self.modify(attributes(ibv_qp_state::IBV_QPS_ERR), ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+}
+
+fn attributes(state: ibv_qp_state::Type) -> ibv_qp_attr {
+    // SAFETY: plain data.
+    let mut a: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    a.qp_state = state;
+    a
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // SAFETY: the owner; not used again.
+        unsafe { ibv_destroy_qp(self.raw) };
+    }
+}
+
+/// A reliable queue pair that is not connected.
+#[derive(Debug)]
+pub(in super::super) struct Fresh(Pair);
+
+impl Fresh {
+    /// Makes one; `remote` says whether the peer may reach memory through it.
+    pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
+        use ibv_access_flags as f;
+        let pair = Pair::new(parts, sizes, false)?;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
+        a.pkey_index = tuning.pkey_index;
+        a.port_num = tuning.port;
+        if remote {
+            a.qp_access_flags =
+                (f::IBV_ACCESS_REMOTE_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_REMOTE_ATOMIC).0;
+        }
+        use ibv_qp_attr_mask as m;
+        pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_ACCESS_FLAGS)?;
+        Ok(Self(pair))
+    }
+
+    pub(in super::super) fn number(&self) -> u32 {
+        self.0.number()
+    }
+
+    fn ready_to_receive(&self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<()> {
+        let mut a = attributes(ibv_qp_state::IBV_QPS_RTR);
+        a.path_mtu = tuning.mtu;
+        a.dest_qp_num = peer;
+        a.rq_psn = psn & 0xff_ffff;
+        a.max_dest_rd_atomic = depth;
+        a.min_rnr_timer = RNR_TIMER;
+        a.ah_attr = path.attributes();
+        use ibv_qp_attr_mask as m;
+        self.0.modify(
+            a,
+            m::IBV_QP_STATE
+                | m::IBV_QP_AV
+                | m::IBV_QP_PATH_MTU
+                | m::IBV_QP_DEST_QPN
+                | m::IBV_QP_RQ_PSN
+                | m::IBV_QP_MAX_DEST_RD_ATOMIC
+                | m::IBV_QP_MIN_RNR_TIMER,
+        )
+    }
+
+    /// Serves the requests of queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and
+    /// atomics at once. It answers without ever being able to send.
+    pub(in super::super) fn respond(
+        self,
+        peer: u32,
+        psn: u32,
+        depth: u8,
+        path: &Path,
+        tuning: &Tuning,
+    ) -> io::Result<Responder> {
+        self.ready_to_receive(peer, psn, depth, path, tuning)?;
+        Ok(Responder(self.0))
+    }
+
+    /// Sends requests to queue pair `peer`, the first packet with number `psn`.
+    pub(in super::super) fn request(
+        self,
+        peer: u32,
+        psn: u32,
+        depth: u8,
+        path: &Path,
+        tuning: &Tuning,
+    ) -> io::Result<Requester> {
+        self.ready_to_receive(peer, 0, 0, path, tuning)?;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_RTS);
+        a.sq_psn = psn & 0xff_ffff;
+        a.max_rd_atomic = depth;
+        a.timeout = tuning.timeout;
+        a.retry_cnt = tuning.retries;
+        a.rnr_retry = RNR_RETRIES;
+        use ibv_qp_attr_mask as m;
+        self.0.modify(
+            a,
+            m::IBV_QP_STATE
+                | m::IBV_QP_SQ_PSN
+                | m::IBV_QP_MAX_QP_RD_ATOMIC
+                | m::IBV_QP_TIMEOUT
+                | m::IBV_QP_RETRY_CNT
+                | m::IBV_QP_RNR_RETRY,
+        )?;
+        Ok(Requester(self.0))
+    }
+}
+
+/// A queue pair that serves a peer.
+#[derive(Debug)]
+pub(in super::super) struct Responder(Pair);
+
+impl Responder {
+    pub(in super::super) fn number(&self) -> u32 {
+        self.0.number()
+    }
+}
+
+/// What a work request does at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Action {
+    Write { address: u64, key: u32 },
+    Read { address: u64, key: u32 },
+    Send,
+    FetchAdd { address: u64, key: u32, add: u64 },
+    CompareSwap { address: u64, key: u32, expected: u64, desired: u64 },
+}
+
+/// A work request as the card takes it.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Order<'a> {
+    pub(in super::super) id: u64,
+    pub(in super::super) action: Action,
+    pub(in super::super) pieces: &'a [Piece],
+    /// The bytes are taken when it is posted.
+    pub(in super::super) inline: bool,
+    pub(in super::super) immediate: Option<u32>,
+    pub(in super::super) signalled: bool,
+    /// Not before earlier reads and atomics are complete.
+    pub(in super::super) fenced: bool,
+}
+
+/// Most pieces of all requests of one list.
+const LIST_PIECES: usize = 64;
+/// Most requests in one list.
+pub(in super::super) const LIST: usize = 8;
+
+/// A queue pair that sends requests.
+#[derive(Debug)]
+pub(in super::super) struct Requester(Pair);
+
+impl Requester {
+    /// Bytes that go inside a request.
+    pub(in super::super) fn inline(&self) -> usize {
+        self.0.inline as usize
+    }
+
+    /// Posts up to [`LIST`] requests with one doorbell; returns how many were taken.
+    ///
+    /// # Safety
+    /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
+    pub(in super::super) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, io::Error)> {
+        let mut wrs: MaybeUninit<[ibv_send_wr; LIST]> = MaybeUninit::uninit();
+        let mut sges: MaybeUninit<[ibv_sge; LIST_PIECES]> = MaybeUninit::uninit();
+        let first: *mut ibv_send_wr = wrs.as_mut_ptr().cast();
+        let pieces: *mut ibv_sge = sges.as_mut_ptr().cast();
+        let mut used = 0;
+        for (i, order) in orders.iter().enumerate() {
+            if i >= LIST || used + order.pieces.len() > LIST_PIECES {
+                return Err((0, io::Error::other("a list of requests that is too long")));
+            }
+            // SAFETY: `i` is below `LIST`, and pieces below `LIST_PIECES`; what is used is written here, zeroed
+            // first, and lists link entries of the same arrays.
+            unsafe {
+                for (j, piece) in order.pieces.iter().enumerate() {
+                    pieces.add(used + j).write(piece.raw());
+                }
+                first.add(i).write_bytes(0, 1);
+                let wr = &mut *first.add(i);
+                fill(wr, order);
+                wr.sg_list = pieces.add(used);
+                if i + 1 < orders.len() {
+                    wr.next = first.add(i + 1);
+                }
+            }
+            used += order.pieces.len();
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: a list of live requests on a live queue pair; the memory by the contract.
+        let code = unsafe { ibv_post_send(self.0.raw, first, &raw mut bad) };
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: on failure `bad` is the first request of the list that was not taken.
+        let taken = if bad.is_null() { 0 } else { unsafe { bad.offset_from(first) }.max(0) as usize };
+        Err((taken, io::Error::from_raw_os_error(code)))
+    }
+
+    /// Ends it: what is under way completes with an error, and the card touches no memory of it after that.
+    pub(in super::super) fn fail(&self) -> io::Result<()> {
+        self.0.fail()
+    }
+}
+
+fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
+    wr.wr_id = order.id;
+    wr.num_sge = order.pieces.len() as i32;
+    let flag = |on: bool, f: ibv_send_flags| if on { f.0 } else { 0 };
+    wr.send_flags = flag(order.signalled, ibv_send_flags::IBV_SEND_SIGNALED)
+        | flag(order.inline, ibv_send_flags::IBV_SEND_INLINE)
+        | flag(order.fenced, ibv_send_flags::IBV_SEND_FENCE);
+    wr.imm_data_invalidated_rkey_union.imm_data = order.immediate.unwrap_or(0).to_be();
+    use ibv_wr_opcode as op;
+    let with = order.immediate.is_some();
+    wr.opcode = match order.action {
+        Action::Write { address, key } => {
+            wr.wr.rdma = rdma_sys::rdma_t { remote_addr: address, rkey: key };
+            if with { op::IBV_WR_RDMA_WRITE_WITH_IMM } else { op::IBV_WR_RDMA_WRITE }
+        }
+        Action::Read { address, key } => {
+            wr.wr.rdma = rdma_sys::rdma_t { remote_addr: address, rkey: key };
+            op::IBV_WR_RDMA_READ
+        }
+        Action::Send if with => op::IBV_WR_SEND_WITH_IMM,
+        Action::Send => op::IBV_WR_SEND,
+        Action::FetchAdd { address, key, add } => {
+            wr.wr.atomic = rdma_sys::atomic_t { remote_addr: address, compare_add: add, swap: 0, rkey: key };
+            op::IBV_WR_ATOMIC_FETCH_AND_ADD
+        }
+        Action::CompareSwap { address, key, expected, desired } => {
+            wr.wr.atomic = rdma_sys::atomic_t { remote_addr: address, compare_add: expected, swap: desired, rkey: key };
+            op::IBV_WR_ATOMIC_CMP_AND_SWP
+        }
+    };
+}
+
+/// A datagram queue pair.
+#[derive(Debug)]
+pub(in super::super) struct Datagram(Pair);
+
+impl Datagram {
+    pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
+        use ibv_qp_attr_mask as m;
+        let pair = Pair::new(parts, sizes, true)?;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
+        a.pkey_index = tuning.pkey_index;
+        a.port_num = tuning.port;
+        a.qkey = qkey;
+        pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_QKEY)?;
+        pair.modify(attributes(ibv_qp_state::IBV_QPS_RTR), m::IBV_QP_STATE)?;
+        pair.modify(attributes(ibv_qp_state::IBV_QPS_RTS), m::IBV_QP_STATE | m::IBV_QP_SQ_PSN)?;
+        Ok(Self(pair))
+    }
+
+    pub(in super::super) fn number(&self) -> u32 {
+        self.0.number()
+    }
+
+    /// Gives a buffer for one datagram, whose first 40 bytes are for the routing header.
+    ///
+    /// # Safety
+    /// As [`SharedReceives::post`].
+    pub(in super::super) unsafe fn receive(&self, id: u64, buffer: Piece) -> io::Result<()> {
+        let mut sge = buffer.raw();
+        // SAFETY: plain data.
+        let mut wr: ibv_recv_wr = unsafe { std::mem::zeroed() };
+        wr.wr_id = id;
+        wr.sg_list = &raw mut sge;
+        wr.num_sge = 1;
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live request; the buffer by the contract.
+        check(unsafe { ibv_post_recv(self.0.raw, &raw mut wr, &raw mut bad) })
+    }
+
+    /// Sends one datagram.
+    ///
+    /// # Safety
+    /// The buffer stays registered and unchanged until the completion.
+    pub(in super::super) unsafe fn send(
+        &self,
+        id: u64,
+        bytes: Piece,
+        to: &Handle,
+        number: u32,
+        qkey: u32,
+    ) -> io::Result<()> {
+        let mut sge = bytes.raw();
+        // SAFETY: plain data.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        wr.wr_id = id;
+        wr.sg_list = &raw mut sge;
+        wr.num_sge = 1;
+        wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+        wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+        wr.wr.ud = rdma_sys::ud_t { ah: to.raw, remote_qpn: number, remote_qkey: qkey };
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live request on a live queue pair.
+        check(unsafe { ibv_post_send(self.0.raw, &raw mut wr, &raw mut bad) })
+    }
+}

@@ -1,0 +1,225 @@
+#![allow(unsafe_code)]
+//! Completion channels and queues, and the shared receive queue.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq, ibv_get_cq_event, ibv_poll_cq, ibv_post_srq_recv,
+    ibv_recv_wr, ibv_req_notify_cq, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_flags,
+};
+
+use super::{Context, Domain, check, nonblocking};
+
+/// Readable when a queue that was armed has a completion.
+#[derive(Debug)]
+pub(in super::super) struct Channel {
+    raw: *mut ibv_comp_channel,
+    context: Arc<Context>,
+}
+
+// SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    pub(in super::super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: an open context.
+        let raw = unsafe { ibv_create_comp_channel(context.0) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let channel = Arc::new(Self { raw, context: Arc::clone(context) });
+        nonblocking(channel.fd())?;
+        Ok(channel)
+    }
+
+    pub(in super::super) fn fd(&self) -> RawFd {
+        // SAFETY: a live channel.
+        unsafe { (*self.raw).fd }
+    }
+
+    /// Takes and acknowledges all events that are there.
+    pub(in super::super) fn drain(&self) {
+        loop {
+            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: live words; a queue that an event names is alive, since its destruction waits for this.
+            unsafe {
+                if ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) != 0 {
+                    return;
+                }
+                ibv_ack_cq_events(cq, 1);
+            }
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: the last owner; its queues are gone.
+        unsafe { ibv_destroy_comp_channel(self.raw) };
+    }
+}
+
+/// One completion.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Completion {
+    pub(in super::super) id: u64,
+    pub(in super::super) status: u32,
+    pub(in super::super) opcode: u32,
+    pub(in super::super) vendor: u32,
+    pub(in super::super) len: u32,
+    pub(in super::super) immediate: Option<u32>,
+    pub(in super::super) qp: u32,
+}
+
+/// Completions taken at once.
+pub(in super::super) const BATCH: usize = 16;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(in super::super) struct Completions {
+    pub(super) raw: *mut ibv_cq,
+    _channel: Arc<Channel>,
+}
+
+// SAFETY: as `Channel`.
+unsafe impl Send for Completions {}
+// SAFETY: as `Channel`.
+unsafe impl Sync for Completions {}
+
+impl Completions {
+    pub(in super::super) fn new(channel: &Arc<Channel>, entries: usize) -> io::Result<Arc<Self>> {
+        // SAFETY: a live channel of this context.
+        let raw = unsafe { ibv_create_cq(channel.context.0, entries as i32, ptr::null_mut(), channel.raw, 0) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Arc::new(Self { raw, _channel: Arc::clone(channel) }))
+    }
+
+    /// Takes up to [`BATCH`] completions.
+    pub(in super::super) fn poll(&self, out: &mut Vec<Completion>) -> io::Result<usize> {
+        let mut wc: MaybeUninit<[ibv_wc; BATCH]> = MaybeUninit::uninit();
+        let first: *mut ibv_wc = wc.as_mut_ptr().cast();
+        // SAFETY: room for `BATCH` entries, of which the call fills the first `n`, and only those are read.
+        unsafe {
+            let n = ibv_poll_cq(self.raw, BATCH as i32, first);
+            if n < 0 {
+                return Err(io::Error::other("the completion queue is broken"));
+            }
+            out.extend((0..n as usize).map(|i| {
+                let w = &*first.add(i);
+                Completion {
+                    id: w.wr_id,
+                    status: w.status,
+                    opcode: w.opcode,
+                    vendor: w.vendor_err,
+                    len: w.byte_len,
+                    immediate: (w.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0)
+                        .then(|| u32::from_be(w.imm_data_invalidated_rkey_union.imm_data)),
+                    qp: w.qp_num,
+                }
+            }));
+            Ok(n as usize)
+        }
+    }
+
+    /// Asks for an event on the channel with the next completion.
+    pub(in super::super) fn arm(&self) -> io::Result<()> {
+        // SAFETY: a live queue.
+        check(unsafe { ibv_req_notify_cq(self.raw, 0) })
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // SAFETY: the last owner; its queue pairs are gone.
+        unsafe { ibv_destroy_cq(self.raw) };
+    }
+}
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Piece {
+    pub(in super::super) address: u64,
+    pub(in super::super) len: u32,
+    pub(in super::super) key: u32,
+}
+
+impl Piece {
+    pub(super) fn raw(self) -> ibv_sge {
+        ibv_sge { addr: self.address, length: self.len, lkey: self.key }
+    }
+}
+
+/// Receive buffers that all queue pairs of a rank share.
+#[derive(Debug)]
+pub(in super::super) struct SharedReceives {
+    pub(super) raw: *mut ibv_srq,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: as `Channel`.
+unsafe impl Send for SharedReceives {}
+// SAFETY: as `Channel`.
+unsafe impl Sync for SharedReceives {}
+
+impl SharedReceives {
+    pub(in super::super) fn new(domain: &Arc<Domain>, entries: usize) -> io::Result<Arc<Self>> {
+        let mut init = ibv_srq_init_attr {
+            srq_context: ptr::null_mut(),
+            attr: ibv_srq_attr { max_wr: entries as u32, max_sge: 1, srq_limit: 0 },
+        };
+        // SAFETY: a live domain; the attributes are copied.
+        let raw = unsafe { ibv_create_srq(domain.raw, &raw mut init) };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Arc::new(Self { raw, _domain: Arc::clone(domain) }))
+    }
+
+    /// Gives buffers, each with its number, in one list.
+    ///
+    /// # Safety
+    /// The buffers stay registered and untouched until a completion returns their number or the queue is gone.
+    pub(in super::super) unsafe fn post(&self, buffers: &[(u64, Piece)]) -> io::Result<()> {
+        for batch in buffers.chunks(BATCH) {
+            let mut pieces: [ibv_sge; BATCH] = std::array::from_fn(|i| match batch.get(i) {
+                Some((_, p)) => p.raw(),
+                None => ibv_sge { addr: 0, length: 0, lkey: 0 },
+            });
+            // SAFETY: plain data.
+            let mut wrs: [ibv_recv_wr; BATCH] = unsafe { std::mem::zeroed() };
+            let sges = pieces.as_mut_ptr();
+            let first = wrs.as_mut_ptr();
+            for (i, (id, _)) in batch.iter().enumerate() {
+                // SAFETY: `i` is below `BATCH`; the list links entries of the same array.
+                unsafe {
+                    (*first.add(i)).wr_id = *id;
+                    (*first.add(i)).sg_list = sges.add(i);
+                    (*first.add(i)).num_sge = 1;
+                    if i + 1 < batch.len() {
+                        (*first.add(i)).next = first.add(i + 1);
+                    }
+                }
+            }
+            let mut bad = ptr::null_mut();
+            // SAFETY: a list of live requests; the buffers by the contract.
+            check(unsafe { ibv_post_srq_recv(self.raw, first, &raw mut bad) })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SharedReceives {
+    fn drop(&mut self) {
+        // SAFETY: the last owner; its queue pairs are gone.
+        unsafe { ibv_destroy_srq(self.raw) };
+    }
+}

@@ -1,0 +1,119 @@
+#![allow(unsafe_code)]
+//! Sleeping on descriptors, and waking a thread that does; secrets from the kernel.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// Wakes a thread that sleeps in [`sleep`].
+#[derive(Debug)]
+pub(super) struct Bell(File);
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        Ok(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    pub(super) fn ring(&self) {
+        // A counter that is full has been rung.
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+
+    /// Makes it silent; whether it had been rung.
+    pub(super) fn hear(&self) -> bool {
+        (&self.0).read(&mut [0; 8]).is_ok()
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Sleeps until one of the descriptors is readable or the time is over.
+pub(super) fn sleep(fds: &[RawFd], limit: Duration) {
+    let mut polls: [libc::pollfd; 4] = std::array::from_fn(|i| libc::pollfd {
+        fd: fds.get(i).copied().unwrap_or(-1),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // Rounded up, so that a short limit does not become a busy loop.
+    let ms = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: a live array of that length.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
+}
+
+/// A process of this machine, watched.
+#[derive(Debug)]
+pub(super) struct Watch(OwnedFd);
+
+impl Watch {
+    /// Watches process `pid`; `NotFound` if it has ended.
+    pub(super) fn new(pid: u32) -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            let e = io::Error::last_os_error();
+            let ended = e.raw_os_error() == Some(libc::ESRCH);
+            return Err(if ended { io::Error::new(io::ErrorKind::NotFound, "it has ended") } else { e });
+        }
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+}
+
+/// The first of the processes that has ended.
+pub(super) fn first_ended(watches: &[Option<Watch>]) -> Option<usize> {
+    let mut polls: Vec<libc::pollfd> = watches
+        .iter()
+        .map(|w| libc::pollfd { fd: w.as_ref().map_or(-1, |w| w.0.as_raw_fd()), events: libc::POLLIN, revents: 0 })
+        .collect();
+    // SAFETY: a live array of that length; time limit 0.
+    let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
+    if n > 0 { polls.iter().position(|p| p.revents != 0) } else { None }
+}
+
+/// Random bytes that nobody can guess.
+pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0u8; N];
+    // SAFETY: a live buffer of that length.
+    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
+    if n == N as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bell_is_heard_once_and_ends_a_sleep() {
+        let bell = Bell::new().unwrap();
+        assert!(!bell.hear());
+        bell.ring();
+        bell.ring();
+        sleep(&[-1, bell.fd()], Duration::from_secs(3600));
+        assert!(bell.hear() && !bell.hear());
+    }
+
+    #[test]
+    fn watch_sees_the_end_of_a_process() {
+        let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+        let watches = [None, Some(Watch::new(child.id()).unwrap())];
+        assert_eq!(first_ended(&watches), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(first_ended(&watches), Some(1));
+        assert_eq!(Watch::new(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn random_bytes_differ() {
+        assert_ne!(random::<16>().unwrap(), random::<16>().unwrap());
+    }
+}

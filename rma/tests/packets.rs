@@ -1,0 +1,176 @@
+#![allow(unsafe_code)]
+//! Packets of every operation over verbs, both directions, acknowledgements included, from the counters of the
+//! devices: exact, and the same in every run. Two ranks on two devices, as threads.
+//!
+//! Runs where `FARSIDE_DEVICE=verbs` and the devices are software devices whose counters this process can read, as in
+//! the emulated machine of `ci/rxe`; elsewhere it is skipped, and says so.
+
+use std::fs;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use farside_rma::core::coll;
+use farside_rma::core::settings::Settings;
+use farside_rma::core::stats::Kind;
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, Job, LockKind, Op, Result, Team};
+
+const NONE: Assert = Assert::empty();
+
+/// Packets that the devices have sent.
+fn sent() -> Option<u64> {
+    let mut sum = None;
+    for device in fs::read_dir("/sys/class/infiniband").ok()?.flatten() {
+        let path = device.path().join("ports/1/hw_counters/sent_pkts");
+        if let Ok(text) = fs::read_to_string(path) {
+            sum = Some(sum.unwrap_or(0) + text.trim().parse::<u64>().ok()?);
+        }
+    }
+    sum
+}
+
+fn is_verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
+}
+
+/// What one call of `f` at both ranks costs, from runs of two lengths: what surrounds them cancels out.
+fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u64)> {
+    const SHORT: u64 = 40;
+    const LONG: u64 = 90;
+    // The counters are looked at while neither rank sends: they meet outside of the device.
+    let look = || {
+        meeting.wait();
+        let now = (sent().unwrap_or(0), team.job().stats());
+        meeting.wait();
+        now
+    };
+    let mut run = |times: u64| -> Result<(u64, u64)> {
+        team.barrier()?;
+        std::thread::sleep(Duration::from_millis(30));
+        let before = look();
+        (0..times).try_for_each(|_| f())?;
+        team.barrier()?;
+        // Acknowledgements that nobody waits for.
+        std::thread::sleep(Duration::from_millis(30));
+        let after = look();
+        Ok((after.0 - before.0, (after.1 - before.1).count(Kind::Post)))
+    };
+    run(SHORT)?;
+    let mut cost = (0, 0, 0);
+    // A rank that waits for seconds, as on a loaded machine, asks whether the other is there: not the call's packets.
+    for _ in 0..5 {
+        let (short, long) = (run(SHORT)?, run(LONG)?);
+        let packets = long.0.saturating_sub(short.0);
+        cost = (packets / (LONG - SHORT), packets % (LONG - SHORT), (long.1 - short.1) / (LONG - SHORT));
+        let odd = coll::allgather(team, &[u8::from(cost.1 != 0)])?;
+        if odd.iter().all(|o| o[..] == [0]) {
+            break;
+        }
+    }
+    Ok(cost)
+}
+
+/// Name, packets as they should be, packets, requests of rank 0.
+type Row = (&'static str, u64, (u64, u64, u64));
+
+fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
+    let team = job.world()?;
+    let me = team.rank();
+    let window = RawWindow::allocate(&team, 256, Options::default())?;
+    let w = &window;
+    let mut rows: Vec<Row> = Vec::new();
+    let row = |name, expected, f: &mut dyn FnMut() -> Result<()>| Ok((name, expected, slope(&team, meeting, f)?));
+
+    rows.push(row("barrier", 4, &mut || team.barrier())?);
+    w.fence(NONE)?;
+    rows.push(row("put + fence", 4, &mut || {
+        if me == 0 {
+            w.put_value(7u64, 1, 0)?;
+        }
+        w.fence(NONE)
+    })?);
+    rows.push(row("both put + fence", 4, &mut || {
+        w.put_value(7u64, 1 - me, 0)?;
+        w.fence(NONE)
+    })?);
+    w.fence(Assert::NOSUCCEED)?;
+    for (name, puts) in [("post, start, put, complete, wait", 1), ("empty post, start, complete, wait", 0)] {
+        rows.push(row(name, 4, &mut || {
+            if me == 1 {
+                w.post(&[0], NONE)?;
+                return w.wait();
+            }
+            w.start(&[1], NONE)?;
+            (0..puts).try_for_each(|_| w.put_value(7u64, 1, 0))?;
+            w.complete()
+        })?);
+    }
+    rows.push(row("lock exclusive, put, unlock", 6, &mut || {
+        if me == 1 {
+            return Ok(());
+        }
+        w.lock(LockKind::Exclusive, 1, NONE)?;
+        w.put_value(7u64, 1, 0)?;
+        w.unlock(1)
+    })?);
+    w.lock_all(NONE)?;
+    let (mut old, mut half) = (0u64, 0u32);
+    let (one, few) = (3u64, 3u32);
+    let (old, half) = (&raw mut old, &raw mut half);
+    let mut under_lock = |name, expected, f: &dyn Fn() -> Result<()>| -> Result<()> {
+        let row = row(name, expected, &mut || {
+            if me == 1 {
+                return Ok(());
+            }
+            f()?;
+            w.flush(1)
+        })?;
+        rows.push(row);
+        Ok(())
+    };
+    // SAFETY: the variables outlive the flush that ends each operation.
+    unsafe {
+        under_lock("put + flush", 2, &|| w.put_value(7u64, 1, 0))?;
+        under_lock("get + flush", 2, &|| w.get(old.cast(), 8, 1, 0))?;
+        under_lock("fetch_and_op (64-bit sum) + flush", 2, &|| w.accumulate(Op::Sum, &raw const one, old, 1, 1, 8))?;
+        under_lock("compare_and_swap (64-bit) + flush", 2, &|| w.compare_and_swap(1u64, 1, old, 1, 16))?;
+        under_lock("accumulate (one 64-bit sum) + flush", 2, &|| {
+            w.accumulate(Op::Sum, &raw const one, std::ptr::null_mut(), 1, 1, 8)
+        })?;
+        under_lock("get_accumulate (64-bit no-op) + flush", 2, &|| {
+            w.accumulate(Op::NoOp, &raw const one, old, 1, 1, 8)
+        })?;
+        under_lock("accumulate (one 64-bit max) + flush", 4, &|| {
+            w.accumulate(Op::Max, &raw const one, std::ptr::null_mut(), 1, 1, 24)
+        })?;
+        under_lock("accumulate (one 32-bit sum) + flush", 8, &|| {
+            w.accumulate(Op::Sum, &raw const few, std::ptr::null_mut(), 1, 1, 32)
+        })?;
+        under_lock("compare_and_swap (32-bit) + flush", 8, &|| w.compare_and_swap(1u32, 1, half, 1, 36))?;
+    }
+    w.unlock_all()?;
+    window.free()?;
+    Ok(rows)
+}
+
+#[test]
+fn packets_of_every_operation_are_as_few_as_the_protocol_needs() {
+    if !is_verbs() || sent().is_none() {
+        println!("skipped: FARSIDE_DEVICE is not verbs, or no RDMA device here counts its packets");
+        return;
+    }
+    // A card that sends again after seconds of load would be counted too.
+    let find = |name: &str| std::env::var(name).ok().or_else(|| (name == "FARSIDE_VERBS_TIMEOUT").then(|| "23".into()));
+    let settings = Settings::from_lookup(find).unwrap();
+    let meeting = Barrier::new(2);
+    let rows = Job::threads_with(2, &settings, |job| measure(job, &meeting)).unwrap().remove(0);
+    println!("{:<44} {:>8} {:>8} {:>9}", "operation, two ranks", "packets", "expected", "requests");
+    let mut wrong = Vec::new();
+    for (name, expected, (packets, rest, requests)) in &rows {
+        println!("{name:<44} {packets:>8} {expected:>8} {requests:>9}");
+        if (packets, *rest) != (expected, 0) {
+            wrong.push(format!("{name}: {packets} and {rest} left over, {expected} expected"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
