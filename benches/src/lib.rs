@@ -11,11 +11,13 @@
 pub mod best;
 pub mod cores;
 pub mod instructions;
+pub mod growth;
 pub mod launch;
 pub mod limits;
 pub mod machine;
 pub mod measure;
 pub mod messages;
+pub mod packets;
 pub mod peers;
 pub mod plan;
 mod plot;
