@@ -10,8 +10,8 @@
 
 pub mod best;
 pub mod cores;
-pub mod instructions;
 pub mod growth;
+pub mod instructions;
 pub mod launch;
 pub mod limits;
 pub mod machine;

@@ -134,13 +134,19 @@ pub fn display(records: &[Record]) -> String {
     let peers: Vec<Library> =
         Library::PEERS.iter().copied().filter(|peer| records.iter().any(|r| r.library == *peer)).collect();
     let mut table = comfy_table::Table::new();
-    let mut header = ["suite", "sync", "op", "bytes", "ranks", "farside", "goal", "requests"].map(str::to_owned).to_vec();
+    let mut header =
+        ["suite", "sync", "op", "bytes", "ranks", "farside", "goal", "requests"].map(str::to_owned).to_vec();
     header.extend(peers.iter().map(|peer| peer.name().to_owned()));
     table.set_header(header);
     for record in records.iter().filter(|r| r.library == Library::Farside) {
         let key = record.key();
-        let mut cells =
-            vec![key.suite.to_string(), key.sync.to_string(), key.op.to_string(), key.bytes.to_string(), key.ranks.to_string()];
+        let mut cells = vec![
+            key.suite.to_string(),
+            key.sync.to_string(),
+            key.op.to_string(),
+            key.bytes.to_string(),
+            key.ranks.to_string(),
+        ];
         cells.extend([record.packets, goal(&key), record.requests].map(count));
         cells.extend(peers.iter().map(|peer| count(of(*peer, &key).and_then(|r| r.packets))));
         table.add_row(cells);
@@ -149,7 +155,9 @@ pub fn display(records: &[Record]) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("Packets of one epoch or operation, both directions, acknowledgements included; work requests of all ranks.\n{table}")
+    format!(
+        "Packets of one epoch or operation, both directions, acknowledgements included; work requests of all ranks.\n{table}"
+    )
 }
 
 /// A count, whole where it is.

@@ -134,7 +134,12 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
         ("8 B: put + flush / ib_write_bw -t 1, write and completion", op(Op::Put, 8), Op::RawWriteDone, 1.3),
         ("8 B: get + flush / ib_read_lat", op(Op::Get, 8), Op::RawRead, 1.3),
         ("fetch-op + flush / ib_atomic_lat", op(Op::FetchOp, 8), Op::RawAtomic, 1.3),
-        ("1 MiB: time of a put among 64 / ib_write_bw", op(Op::PutBandwidth, 1 << 20), Op::RawWriteBandwidth, 1.0 / 0.9),
+        (
+            "1 MiB: time of a put among 64 / ib_write_bw",
+            op(Op::PutBandwidth, 1 << 20),
+            Op::RawWriteBandwidth,
+            1.0 / 0.9,
+        ),
     ] {
         let ratio = times.farside(key).zip(times.limit(raw, key.bytes)).map(|(us, floor)| us / floor);
         targets.push(Target { what: what.to_owned(), ratio, bound: Bound::AtMost(bound) });

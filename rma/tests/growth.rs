@@ -10,7 +10,8 @@ use farside_rma::{Assert, Job, LockWindow, Result, SharedWindow, Team, Window};
 fn held() -> [usize; 4] {
     let count = |p: &str| fs::read_dir(p).unwrap().count();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let shared = maps.lines().filter(|l| l.split_whitespace().nth(1).is_some_and(|rights| rights.ends_with('s'))).count();
+    let shared =
+        maps.lines().filter(|l| l.split_whitespace().nth(1).is_some_and(|rights| rights.ends_with('s'))).count();
     [count("/proc/self/fd"), shared, maps.lines().count() - shared, count("/proc/self/task")]
 }
 

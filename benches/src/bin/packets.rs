@@ -76,7 +76,8 @@ fn drive(arguments: &Arguments) -> Result<bool> {
         results.write_json(file)?;
     }
     let missed = missed(&results.records).len();
-    let counted = results.records.iter().filter(|r| r.library == Library::Farside && packets::goal(&r.key()).is_some()).count();
+    let counted =
+        results.records.iter().filter(|r| r.library == Library::Farside && packets::goal(&r.key()).is_some()).count();
     println!("{} of {counted} rows at their goal\n", counted - missed);
     let mut rows = Vec::new();
     for &ranks in &arguments.ranks {
@@ -86,7 +87,9 @@ fn drive(arguments: &Arguments) -> Result<bool> {
     let equal = rows.iter().filter(|row| row.holds()).count();
     println!("{equal} of {} rows equal the formula", rows.len());
     if counted == 0 {
-        return Err(Error::new(ErrorKind::Launcher, "count packets").cause("no rank has counted anything; see the notes"));
+        return Err(
+            Error::new(ErrorKind::Launcher, "count packets").cause("no rank has counted anything; see the notes")
+        );
     }
     Ok(missed == 0 && equal == rows.len())
 }

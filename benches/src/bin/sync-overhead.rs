@@ -142,7 +142,12 @@ fn work(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
     let job = Job::init()?;
     measure::bind(&job)?;
-    let measured = measure::run(&job, &plan, Budget::of(arguments.effort(), if over_verbs() { Method::Single } else { Method::Blocks }), &mut std::io::stdout());
+    let measured = measure::run(
+        &job,
+        &plan,
+        Budget::of(arguments.effort(), if over_verbs() { Method::Single } else { Method::Blocks }),
+        &mut std::io::stdout(),
+    );
     if let Err(error) = &measured
         && error.kind() == ErrorKind::Protocol
     {
@@ -234,11 +239,14 @@ fn drive(arguments: &Arguments) -> Result<()> {
     progress.finish();
     results.records = best(&results.records);
     println!("{}\n{}", results.machine.line(), results.table());
-    println!("\n{}", targets::display(&if over_verbs() {
-        targets::verbs_targets(&results.records)
-    } else {
-        targets::targets(&results.records)
-    }));
+    println!(
+        "\n{}",
+        targets::display(&if over_verbs() {
+            targets::verbs_targets(&results.records)
+        } else {
+            targets::targets(&results.records)
+        })
+    );
     for note in &results.notes {
         println!("note: {note}");
     }

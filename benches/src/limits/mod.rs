@@ -161,7 +161,9 @@ impl Floors {
             (Suite::Op, _, Op::PutBandwidth) => floor(Op::RawWriteBandwidth, key.bytes),
             (Suite::Op, _, Op::GetBandwidth) => floor(Op::RawReadBandwidth, key.bytes),
             (Suite::Epoch, Sync::Fence | Sync::FenceClosure | Sync::Pscw, _) => floor(Op::RawWrite, key.bytes),
-            (Suite::Epoch, Sync::LockExclusive, _) => Some(floor(Op::RawAtomic, 8)? + floor(Op::RawWriteDone, key.bytes)?),
+            (Suite::Epoch, Sync::LockExclusive, _) => {
+                Some(floor(Op::RawAtomic, 8)? + floor(Op::RawWriteDone, key.bytes)?)
+            }
             (Suite::Am, ..) => Some(2.0 * floor(Op::RawWrite, 8)?),
             (Suite::Barrier, ..) => {
                 Some(f64::from(key.ranks.max(1).next_power_of_two().ilog2()) * floor(Op::RawWrite, 8)?)

@@ -47,7 +47,9 @@ impl Devices {
         };
         names.sort();
         let first = names.first().cloned().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "find RDMA devices").cause("this machine has none").remedy("run it in ci/rxe")
+            Error::new(ErrorKind::Unsupported, "find RDMA devices")
+                .cause("this machine has none")
+                .remedy("run it in ci/rxe")
         })?;
         let second = names.get(1).unwrap_or(&first).clone();
         let gid = set("FARSIDE_VERBS_GID").and_then(|index| index.parse().ok()).unwrap_or(1);
@@ -137,7 +139,16 @@ fn run(devices: &Devices, tool: &str, arguments: &[&str], bytes: u64, iterations
     const OP: &str = "run perftest";
     let command = |device: &str| {
         let mut command = Command::new(tool);
-        command.args(["-d", device, "-x", &devices.gid.to_string(), "-s", &bytes.to_string(), "-n", &iterations.to_string()]);
+        command.args([
+            "-d",
+            device,
+            "-x",
+            &devices.gid.to_string(),
+            "-s",
+            &bytes.to_string(),
+            "-n",
+            &iterations.to_string(),
+        ]);
         // A timeout as long as the ranks': a shorter one sends again on a slow machine.
         command.args(["-u", "19", "-F", "-p", "18615"]).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
         command

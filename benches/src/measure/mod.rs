@@ -298,7 +298,8 @@ mod tests {
     #[test]
     fn run_odd_ranks_is_refused() {
         let plan = Plan::new(Effort::Quick, &[2]);
-        let error = Job::threads(3, |job| run(job, &plan, Budget::of(Effort::Quick, Method::Blocks), &mut Vec::new())).unwrap_err();
+        let error = Job::threads(3, |job| run(job, &plan, Budget::of(Effort::Quick, Method::Blocks), &mut Vec::new()))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 }
