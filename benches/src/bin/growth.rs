@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use farside_benches::growth::{Growth, display, measure};
+use farside_benches::growth::{Growth, display, measure, memory_holds};
 use farside_core::error::Result;
 
 /// Counts what a rank over verbs holds and sends, beside the formulas; fails if one differs. Runs where RDMA devices count
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match Arguments::parse().ranks.into_iter().map(measure).collect::<Result<Vec<Growth>>>() {
         Ok(all) => {
             println!("{}", display(&all));
-            if all.iter().all(Growth::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if all.iter().all(Growth::holds) && memory_holds(&all) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("growth: {error}");
