@@ -170,8 +170,6 @@ names! {
         RawAtomic = "raw_atomic",
         /// One of many RDMA writes of perftest.
         RawWriteBandwidth = "raw_write_bw",
-        /// One of many RDMA reads of perftest.
-        RawReadBandwidth = "raw_read_bw",
     }
 }
 
@@ -179,7 +177,7 @@ impl Op {
     /// Whether the bytes per second are the point.
     #[must_use]
     pub const fn is_bandwidth(self) -> bool {
-        matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth | Op::RawReadBandwidth)
+        matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth)
     }
 }
 

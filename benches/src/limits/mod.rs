@@ -146,7 +146,7 @@ impl Floors {
     /// | put | a write and its completion |
     /// | get | a read |
     /// | fetch-op, compare-and-swap, accumulate | an atomic |
-    /// | each of a burst | a write, or a read, of many |
+    /// | each of a burst of puts | a write of many |
     /// | fence, PSCW | a write one way |
     /// | exclusive lock | an atomic; a write and its completion, with the unlock in the same list |
     /// | round trip of a message | a write one way, twice |
@@ -159,7 +159,6 @@ impl Floors {
             (Suite::Op, _, Op::Put) => floor(Op::RawWriteDone, key.bytes),
             (Suite::Op, _, Op::Get) => floor(Op::RawRead, key.bytes),
             (Suite::Op, _, Op::PutBandwidth) => floor(Op::RawWriteBandwidth, key.bytes),
-            (Suite::Op, _, Op::GetBandwidth) => floor(Op::RawReadBandwidth, key.bytes),
             (Suite::Epoch, Sync::Fence | Sync::FenceClosure | Sync::Pscw, _) => floor(Op::RawWrite, key.bytes),
             (Suite::Epoch, Sync::LockExclusive, _) => {
                 Some(floor(Op::RawAtomic, 8)? + floor(Op::RawWriteDone, key.bytes)?)
