@@ -43,7 +43,8 @@ static void pscw_put(void *argument, long iterations) {
             MPI_Win_wait(win);
         }
         MPI_Win_start(group, 0, win);
-        put(a);
+        if (a->bytes > 0)
+            put(a);
         MPI_Win_complete(win);
         if (a->window->is_origin) {
             MPI_Win_post(group, 0, win);
@@ -106,6 +107,10 @@ void run_epochs(const struct options *options, const char *kind) {
         checked(options, &a, "lock", "put", lock_put, 0, 1);
         a.lock_type = MPI_LOCK_EXCLUSIVE;
         checked(options, &a, "lock_exclusive", "put", lock_put, 0, 1);
+    }
+    if (options->packets) {
+        struct argument a = {&window, 0, MPI_LOCK_SHARED};
+        checked(options, &a, "pscw", "empty", pscw_put, 0, 2);
     }
     window_close(&window);
 }

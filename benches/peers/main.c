@@ -7,12 +7,15 @@
 
 static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
+    "             [--single] [--packets]\n"
     "  --quick      fewer sizes and shorter blocks\n"
     "  --suites     of epoch,op,am,barrier,ghost (all)\n"
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
     "  --budget-ms  time for the blocks of one measurement (120; quick: 25)\n"
+    "  --single     suite op: the time of every single iteration, in place of blocks\n"
+    "  --packets    packets of each epoch or operation, from the counters of this machine's RDMA devices\n"
     "An even number of ranks is needed.\n";
 
 static void refuse(int rank, const char *why, const char *what) {
@@ -70,6 +73,10 @@ static void parse(struct options *o, int argc, char **argv) {
         const char *name = argv[i], *text = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(name, "--quick") == 0)
             continue;
+        if (strcmp(name, "--single") == 0 || strcmp(name, "--packets") == 0) {
+            *(strcmp(name, "--single") == 0 ? &o->single : &o->packets) = 1;
+            continue;
+        }
         int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 5)
                    : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)

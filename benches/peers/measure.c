@@ -1,6 +1,7 @@
 /* The time measurement, the records, windows. */
 #include "peers.h"
 
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ITERATIONS_MAX = 1000000, BLOCKS_MAX = 64 };
+enum { ITERATIONS_MAX = 1000000 };
 
 static double now_s(void) {
     struct timespec t;
@@ -90,12 +91,83 @@ static void library(char name[32], char version[32]) {
     }
 }
 
+/* Packets that the RDMA devices of this machine have sent, acknowledgements included; -1 where none counts them. */
+static long packets_sent(void) {
+    glob_t files;
+    long sum = -1, value;
+    if (glob("/sys/class/infiniband/*/ports/1/hw_counters/sent_pkts", 0, NULL, &files) == 0) {
+        for (size_t i = 0; i < files.gl_pathc; i++) {
+            FILE *file = fopen(files.gl_pathv[i], "r");
+            if (file && fscanf(file, "%ld", &value) == 1)
+                sum = (sum < 0 ? 0 : sum) + value;
+            if (file)
+                fclose(file);
+        }
+        globfree(&files);
+    }
+    return sum;
+}
+
+/* Rank 0 looks at the counters while nobody sends: the others rest longer. */
+static long rest(const struct options *options) {
+    usleep(options->rank == 0 ? 40000 : 100000);
+    return options->rank == 0 ? packets_sent() : 0;
+}
+
+/* Packets of so many iterations, and what surrounds them. Valid on rank 0. */
+static long packets_of(const struct options *options, body run, void *argument, long iterations, double *took_s) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    long before = rest(options);
+    double start = now_s();
+    run(argument, iterations);
+    *took_s = now_s() - start;
+    MPI_Barrier(MPI_COMM_WORLD);
+    return rest(options) - before;
+}
+
+/* Packets of one iteration: runs of two lengths, so that what surrounds them cancels out, until two in a row agree. */
+static double packets_of_one(const struct options *options, body run, void *argument, double *us) {
+    enum { SHORT = 40, LONG = 140, TRIES = 8 };
+    long each = 0, last = -1;
+    packets_of(options, run, argument, SHORT, us);
+    for (int i = 0, done = 0; i < TRIES && !done; i++) {
+        double short_s, long_s;
+        long less = packets_of(options, run, argument, SHORT, &short_s);
+        each = packets_of(options, run, argument, LONG, &long_s) - less;
+        *us = long_s * 1e6 / LONG;
+        done = each == last;
+        last = each;
+        MPI_Bcast(&done, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+    return (double)each / (LONG - SHORT);
+}
+
 void measure(const struct options *options, const struct what *what, body run, void *argument, int counts) {
-    long plan[2];
-    double us[BLOCKS_MAX];
-    calibrate(options, run, argument, counts, plan);
-    for (long i = 0; i < plan[1]; i++)
-        us[i] = block_s(run, argument, plan[0], counts) * 1e6 / ((double)plan[0] * what->per_iteration);
+    enum { SINGLES_MAX = 10000 };
+    static double us[SINGLES_MAX];
+    long plan[2] = {1, 1};
+    double packets = 0;
+    if (options->packets) {
+        packets = packets_of_one(options, run, argument, us) / what->per_iteration;
+        us[0] /= what->per_iteration;
+    } else {
+        calibrate(options, run, argument, counts, plan);
+        if (options->single && strcmp(what->suite, "op") == 0) {
+            long all = plan[0] * plan[1];
+            plan[0] = 1;
+            plan[1] = all < SINGLES_MAX ? all : SINGLES_MAX;
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (long i = 0; i < plan[1]; i++) {
+                double start = now_s();
+                run(argument, 1);
+                us[i] = (now_s() - start) * 1e6 / what->per_iteration;
+            }
+            MPI_Barrier(MPI_COMM_WORLD);
+        } else {
+            for (long i = 0; i < plan[1]; i++)
+                us[i] = block_s(run, argument, plan[0], counts) * 1e6 / ((double)plan[0] * what->per_iteration);
+        }
+    }
     if (options->rank != 0)
         return;
     qsort(us, (size_t)plan[1], sizeof us[0], ascending);
@@ -108,6 +180,8 @@ void measure(const struct options *options, const struct what *what, body run, v
            plan[0] * plan[1], median, us[0]);
     if (what->bandwidth)
         printf(",\"mb_per_s\":%.5g", (double)what->bytes / median);
+    if (options->packets)
+        printf(",\"packets\":%.6g", packets);
     puts("}");
     fflush(stdout);
 }

@@ -138,6 +138,8 @@ void run_operations(const struct options *options, const char *kind) {
         check_put_get(&a);
         measure(options, &put, put_flush, &a, window.is_origin);
         measure(options, &get, get_flush, &a, window.is_origin);
+        if (options->packets)
+            continue; /* those of a burst are those of its parts */
         measure(options, &put_bw, put_burst, &a, window.is_origin);
         measure(options, &get_bw, get_burst, &a, window.is_origin);
     }

@@ -26,6 +26,8 @@ struct options {
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
     int epoch, op, am, barrier, ghost; /* which suites */
+    int single;          /* suite op: time every single iteration, as perftest does */
+    int packets;         /* count the packets of RDMA devices of this machine instead */
     int allocated, user;               /* which window kinds */
 };
 

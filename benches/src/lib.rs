@@ -10,12 +10,14 @@
 
 pub mod best;
 pub mod cores;
+pub mod growth;
 pub mod instructions;
 pub mod launch;
 pub mod limits;
 pub mod machine;
 pub mod measure;
 pub mod messages;
+pub mod packets;
 pub mod peers;
 pub mod plan;
 mod plot;

@@ -144,6 +144,8 @@ names! {
         Pingpong = "pingpong",
         /// A barrier.
         Barrier = "barrier",
+        /// An epoch without operations.
+        Empty = "empty",
         /// One exchange with all four neighbours.
         Ghost = "ghost",
         /// A cache line from one core to another and back.
@@ -158,6 +160,24 @@ names! {
         Memcpy = "memcpy",
         /// An atomic addition that nobody contends.
         Atomic = "atomic",
+        /// perftest's RDMA write from one rank to another: half of a ping-pong in which both look at their memory.
+        RawWrite = "raw_write",
+        /// perftest's RDMA write, from its posting to its completion: with the way back of the acknowledgement.
+        RawWriteDone = "raw_write_done",
+        /// perftest's RDMA read.
+        RawRead = "raw_read",
+        /// perftest's fetch-and-add.
+        RawAtomic = "raw_atomic",
+        /// One of many RDMA writes of perftest.
+        RawWriteBandwidth = "raw_write_bw",
+    }
+}
+
+impl Op {
+    /// Whether the bytes per second are the point.
+    #[must_use]
+    pub const fn is_bandwidth(self) -> bool {
+        matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth)
     }
 }
 
@@ -206,6 +226,12 @@ pub struct Record {
     /// Megabytes (10^6) per second, where bandwidth is the point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mb_per_s: Option<f64>,
+    /// Packets of one epoch or operation, of all ranks together and acknowledgements included, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<f64>,
+    /// Work requests of one epoch or operation, of all ranks together, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<f64>,
 }
 
 impl Record {
@@ -225,7 +251,7 @@ impl Record {
             return Err(bad().cause("a block's time is not a number of microseconds"));
         }
         let us_median = if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) };
-        let bandwidth = matches!(key.op, Op::PutBandwidth | Op::GetBandwidth) && us_median > 0.0;
+        let bandwidth = key.op.is_bandwidth() && us_median > 0.0;
         Ok(Self {
             library,
             version: version.to_owned(),
@@ -239,6 +265,8 @@ impl Record {
             us_median,
             us_min,
             mb_per_s: bandwidth.then(|| key.bytes as f64 / us_median),
+            packets: None,
+            requests: None,
         })
     }
 
@@ -257,6 +285,10 @@ impl Record {
             Err(error) => return refuse(error.to_string()),
         };
         let usable = |us: f64| us.is_finite() && us > 0.0;
+        let counted = |count: Option<f64>| count.is_none_or(|n| n.is_finite() && n >= 0.0);
+        if !counted(record.packets) || !counted(record.requests) {
+            return refuse("a count that is negative or not finite".to_owned());
+        }
         if !usable(record.us_median) || !usable(record.us_min) || record.mb_per_s.is_some_and(|rate| !usable(rate)) {
             return refuse("a time or rate that is not positive and finite".to_owned());
         }

@@ -123,6 +123,36 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
+/// All targets for 2 ranks over verbs: beside perftest's raw operations and the best peer of the same run.
+#[must_use]
+pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
+    let times = Times::new(records);
+    let mut targets = Vec::new();
+    let op = |op, bytes| Key { suite: Suite::Op, window: Window::Allocated, sync: Sync::Flush, op, bytes, ranks: 2 };
+    for (what, key, raw, bound) in [
+        ("8 B: put + flush / ib_write_lat, which is one way", op(Op::Put, 8), Op::RawWrite, 1.3),
+        ("8 B: put + flush / ib_write_bw -t 1, write and completion", op(Op::Put, 8), Op::RawWriteDone, 1.3),
+        ("8 B: get + flush / ib_read_lat", op(Op::Get, 8), Op::RawRead, 1.3),
+        ("fetch-op + flush / ib_atomic_lat", op(Op::FetchOp, 8), Op::RawAtomic, 1.3),
+        (
+            "1 MiB: time of a put among 64 / ib_write_bw",
+            op(Op::PutBandwidth, 1 << 20),
+            Op::RawWriteBandwidth,
+            1.0 / 0.9,
+        ),
+    ] {
+        let ratio = times.farside(key).zip(times.limit(raw, key.bytes)).map(|(us, floor)| us / floor);
+        targets.push(Target { what: what.to_owned(), ratio, bound: Bound::AtMost(bound) });
+    }
+    let bursts = [("put of a burst of 64", Op::PutBandwidth), ("get of a burst of 64", Op::GetBandwidth)];
+    let long = bursts.map(|(name, op)| (name, op, 1 << 20));
+    for (name, operation, bytes) in OPERATIONS.map(|(name, op)| (name, op, 8)).into_iter().chain(long) {
+        let ratio = times.to_best_peer(op(operation, bytes));
+        targets.push(Target { what: format!("{bytes} B: {name} / best peer"), ratio, bound: Bound::AtMost(1.0) });
+    }
+    targets
+}
+
 /// Medians by library and key.
 struct Times(BTreeMap<(Library, Key), f64>);
 

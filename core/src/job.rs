@@ -347,11 +347,11 @@ impl Job {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            if self.0.progress.burst() > 0 {
-                signal::pace(Pace::EXCHANGE);
-            }
+            // A turn of progress takes its time by itself.
             if self.0.device.pending() {
                 self.progress()?;
+            } else if self.0.progress.burst() > 0 {
+                signal::pace(Pace::EXCHANGE);
             }
         }
         self.wait_until(operation, None, ready)

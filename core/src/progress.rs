@@ -92,7 +92,7 @@ impl Progress {
             turns = turns.wrapping_add(1);
             if self.spin > Duration::ZERO {
                 if !turns.is_multiple_of(TURNS) {
-                    std::hint::spin_loop();
+                    device.relax();
                     continue;
                 }
                 let now = Instant::now();

@@ -1,4 +1,7 @@
 //! `sync-overhead`: what synchronization costs, beside the limits of the machine and, with `--peers`, MPI libraries.
+//!
+//! With `FARSIDE_DEVICE=verbs` all of it is over RDMA devices: the limits are perftest's, the peers Debian's MPICH and
+//! Open MPI over UCX, and single operations are timed one by one, as perftest does.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +12,11 @@ use clap::Parser;
 use farside_benches::best::best;
 use farside_benches::launch::Launcher;
 use farside_benches::limits;
-use farside_benches::measure::{self, Budget};
+use farside_benches::measure::{self, Budget, Method};
 use farside_benches::peers::{Note, Peers};
 use farside_benches::plan::{Effort, Plan};
 use farside_benches::progress::Progress;
-use farside_benches::record::{Library, Op, Record, Suite};
+use farside_benches::record::{Library, Op, Record, Suite, Window};
 use farside_benches::results::Results;
 use farside_benches::table::number;
 use farside_benches::targets;
@@ -44,6 +47,9 @@ struct Arguments {
     /// Also measure MPICH, Intel MPI and Open MPI, which ci/peers has put into FARSIDE_PEERS or target/peers.
     #[arg(long)]
     peers: bool,
+    /// Kinds of window, of allocated,user.
+    #[arg(long, value_delimiter = ',', value_parser = parse_window)]
+    windows: Vec<Window>,
     /// Leave the limits of the machine out.
     #[arg(long)]
     no_limits: bool,
@@ -66,6 +72,16 @@ fn parse_suite(text: &str) -> Result<Suite, String> {
     known.copied().find(|suite| suite.name() == text).ok_or_else(|| "not a suite".to_owned())
 }
 
+fn parse_window(text: &str) -> Result<Window, String> {
+    let known = [Window::Allocated, Window::User];
+    known.into_iter().find(|window| window.name() == text).ok_or_else(|| "not a kind of window".to_owned())
+}
+
+/// Whether the ranks reach each other by RDMA devices.
+fn over_verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs")
+}
+
 impl Arguments {
     fn effort(&self) -> Effort {
         if self.quick { Effort::Quick } else { Effort::Full }
@@ -83,6 +99,9 @@ impl Arguments {
         if !self.sizes.is_empty() {
             plan.sizes = sorted(&self.sizes);
         }
+        if !self.windows.is_empty() {
+            plan.windows.retain(|window| self.windows.contains(window));
+        }
         if !self.counts.is_empty() {
             plan.counts = sorted(&self.counts);
         }
@@ -92,14 +111,23 @@ impl Arguments {
     /// The arguments of the ranks that measure `plan`.
     fn of_worker(&self, plan: &Plan) -> Vec<String> {
         let mut arguments = vec!["--worker".to_owned()];
-        let mut of_peers = plan.peer_arguments();
-        // The kinds of window are always both.
-        if let Some(at) = of_peers.iter().position(|argument| argument == "--windows") {
-            of_peers.drain(at..at + 2);
-        }
-        arguments.extend(of_peers);
+        arguments.extend(plan.peer_arguments());
         arguments
     }
+
+    /// The arguments of a peer that measures `plan`.
+    fn of_peer(plan: &Plan) -> Vec<String> {
+        let mut arguments = plan.peer_arguments();
+        if over_verbs() {
+            arguments.push("--single".to_owned());
+        }
+        arguments
+    }
+}
+
+/// Debian's packages, which know RDMA devices, are two.
+fn peer_libraries() -> &'static [Library] {
+    if over_verbs() { &[Library::Mpich, Library::OpenMpi] } else { Library::PEERS }
 }
 
 fn sorted<T: Ord + Copy>(values: &[T]) -> Vec<T> {
@@ -114,7 +142,12 @@ fn work(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
     let job = Job::init()?;
     measure::bind(&job)?;
-    let measured = measure::run(&job, &plan, Budget::of(arguments.effort()), &mut std::io::stdout());
+    let measured = measure::run(
+        &job,
+        &plan,
+        Budget::of(arguments.effort(), if over_verbs() { Method::Single } else { Method::Blocks }),
+        &mut std::io::stdout(),
+    );
     if let Err(error) = &measured
         && error.kind() == ErrorKind::Protocol
     {
@@ -127,7 +160,8 @@ fn work(arguments: &Arguments) -> Result<()> {
 /// The floors, before and after: of each the smaller. A machine that has changed meanwhile is worth a note.
 fn limits(plan: &Plan, results: &mut Results, progress: &mut Progress) -> Result<()> {
     progress.doing(Library::Limit.title());
-    let (records, failed) = limits::measure(&plan.copy_sizes())?;
+    let (records, failed) =
+        if over_verbs() { limits::perftest::measure(&plan.sizes)? } else { limits::measure(&plan.copy_sizes())? };
     if let Some(error) = failed {
         let note = Note { subject: Library::Limit.title().to_owned(), text: error.to_string() };
         progress.say(&note.to_string());
@@ -164,7 +198,7 @@ fn drive(arguments: &Arguments) -> Result<()> {
         }
     }
     let mut results = Results::here();
-    let with_peers = if peers.is_some() { Library::PEERS.len() } else { 0 };
+    let with_peers = if peers.is_some() { peer_libraries().len() } else { 0 };
     let of_ranks = |ranks: &u32| plan.farside_keys(*ranks).len() + with_peers * plan.keys(*ranks).len();
     let total = arguments.rounds as usize * plan.ranks.iter().map(of_ranks).sum::<usize>();
     let mut progress = Progress::new(total as u64);
@@ -189,9 +223,9 @@ fn drive(arguments: &Arguments) -> Result<()> {
                     progress.step(Library::Farside, &record.key());
                 });
                 add(part.farside_keys(ranks).len(), measured, &mut progress);
-                for &library in Library::PEERS.iter().filter(|_| peers.is_some()) {
+                for &library in peer_libraries().iter().filter(|_| peers.is_some()) {
                     let Some(peers) = &peers else { continue };
-                    let measured = peers.run(library, ranks, &part.peer_arguments(), |record| {
+                    let measured = peers.run(library, ranks, &Arguments::of_peer(&part), |record| {
                         progress.step(library, &record.key());
                     });
                     add(part.keys(ranks).len(), measured, &mut progress);
@@ -205,7 +239,14 @@ fn drive(arguments: &Arguments) -> Result<()> {
     progress.finish();
     results.records = best(&results.records);
     println!("{}\n{}", results.machine.line(), results.table());
-    println!("\n{}", targets::display(&targets::targets(&results.records)));
+    println!(
+        "\n{}",
+        targets::display(&if over_verbs() {
+            targets::verbs_targets(&results.records)
+        } else {
+            targets::targets(&results.records)
+        })
+    );
     for note in &results.notes {
         println!("note: {note}");
     }

@@ -14,6 +14,7 @@
 //! Every figure is the median of [`BLOCKS`] blocks; a block of the ping-pong is [`ROUND_TRIPS`] round trips, one of the
 //! others as many calls as fill about a millisecond.
 
+pub mod perftest;
 mod raw;
 
 use std::collections::BTreeMap;
@@ -113,6 +114,9 @@ impl Floors {
         let floor = |op, bytes| self.us.get(&(op, bytes)).copied();
         let copy = || floor(Op::Memcpy, key.bytes);
         let atomic = || floor(Op::Atomic, 8);
+        if self.us.contains_key(&(Op::RawRead, 8)) {
+            return self.of_rdma(key);
+        }
         let waiting = |op| floor(op, 64).filter(|_| key.ranks as usize <= self.cores);
         match (key.suite, key.sync, key.op) {
             (Suite::Limit, ..) => floor(key.op, key.bytes),
@@ -128,6 +132,40 @@ impl Floors {
             (Suite::Barrier, ..) => {
                 let rounds = key.ranks.max(1).next_power_of_two().ilog2();
                 Some(f64::from(rounds) * waiting(Op::LineOneWay)?)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Floors {
+    /// As [`of`](Self::of), over RDMA: parts are those of [`perftest`].
+    ///
+    /// | measurement | parts |
+    /// |---|---|
+    /// | put | a write and its completion |
+    /// | get | a read |
+    /// | fetch-op, compare-and-swap, accumulate | an atomic |
+    /// | each of a burst of puts | a write of many |
+    /// | fence, PSCW | a write one way |
+    /// | exclusive lock | an atomic; a write and its completion, with the unlock in the same list |
+    /// | round trip of a message | a write one way, twice |
+    /// | barrier of P | a write one way, in each of ceil(log2 P) rounds |
+    fn of_rdma(&self, key: &Key) -> Option<f64> {
+        let floor = |op, bytes| self.us.get(&(op, bytes)).copied();
+        match (key.suite, key.sync, key.op) {
+            (Suite::Limit, ..) => floor(key.op, key.bytes),
+            (_, _, Op::FetchOp | Op::Cas | Op::Accumulate) => floor(Op::RawAtomic, 8),
+            (Suite::Op, _, Op::Put) => floor(Op::RawWriteDone, key.bytes),
+            (Suite::Op, _, Op::Get) => floor(Op::RawRead, key.bytes),
+            (Suite::Op, _, Op::PutBandwidth) => floor(Op::RawWriteBandwidth, key.bytes),
+            (Suite::Epoch, Sync::Fence | Sync::FenceClosure | Sync::Pscw, _) => floor(Op::RawWrite, key.bytes),
+            (Suite::Epoch, Sync::LockExclusive, _) => {
+                Some(floor(Op::RawAtomic, 8)? + floor(Op::RawWriteDone, key.bytes)?)
+            }
+            (Suite::Am, ..) => Some(2.0 * floor(Op::RawWrite, 8)?),
+            (Suite::Barrier, ..) => {
+                Some(f64::from(key.ranks.max(1).next_power_of_two().ilog2()) * floor(Op::RawWrite, 8)?)
             }
             _ => None,
         }

@@ -5,7 +5,7 @@ use farside_rma::{Assert, LockKind, LockWindow, Window as ActiveWindow};
 
 use super::pages::Pages;
 use super::untyped::Untyped;
-use super::{Bench, What};
+use super::{Bench, Method, What};
 use crate::record::{Op, Suite, Sync, Window};
 
 /// Synchronization, operation, and how many epochs an iteration of each is.
@@ -26,6 +26,9 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
             for (sync, op, epochs) in PATTERNS.into_iter().chain([(Sync::FenceClosure, Op::Put, 1)]) {
                 measure(bench, &mut typed, window, sync, op, epochs, bytes as usize)?;
             }
+        }
+        if bench.budget.method == Method::Packets {
+            measure(bench, &mut typed, window, Sync::Pscw, Op::Empty, 2, 0)?;
         }
         typed.free()
     } else {
@@ -155,7 +158,10 @@ impl Patterns for Typed {
                     if !is_origin {
                         active.expose(&[partner], Assert::empty(), |_| Ok(()))?;
                     }
-                    active.start(&[partner], Assert::empty(), |epoch| epoch.put(from, partner, 0))?;
+                    active.start(&[partner], Assert::empty(), |epoch| match op {
+                        Op::Empty => Ok(()),
+                        _ => epoch.put(from, partner, 0),
+                    })?;
                     if is_origin {
                         active.expose(&[partner], Assert::empty(), |_| Ok(()))?;
                     }

@@ -29,15 +29,32 @@ use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::{Job, Team};
 
 use crate::cores;
+use crate::packets;
 use crate::plan::{Effort, Plan};
 use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
 
 /// Iterations in one block at most.
 const ITERATIONS_MAX: u64 = 1_000_000;
+/// Iterations that are timed singly at most.
+const SINGLES_MAX: u64 = 10_000;
+
+/// What is taken down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Times of blocks of iterations.
+    Blocks,
+    /// As [`Blocks`](Self::Blocks), but in suite "op" the time of every single iteration, as perftest takes it: then the
+    /// median is that of the iterations, which few long ones do not move.
+    Single,
+    /// Packets and work requests of one iteration, from the counters of the devices; see [`crate::packets`].
+    Packets,
+}
 
 /// How long the measurements take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
+    /// What is taken down.
+    pub method: Method,
     /// Time for the blocks of one measurement together.
     pub time: Duration,
     /// Blocks that make a median.
@@ -47,10 +64,10 @@ pub struct Budget {
 impl Budget {
     /// As the peers' program has it.
     #[must_use]
-    pub const fn of(effort: Effort) -> Self {
+    pub const fn of(effort: Effort, method: Method) -> Self {
         match effort {
-            Effort::Full => Self { time: Duration::from_millis(120), blocks: 11 },
-            Effort::Quick => Self { time: Duration::from_millis(25), blocks: 5 },
+            Effort::Full => Self { method, time: Duration::from_millis(120), blocks: 11 },
+            Effort::Quick => Self { method, time: Duration::from_millis(25), blocks: 5 },
         }
     }
 }
@@ -137,12 +154,22 @@ impl Bench<'_> {
     /// Times `run`, which does so many iterations, and writes a record. Collective. `counts` says whether this rank's
     /// time counts.
     fn measure(&self, what: &What, counts: bool, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
-        let (iterations, blocks) = self.calibrate(counts, run)?;
-        let mut blocks_us = Vec::with_capacity(blocks);
-        for _ in 0..blocks {
-            let took_s = self.block_s(iterations, counts, run)?;
-            blocks_us.push(took_s * 1e6 / (iterations as f64 * f64::from(what.per_iteration)));
-        }
+        let each = f64::from(what.per_iteration);
+        let mut counted = None;
+        let (iterations, us) = if self.budget.method == Method::Packets {
+            let count = packets::of_one(&self.team, run)?;
+            counted = Some((count.packets / each, count.requests / each));
+            (count.iterations, vec![count.us / each])
+        } else {
+            let (iterations, blocks) = self.calibrate(counts, run)?;
+            let all = iterations * blocks as u64;
+            if self.budget.method == Method::Single && what.suite == Suite::Op {
+                (all, self.singles_us(all.min(SINGLES_MAX), run)?.iter().map(|us| us / each).collect())
+            } else {
+                let block_us = |_| Ok(self.block_s(iterations, counts, run)? * 1e6 / (iterations as f64 * each));
+                (all, (0..blocks).map(block_us).collect::<Result<Vec<f64>>>()?)
+            }
+        };
         if self.rank != 0 {
             return Ok(());
         }
@@ -155,7 +182,8 @@ impl Bench<'_> {
             ranks: self.ranks as u32,
         };
         let version = env!("CARGO_PKG_VERSION");
-        let record = Record::from_blocks(Library::Farside, version, key, iterations * blocks as u64, &blocks_us)?;
+        let mut record = Record::from_blocks(Library::Farside, version, key, iterations, &us)?;
+        (record.packets, record.requests) = counted.unzip();
         let mut output = self.output.borrow_mut();
         writeln!(output, "{}", record.line())
             .and_then(|()| output.flush())
@@ -179,6 +207,19 @@ impl Bench<'_> {
             }
         })?;
         Ok(seconds(&largest))
+    }
+
+    /// The time of every single iteration, by this rank's clock. Collective.
+    fn singles_us(&self, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<f64>> {
+        self.team.barrier()?;
+        let mut us = Vec::with_capacity(iterations as usize);
+        for _ in 0..iterations {
+            let start = Instant::now();
+            run(1)?;
+            us.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        self.team.barrier()?;
+        Ok(us)
     }
 
     /// Finds how many iterations fill a block, and how many blocks there are. All ranks come to the same answer, for
@@ -225,7 +266,7 @@ mod tests {
     /// Every planned measurement once, on ranks that are threads.
     fn keys_measured(ranks: u32, sizes: &[u64], counts: &[u64]) {
         let plan = Plan { sizes: sizes.to_vec(), counts: counts.to_vec(), ..Plan::new(Effort::Quick, &[ranks]) };
-        let budget = Budget { time: Duration::from_nanos(1), blocks: 3 };
+        let budget = Budget { method: Method::Blocks, time: Duration::from_nanos(1), blocks: 3 };
         let outputs = Job::threads(ranks, |job| {
             let mut output = Vec::new();
             run(job, &plan, budget, &mut output)?;
@@ -257,7 +298,8 @@ mod tests {
     #[test]
     fn run_odd_ranks_is_refused() {
         let plan = Plan::new(Effort::Quick, &[2]);
-        let error = Job::threads(3, |job| run(job, &plan, Budget::of(Effort::Quick), &mut Vec::new())).unwrap_err();
+        let error = Job::threads(3, |job| run(job, &plan, Budget::of(Effort::Quick, Method::Blocks), &mut Vec::new()))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 }

@@ -5,7 +5,7 @@ use farside_core::error::Result;
 use farside_rma::Assert;
 
 use super::untyped::Untyped;
-use super::{Bench, What};
+use super::{Bench, Method, What};
 use crate::record::{Op, Suite, Sync, Window};
 
 /// Operations before one flush, where bandwidth is measured.
@@ -41,6 +41,10 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
             }
             Ok(())
         })?;
+        if bench.budget.method == Method::Packets {
+            // Those of a burst are those of its parts.
+            continue;
+        }
         origins(Op::PutBandwidth, BURST, &mut |iterations| {
             for _ in 0..iterations {
                 for _ in 0..BURST {

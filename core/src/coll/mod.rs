@@ -10,8 +10,9 @@ pub mod broadcast_binomial;
 pub mod reduce_scatter_bruck;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 pub use allgather_bruck::allgather;
 pub use allreduce_doubling::allreduce;
@@ -65,7 +66,7 @@ type Key = (u32, u64, u32, u32);
 /// Messages of collectives that have come and were not asked for yet.
 #[derive(Debug, Default)]
 pub struct Mailbox {
-    messages: RefCell<HashMap<Key, Vec<u8>>>,
+    messages: RefCell<FxHashMap<Key, Vec<u8>>>,
 }
 
 /// Registers the handler of collective messages.

@@ -199,6 +199,10 @@ impl Device for Faulty {
         self.inner.pending()
     }
 
+    fn relax(&self) {
+        self.inner.relax();
+    }
+
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
         if self.late.borrow().is_empty() {
             self.inner.park(limit, ready);

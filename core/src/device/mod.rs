@@ -301,6 +301,10 @@ pub trait Device: fmt::Debug {
     /// Whether a poll would find a packet, as far as a glance tells: for a rank that is looking at a signal cell and
     /// would miss it during a poll that finds nothing.
     fn pending(&self) -> bool;
+    /// What a rank that spins does between two turns that found nothing.
+    fn relax(&self) {
+        std::hint::spin_loop();
+    }
     /// Sleeps until a peer wakes this rank or the time is over, unless `ready` is true once peers know that
     /// this rank is about to sleep.
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool);

@@ -1,0 +1,243 @@
+//! What a rank over verbs holds and sends as the number of ranks grows: queue pairs and registered memory, as the kernel
+//! counts them (`rdma resource`), and packets until all are connected.
+//!
+//! The ranks are threads of this process, on the devices of this machine; nobody else may use these meanwhile.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Barrier;
+use std::thread::sleep;
+use std::time::Duration;
+
+use comfy_table::CellAlignment;
+use farside_core::Job;
+use farside_core::am::{self, Counters, Delivery, HandlerId};
+use farside_core::coll::log2_up;
+use farside_core::error::{Error, ErrorKind, Result};
+
+use crate::packets::{sent, verbs_settings};
+use crate::table::narrow;
+
+const HANDLER: HandlerId = HandlerId(3);
+
+/// When it is looked.
+pub const STAGES: [&str; 3] = ["started", "after a barrier", "after a message to all"];
+
+/// What all ranks have together at a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Queue pairs.
+    pub pairs: u64,
+    /// Bytes of registered memory.
+    pub memory: u64,
+    /// Packets since the start.
+    pub packets: u64,
+}
+
+/// One number of ranks.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    /// Ranks P.
+    pub ranks: u32,
+    /// At each of [`STAGES`].
+    pub held: Vec<Held>,
+}
+
+/// Peers to which a rank sends up to each stage: those of the rounds of the start's allgathers, which send to ranks below;
+/// with those of a barrier's rounds, which signal ranks above; all.
+fn targets(ranks: u32) -> [u64; 3] {
+    let rounds = log2_up(ranks as usize);
+    let below: BTreeSet<u32> = (0..rounds).map(|k| ranks - (1 << k)).collect();
+    let above = (0..rounds).map(|k| 1 << k);
+    let both: BTreeSet<u32> = below.iter().copied().chain(above).collect();
+    [below.len() as u64, both.len() as u64, u64::from(ranks) - 1]
+}
+
+impl Growth {
+    /// Queue pairs of all ranks: each has one for datagrams, one for each peer that it sends to, and one for each
+    /// that sends to it.
+    #[must_use]
+    pub fn pairs(&self) -> [u64; 3] {
+        targets(self.ranks).map(|s| u64::from(self.ranks) * (1 + 2 * s))
+    }
+
+    /// Packets: two datagrams for each queue pair that sends, and two for each signal or message; the start has two
+    /// messages a round, the barrier one signal a round.
+    #[must_use]
+    pub fn packets(&self) -> [u64; 3] {
+        let p = u64::from(self.ranks);
+        let rounds = log2_up(self.ranks as usize) as u64;
+        let messages = [2 * rounds, 3 * rounds, 3 * rounds + p - 1];
+        let targets = targets(self.ranks);
+        [0, 1, 2].map(|i| 2 * p * (targets[i] + messages[i]))
+    }
+
+    /// Whether queue pairs are as the formula has them, no memory came with connections, and packets are those of the
+    /// formula. A machine that stands still repeats datagrams that connect: more packets than these are possible there.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.held.iter().map(|h| h.pairs).eq(self.pairs())
+            && self.held.iter().all(|h| h.memory == self.held[0].memory)
+            && self.held.iter().zip(self.packets()).all(|(h, formula)| h.packets >= formula)
+    }
+
+    /// Datagrams of all ranks that were sent again.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.held.last().map_or(0, |h| h.packets).saturating_sub(self.packets()[2])
+    }
+}
+
+/// Measures `ranks` ranks; a machine that stood still repeats datagrams, and is given a second and a third try.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] without the `rdma` command or devices that count; what the calls fail with.
+pub fn measure(ranks: u32) -> Result<Growth> {
+    let mut growth = once(ranks)?;
+    for _ in 0..2 {
+        if growth.holds() && growth.repeated() == 0 {
+            break;
+        }
+        growth = once(ranks)?;
+    }
+    Ok(growth)
+}
+
+fn once(ranks: u32) -> Result<Growth> {
+    let meeting = Barrier::new(ranks as usize);
+    // The kernel's own queue pairs, and what the last job's devices sent.
+    let before = look(Duration::from_millis(200))?;
+    let mut held = Job::threads_with(ranks, &verbs_settings()?, |job| stages(job, &meeting))?.swap_remove(0);
+    for h in &mut held {
+        h.pairs -= before.pairs;
+        h.memory -= before.memory;
+        h.packets -= before.packets;
+    }
+    Ok(Growth { ranks, held })
+}
+
+fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
+    let team = job.world()?;
+    let mut held = Vec::new();
+    // Outside of the device: a look must not need packets.
+    let mut stage = || -> Result<()> {
+        meeting.wait();
+        if job.rank() == 0 {
+            held.push(look(Duration::from_millis(100))?);
+        }
+        meeting.wait();
+        Ok(())
+    };
+    let arrived = Rc::new(Cell::new(0));
+    let handler = {
+        let arrived = arrived.clone();
+        move |_: am::Message<'_>| {
+            arrived.set(arrived.get() + 1);
+            Delivery::Done
+        }
+    };
+    job.active_messages().register(HANDLER, handler)?;
+    stage()?;
+    team.barrier()?;
+    stage()?;
+    for to in (0..job.size()).filter(|to| *to != job.rank()) {
+        am::send(job, to, HANDLER, &[], &[], Counters::default())?;
+    }
+    job.wait("receive messages", || Ok((arrived.get() + 1 == job.size()).then_some(())))?;
+    stage()?;
+    job.active_messages().unregister(HANDLER);
+    Ok(held)
+}
+
+/// What the kernel counts, once packets that nobody waits for have come and gone.
+fn look(rest: Duration) -> Result<Held> {
+    sleep(rest);
+    let packets = sent().ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "count packets")
+            .cause("no RDMA device counts them")
+            .remedy("run it in ci/rxe")
+    })?;
+    let pairs = resource("qp")?.len() as u64;
+    let memory = resource("mr")?.iter().filter_map(|mr| mr["mrlen"].as_u64()).sum();
+    Ok(Held { pairs, memory, packets })
+}
+
+fn resource(kind: &str) -> Result<Vec<serde_json::Value>> {
+    const OP: &str = "ask the kernel for RDMA resources";
+    let output = Command::new("rdma").args(["-j", "resource", "show", kind]).output().map_err(|error| {
+        Error::new(ErrorKind::Unsupported, OP)
+            .cause(format!("the command rdma: {error}"))
+            .remedy("apt-get install iproute2")
+    })?;
+    serde_json::from_slice(&output.stdout).map_err(|error| Error::system(OP, error.into()))
+}
+
+/// Registered bytes of a rank for each rank of the job: its signal cells.
+pub const CELLS: u64 = 128;
+
+/// Whether registered memory of a rank is the same and [`CELLS`] for each rank of the job.
+#[must_use]
+pub fn memory_holds(all: &[Growth]) -> bool {
+    let fixed = |g: &Growth| {
+        let (p, memory) = (u64::from(g.ranks), g.held.first().map_or(0, |h| h.memory));
+        (memory / p).checked_sub(CELLS * p)
+    };
+    all.windows(2).all(|two| fixed(&two[0]).is_some() && fixed(&two[0]) == fixed(&two[1]))
+}
+
+/// The table for a terminal, and the formulas.
+#[must_use]
+pub fn display(all: &[Growth]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.set_header(["P", "stage", "queue pairs", "formula", "bytes", "packets", "formula", ""]);
+    for growth in all {
+        let p = u64::from(growth.ranks);
+        let verdict = match (growth.holds(), growth.repeated()) {
+            (false, _) => "differs".to_owned(),
+            (true, 0) => String::new(),
+            (true, n) => format!("{n} repeated"),
+        };
+        for (i, held) in growth.held.iter().enumerate() {
+            let cells = [
+                (held.pairs / p).to_string(),
+                (growth.pairs()[i] / p).to_string(),
+                (held.memory / p).to_string(),
+                held.packets.to_string(),
+                growth.packets()[i].to_string(),
+            ];
+            let mut row = vec![growth.ranks.to_string(), STAGES[i].to_owned()];
+            row.extend(cells);
+            row.push(verdict.clone());
+            table.add_row(row);
+        }
+    }
+    narrow(&mut table);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "Queue pairs and registered bytes of each of P ranks; packets of all since the start. A rank that sends to S and to which\n\
+         S send has 1 + 2 S queue pairs; connecting takes 2 S datagrams, and each signal or message 2 packets. L = ceil(log2 P):\n\
+         S = L after the start with 2 L messages; after a barrier the number of different ranks at distances +-2^k, k < L, with L\n\
+         signals more; at last P - 1. Through the launcher goes one card of each rank. Registered memory: a constant + 128 P.\n{table}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_of_four_ranks() {
+        let held = |pairs, packets| Held { pairs, memory: 4096, packets };
+        let mut growth = Growth { ranks: 4, held: vec![held(20, 48), held(28, 72), held(28, 96)] };
+        assert!(growth.holds(), "{:?} {:?}", growth.pairs(), growth.packets());
+        growth.held[2].memory += 1;
+        assert!(!growth.holds());
+        let of = |ranks: u32, memory| Growth { ranks, held: vec![Held { memory, ..Held::default() }] };
+        assert!(memory_holds(&[of(1, 1128), of(2, 2 * 1256)]));
+        assert!(!memory_holds(&[of(1, 1128), of(2, 2 * 1257)]));
+    }
+}

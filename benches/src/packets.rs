@@ -1,0 +1,322 @@
+//! Packets of every epoch and operation over verbs: both directions, acknowledgements included, from the counters of the
+//! devices, which are exact and the same in every run; beside the fewest that the protocol needs.
+//!
+//! All ranks are on one machine, as in the emulated one of `ci/rxe`, so that one rank sees the counters of all devices.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use comfy_table::CellAlignment;
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::settings::Settings;
+use farside_core::stats::Kind;
+use farside_core::{Job, Team, coll};
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, LockKind};
+
+use crate::record::{Key, Library, Op, Record, Suite, Sync};
+use crate::table::{narrow, number};
+
+/// Iterations of the runs of two lengths.
+const SHORT: u64 = 40;
+const LONG: u64 = 140;
+/// Pairs of runs until two in a row agree.
+const TRIES: usize = 8;
+
+/// Packets that all RDMA devices of this machine have sent; `None` where none counts them.
+#[must_use]
+pub fn sent() -> Option<u64> {
+    let mut sum = None;
+    for device in fs::read_dir("/sys/class/infiniband").ok()?.flatten() {
+        let path = device.path().join("ports/1/hw_counters/sent_pkts");
+        if let Ok(text) = fs::read_to_string(path) {
+            sum = Some(sum.unwrap_or(0) + text.trim().parse::<u64>().ok()?);
+        }
+    }
+    sum
+}
+
+/// What one iteration costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Count {
+    /// Packets of all ranks.
+    pub packets: f64,
+    /// Work requests of all ranks.
+    pub requests: f64,
+    /// Microseconds, of little worth here.
+    pub us: f64,
+    /// Iterations that were counted.
+    pub iterations: u64,
+}
+
+/// Counts what one iteration of `run` costs: runs of two lengths, so that what surrounds them cancels out, until two in a
+/// row agree. Collective; valid on rank 0.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] without devices that count; what `run` fails with.
+pub fn of_one(team: &Team, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<Count> {
+    run(SHORT)?;
+    let mut last = None;
+    let mut count = None;
+    for _ in 0..TRIES {
+        let (less, _) = of_many(team, SHORT, run)?;
+        let (more, us) = of_many(team, LONG, run)?;
+        let each = [0, 1].map(|i| more[i].saturating_sub(less[i]));
+        let [packets, requests] = each.map(|n| n as f64 / (LONG - SHORT) as f64);
+        count = Some(Count { packets, requests, us, iterations: LONG - SHORT });
+        let done = last == Some(each);
+        last = Some(each);
+        if coll::allgather(team, &[u8::from(done)])?[0][..] == [1] {
+            break;
+        }
+    }
+    count.ok_or_else(|| Error::new(ErrorKind::Protocol, "count packets"))
+}
+
+/// Packets and requests of so many iterations and what surrounds them (on rank 0), and the time of one.
+fn of_many(team: &Team, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<([u64; 2], f64)> {
+    let posts = || team.job().stats().count(Kind::Post);
+    team.barrier()?;
+    let (before, requests) = (rest(team)?, posts());
+    let start = Instant::now();
+    run(iterations)?;
+    let us = start.elapsed().as_secs_f64() * 1e6 / iterations as f64;
+    team.barrier()?;
+    let requests = posts() - requests;
+    let packets = rest(team)? - before;
+    let all = coll::allgather(team, &requests.to_le_bytes())?;
+    let requests = all.iter().map(|b| b[..].try_into().map_or(0, u64::from_le_bytes)).sum();
+    Ok(([packets, requests], us))
+}
+
+/// Rank 0 looks at the counters while nobody sends: the others rest longer.
+fn rest(team: &Team) -> Result<u64> {
+    if team.rank() > 0 {
+        sleep(Duration::from_millis(100));
+        return Ok(0);
+    }
+    sleep(Duration::from_millis(40));
+    sent().ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "count packets")
+            .cause("no RDMA device of this machine counts its packets")
+            .remedy("run it in the emulated machine: ci/rxe")
+    })
+}
+
+/// The fewest packets that the protocol needs, for two ranks: a request and its answer each. `None` where that is not said.
+#[must_use]
+pub fn goal(key: &Key) -> Option<f64> {
+    if key.ranks != 2 {
+        return None;
+    }
+    Some(match (key.suite, key.sync, key.op) {
+        // One write and its acknowledgement each way; the put carries the notification.
+        (Suite::Barrier, ..) | (Suite::Epoch, Sync::Fence | Sync::Pscw, _) => 4.0,
+        // Lock, and put and unlock.
+        (Suite::Epoch, Sync::LockExclusive, _) => 6.0,
+        (Suite::Op, Sync::Flush, Op::Put | Op::Get | Op::FetchOp | Op::Cas | Op::Accumulate) => 2.0,
+        _ => return None,
+    })
+}
+
+/// Farside's records that are not at their goal.
+#[must_use]
+pub fn missed(records: &[Record]) -> Vec<&Record> {
+    let over = |r: &&Record| goal(&r.key()).zip(r.packets).is_some_and(|(goal, is)| is > goal);
+    records.iter().filter(|r| r.library == Library::Farside).filter(over).collect()
+}
+
+/// The table for a terminal.
+#[must_use]
+pub fn display(records: &[Record]) -> String {
+    let of = |library, key: &Key| records.iter().find(|r| r.library == library && r.key() == *key);
+    let peers: Vec<Library> =
+        Library::PEERS.iter().copied().filter(|peer| records.iter().any(|r| r.library == *peer)).collect();
+    let mut table = comfy_table::Table::new();
+    let mut header =
+        ["suite", "sync", "op", "bytes", "ranks", "farside", "goal", "requests"].map(str::to_owned).to_vec();
+    header.extend(peers.iter().map(|peer| peer.name().to_owned()));
+    table.set_header(header);
+    for record in records.iter().filter(|r| r.library == Library::Farside) {
+        let key = record.key();
+        let mut cells = vec![
+            key.suite.to_string(),
+            key.sync.to_string(),
+            key.op.to_string(),
+            key.bytes.to_string(),
+            key.ranks.to_string(),
+        ];
+        cells.extend([record.packets, goal(&key), record.requests].map(count));
+        cells.extend(peers.iter().map(|peer| count(of(*peer, &key).and_then(|r| r.packets))));
+        table.add_row(cells);
+    }
+    narrow(&mut table);
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "Packets of one epoch or operation, both directions, acknowledgements included; work requests of all ranks.\n{table}"
+    )
+}
+
+/// A count, whole where it is.
+fn count(value: Option<f64>) -> String {
+    match value {
+        Some(n) if n.fract() == 0.0 => format!("{n:.0}"),
+        value => number(value),
+    }
+}
+
+/// A call of several ranks, and what it costs.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What is called.
+    pub call: &'static str,
+    /// Ranks P.
+    pub ranks: u32,
+    /// Packets of all ranks.
+    pub packets: f64,
+    /// Work requests of all ranks: each is a packet and its answer.
+    pub requests: f64,
+    /// Packets as the formula has them.
+    pub formula: &'static str,
+    /// Its value.
+    pub expected: u64,
+}
+
+impl Call {
+    /// Whether it costs what the formula says.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.packets == self.expected as f64
+    }
+}
+
+/// Counts calls of `ranks` ranks, at most 4, which are threads of this process.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] without devices that count; what the calls fail with.
+pub fn calls(ranks: u32) -> Result<Vec<Call>> {
+    let counted = Job::threads_with(ranks, &verbs_settings()?, count_calls)?;
+    let p = u64::from(ranks);
+    let rounds = farside_core::coll::log2_up(ranks as usize) as u64;
+    let formulas = [
+        ("barrier", "2 P ceil(log2 P)", 2 * p * rounds),
+        ("fence, each puts to the next", "2 P (P - 1)", 2 * p * (p - 1)),
+        ("fence, each puts to all others", "2 P (P - 1)", 2 * p * (p - 1)),
+        ("post, start, put to the next, complete, wait", "4 P", 4 * p),
+        ("the same with all others", "4 P (P - 1)", 4 * p * (p - 1)),
+        ("lock exclusive, put, unlock by one", "6", 6),
+        ("put + flush by one", "2", 2),
+        ("put to all others + flush_all by one", "2 (P - 1)", 2 * (p - 1)),
+    ];
+    let first = counted.into_iter().next().unwrap_or_default();
+    Ok(formulas
+        .into_iter()
+        .zip(first)
+        .map(|((call, formula, expected), c)| Call {
+            call,
+            ranks,
+            packets: c.packets,
+            requests: c.requests,
+            formula,
+            expected,
+        })
+        .collect())
+}
+
+/// The settings of the environment for ranks that are threads over verbs, with a timeout after which no card sends again
+/// on a machine that stands still for a moment.
+///
+/// # Errors
+/// [`ErrorKind::BadArgument`] for a setting that is none.
+pub fn verbs_settings() -> Result<Settings> {
+    Settings::from_lookup(|name| match name {
+        "FARSIDE_DEVICE" => Some("verbs".to_owned()),
+        "FARSIDE_VERBS_TIMEOUT" => Some("23".to_owned()),
+        name => std::env::var(name).ok(),
+    })
+}
+
+/// In the order of the formulas.
+fn count_calls(job: &Job) -> Result<Vec<Count>> {
+    let team = job.world()?;
+    let (p, me) = (team.size(), team.rank());
+    let w = RawWindow::allocate(&team, 8 * p, Options::default())?;
+    let none = Assert::empty();
+    let next = [(me + 1) % p];
+    let before = [(me + p - 1) % p];
+    let others: Vec<usize> = (1..p).map(|d| (me + d) % p).collect();
+    let put = |targets: &[usize]| targets.iter().try_for_each(|t| w.put_value(7u64, *t, 8 * me));
+    let mut counts = Vec::new();
+    let mut count = |f: &dyn Fn() -> Result<()>| -> Result<()> {
+        counts.push(of_one(&team, &mut |iterations| (0..iterations).try_for_each(|_| f()))?);
+        Ok(())
+    };
+    count(&|| team.barrier())?;
+    w.fence(none)?;
+    count(&|| put(&next).and_then(|()| w.fence(none)))?;
+    count(&|| put(&others).and_then(|()| w.fence(none)))?;
+    w.fence(Assert::NOSUCCEED)?;
+    for (origins, targets) in [(&before[..], &next[..]), (&others, &others)] {
+        count(&|| {
+            w.post(origins, none)?;
+            w.start(targets, none)?;
+            put(targets)?;
+            w.complete()?;
+            w.wait()
+        })?;
+    }
+    let alone = |f: &dyn Fn() -> Result<()>| if me == 0 { f() } else { Ok(()) };
+    count(&|| {
+        alone(&|| {
+            w.lock(LockKind::Exclusive, 1, none)?;
+            put(&[1])?;
+            w.unlock(1)
+        })
+    })?;
+    w.lock_all(none)?;
+    count(&|| alone(&|| put(&[1]).and_then(|()| w.flush(1))))?;
+    count(&|| alone(&|| put(&others).and_then(|()| w.flush_all())))?;
+    w.unlock_all()?;
+    w.free()?;
+    Ok(counts)
+}
+
+/// The calls as a table for a terminal.
+#[must_use]
+pub fn display_calls(calls: &[Call]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.set_header(["call", "P", "packets", "expected", "formula", "requests", ""]);
+    for c in calls {
+        let verdict = if c.holds() { "" } else { "differs" };
+        table.add_row([
+            c.call.to_owned(),
+            c.ranks.to_string(),
+            count(Some(c.packets)),
+            c.expected.to_string(),
+            c.formula.to_owned(),
+            count(Some(c.requests)),
+            verdict.to_owned(),
+        ]);
+    }
+    narrow(&mut table);
+    format!("Packets of all P ranks together, P at most 4 (fences of more ranks count with a reduce-scatter).\n{table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::tests::record;
+
+    #[test]
+    fn record_above_its_goal_is_missed() {
+        let with = |library, packets| Record { packets: Some(packets), ..record(library, Op::Get, 8, 1.0) };
+        let records = [with(Library::Farside, 2.0), with(Library::Mpich, 4.0), with(Library::Farside, 2.01)];
+        assert_eq!(missed(&records), [&records[2]]);
+        assert!(missed(&records[..2]).is_empty());
+        let text = display(&records[..2]);
+        assert!(text.contains("mpich") && text.contains('4') && !text.contains("2.0"), "{text}");
+    }
+}
