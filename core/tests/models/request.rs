@@ -69,6 +69,7 @@ impl Target {
     }
 
     fn leave_the_runtime(&self) {
+        // Relaxed: ordered by the fence, which pairs with the one in `request`.
         self.attending.store(0, Ordering::Relaxed);
         if self.broken != Broken::LeavesWithoutFence {
             fence(Ordering::SeqCst);
@@ -99,11 +100,13 @@ impl Target {
     fn request(&self, sequence: u64, operand: u64) -> u64 {
         // SAFETY: as above; the answer to the request before has been seen.
         self.words.with_mut(|w| unsafe { *w = operand });
+        // Release: pairs with the Acquire of the marker in `serve`.
         let release = if self.broken == Broken::MarkerRelaxed { Ordering::Relaxed } else { Ordering::Release };
         self.marker.store(sequence + 1, release);
         if self.broken != Broken::WakesWithoutFence {
             fence(Ordering::SeqCst);
         }
+        // Relaxed: ordered by the fence, which pairs with the one in `leave_the_runtime`.
         if self.attending.load(Ordering::Relaxed) == 0 {
             self.ring();
         }

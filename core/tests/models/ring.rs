@@ -69,12 +69,14 @@ impl Ring {
         let pad = if at + lines as usize > LINES { (LINES - at) as u64 } else { 0 };
         let end = p.position + pad + lines;
         if end - p.seen_head > LINES as u64 {
+            // Acquire: pairs with the Release in `give_back`.
             p.seen_head = self.head.load(Ordering::Acquire);
             if end - p.seen_head > LINES as u64 {
                 return false;
             }
         }
         if pad != 0 {
+            // Release: pairs with the Acquire of the marker in `pop`; it carries no bytes.
             self.first[at].store(PAD, Ordering::Release);
             p.position += pad;
         }
@@ -84,9 +86,11 @@ impl Ring {
             self.rest[line].with_mut(|w| unsafe { *w = value });
             if line > at {
                 // Bytes of a packet stand where a marker would: like everything but the marker, plain stores.
+                // Relaxed: ordered by the marker.
                 self.first[line].store(READY | 1 | value << 8, Ordering::Relaxed);
             }
         }
+        // Release: pairs with the Acquire of the marker in `pop`.
         let release = if self.broken == Broken::MarkerRelaxed { Ordering::Relaxed } else { Ordering::Release };
         self.first[at].store(READY | lines, release);
         p.position += lines;
@@ -97,12 +101,14 @@ impl Ring {
     fn give_back(&self, c: &mut Consumer) {
         for at in c.given..c.position {
             if self.broken != Broken::FirstLineZeroed || c.markers.contains(&at) {
+                // Relaxed: ordered by the Release of `head` below.
                 self.first[Self::at(at)].store(0, Ordering::Relaxed);
             }
         }
         if c.given != c.position {
             c.given = c.position;
             c.markers.clear();
+            // Release: pairs with the Acquire of `head` in `push`.
             let release = if self.broken == Broken::HeadRelaxed { Ordering::Relaxed } else { Ordering::Release };
             self.head.store(c.given, release);
         }
