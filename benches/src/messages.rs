@@ -73,17 +73,19 @@ pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
         ("FARSIDE_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
         _ => None,
     })?;
-    let counted = Job::threads_with(ranks, &settings, |job| count(job, neighbours))?;
+    let counted = Job::threads_with(ranks, &settings, |job| Ok((count(job, neighbours)?, job.world()?.is_crowded())))?;
+    let crowded = counted.iter().any(|(_, crowded)| *crowded);
     let p = ranks as usize;
     let row = |(i, call): (usize, &&'static str)| Row {
         call,
         memory,
         ranks: p,
         neighbours,
-        measured: counted.iter().map(|of_rank| of_rank[i].1).collect(),
-        formula: formula(call, memory, p as u64, neighbours as u64),
+        measured: counted.iter().map(|(of_rank, _)| of_rank[i].1).collect(),
+        formula: formula(call, memory, p as u64, neighbours as u64, crowded),
     };
-    let calls: Vec<&'static str> = counted.first().map_or(Vec::new(), |first| first.iter().map(|(c, _)| *c).collect());
+    let calls: Vec<&'static str> =
+        counted.first().map_or(Vec::new(), |(first, _)| first.iter().map(|(c, _)| *c).collect());
     Ok(calls.iter().enumerate().map(row).collect())
 }
 
@@ -164,21 +166,23 @@ const WORD: u64 = 8;
 const PACKET: u64 = 24 + 16;
 
 /// The formulas, from the documentation of `farside_rma::raw::{fence, pscw, lock}`.
-fn formula(call: &str, memory: Memory, p: u64, k: u64) -> Cost {
+fn formula(call: &str, memory: Memory, p: u64, k: u64, crowded: bool) -> Cost {
     let rounds = log2_up(p as usize) as u64;
     let words = |messages| Cost { messages, bytes: WORD * messages };
     let mapped = memory == Memory::Mapped;
+    // Of a barrier, and of a fence of mapped windows.
+    let together = if crowded { 1 } else { rounds };
     // The reduce-scatter of 32-bit counts: P - 1 of them in all.
     let reduce_scatter =
         |words: u64| Cost { messages: rounds + words, bytes: rounds * PACKET + 4 * (p - 1) + WORD * words };
     let fence_known = |puts: u64| match memory {
-        Memory::Mapped => words(puts + rounds),
+        Memory::Mapped => words(puts + together),
         Memory::Unmapped if p <= 4 => words(p - 1),
         Memory::Unmapped => reduce_scatter(puts),
     };
     match call {
-        "barrier" => words(rounds),
-        "k puts, fence" if mapped => words(k + rounds),
+        "barrier" => words(together),
+        "k puts, fence" if mapped => words(k + together),
         "k puts, fence" => reduce_scatter(k),
         "k puts, fence, exposure known" | "k puts, fence NOSTORE NOPUT NOSUCCEED, exposure known" => fence_known(k),
         "fence without operations, exposure known" => fence_known(0),

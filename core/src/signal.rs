@@ -10,6 +10,7 @@
 //! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
 //! on shared memory costs as much as the signal itself.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::coll;
@@ -45,21 +46,41 @@ pub struct Board {
     words: usize,
     own: Registration,
     remotes: Vec<RemoteRegion>,
+    crowded: bool,
+    gatherings: Cell<u64>,
 }
 
+/// Words of the last line of a board. Of team rank 0: how often a rank has come to a gathering, and the greatest mark
+/// of the even and of the odd gatherings, above the mark its number. Of each rank: whether it shares its core.
+const ARRIVALS: usize = 0;
+const MARKS: usize = 1;
+const SHARES_CORE: usize = 3;
+
 impl Board {
-    /// Collective over `team`: three lines for each peer, and `words` published words a rank (a line each).
-    /// Memory: `64 * (3 * P + words)` bytes a rank. Messages: two allgathers.
+    /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
+    /// Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
         let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false };
-        let wanted = (3 * team.size() + words) * LINE;
+        let wanted = (3 * team.size() + words + 1) * LINE;
         let own = job.device().allocate(wanted, region);
+        if let Ok(own) = &own {
+            let word = wanted - LINE + 8 * SHARES_CORE;
+            // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.
+            // Relaxed: peers look after the exchange, whose messages order it.
+            unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
+                .store(u64::from(job.burst() == 0), Ordering::Relaxed);
+        }
         let (own, remotes) = coll::exchange_regions(team, own, None)?;
-        let board = Self { size: team.size(), me: team.rank(), words, own, remotes, job };
+        let (size, me) = (team.size(), team.rank());
+        let mut board = Self { size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
+        // The same on every rank, since all look at the same words. Relaxed: as above.
+        board.crowded = size > 2
+            && (0..size).all(|rank| board.last_line(rank).is_some())
+            && (0..size).filter_map(|rank| board.last_line(rank)).any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
         match board.remotes.iter().find(|r| r.len != wanted) {
             Some(r) => Err(Error::new(ErrorKind::Mismatch, "make a board")
                 .peer(r.peer)
@@ -120,6 +141,53 @@ impl Board {
         }
         // Relaxed: read after an Acquire load of the same word.
         Ok((theirs.load(Ordering::Relaxed) >> MARK) as u16)
+    }
+
+    /// Whether ranks share cores, so that signals in rounds would each wait for a turn of the core: then they
+    /// [`gather`](Self::gather). The same on every rank; not with two ranks, and only where all are mapped.
+    #[must_use]
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Waits until all ranks of the team have come here, by one atomic addition to a word of team rank 0, and gives
+    /// the greatest of their marks. Who comes last wakes those who sleep. Collective, on [crowded](Self::is_crowded)
+    /// boards: a rank comes in one turn of its core, and leaves in the next, in which it can come again.
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    pub fn gather(&self, operation: &'static str, mark: u16) -> Result<u16> {
+        let number = self.gatherings.get() + 1;
+        self.gatherings.set(number);
+        let Some(line) = self.last_line(0) else {
+            return Err(Error::new(ErrorKind::Unsupported, operation).cause("memory of team rank 0 is not mapped"));
+        };
+        // The word is used again by the gathering after the next, to which nobody comes before all have left this one.
+        let greatest = &line[MARKS + (number & 1) as usize];
+        if mark != 0 {
+            // Relaxed: ordered by the arrival.
+            greatest.fetch_max(number << 16 | u64::from(mark), Ordering::Relaxed);
+        }
+        self.job.device().stats().add(Kind::Signal, 8);
+        let goal = number * self.size as u64;
+        let arrivals = &line[ARRIVALS];
+        // AcqRel: who sees the goal sees what all have written before they came, and who reaches it too.
+        if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == goal {
+            self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
+        } else {
+            // Acquire: pairs with the additions of the others.
+            self.job.wait_signal(operation, Pace::ANSWER, || arrivals.load(Ordering::Acquire) >= goal)?;
+        }
+        // Relaxed: ordered by the look at the arrivals.
+        let greatest = greatest.load(Ordering::Relaxed);
+        Ok(if greatest >> 16 == number { greatest as u16 } else { 0 })
+    }
+
+    /// The last line of team rank `of`, if it is mapped here.
+    fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
+        let base = if of == self.me { self.own.base } else { self.remotes[of].mapped.as_ref()?.base };
+        Some(std::array::from_fn(|word| self.word_at(base, (3 * self.size + self.words) * LINE + 8 * word)))
     }
 
     /// The words of cell `cell` to and from team rank `peer` in the line that both share.
@@ -246,7 +314,7 @@ impl Board {
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= (3 * self.size + self.words) * LINE);
+        debug_assert!(offset + 8 <= (3 * self.size + self.words + 1) * LINE);
         // SAFETY: inside the board's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }

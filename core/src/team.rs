@@ -141,7 +141,15 @@ impl Team {
         &self.0.job
     }
 
-    /// Waits until every rank of the team has called it (dissemination): ⌈log2 P⌉ messages a rank.
+    /// Whether ranks share cores, so that barriers and fences are made by one signal of each rank and not in rounds:
+    /// see [`Board::is_crowded`].
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.0.board.get().is_some_and(Board::is_crowded)
+    }
+
+    /// Waits until every rank of the team has called it: ⌈log2 P⌉ messages a rank (dissemination), or one where
+    /// the team [is crowded](Self::is_crowded).
     ///
     /// # Errors
     /// `PeerLost`.

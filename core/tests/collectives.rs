@@ -1,6 +1,7 @@
 //! Collectives over threads as ranks: values by absolute comparison, messages against the table.
 
 use farside_core::coll::{self, TABLE};
+use farside_core::settings::Settings;
 use farside_core::signal::Board;
 use farside_core::{ErrorKind, Job, Result, Team};
 
@@ -37,7 +38,11 @@ fn collectives_send_as_many_messages_as_the_table_says() {
     every_size(|job| {
         let team = job.world()?;
         let p = team.size();
-        for algorithm in TABLE {
+        // Of the barriers the team uses one.
+        let used = |a: &&coll::Algorithm| {
+            a.operation != "barrier" || (a.name == coll::barrier_counter::NAME) == team.is_crowded()
+        };
+        for algorithm in TABLE.iter().filter(used) {
             team.barrier()?;
             let before = job.stats();
             match algorithm.operation {
@@ -231,24 +236,43 @@ fn subteam_of_bad_ranks_is_refused_everywhere() {
     });
 }
 
+/// Barriers, of which none may let a rank out before the last is in.
+fn barriers(team: &Team, rounds: u64) -> Result<()> {
+    let board = Board::new(team, 0)?;
+    for round in 1..=rounds {
+        // A different rank is late each time.
+        if round as usize % team.size() == team.rank() {
+            std::thread::yield_now();
+        }
+        for to in 0..team.size() {
+            board.set(to, 3, round)?;
+        }
+        team.barrier()?;
+        for from in 0..team.size() {
+            assert!(board.get(from, 3) >= round, "out in round {round} before rank {from} was in");
+        }
+    }
+    team.barrier()
+}
+
 #[test]
 fn barrier_lets_nobody_out_before_the_last_is_in() {
-    every_size(|job| {
-        let team = job.world()?;
-        let board = Board::new(&team, 0)?;
-        for round in 1..=50 {
-            // A different rank is late each time.
-            if round as usize % team.size() == team.rank() {
-                std::thread::yield_now();
-            }
-            for to in 0..team.size() {
-                board.set(to, 3, round)?;
-            }
-            team.barrier()?;
-            for from in 0..team.size() {
-                assert!(board.get(from, 3) >= round, "out in round {round} before rank {from} was in");
-            }
+    every_size(|job| barriers(&job.world()?, 50));
+}
+
+/// Whatever the machine: ranks that never spin count as ranks that share cores, ranks that only spin as ones that do not.
+#[test]
+fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
+    for (wait, crowded, rounds) in [("park", true, 50), ("spin", false, 5)] {
+        let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
+        for p in 2..=5 {
+            let run = |job: &Job| {
+                let team = job.world()?;
+                // Memory that is not mapped, as over a network, has no counter that all could add to.
+                assert_eq!(team.is_crowded(), crowded && p > 2 && job.device().capabilities().mappable, "{wait}, {p}");
+                barriers(&team, rounds)
+            };
+            Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));
         }
-        team.barrier()
-    });
+    }
 }

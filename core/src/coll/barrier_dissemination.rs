@@ -2,7 +2,9 @@
 //! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
 //! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough. Where both
 //! peers of a round are the same rank (two ranks, and the last round of a power of two), the two meet over one line.
+//! Where ranks share cores [`barrier_counter`] is used instead.
 
+use super::barrier_counter;
 use crate::error::Result;
 use crate::signal::{self, Board, Pace};
 use crate::team::Team;
@@ -32,6 +34,9 @@ pub fn rounds(
     name: &'static str,
     pace: Pace,
 ) -> Result<u16> {
+    if board.is_crowded() {
+        return barrier_counter::run(board, name, mark);
+    }
     let (p, me) = (team.size(), team.rank());
     let mut distance = 1;
     while distance < p {

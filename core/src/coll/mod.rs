@@ -5,6 +5,7 @@
 
 pub mod allgather_bruck;
 pub mod allreduce_doubling;
+pub mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast_binomial;
 pub mod reduce_scatter_bruck;
@@ -42,6 +43,12 @@ pub struct Algorithm {
 /// All algorithms.
 pub const TABLE: &[Algorithm] = &[
     Algorithm { operation: "barrier", name: "dissemination", messages: log2_up, rounds: log2_up },
+    Algorithm {
+        operation: "barrier",
+        name: barrier_counter::NAME,
+        messages: barrier_counter::messages,
+        rounds: barrier_counter::messages,
+    },
     Algorithm { operation: "broadcast", name: "binomial tree", messages: log2_up, rounds: log2_up },
     Algorithm { operation: "allgather", name: "Bruck", messages: log2_up, rounds: log2_up },
     Algorithm {

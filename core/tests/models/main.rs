@@ -7,6 +7,7 @@
 mod bias;
 mod channel;
 mod futex;
+mod gather;
 mod meet;
 mod request;
 mod ring;

@@ -5,7 +5,7 @@
 //!
 //! | window | closing call of one rank sends |
 //! |---|---|
-//! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals |
+//! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals; one where more than two ranks share cores |
 //! | not mapped, P ≤ 4, exposure known | one notification to each other rank, on the last operation to it if there is one: P - 1 |
 //! | not mapped otherwise | the reduce-scatter of "do I access rank i", ⌈log2 P⌉, and a notification on the last operation to each target |
 //! | `NOPRECEDE` | nothing |

@@ -37,6 +37,11 @@ fn reduce_scatter(p: usize, more: usize) -> Cost {
     Cost { messages: rounds + more, bytes: rounds * HEADER + (p - 1) * 4 + more * WORD }
 }
 
+/// Signals of a barrier, and of a fence of mapped windows.
+fn rounds(team: &Team) -> usize {
+    if team.is_crowded() { 1 } else { log2_up(team.size()) }
+}
+
 fn cost(d: &Snapshot) -> Cost {
     use Kind::*;
     let kinds = [Write, Read, Accumulate, FetchAdd, CompareSwap, Signal, Send];
@@ -137,7 +142,7 @@ fn one(config: &Config, n: u32, k: usize, table: &Table, f: impl Fn(&Bench<'_>) 
 fn messages_of_fence() {
     for_all(|b| {
         let (p, k, mapped) = (b.p, b.targets.len(), b.window.is_mapped());
-        let rounds = words(log2_up(p));
+        let rounds = words(rounds(b.team));
         // Where operations are messages, they carry the notifications: only the operations are to be counted,
         // and they are posted by the closing call.
         let unknown = if mapped { rounds } else { reduce_scatter(p, k) };
@@ -176,7 +181,7 @@ fn messages_of_fence_several_operations() {
         let issued = words(if mapped { 3 * k } else { 2 * k });
         b.count("put, three to each", issued, || (0..3).try_for_each(|_| b.put_each()))?;
         let closing = match (mapped, p <= 4) {
-            (true, _) => words(log2_up(p)),
+            (true, _) => words(rounds(b.team)),
             (false, true) => words(p - 1),
             (false, false) => reduce_scatter(p, k),
         };
@@ -283,7 +288,7 @@ fn messages_of_creation_and_free() {
                     let freed = team.job().stats();
                     assert_eq!((made - start).count(Kind::Send), 5 * rounds);
                     assert_eq!((made - start).messages(), 5 * rounds);
-                    assert_eq!((freed - made).messages(), rounds);
+                    assert_eq!((freed - made).messages(), crate::messages::rounds(team) as u64);
                     Ok(())
                 })
             };
