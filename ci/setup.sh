@@ -62,7 +62,7 @@ has_librdmacm() { pkg-config --exists librdmacm 2>/dev/null; }
 
 # need_verbs: what the verbs device is built with.
 need_verbs() {
-    need cmake cmake make make pkg-config pkg-config has_libclang libclang-dev
+    need cmake cmake make make c++ g++ python3 python3 pkg-config pkg-config has_libclang libclang-dev
     need has_libibverbs libibverbs-dev has_librdmacm librdmacm-dev
 }
 
