@@ -132,8 +132,8 @@ settings! {
         "The traffic class of connections (DSCP and ECN on Ethernet).";
     verbs_timeout: u8 = "FARSIDE_VERBS_TIMEOUT", "19", "1 to 31: 4 microseconds times 2 to this power", |s| number(s).filter(|v| (1..=31).contains(v)),
         "How long the card waits for an answer before it sends again; on links that lose packets 14 (67 ms) is better.";
-    verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "7", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
-        "How often the card sends again before the peer counts as lost.";
+    verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "6", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
+        "How often the card sends again before the peer counts as lost; to Soft-RoCE 7 means for ever.";
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
         "Length of the queue of requests to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4096 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::buffers::Pool;
 use super::links::{Links, Standing};
@@ -24,6 +25,9 @@ pub(super) struct Notice {
     pub(super) value: u64,
 }
 
+/// How long requests to a peer may make no progress before the card is made to look at them again.
+const STILL: Duration = Duration::from_secs(3);
+
 /// Fields are dropped in this order: queue pairs before the memory that they use.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -38,6 +42,8 @@ pub(super) struct Engine {
     pub(super) done: VecDeque<(u64, Result<()>)>,
     pub(super) links: Arc<Links>,
     landed: Vec<Landed>,
+    /// The oldest request to each peer, and since when it was.
+    oldest: Vec<(Option<u64>, Instant)>,
 }
 
 impl Engine {
@@ -53,6 +59,7 @@ impl Engine {
             done: VecDeque::new(),
             links: Arc::clone(links),
             landed: Vec::new(),
+            oldest: vec![(None, Instant::now()); ranks],
         }
     }
 
@@ -231,6 +238,26 @@ impl Engine {
             }
         }
         Ok(self.ops.is_empty() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
+    }
+
+    /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that a fence, or the limit
+    /// of reads, has opened, and looks at its queue again when something is posted; other cards lose nothing by it.
+    pub(super) fn nudge(&mut self, stats: &Stats) -> Result<()> {
+        let now = Instant::now();
+        for peer in 0..self.streams.len() {
+            let Some(stream) = &self.streams[peer] else { continue };
+            let (oldest, since) = &mut self.oldest[peer];
+            if stream.oldest() != *oldest {
+                (*oldest, *since) = (stream.oldest(), now);
+            } else if oldest.is_some() && now.duration_since(*since) > STILL && stream.room() > 0 {
+                *since = now;
+                let mut empty = Flight::new(Action::Write { address: 0, key: 0 });
+                empty.signalled = true;
+                tracing::debug!("nothing has moved to rank {peer} for {STILL:?}");
+                self.push_one(peer as u32, empty, stats)?;
+            }
+        }
+        Ok(())
     }
 
     /// Cancels operations. Returns those whose memory the card may still touch.

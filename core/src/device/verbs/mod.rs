@@ -380,6 +380,7 @@ impl Device for VerbsDevice {
             e.rank(self.links.me)
         })?;
         self.engine.borrow_mut().regions.let_go()?;
+        self.engine.borrow_mut().nudge(&self.stats)?;
         let engine = self.engine.borrow();
         match engine.streams.iter().flatten().find_map(stream::Stream::lost) {
             Some(e) => {

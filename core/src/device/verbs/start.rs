@@ -45,8 +45,8 @@ pub struct Prepared {
 
 const OP: &str = "open a verbs device";
 
-fn pkey_index(context: &Context, port: u8, count: u16, wanted: Option<u16>) -> Result<u16> {
-    let keys = context.partition_keys(port, count);
+/// The index of the partition key that is wanted, among those of the port.
+fn find_pkey(keys: &[u16], wanted: Option<u16>) -> Result<u16> {
     let Some(wanted) = wanted else { return Ok(0) };
     // The highest bit is full membership; partitions are told apart by the others.
     let found = keys.iter().position(|k| k & 0x7fff == wanted & 0x7fff && *k != 0);
@@ -89,7 +89,7 @@ impl Prepared {
         }
         let domain = Domain::new(&context).map_err(failed)?;
         let tuning = Tuning {
-            pkey_index: pkey_index(&context, choice.port, port.pkey_tbl_len, settings.verbs_pkey)?,
+            pkey_index: find_pkey(&context.partition_keys(choice.port, port.pkey_tbl_len), settings.verbs_pkey)?,
             port: choice.port,
             mtu: port.active_mtu,
             timeout: settings.verbs_timeout,
@@ -257,5 +257,19 @@ mod tests {
     #[test]
     fn atomics_of_every_capability() {
         assert_eq!([0, 1, 2].map(atomics), [Atomics::None, Atomics::Device, Atomics::Coherent]);
+    }
+
+    #[test]
+    fn partition_is_found_by_its_number_whatever_the_membership() {
+        let keys = [0xffff, 0x8001, 0x0002, 0];
+        assert_eq!(find_pkey(&keys, None).unwrap(), 0);
+        assert_eq!(find_pkey(&keys, Some(0x7fff)).unwrap(), 0);
+        assert_eq!(find_pkey(&keys, Some(0x0001)).unwrap(), 1);
+        assert_eq!(find_pkey(&keys, Some(0x8002)).unwrap(), 2);
+        for absent in [0x8003, 0] {
+            let e = find_pkey(&keys, Some(absent)).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Setting);
+            assert!(e.to_string().contains("0xffff, 0x8001, 0x0002"), "{e}");
+        }
     }
 }

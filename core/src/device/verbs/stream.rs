@@ -139,6 +139,11 @@ impl Stream {
         self.flights.is_empty() && self.backlog.is_empty() && self.again.is_empty()
     }
 
+    /// Number of the oldest request under way.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        (!self.flights.is_empty()).then(|| self.next - self.flights.len() as u64)
+    }
+
     /// Whether requests are under way of which nothing will be heard unless another one asks.
     pub(super) fn is_silent(&self) -> bool {
         !self.flights.is_empty() && self.flights.iter().all(|f| !f.signalled)

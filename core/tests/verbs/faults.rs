@@ -1,0 +1,293 @@
+#![allow(unsafe_code)]
+//! Faults: requests that are refused, memory that goes away under them, links that lose packets, go down, or are cut.
+
+use std::process::Command;
+
+use farside_core::am::{self, Counters, Delivery, HandlerId};
+use farside_core::device::{Block, Operation, Place};
+use farside_core::job::Track;
+use farside_core::signal::Board;
+use farside_core::{ErrorKind, Job, Result, coll};
+
+use crate::{region, two, two_with, well};
+
+/// Writes, signals and packets behind a write that is refused: they arrive, once and in order, and only the refused one
+/// fails.
+#[test]
+fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
+    const ID: HandlerId = HandlerId(9);
+    const PACKETS: u32 = 20;
+    well(two(|job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        let got = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let sink = got.clone();
+        job.active_messages().register(ID, move |m| {
+            sink.borrow_mut().push(u32::from_le_bytes(m.data.unwrap().try_into().unwrap()));
+            Delivery::Done
+        })?;
+        let mut memory = vec![0u8; 100_000];
+        // SAFETY: the memory is lent until it is released, and looked at after that.
+        let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
+        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        let good = job.device().allocate(4096, region(std::ptr::null_mut(), 4096));
+        let (good, good_remotes) = coll::exchange_regions(&team, good, None)?;
+        if job.rank() == 1 {
+            // Taken back, while rank 0 still has the key.
+            job.device().release(own.handle)?;
+            team.barrier()?;
+            job.wait("packets", || Ok((got.borrow().len() == PACKETS as usize).then_some(())))?;
+            job.wait("signals", || Ok((board.get(0, 1) == u64::from(PACKETS)).then_some(())))?;
+            assert_eq!(*got.borrow(), (0..PACKETS).collect::<Vec<_>>());
+            assert!(memory.iter().all(|b| *b == 0), "memory that was taken back was written");
+        } else {
+            team.barrier()?;
+            let bytes = vec![7u8; 50_000];
+            let from = [Block::of(bytes.as_ptr(), bytes.len())];
+            let word = 5u64.to_le_bytes();
+            let short = [Block::of(word.as_ptr(), 8)];
+            let (bad, fine) = (Track::new(), Track::new());
+            // SAFETY: the buffers outlive the waits below.
+            unsafe {
+                let to = Place { region: remotes[1].handle, offset: 100 };
+                job.post(1, Operation::Write { from: &from, to }, None, &[&bad])?;
+                for i in 0..PACKETS {
+                    am::send(job, 1, ID, &[], &i.to_le_bytes(), Counters::default())?;
+                    board.set(1, 1, u64::from(i) + 1)?;
+                    let to = Place { region: good_remotes[1].handle, offset: 8 * i as usize };
+                    job.post(1, Operation::Write { from: &short, to }, None, &[&fine])?;
+                }
+            }
+            job.wait("writes", || Ok((bad.open() + fine.open() == 0).then_some(())))?;
+            let e = bad.check().unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(1)), "{e}");
+            assert!(e.to_string().contains("REM_ACCESS_ERR"), "{e}");
+            fine.check()?;
+            job.device().release(own.handle)?;
+        }
+        team.barrier()?;
+        if job.rank() == 1 {
+            let mut words = vec![0u64; PACKETS as usize];
+            // SAFETY: memory of this rank, of that length, that nobody writes any more.
+            unsafe { std::ptr::copy_nonoverlapping(good.base, words.as_mut_ptr().cast(), 8 * words.len()) };
+            assert_eq!(words, vec![5; PACKETS as usize]);
+        }
+        good_remotes.iter().for_each(|r| job.device().forget(r.handle));
+        job.device().release(good.handle)?;
+        drop(board);
+        team.barrier()
+    }));
+}
+
+/// Memory is taken back while writes and reads of it are under way: from some operation on they fail, with the reason, and
+/// the ranks go on with each other.
+#[test]
+fn memory_released_under_running_operations_fails_them_and_nothing_else() {
+    const LEN: usize = 256 << 10;
+    well(two(|job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        let mut memory = vec![0u8; LEN];
+        // SAFETY: the memory is lent until it is released, and not looked at before.
+        let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
+        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        if job.rank() == 1 {
+            job.wait("some writes", || Ok((board.get(0, 1) >= 3).then_some(())))?;
+            job.device().release(own.handle)?;
+            // It is this rank's alone again.
+            memory.fill(9);
+            job.wait("an error", || Ok((board.get(0, 2) == 1).then_some(())))?;
+            assert!(memory.iter().all(|b| *b == 9), "memory that was taken back was written");
+        } else {
+            let bytes = vec![7u8; LEN];
+            // One packet: the refusal of a longer read that has been answered in part is lost on Soft-RoCE, which puts
+            // the number of the first packet on it, and the requester takes that for an old one.
+            let mut back = [0u8; 4096];
+            let to = Place { region: remotes[1].handle, offset: 0 };
+            let mut round = 0;
+            let error = loop {
+                let (writes, reads) = (Track::new(), Track::new());
+                let from = [Block::of(bytes.as_ptr(), LEN)];
+                let into = [Block { base: back.as_mut_ptr(), len: back.len() }];
+                // SAFETY: the buffers outlive the wait below.
+                unsafe {
+                    job.post(1, Operation::Write { from: &from, to }, None, &[&writes])?;
+                    job.post(1, Operation::Read { into: &into, from: to }, None, &[&reads])?;
+                }
+                round += 1;
+                board.set(1, 1, round)?;
+                job.wait("operations", || Ok((writes.open() + reads.open() == 0).then_some(())))?;
+                if let Err(e) = writes.check().and_then(|()| reads.check()) {
+                    break e;
+                }
+            };
+            assert_eq!((error.kind(), error.blamed()), (ErrorKind::BadKey, Some(1)), "{error}");
+            board.set(1, 2, 1)?;
+            job.device().release(own.handle)?;
+        }
+        remotes.iter().for_each(|r| job.device().forget(r.handle));
+        team.barrier()
+    }));
+    nothing_is_left();
+}
+
+/// Queue pairs, completion queues, regions and domains that programs still have; tests run one at a time.
+fn nothing_is_left() {
+    for kind in ["qp", "cq", "mr", "pd"] {
+        if let Ok(shown) = Command::new("rdma").args(["res", "show", kind]).output() {
+            let text = String::from_utf8_lossy(&shown.stdout);
+            let of_programs: Vec<&str> = text.lines().filter(|l| l.contains(" pid ")).collect();
+            assert_eq!(of_programs, Vec::<&str>::new(), "left behind");
+        }
+    }
+}
+
+/// `rxe-link` of the emulated machine; mends all links when it is dropped.
+struct Links;
+
+impl Links {
+    /// `None`, with a word, where there are no links to play with.
+    fn new() -> Option<Self> {
+        let there = Command::new("rxe-link").arg("show").output().is_ok_and(|o| o.status.success());
+        if !there {
+            println!("skipped: rxe-link is not there, as in the machine of ci/rxe");
+        }
+        there.then_some(Self)
+    }
+
+    fn change(arguments: &[&str]) {
+        let status = Command::new("rxe-link").args(arguments).status();
+        assert!(status.as_ref().is_ok_and(|s| s.success()), "rxe-link {arguments:?}: {status:?}");
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        for mend in [&["loss", "all", "0%"][..], &["up", "all"]] {
+            let _ = Command::new("rxe-link").args(mend).status();
+        }
+    }
+}
+
+/// Writes of every length class, reads, atomics, signals and packets, each result compared.
+fn exchange(job: &Job, rounds: u64) -> Result<()> {
+    const ID: HandlerId = HandlerId(9);
+    const LEN: usize = 64 << 10;
+    let team = job.world()?;
+    let got = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let sink = got.clone();
+    job.active_messages().register(ID, move |m| {
+        sink.borrow_mut().push(u64::from_le_bytes(m.data.unwrap().try_into().unwrap()));
+        Delivery::Done
+    })?;
+    let own = job.device().allocate(LEN + 8, region(std::ptr::null_mut(), LEN + 8));
+    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let board = Board::new(&team, 0)?;
+    let me = job.rank();
+    let peer = 1 - me;
+    let at = |offset| Place { region: remotes[peer as usize].handle, offset };
+    for round in 1..=rounds {
+        let len = [8, 300, 4096, 9000, LEN][round as usize % 5];
+        let bytes = vec![round as u8 ^ (me as u8) << 7; len];
+        let mut back = vec![0u8; len];
+        let (from, into) = ([Block::of(bytes.as_ptr(), len)], [Block { base: back.as_mut_ptr(), len }]);
+        let mut old = 0;
+        // SAFETY: the buffers outlive the calls, which complete the operations.
+        unsafe {
+            job.complete("write", peer, Operation::Write { from: &from, to: at(0) })?;
+            job.complete("read", peer, Operation::Read { into: &into, from: at(0) })?;
+            job.complete("add", peer, Operation::FetchAdd { at: at(LEN), add: 3, old: &raw mut old })?;
+        }
+        assert!(back == bytes, "round {round}: {len} bytes came back changed");
+        assert_eq!(old, 3 * (round - 1), "round {round}: an addition was lost or done twice");
+        am::send(job, peer, ID, &[], &round.to_le_bytes(), Counters::default())?;
+        board.set(peer as usize, 1, round)?;
+        job.wait("the signal", || Ok((board.get(peer as usize, 1) >= round).then_some(())))?;
+    }
+    job.wait("the packets", || Ok((got.borrow().len() as u64 == rounds).then_some(())))?;
+    assert_eq!(*got.borrow(), (1..=rounds).collect::<Vec<_>>(), "packets");
+    team.barrier()?;
+    remotes.iter().for_each(|r| job.device().forget(r.handle));
+    job.device().release(own.handle)
+}
+
+fn exchange_with_loss(loss: &str) {
+    let Some(_links) = Links::new() else { return };
+    Links::change(&["loss", "all", loss]);
+    // What was lost is repeated after 67 ms instead of two seconds.
+    well(two_with(&[("FARSIDE_VERBS_TIMEOUT", "14")], |job| exchange(job, 100)));
+    nothing_is_left();
+}
+
+#[test]
+fn one_packet_of_a_hundred_lost_changes_no_result() {
+    exchange_with_loss("1%");
+}
+
+#[test]
+fn one_packet_of_twenty_lost_changes_no_result() {
+    exchange_with_loss("5%");
+}
+
+/// Packets vanish for a while, of which nobody is told: everything goes on as if nothing had been.
+#[test]
+fn link_that_is_cut_for_a_second_changes_no_result() {
+    let Some(_links) = Links::new() else { return };
+    well(two(|job| {
+        exchange(job, 10)?;
+        if job.rank() == 0 {
+            Links::change(&["cut", "rxe0"]);
+            std::thread::spawn(|| {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+                Links::change(&["up", "rxe0"]);
+            });
+        }
+        let team = job.world()?;
+        (0..100).try_for_each(|_| team.barrier())
+    }));
+}
+
+/// From some time on nothing arrives any more: both ranks hear that the other is lost.
+#[test]
+fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
+    let Some(links) = Links::new() else { return };
+    let errors = two(|job| {
+        let team = job.world()?;
+        team.barrier()?;
+        if job.rank() == 0 {
+            Links::change(&["cut", "rxe0"]);
+        }
+        loop {
+            team.barrier()?;
+        }
+    });
+    drop(links);
+    for (rank, e) in errors.into_iter().flatten().enumerate() {
+        let e = e.expect("a barrier over a link that is cut");
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
+    }
+    nothing_is_left();
+}
+
+/// The cable is pulled out: both ranks hear that it is their port, and not the other rank.
+#[test]
+fn port_that_stays_down_is_said_at_both_ends() {
+    let Some(links) = Links::new() else { return };
+    let errors = two(|job| {
+        let team = job.world()?;
+        team.barrier()?;
+        if job.rank() == 0 {
+            Links::change(&["down", "rxe0"]);
+        }
+        loop {
+            team.barrier()?;
+        }
+    });
+    drop(links);
+    for e in errors.into_iter().flatten() {
+        let e = e.expect("a barrier over a port that is down");
+        assert!(e.kind() == ErrorKind::System && e.to_string().contains("is down"), "{e}");
+        assert!(e.to_string().contains("ip link"), "{e}");
+    }
+    nothing_is_left();
+}

@@ -1,0 +1,131 @@
+#![allow(unsafe_code)]
+//! What only the verbs device has: registered memory, and in [`faults`] refusals that end a connection, and links that
+//! lose packets, go down or are cut. Runs where
+//! `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and says so.
+
+mod faults;
+
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use farside_core::device::{Block, Operation, Place, Region};
+use farside_core::settings::Settings;
+use farside_core::stats::Kind;
+use farside_core::{Error, ErrorKind, Job, Result, coll};
+
+/// Longer than any of them takes; a hang becomes a failure.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Runs `body` as two ranks; what each returned. `None`, with a word, where there is no such device.
+fn two(body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static) -> Option<Vec<Option<Error>>> {
+    two_with(&[], body)
+}
+
+/// As [`two`], with some settings given.
+fn two_with(
+    set: &'static [(&'static str, &'static str)],
+    body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static,
+) -> Option<Vec<Option<Error>>> {
+    if std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs") {
+        let (done, result) = mpsc::channel();
+        std::thread::spawn(move || {
+            let errors = std::sync::Mutex::new(vec![None, None]);
+            let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
+            let _ = Job::threads_with(2, &settings, |job| {
+                let r = body(job);
+                let failed = r.is_err();
+                errors.lock().unwrap()[job.rank() as usize] = r.err();
+                if failed { Err(Error::new(ErrorKind::Aborted, "test")) } else { Ok(()) }
+            });
+            let _ = done.send(errors.into_inner().unwrap());
+        });
+        return Some(result.recv_timeout(WATCHDOG).expect("somebody still waits"));
+    }
+    println!("skipped: FARSIDE_DEVICE is not verbs");
+    None
+}
+
+fn region(base: *mut u8, len: usize) -> Region {
+    Region { base, len, accumulate: None, passive: false, revocable: false }
+}
+
+fn well(errors: Option<Vec<Option<Error>>>) {
+    for (rank, e) in errors.into_iter().flatten().enumerate() {
+        assert!(e.is_none(), "rank {rank}: {}", e.unwrap());
+    }
+}
+
+/// Registered memory is used where it lies, whatever the length; what is not is copied once, or registered.
+#[test]
+fn registered_memory_is_never_copied() {
+    const LEN: usize = 1 << 20;
+    well(two(|job| {
+        let team = job.world()?;
+        let own = job.device().allocate(2 * LEN, region(std::ptr::null_mut(), 2 * LEN));
+        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        if job.rank() == 0 {
+            let place = Place { region: remotes[1].handle, offset: 0 };
+            let before = job.stats();
+            for len in [8, 300, 4096, 65_536, 65_537, LEN] {
+                let there = [Block { base: own.base, len }];
+                let back = [Block { base: own.base.wrapping_add(LEN), len }];
+                // SAFETY: the region's own memory, until each is complete.
+                unsafe {
+                    own.base.write_bytes(len as u8 | 1, len);
+                    job.complete("write", 1, Operation::Write { from: &there, to: place })?;
+                    job.complete("read", 1, Operation::Read { into: &back, from: place })?;
+                    assert_eq!(own.base.add(LEN + len - 1).read(), len as u8 | 1);
+                }
+            }
+            let spent = job.stats() - before;
+            assert_eq!(spent.count(Kind::Copy), 0, "{spent:?}");
+            let mut other = vec![1u8; LEN];
+            for (len, copies) in [(8, 0), (4096, 1), (LEN, 0)] {
+                let before = job.stats();
+                let from = [Block { base: other.as_mut_ptr(), len }];
+                // SAFETY: the vector lives.
+                unsafe { job.complete("write", 1, Operation::Write { from: &from, to: place }) }?;
+                assert_eq!((job.stats() - before).count(Kind::Copy), copies, "{len} bytes that are not registered");
+            }
+        }
+        team.barrier()?;
+        remotes.iter().for_each(|r| job.device().forget(r.handle));
+        job.device().release(own.handle)
+    }));
+}
+
+/// Under a limit of locked memory: what does not fit is an error with the command that lifts the limit, and the job goes
+/// on.
+#[test]
+fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
+    const CHILD: &str = "FARSIDE_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is that of a process.
+        let mut limited = Command::new("rxe-memlock");
+        limited.arg("49152").arg(std::env::current_exe().unwrap()).env(CHILD, "1");
+        limited.args(["--exact", "memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy"]);
+        match limited.output() {
+            Err(_) => println!("skipped: rxe-memlock is not there, as in the machine of ci/rxe"),
+            Ok(o) => {
+                let text = String::from_utf8_lossy(&o.stdout);
+                assert!(
+                    o.status.success() && text.contains("1 passed"),
+                    "{text}{}",
+                    String::from_utf8_lossy(&o.stderr)
+                );
+            }
+        }
+        return;
+    }
+    well(two(|job| {
+        let team = job.world()?;
+        let e = job.device().allocate(64 << 20, region(std::ptr::null_mut(), 64 << 20)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+        assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
+        let own = job.device().allocate(4096, region(std::ptr::null_mut(), 4096))?;
+        team.barrier()?;
+        job.device().release(own.handle)
+    }));
+}
