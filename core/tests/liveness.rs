@@ -105,8 +105,14 @@ fn rank_lost_in_a_collective_with_data() {
 fn rank_lost_in_an_exchange_of_regions() {
     others_hear_of_it("in an exchange of regions", |job, end| {
         let team = job.world()?;
-        let region =
-            Region { base: std::ptr::null_mut(), len: 100, accumulate: None, passive: false, revocable: false };
+        let region = Region {
+            base: std::ptr::null_mut(),
+            len: 100,
+            accumulate: None,
+            passive: false,
+            revocable: false,
+            one_node: false,
+        };
         let own = job.device().allocate(100, region)?;
         let handle = own.handle;
         end()?;

@@ -38,7 +38,7 @@ fn two(body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static) -> Option<Vec<
 }
 
 fn region(base: *mut u8, len: usize) -> Region {
-    Region { base, len, accumulate: None, passive: false, revocable: false }
+    Region { base, len, accumulate: None, passive: false, revocable: false, one_node: false }
 }
 
 fn well(errors: Option<Vec<Option<Error>>>) {

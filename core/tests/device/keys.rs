@@ -148,8 +148,14 @@ fn import_of_a_key_whose_descriptor_was_used_again_is_refused() {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
         if job.rank() == 1 {
-            let region =
-                Region { base: std::ptr::null_mut(), len: 4096, accumulate: None, passive: false, revocable: false };
+            let region = Region {
+                base: std::ptr::null_mut(),
+                len: 4096,
+                accumulate: None,
+                passive: false,
+                revocable: false,
+                one_node: false,
+            };
             let first = job.device().allocate(4096, region)?;
             job.device().release(first.handle)?;
             // As a rule this one gets the same descriptor.
