@@ -77,8 +77,8 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
             team.barrier()?;
             if team.rank() == 0 {
                 let all = ROUNDS * team.size() as u64;
-                window.with_local(|l| Ok(assert_eq!(l, [all, 2 * all, 3 * all, 0])))?;
-                small.with_local(|l| Ok(assert_eq!(l, [0, all as u32])))?;
+                assert_eq!(window.with_local(|l| Ok(l.to_vec()))?, [all, 2 * all, 3 * all, 0]);
+                assert_eq!(small.with_local(|l| Ok(l.to_vec()))?, [0, all as u32]);
             }
             team.barrier()?;
             small.free()?;

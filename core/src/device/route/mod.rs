@@ -181,19 +181,28 @@ impl RouteDevice {
             return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("route"));
         }
         let near = self.number(request.peer).is_some();
-        let Some(region) = region_of(&request.operation) else {
+        let bad = |kind, why: &str| {
+            Err(Error::new(kind, "post a work request").peer(request.peer).device("route").cause(why))
+        };
+        if let Operation::Send { header, body } = request.operation {
+            let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+            let most = self.capabilities.max_packet;
+            if len > most {
+                return bad(ErrorKind::BadArgument, &format!("a packet of {len} bytes, {most} allowed"));
+            }
             return Ok(if near { Side::Near } else { Side::Far });
-        };
+        }
+        let region = region_of(&request.operation).unwrap_or_default();
         let side = Side::of(region);
-        let bad = |why: &str| {
-            let e = Error::new(ErrorKind::BadArgument, "post a work request").peer(request.peer).device("route");
-            Err(e.cause(why))
-        };
         if side == Side::Near && !near {
-            return bad("the region is of shared memory, the rank on another node");
+            return if self.near.knows(inner(region)) {
+                bad(ErrorKind::BadArgument, "the region is of a rank of this node, the request to one of another")
+            } else {
+                bad(ErrorKind::BadKey, &format!("region {region}"))
+            };
         }
         if request.notify.is_some_and(|(at, _)| Side::of(at.region) != side) {
-            return bad("the region and the cell belong to different devices");
+            return bad(ErrorKind::BadArgument, "the region and the cell belong to different devices");
         }
         Ok(side)
     }
@@ -239,6 +248,9 @@ impl Device for RouteDevice {
     }
 
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        if peer as usize >= self.numbers.len() {
+            return Err(Error::new(ErrorKind::NoSuchRank, "import a peer's region").peer(peer).device("route"));
+        }
         let bad =
             |why: &str| Error::new(ErrorKind::Protocol, "import a peer's region").peer(peer).device("route").cause(why);
         let (side, mut remote) = match key.split_first() {

@@ -262,6 +262,17 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         assert_eq!(write((mate + 1) % 4, at_mate, 0, None), (ErrorKind::BadArgument, Some((mate + 1) % 4)));
         assert_eq!(write(mate, far.1[mate as usize].handle, 60, None), (ErrorKind::OutOfRange, Some(mate)));
         assert_eq!(write(4, at_mate, 0, None), (ErrorKind::NoSuchRank, Some(4)));
+        for (peer, region) in [(mate, 0), (mate, 2000), (mate, 2001), ((mate + 1) % 4, 0), ((mate + 1) % 4, 2001)] {
+            assert_eq!(write(peer, region, 0, None).0, ErrorKind::BadKey, "{region} at {peer}");
+        }
+        let long = vec![0; device.capabilities().max_packet + 1];
+        for peer in 0..4 {
+            let packet = Operation::Send { header: &long, body: &[] };
+            // SAFETY: refused.
+            let e = unsafe { device.post(&WorkRequest { peer, operation: packet, notify: None, id: 0 }) }.unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)));
+        }
+        assert_eq!(device.import(4, &near.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
         let cell = boards[1].cell_at(mate as usize, 0, 1);
         assert_eq!(write(mate, at_mate, 0, Some((cell, 1))), (ErrorKind::BadArgument, Some(mate)));
         for key in [&[][..], &[9], &[0, 1, 2], &[1, 2]] {

@@ -140,6 +140,11 @@ impl ShmDevice {
         liveness::note(self.own(), error);
     }
 
+    /// Whether an imported region has this handle.
+    pub(crate) fn knows(&self, handle: u64) -> bool {
+        self.imports.borrow().contains_key(&handle)
+    }
+
     fn fresh(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
