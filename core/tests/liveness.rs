@@ -245,7 +245,8 @@ fn rank_that_fails_to_end_is_lost() {
     let mut errors = result.recv_timeout(WATCHDOG).expect("somebody still waits");
     errors.sort_unstable_by_key(|e| e.0);
     use ErrorKind::{PeerLost, Protocol};
-    // Rank 2 has all that it needs for its own end, perhaps.
     assert_eq!(errors[..2], [(0, Some(PeerLost)), (1, Some(Protocol))]);
-    assert!(matches!(errors[2], (2, None | Some(PeerLost))), "{errors:?}");
+    // Rank 2 has all that it needs for its own end, perhaps; or it hears of a loss in the barrier already: the last
+    // signal to it may still be under way on one device when another says that its sender has gone.
+    assert!(matches!(errors[2..], [] | [(2, None | Some(PeerLost))]), "{errors:?}");
 }
