@@ -149,6 +149,21 @@ impl Error {
         self
     }
 
+    /// Says in front of the cause what made the operation necessary.
+    #[must_use]
+    pub(crate) fn because(mut self, why: &str) -> Self {
+        self.0.cause = if self.0.cause.is_empty() { why.to_owned() } else { format!("{why}: {}", self.0.cause) };
+        self
+    }
+
+    /// The same error with other numbers for the ranks in it.
+    #[must_use]
+    pub(crate) fn renumbered(mut self, number: impl Fn(u32) -> u32) -> Self {
+        self.0.rank = self.0.rank.map(&number);
+        self.0.peer = self.0.peer.map(number);
+        self
+    }
+
     /// Says what to do about it, where that is better known than the kind's own remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {

@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 use crate::am::{self, ActiveMessages};
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
-use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest, fault, shm};
+use crate::device::open::{Opened, open};
+use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest, fault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::Progress;
-use crate::settings::DeviceChoice;
 use crate::settings::Settings;
 use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
@@ -89,7 +89,7 @@ impl Job {
     ///
     /// # Errors
     /// `Launcher` when started by one that cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`,
-    /// `Unsupported` when the ranks are on several nodes.
+    /// `Unsupported` when the ranks are on several nodes and there is no device between them.
     pub fn init() -> Result<Self> {
         let settings = Settings::from_env()?;
         let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
@@ -101,14 +101,19 @@ impl Job {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
+        let opened = open(&mut *bootstrap, &settings)?;
+        Self::start_on(bootstrap, settings, opened)
+    }
+
+    /// Starts a rank on a device that is open.
+    pub(crate) fn start_on(bootstrap: Box<dyn Bootstrap>, settings: Settings, opened: Opened) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let device = open_device(&mut *bootstrap, &settings)?;
-        let device = fault::wrap(device, &settings.fault)?;
+        let device = fault::wrap(opened.device, &settings.fault)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
-        let progress = Progress::new(&settings, size as usize, cores);
+        let progress = Progress::new(&settings, opened.here, cores);
         tracing::debug!(rank, size, by = bootstrap.kind(), device = device.name(), "started");
         Ok(Self(Rc::new(Inner {
             rank,
@@ -248,6 +253,12 @@ impl Job {
     #[must_use]
     pub fn stats(&self) -> Snapshot {
         self.0.device.counters()
+    }
+
+    /// The same by device: more than one where ranks of one node share memory and others are reached by a card.
+    #[must_use]
+    pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
+        self.0.device.counters_by_device()
     }
 
     pub(crate) fn mailbox(&self) -> &Mailbox {
@@ -514,49 +525,6 @@ impl Job {
         self.0.bootstrap.borrow_mut().abort(code, reason);
         std::process::exit(code)
     }
-}
-
-/// Opens the device that the settings name, and tells the other ranks how to reach this one.
-fn open_device(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
-    if settings.device != DeviceChoice::Verbs {
-        let prepared = shm::Prepared::new(bootstrap.rank(), bootstrap.size(), settings)?;
-        let cards = exchange(bootstrap, "shm", &prepared.card()?)?;
-        match prepared.connect(&cards) {
-            // On several nodes every rank finds one that is elsewhere, so all come to the same end.
-            Err(e) if e.kind() == ErrorKind::Unsupported && settings.device == DeviceChoice::Auto => {
-                tracing::info!("no shared memory between all ranks: {e}");
-            }
-            device => {
-                let device = device?;
-                // Nobody ends, and nobody's segment goes, before everyone has mapped it.
-                bootstrap.fence()?;
-                return Ok(Box::new(device));
-            }
-        }
-    }
-    open_verbs(bootstrap, settings)
-}
-
-#[cfg(feature = "verbs")]
-fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
-    let prepared = crate::device::verbs::Prepared::new(bootstrap.rank(), settings)?;
-    let cards = exchange(bootstrap, "verbs", &prepared.card())?;
-    Ok(Box::new(prepared.connect(&cards)?))
-}
-
-#[cfg(not(feature = "verbs"))]
-fn open_verbs(bootstrap: &mut dyn Bootstrap, _settings: &Settings) -> Result<Box<dyn Device>> {
-    Err(Error::new(ErrorKind::Unsupported, "open a verbs device")
-        .rank(bootstrap.rank())
-        .cause("this build is without the verbs device")
-        .remedy("build with feature `verbs` (needs libibverbs-dev and librdmacm-dev), or start all ranks on one node"))
-}
-
-/// Publishes a card and reads those of all ranks.
-fn exchange(bootstrap: &mut dyn Bootstrap, device: &str, card: &[u8]) -> Result<Vec<Vec<u8>>> {
-    bootstrap.put(&format!("{device}.{}", bootstrap.rank()), card)?;
-    bootstrap.fence()?;
-    (0..bootstrap.size()).map(|r| bootstrap.get(&format!("{device}.{r}"))).collect()
 }
 
 /// A rank that is a thread: when it ends in any way without leaving, the others learn of it.

@@ -44,12 +44,14 @@ pub enum UserMemory {
 /// How ranks reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// Shared memory if all ranks are on one node, else verbs.
+    /// Shared memory if all ranks are on one node; verbs if each is on its own; else both, as `Route`.
     Auto,
     /// Shared memory.
     Shm,
     /// An RDMA card, also between ranks of one node.
     Verbs,
+    /// Shared memory between ranks of one node, an RDMA card between nodes.
+    Route,
 }
 
 /// A number that may be left to the runtime.
@@ -117,9 +119,11 @@ settings! {
     shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
         |s| match s { "auto" => Some(UserMemory::Auto), "remap" => Some(UserMemory::Remap), "vm" => Some(UserMemory::Vm), "ring" => Some(UserMemory::Ring), _ => None },
         "How ranks of one node reach window memory that the runtime did not allocate.";
-    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs",
-        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), _ => None },
-        "How ranks reach each other: auto is shared memory on one node, and verbs between nodes; verbs uses the card on one node too.";
+    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route",
+        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), _ => None },
+        "How ranks reach each other: route is shared memory on a node and verbs between nodes; auto is that, or one of the two where it is enough; verbs uses the card on one node too.";
+    nodes: Option<u32> = "FARSIDE_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
+        "For tests: rank r counts as on node r modulo this number, also on one machine.";
     verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
         "The RDMA device and port; auto takes the first whose port is active.";
     verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),

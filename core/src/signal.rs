@@ -64,7 +64,14 @@ impl Board {
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
-        let region = Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false };
+        let region = Region {
+            base: std::ptr::null_mut(),
+            len: 0,
+            accumulate: None,
+            passive: false,
+            revocable: false,
+            one_node: team.is_on_one_node(),
+        };
         let wanted = (3 * team.size() + words + 1) * LINE;
         let own = job.device().allocate(wanted, region);
         if let Ok(own) = &own {

@@ -19,6 +19,7 @@ struct Inner {
     context: u32,
     members: Vec<u32>,
     me: usize,
+    one_node: bool,
     sequence: Cell<u64>,
     barriers: Cell<u64>,
     board: std::cell::OnceCell<Board>,
@@ -33,9 +34,11 @@ impl Team {
         let me = members.iter().position(|m| *m == job.rank());
         let me =
             me.ok_or_else(|| Error::new(ErrorKind::BadArgument, "make a team").cause("this rank is not a member"))?;
+        let one_node = members.iter().all(|m| job.device().shares_memory(*m));
         let team = Self(Rc::new(Inner {
             job: job.clone(),
             context,
+            one_node,
             members,
             me,
             sequence: Cell::new(0),
@@ -101,6 +104,27 @@ impl Team {
         }
         let place = ranks.iter().position(|r| *r == self.rank());
         self.split(place.map(|_| 0), place.unwrap_or(0) as u32)
+    }
+
+    /// Splits the team by nodes: the ranks that share memory with this one, itself among them, in the order of this
+    /// team. Windows of such a team are mapped. Over verbs alone every rank is by itself. Collective, as
+    /// [`split`](Self::split).
+    ///
+    /// # Errors
+    /// As [`split`](Self::split).
+    pub fn split_by_node(&self) -> Result<Team> {
+        let device = self.job().device();
+        let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);
+        let first = self.0.members.iter().position(shares).unwrap_or(self.0.me);
+        let team = self.split(Some(first as u32), 0)?;
+        team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
+    }
+
+    /// Whether all its ranks share memory: what is allocated for it may then be mapped by all of them.
+    #[must_use]
+    #[inline]
+    pub fn is_on_one_node(&self) -> bool {
+        self.0.one_node
     }
 
     /// This rank's number in the team, from 0.

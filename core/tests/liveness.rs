@@ -31,7 +31,7 @@ fn end(how: End) -> Result<()> {
 fn settings(set: &[(&str, &str)]) -> Settings {
     let find = |name: &str| {
         let given = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
         given.or_else(|| device.then(|| std::env::var(name).ok()).flatten())
     };
     Settings::from_lookup(find).unwrap()
@@ -105,8 +105,14 @@ fn rank_lost_in_a_collective_with_data() {
 fn rank_lost_in_an_exchange_of_regions() {
     others_hear_of_it("in an exchange of regions", |job, end| {
         let team = job.world()?;
-        let region =
-            Region { base: std::ptr::null_mut(), len: 100, accumulate: None, passive: false, revocable: false };
+        let region = Region {
+            base: std::ptr::null_mut(),
+            len: 100,
+            accumulate: None,
+            passive: false,
+            revocable: false,
+            one_node: false,
+        };
         let own = job.device().allocate(100, region)?;
         let handle = own.handle;
         end()?;
@@ -239,7 +245,8 @@ fn rank_that_fails_to_end_is_lost() {
     let mut errors = result.recv_timeout(WATCHDOG).expect("somebody still waits");
     errors.sort_unstable_by_key(|e| e.0);
     use ErrorKind::{PeerLost, Protocol};
-    // Rank 2 has all that it needs for its own end, perhaps.
     assert_eq!(errors[..2], [(0, Some(PeerLost)), (1, Some(Protocol))]);
-    assert!(matches!(errors[2], (2, None | Some(PeerLost))), "{errors:?}");
+    // Rank 2 has all that it needs for its own end, perhaps; or it hears of a loss in the barrier already: the last
+    // signal to it may still be under way on one device when another says that its sender has gone.
+    assert!(matches!(errors[2..], [] | [(2, None | Some(PeerLost))]), "{errors:?}");
 }

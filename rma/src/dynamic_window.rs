@@ -101,6 +101,7 @@ impl<T: Element> DynamicWindow<T> {
             accumulate: Some(crate::op::apply_bytes),
             passive: true,
             revocable: true,
+            one_node: self.team.is_on_one_node(),
         };
         // SAFETY: the vector is kept, untouched, until `release` has succeeded, or leaked.
         let registration = match unsafe { self.job.device().register(region) } {

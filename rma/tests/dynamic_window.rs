@@ -16,7 +16,7 @@ fn run(fault: &str, user_memory: &str) {
         "FARSIDE_FAULT" => Some(fault.to_owned()),
         "FARSIDE_SHM_USER_MEMORY" => Some(user_memory.to_owned()),
         // The device comes from the environment.
-        "FARSIDE_DEVICE" => std::env::var(name).ok(),
+        "FARSIDE_DEVICE" | "FARSIDE_NODES" => std::env::var(name).ok(),
         _ if name.starts_with("FARSIDE_VERBS_") => std::env::var(name).ok(),
         _ => None,
     })

@@ -59,7 +59,7 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
 fn thousand_windows_without_growth() {
     // The device comes from the environment; over verbs all memory is alike.
     let machine = |name: &str| {
-        let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let all = [
@@ -68,7 +68,7 @@ fn thousand_windows_without_growth() {
         &[("FARSIDE_SHM_USER_MEMORY", "ring")],
         &[("FARSIDE_SHM_USER_MEMORY", "vm")],
     ];
-    let verbs = machine("FARSIDE_DEVICE").is_some_and(|d| d == "verbs");
+    let verbs = machine("FARSIDE_DEVICE").is_some_and(|d| d == "verbs" || d == "route");
     for settings in &all[..if verbs { 1 } else { all.len() }] {
         let given = |name: &str| settings.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         let lookup = |name: &str| given(name).or_else(|| machine(name));

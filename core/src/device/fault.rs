@@ -221,8 +221,16 @@ impl Device for Faulty {
         self.inner.check_peers()
     }
 
+    fn shares_memory(&self, peer: u32) -> bool {
+        self.inner.shares_memory(peer)
+    }
+
     fn counters(&self) -> Snapshot {
         self.inner.counters()
+    }
+
+    fn counters_by_device(&self) -> Vec<(&'static str, Snapshot)> {
+        self.inner.counters_by_device()
     }
 
     fn stats(&self) -> &Stats {

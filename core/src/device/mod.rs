@@ -5,6 +5,8 @@
 
 pub mod code;
 pub mod fault;
+pub(crate) mod open;
+pub mod route;
 pub mod shm;
 #[cfg(feature = "verbs")]
 pub mod verbs;
@@ -82,6 +84,9 @@ pub struct Region {
     /// Whether the memory may be released while peers still use it: then every access is one that the owner
     /// can refuse.
     pub revocable: bool,
+    /// Whether all ranks that will use it share memory with this one. In a job whose ranks do so in part this
+    /// decides which device the memory belongs to, for all who use it.
+    pub one_node: bool,
 }
 
 /// Memory that the device allocated or registered, and its name for peers.
@@ -317,8 +322,14 @@ pub trait Device: fmt::Debug {
     /// # Errors
     /// `PeerLost`, naming one that is not.
     fn check_peers(&self) -> Result<()>;
+    /// Whether this rank and `peer` (rank of the job) reach each other's memory as ranks of one node do.
+    fn shares_memory(&self, peer: u32) -> bool;
     /// The counters of this device. [`Device::stats`] has the cheap way to add to them.
     fn counters(&self) -> Snapshot;
+    /// The counters by device: more than one where this one is made of others.
+    fn counters_by_device(&self) -> Vec<(&'static str, Snapshot)> {
+        vec![(self.name(), self.counters())]
+    }
     /// The counters, to add operations that bypass `post` (stores to mapped memory).
     fn stats(&self) -> &crate::stats::Stats;
     /// Whether all requests are complete, those too of which nobody hears (signals and packets).

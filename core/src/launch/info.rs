@@ -25,6 +25,7 @@ type Probe = fn(&Settings) -> Result<String, String>;
 const DEVICES: &[(&str, Probe)] = &[
     ("shm", |settings| crate::device::shm::probe(settings).map_err(|e| e.to_string())),
     ("verbs", verbs),
+    ("route", route),
     ("tcp", |_| Err("not built yet".into())),
     ("sim", |_| Err("not built yet".into())),
 ];
@@ -38,6 +39,15 @@ fn verbs(settings: &Settings) -> Result<String, String> {
 fn verbs(_: &Settings) -> Result<String, String> {
     Err("not built in: build with feature `verbs`, which needs the packages libibverbs-dev, librdmacm-dev, \
          libclang-dev, cmake and pkg-config"
+        .into())
+}
+
+/// Both devices in one job.
+fn route(settings: &Settings) -> Result<String, String> {
+    let shm = crate::device::shm::probe(settings).map_err(|e| format!("no shared memory: {e}"));
+    shm.and_then(|_| verbs(settings).map_err(|e| format!("no verbs: {e}")))?;
+    Ok("ranks of one node by shm, between nodes by verbs; a window over ranks of one node is mapped, any other is the \
+        card's for all its ranks, those of one node too, so that its atomics are of one kind"
         .into())
 }
 

@@ -83,7 +83,7 @@ every_config! {
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         assert_eq!(device.import(2, &world.own.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
         for len in [usize::MAX, usize::MAX - 4094, isize::MAX as usize, 1 << 50] {
-            let region = Region { base: std::ptr::null_mut(), len, accumulate: None, passive: false, revocable: false };
+            let region = Region { base: std::ptr::null_mut(), len, accumulate: None, passive: false, revocable: false, one_node: false };
             let e = device.allocate(len, region).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit), "{len}: {e}");
         }

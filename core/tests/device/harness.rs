@@ -31,16 +31,17 @@ impl Config {
 /// Settings with some values given and the others default, whatever the environment says, but for the device.
 pub fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
-        let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Whether the environment asks for the verbs device.
+/// Whether the environment asks for the verbs device, alone or between nodes that have shared memory. Then
+/// `FARSIDE_NODES` is 2, so that the team of all ranks spans nodes in every test, and what it uses is verbs'.
 pub fn verbs() -> bool {
-    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
 /// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.

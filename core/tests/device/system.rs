@@ -87,8 +87,16 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
     let base = map.as_ptr().cast_mut();
     let team = job.world()?;
     // SAFETY: the mapping outlives the registration and is looked at only after the barrier.
-    let own =
-        unsafe { job.device().register(Region { base, len: LEN, accumulate: None, passive: false, revocable: false }) };
+    let own = unsafe {
+        job.device().register(Region {
+            base,
+            len: LEN,
+            accumulate: None,
+            passive: false,
+            revocable: false,
+            one_node: false,
+        })
+    };
     let (own, remotes) = coll::exchange_regions(&team, own, None)?;
     let to = 1 - team.rank();
     let bytes = pattern(team.rank(), LEN);
@@ -159,7 +167,14 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
             let allocate = |len| {
                 job.device().allocate(
                     len,
-                    Region { base: std::ptr::null_mut(), len, accumulate: None, passive: false, revocable: false },
+                    Region {
+                        base: std::ptr::null_mut(),
+                        len,
+                        accumulate: None,
+                        passive: false,
+                        revocable: false,
+                        one_node: false,
+                    },
                 )
             };
             if job.rank() == 0 {

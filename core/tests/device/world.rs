@@ -46,10 +46,22 @@ impl<'a> World<'a> {
             let base = buffer.as_mut_ptr();
             let base = base.wrapping_add(base.addr().next_multiple_of(PAGE) - base.addr() + PAGE - RAGGED);
             // SAFETY: the buffer lives in the world and is reached through `copy` only until it is released.
-            unsafe { job.device().register(Region { base, len, accumulate, passive, revocable: false }) }?
+            unsafe {
+                job.device().register(Region {
+                    base,
+                    len,
+                    accumulate,
+                    passive,
+                    revocable: false,
+                    one_node: team.is_on_one_node(),
+                })
+            }?
         } else {
             let base = std::ptr::null_mut();
-            job.device().allocate(len, Region { base, len, accumulate, passive, revocable: false })?
+            job.device().allocate(
+                len,
+                Region { base, len, accumulate, passive, revocable: false, one_node: team.is_on_one_node() },
+            )?
         };
         let (own, remotes) = coll::exchange_regions(&team, Ok(own), accumulate)?;
         Ok(Self { job, team, board, own, remotes, released: false, _buffer: buffer })

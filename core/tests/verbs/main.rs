@@ -48,7 +48,7 @@ fn two_with(
 }
 
 fn region(base: *mut u8, len: usize) -> Region {
-    Region { base, len, accumulate: None, passive: false, revocable: false }
+    Region { base, len, accumulate: None, passive: false, revocable: false, one_node: false }
 }
 
 fn well(errors: Option<Vec<Option<Error>>>) {

@@ -144,6 +144,7 @@ impl RawWindow {
             accumulate: Some(crate::op::apply_bytes),
             passive: options.locks,
             revocable: false,
+            one_node: team.is_on_one_node(),
         };
         let own = team.job().device().allocate(len, region);
         Self::new(team, own, options)
@@ -167,8 +168,14 @@ impl RawWindow {
     /// # Errors
     /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
-        let region =
-            Region { base, len, accumulate: Some(crate::op::apply_bytes), passive: options.locks, revocable: false };
+        let region = Region {
+            base,
+            len,
+            accumulate: Some(crate::op::apply_bytes),
+            passive: options.locks,
+            revocable: false,
+            one_node: team.is_on_one_node(),
+        };
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(region) };
         Self::new(team, own, options)

@@ -19,7 +19,8 @@ impl RawWindow {
     /// Opens an exposure of this rank's memory to `origins` (team ranks). Never blocks. |origins| messages.
     ///
     /// # Errors
-    /// `WrongEpoch` if one is open; `NoSuchRank`; `BadArgument` for a rank given twice.
+    /// `WrongEpoch` if one is open; `NoSuchRank`; `BadArgument` for a rank given twice; `PeerLost`, after which the
+    /// window is broken.
     pub fn post(&self, origins: &[usize], asserts: Assert) -> Result<()> {
         const OP: &str = "post";
         self.check_group(OP, origins)?;
@@ -27,13 +28,14 @@ impl RawWindow {
         if self.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
-        for origin in origins {
+        let tell = |origin: &usize| {
             let t = &self.targets[*origin];
             t.posts.set(t.posts.get() + 1);
-            if !asserts.contains(Assert::NOCHECK) {
-                self.board.set(*origin, cell::POST, t.posts.get())?;
-            }
-        }
+            let told = asserts.contains(Assert::NOCHECK);
+            if told { Ok(()) } else { self.board.set(*origin, cell::POST, t.posts.get()) }
+        };
+        // Where one cannot be told, others have been, and may write: the memory is nobody's own any more.
+        origins.iter().try_for_each(tell).inspect_err(|_| self.abandon())?;
         self.posted.borrow_mut().open(origins);
         Ok(())
     }

@@ -20,7 +20,7 @@ impl Agent {
     pub(super) fn start(shared: Arc<Shared>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
-            .name(format!("farside-agent-{}", shared.me))
+            .name(format!("farside-agent-{}", shared.ranks[shared.me]))
             .spawn({
                 let (shared, stop) = (shared.clone(), stop.clone());
                 move || run(&shared, &stop)

@@ -129,7 +129,7 @@ pub(super) fn region<'a>(
         return Err(Error::new(ErrorKind::BadArgument, operation)
             .peer(peer)
             .device("shm")
-            .cause(format!("the region is of rank {}", import.peer)));
+            .cause("the region is of another rank"));
     }
     match place.offset.checked_add(len) {
         Some(end) if end <= import.len => Ok(import),
@@ -180,7 +180,7 @@ pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Resul
 /// # Safety
 /// As [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
-    let Region { base, len, accumulate, passive, revocable } = region;
+    let Region { base, len, accumulate, passive, revocable, .. } = region;
     let remapped = match device.user_memory {
         UserMemory::Auto | UserMemory::Remap => {
             // SAFETY: lent to the runtime until `release`.

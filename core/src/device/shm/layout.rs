@@ -4,7 +4,7 @@
 //! 0     magic, 8 rank and size
 //! 64    doorbell (futex)          written by peers that wake this rank
 //! 128   sleeping                  1 while this rank is about to sleep or sleeps
-//! 192   state                     running, left, lost; 196 the rank whose loss this one has met, and 1
+//! 192   state                     running, left, lost; 196 the rank of the job whose loss this one has met, and 1
 //! 256   attending                 1 while this rank is inside the runtime
 //! 320   agent bell (futex)        written by peers that wake this rank's agent
 //! 384   agent present

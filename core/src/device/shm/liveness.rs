@@ -34,12 +34,13 @@ impl Watch {
     }
 }
 
-/// Fails if a peer's process has ended, or its thread was lost, without taking leave.
-pub(super) fn check(watches: &[Option<Watch>], peers: &[Mapping]) -> Result<()> {
+/// Fails if a peer's process has ended, or its thread was lost, without taking leave. The error names ranks of the
+/// job, which `ranks` has by their numbers on the node.
+pub(super) fn check(watches: &[Option<Watch>], peers: &[Mapping], ranks: &[u32]) -> Result<()> {
     for (rank, peer) in peers.iter().enumerate() {
         // Acquire: pairs with the Release store of a rank that leaves or is lost.
         if peer.half(STATE).load(Ordering::Acquire) == STATE_LOST {
-            return Err(lost(peers, rank, "its thread ended without leaving the job".into()));
+            return Err(lost(peers, ranks, rank, "its thread ended without leaving the job".into()));
         }
     }
     let mut polls: Vec<libc::pollfd> = Vec::with_capacity(watches.len());
@@ -56,7 +57,7 @@ pub(super) fn check(watches: &[Option<Watch>], peers: &[Mapping]) -> Result<()> 
         // Acquire: as above.
         if poll.revents != 0 && peers[rank].half(STATE).load(Ordering::Acquire) != STATE_LEFT {
             let pid = watches[rank].as_ref().map_or(0, |w| w.pid);
-            return Err(lost(peers, rank, format!("process {pid} ended without leaving the job")));
+            return Err(lost(peers, ranks, rank, format!("process {pid} ended without leaving the job")));
         }
     }
     Ok(())
@@ -71,14 +72,13 @@ pub(super) fn note(own: &Mapping, error: &Error) {
 }
 
 /// The error for `rank`, or for the rank whose loss made it end.
-fn lost(peers: &[Mapping], rank: usize, cause: String) -> Error {
+fn lost(peers: &[Mapping], ranks: &[u32], number: usize, cause: String) -> Error {
+    let rank = ranks[number];
     // Acquire: pairs with the Release in `note`, which comes before the rank's end.
-    let met = peers[rank].half(MET).load(Ordering::Acquire) as usize;
+    let met = peers[number].half(MET).load(Ordering::Acquire);
     let (blamed, cause) = match met.checked_sub(1) {
-        Some(first) if first != rank && first < peers.len() => {
-            (first, format!("rank {rank} has ended too, for want of it: {cause}"))
-        }
+        Some(first) if first != rank => (first, format!("rank {rank} has ended too, for want of it: {cause}")),
         _ => (rank, cause),
     };
-    Error::new(ErrorKind::PeerLost, "check the other ranks").peer(blamed as u32).device("shm").cause(cause)
+    Error::new(ErrorKind::PeerLost, "check the other ranks").peer(blamed).device("shm").cause(cause)
 }

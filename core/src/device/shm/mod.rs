@@ -5,12 +5,17 @@
 //! the processor's. Memory of the user is moved onto shared pages where it can be ([`remap`]), and otherwise
 //! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`request`]). Packets go through
 //! lines and rings ([`channel`], [`ring`]).
+//!
+//! Where the ranks of the job are on several nodes each has this device for those of its own, which are numbered
+//! among themselves: so are peers and errors of all calls but [`ShmDevice::check_peers`], which names ranks of the job
+//! (`super::route` translates).
 
 mod agent;
 mod channel;
 mod imports;
 mod layout;
 mod liveness;
+mod node;
 mod park;
 mod post;
 mod remap;
@@ -28,6 +33,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+pub use node::Nodes;
 pub use start::{Prepared, probe};
 
 use super::{Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, WorkRequest};
@@ -48,6 +54,8 @@ use transfer::Transfers;
 #[derive(Debug)]
 struct Shared {
     me: usize,
+    /// The ranks of the job that this device connects, by their numbers here.
+    ranks: Vec<u32>,
     layout: Layout,
     own: Segment,
     peers: Vec<Mapping>,
@@ -63,6 +71,23 @@ impl Shared {
 
     fn serve(&self, stats: &Stats) -> bool {
         self.server.serve(self.own.mapping(), &self.peers, &self.layout, &self.exposures, stats)
+    }
+}
+
+/// Wakes a rank that sleeps in [`Device::park`] for what this device does not see.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    shared: Arc<Shared>,
+    /// Its own: a set of counters is written by one thread.
+    rung: Stats,
+}
+
+impl Doorbell {
+    /// What was written before is seen by the rank's last look, or the rank wakes.
+    pub(crate) fn ring(&self) {
+        // Full fence: pairs with the sleeper's barrier.
+        fence(Ordering::SeqCst);
+        park::wake_if_asleep(self.shared.own.mapping(), &self.rung);
     }
 }
 
@@ -103,6 +128,21 @@ impl ShmDevice {
         if now == key || word.load(Ordering::SeqCst) == key {
             word.store(now, Ordering::SeqCst);
         }
+    }
+
+    /// Wakes this rank, from any thread.
+    pub(crate) fn doorbell(&self) -> Doorbell {
+        Doorbell { shared: Arc::clone(&self.shared), rung: Stats::default() }
+    }
+
+    /// Notes a loss that another device has met.
+    pub(crate) fn note_loss(&self, error: &Error) {
+        liveness::note(self.own(), error);
+    }
+
+    /// Whether an imported region has this handle.
+    pub(crate) fn knows(&self, handle: u64) -> bool {
+        self.imports.borrow().contains_key(&handle)
     }
 
     fn fresh(&self) -> u64 {
@@ -313,10 +353,14 @@ impl Device for ShmDevice {
     }
 
     fn check_peers(&self) -> Result<()> {
-        liveness::check(&self.watches, &self.shared.peers).map_err(|e| {
+        liveness::check(&self.watches, &self.shared.peers, &self.shared.ranks).map_err(|e| {
             liveness::note(self.own(), &e);
-            e.rank(self.shared.me as u32)
+            e.rank(self.shared.ranks[self.shared.me])
         })
+    }
+
+    fn shares_memory(&self, _peer: u32) -> bool {
+        true
     }
 
     fn counters(&self) -> Snapshot {

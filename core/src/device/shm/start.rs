@@ -1,9 +1,7 @@
 //! Start-up: every rank makes its base segment and publishes a card; with all cards in hand it maps the others.
 
 use std::cell::{Cell, RefCell};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,6 +10,7 @@ use rustc_hash::FxHashMap;
 use super::channel::{Receiver, Sender};
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::liveness::Watch;
+use super::node::Node;
 use super::request::Server;
 use super::ring::Ring;
 use super::transfer::Transfers;
@@ -27,76 +26,54 @@ use crate::wire::{Reader, Writer};
 /// A rank that has made its segment and not yet seen the others.
 #[derive(Debug)]
 pub struct Prepared {
-    rank: usize,
+    me: usize,
+    ranks: Vec<u32>,
     layout: Layout,
     own: Segment,
-    node: Vec<u8>,
+    node: Node,
     asymmetric: bool,
     settings: Settings,
 }
 
-struct Card {
+/// What a rank tells the others.
+pub(super) struct Card {
     name: SegmentName,
     base: u64,
-    node: Vec<u8>,
     asymmetric: bool,
+    sizes: [u64; 2],
+    pub(super) node: Node,
 }
 
 impl Card {
-    fn read(bytes: &[u8]) -> Option<(Self, [u64; 2])> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? };
         let base = r.u64()?;
         let asymmetric = r.u8()? != 0;
         let sizes = [r.u64()?, r.u64()?];
-        let node = r.bytes()?.to_vec();
-        Some((Self { name, base, node, asymmetric }, sizes))
+        Some(Self { name, base, asymmetric, sizes, node: Node::read(&mut r)? })
     }
 }
 
-/// What ranks that can share memory have in common: kernel, process space, shared-memory file system, user.
-fn node(dir: &Path) -> Result<Vec<u8>> {
-    let op = "find out on which node this rank is";
-    let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
-    let pids = fs::read_link("/proc/self/ns/pid").map_err(|e| Error::system(op, e))?;
-    let meta = fs::metadata(dir).map_err(|e| {
-        Error::system(op, e)
-            .cause(dir.display().to_string())
-            .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
-    })?;
-    let user = fs::metadata("/proc/self").map_err(|e| Error::system(op, e))?.uid();
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let text = format!(
-        "{} boot {} {} device {} user {user}",
-        host.trim(),
-        String::from_utf8_lossy(&boot).trim(),
-        pids.display(),
-        meta.dev()
-    );
-    Ok(text.into_bytes())
-}
-
 impl Prepared {
-    /// Makes the base segment of `rank` of `size`.
+    /// Makes the base segment of the rank that is number `me` of `ranks`, ranks of the job that it is to be
+    /// connected with.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `System`.
-    pub fn new(rank: u32, size: u32, settings: &Settings) -> Result<Self> {
+    ///
+    /// # Panics
+    /// If `ranks` has no number `me`.
+    pub fn new(me: usize, ranks: Vec<u32>, settings: &Settings) -> Result<Self> {
         let dir = PathBuf::from(&settings.shm_dir);
-        let layout = Layout { ranks: size as usize, ring: settings.shm_ring, bounce: settings.shm_bounce };
+        let node = Node::of(ranks[me], &dir, settings.nodes)?;
+        let layout = Layout { ranks: ranks.len(), ring: settings.shm_ring, bounce: settings.shm_bounce };
         let own = Segment::create(&dir, layout.len())?;
         let m = own.mapping();
-        m.word(IDENTITY).store(u64::from(rank) << 32 | u64::from(size), Ordering::SeqCst);
+        m.word(IDENTITY).store((me as u64) << 32 | ranks.len() as u64, Ordering::SeqCst);
         m.half(STATE).store(STATE_RUNNING, Ordering::SeqCst);
         m.word(0).store(MAGIC, Ordering::SeqCst);
-        Ok(Self {
-            rank: rank as usize,
-            layout,
-            own,
-            node: node(&dir)?,
-            asymmetric: park::register_barrier(),
-            settings: settings.clone(),
-        })
+        Ok(Self { me, ranks, layout, own, node, asymmetric: park::register_barrier(), settings: settings.clone() })
     }
 
     /// The card for the other ranks.
@@ -105,7 +82,7 @@ impl Prepared {
     /// None in practice: the segment's name is open until [`connect`](Self::connect).
     pub fn card(&self) -> Result<Vec<u8>> {
         let name = self.own.name()?;
-        Ok(Writer::new()
+        let card = Writer::new()
             .u32(name.pid)
             .u32(name.fd)
             .u64(name.len)
@@ -113,12 +90,11 @@ impl Prepared {
             .u64(self.own.mapping().at(0).addr() as u64)
             .u8(u8::from(self.asymmetric))
             .u64(self.layout.ring as u64)
-            .u64(self.layout.bounce as u64)
-            .bytes(&self.node)
-            .done())
+            .u64(self.layout.bounce as u64);
+        Ok(self.node.write(card).done())
     }
 
-    /// Maps all the others.
+    /// Maps all the others, whose cards are given in the order of their numbers.
     ///
     /// # Errors
     /// `Unsupported` for a rank on another node, `Mismatch` for one with other settings, `PeerLost`,
@@ -129,20 +105,17 @@ impl Prepared {
         let mut watches = Vec::with_capacity(cards.len());
         let mut pids = Vec::with_capacity(cards.len());
         let mut asymmetric = true;
-        for (rank, bytes) in cards.iter().enumerate() {
-            let peer = rank as u32;
-            let fail = |kind| Error::new(kind, OP).rank(self.rank as u32).peer(peer).device("shm");
-            let (card, sizes) = Card::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed card"))?;
+        for (number, (bytes, peer)) in cards.iter().zip(self.ranks.iter().copied()).enumerate() {
+            let fail = |kind| Error::new(kind, OP).rank(self.ranks[self.me]).peer(peer).device("shm");
+            let card = Card::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed card"))?;
             if card.node != self.node {
                 return Err(fail(ErrorKind::Unsupported)
-                    .cause(format!(
-                        "it is on `{}`, this rank on `{}`",
-                        String::from_utf8_lossy(&card.node),
-                        String::from_utf8_lossy(&self.node)
-                    ))
-                    .remedy("start all ranks on one node: no device for several nodes is built yet"));
+                    .cause(format!("it is on `{}`, this rank on `{}`", card.node, self.node))
+                    .remedy(
+                        "start all ranks on one node, or leave FARSIDE_DEVICE at auto, which uses verbs between nodes",
+                    ));
             }
-            if sizes != [self.layout.ring as u64, self.layout.bounce as u64]
+            if card.sizes != [self.layout.ring as u64, self.layout.bounce as u64]
                 || card.name.len != self.own.mapping().len() as u64
             {
                 return Err(
@@ -156,7 +129,7 @@ impl Prepared {
                 Some(Watch::new(card.name.pid, peer)?)
             });
             let mapping = segment::open(card.name, peer)?;
-            let identity = (rank as u64) << 32 | cards.len() as u64;
+            let identity = (number as u64) << 32 | cards.len() as u64;
             if mapping.word(0).load(Ordering::SeqCst) != MAGIC
                 || mapping.word(IDENTITY).load(Ordering::SeqCst) != identity
             {
@@ -178,11 +151,12 @@ impl Prepared {
             sleepers_fence: asymmetric,
         };
         Ok(ShmDevice {
-            outgoing: (0..layout.ranks).map(|_| Sender::new(&layout, self.rank)).collect(),
+            outgoing: (0..layout.ranks).map(|_| Sender::new(&layout, self.me)).collect(),
             incoming: (0..layout.ranks).map(|source| Receiver::new(&layout, source)).collect(),
             packet: RefCell::new(vec![0; Ring::max_packet(layout.ring)]),
             shared: Arc::new(Shared {
-                me: self.rank,
+                me: self.me,
+                ranks: self.ranks,
                 layout,
                 own: self.own,
                 peers,

@@ -1,5 +1,6 @@
 //! The agent: a thread that answers datagrams and hears of the device's events while its rank computes. It sleeps
-//! unless there is one, and touches neither windows nor the rank's requests.
+//! unless there is one, and touches neither windows nor the rank's requests. For a rank that sleeps elsewhere
+//! ([`super::far`]) it also hears of completions, and wakes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::card;
 use super::endpoint::Endpoint;
+use super::far::Outer;
 use super::links::Links;
 use super::sys::AsyncEvent;
 use super::wait::sleep;
@@ -81,7 +83,12 @@ fn run(links: &Links, mut endpoint: Endpoint) {
             return;
         }
         let limit = next.map_or(Duration::from_secs(3600), |n| n.saturating_duration_since(Instant::now()));
-        sleep(&[endpoint.fd(), links.agent_bell.fd(), links.context.event_fd()], limit);
+        let outer = links.outer.get();
+        let events = outer.map_or(-1, Outer::fd);
+        sleep(&[endpoint.fd(), links.agent_bell.fd(), links.context.event_fd(), events], limit);
+        if let Some(outer) = outer.filter(|o| o.has_event()) {
+            outer.ring();
+        }
         links.agent_bell.hear();
     }
 }
@@ -104,7 +111,7 @@ fn note(links: &Links, event: AsyncEvent) {
         AsyncEvent::PortDown(port) if port == links.choice.port => {
             links.lock().down.get_or_insert_with(Instant::now);
             tracing::warn!("port {port} of {} went down", links.choice.device);
-            links.rank_bell.ring();
+            links.wake_rank();
         }
         AsyncEvent::PortUp(port) if port == links.choice.port => links.lock().down = None,
         AsyncEvent::Other(text) => tracing::debug!("{}: {text}", links.choice.device),
@@ -114,5 +121,5 @@ fn note(links: &Links, event: AsyncEvent) {
 
 fn fatal(links: &Links, why: String) {
     links.lock().fatal.get_or_insert(why);
-    links.rank_bell.ring();
+    links.wake_rank();
 }

@@ -10,10 +10,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::card::{Card, Message, Token};
+use super::far::Outer;
 use super::find::Choice;
 use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::sys::{Context, Domain, Path};
@@ -92,8 +93,10 @@ pub(super) struct Links {
     pub(super) service_level: u8,
     pub(super) traffic_class: u8,
     table: Mutex<Table>,
-    /// Rung for the rank when something has changed.
+    /// Rung for the rank when something has changed ([`wake_rank`](Self::wake_rank)).
     pub(super) rank_bell: Bell,
+    /// The bell of a rank that does not sleep on this device.
+    pub(super) outer: OnceLock<Outer>,
     /// Rung for the agent when there is something to do.
     pub(super) agent_bell: Bell,
     pub(super) stop: AtomicBool,
@@ -135,9 +138,18 @@ impl Links {
             traffic_class: classes.1,
             table: Mutex::new(Table { peers, ..Table::default() }),
             rank_bell: Bell::new()?,
+            outer: OnceLock::new(),
             agent_bell: Bell::new()?,
             stop: AtomicBool::new(false),
         })
+    }
+
+    /// Wakes the rank, if it sleeps.
+    pub(super) fn wake_rank(&self) {
+        self.rank_bell.ring();
+        if let Some(outer) = self.outer.get() {
+            outer.ring();
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
@@ -256,7 +268,7 @@ impl Links {
         };
         drop(table);
         if changed {
-            self.rank_bell.ring();
+            self.wake_rank();
         }
         answer
     }

@@ -17,6 +17,7 @@ mod buffers;
 mod card;
 mod endpoint;
 mod engine;
+mod far;
 mod find;
 mod links;
 mod liveness;
@@ -270,6 +271,14 @@ impl VerbsDevice {
         }
     }
 
+    /// Arms the channel, and then looks again: what comes after the look rings it. Whether there is something to do.
+    fn prepare_to_sleep(&self) -> bool {
+        self.channel.drain();
+        self.links.rank_bell.hear();
+        let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
+        armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
+    }
+
     fn say(&self, message: Message) {
         self.links.lock().farewell = Some(message);
         // The agent says it, and ends.
@@ -353,12 +362,7 @@ impl Device for VerbsDevice {
     fn relax(&self) {}
 
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
-        // Armed first, then looked at again: what comes after the look rings the channel.
-        self.channel.drain();
-        self.links.rank_bell.hear();
-        let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
-        let work = armed.is_err() || self.absorb().unwrap_or(true) || ready() || self.engine.borrow().is_restless();
-        if work {
+        if self.prepare_to_sleep() || ready() {
             std::thread::yield_now();
             return;
         }
@@ -389,6 +393,11 @@ impl Device for VerbsDevice {
             }
             None => Ok(()),
         }
+    }
+
+    /// None: the card reaches all alike.
+    fn shares_memory(&self, _peer: u32) -> bool {
+        false
     }
 
     fn counters(&self) -> Snapshot {

@@ -49,6 +49,38 @@ pub(super) fn sleep(fds: &[RawFd], limit: Duration) {
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
 }
 
+/// Becomes readable when another descriptor does so anew, until it is [`taken`](Self::take): the other one may stay readable
+/// meanwhile without waking who sleeps on this one.
+#[derive(Debug)]
+pub(super) struct Edges(OwnedFd);
+
+impl Edges {
+    pub(super) fn of(fd: RawFd) -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        // SAFETY: two open descriptors and a live event.
+        let rc = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        if rc == 0 { Ok(Self(epoll)) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether the other descriptor has become readable since the last call.
+    pub(super) fn take(&self) -> bool {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: a live array of one event; time limit 0.
+        unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) > 0 }
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// A process of this machine, watched.
 #[derive(Debug)]
 pub(super) struct Watch(OwnedFd);
@@ -99,6 +131,19 @@ mod tests {
         bell.ring();
         sleep(&[-1, bell.fd()], Duration::from_secs(3600));
         assert!(bell.hear() && !bell.hear());
+    }
+
+    #[test]
+    fn edge_is_taken_once_for_each_ring_also_while_nobody_hears_the_bell() {
+        let bell = Bell::new().unwrap();
+        let edges = Edges::of(bell.fd()).unwrap();
+        assert!(!edges.take());
+        for _ in 0..2 {
+            bell.ring();
+            sleep(&[edges.fd()], Duration::from_secs(3600));
+            assert!(edges.take() && !edges.take());
+        }
+        assert!(bell.hear());
     }
 
     #[test]

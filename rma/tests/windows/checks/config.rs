@@ -43,7 +43,7 @@ const VERBS: &[Config] = &[
 
 /// Whether the environment asks for the verbs device: then every configuration is over it.
 pub fn verbs() -> bool {
-    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
 /// Whether fewer combinations are wanted.
@@ -53,7 +53,7 @@ pub fn quick() -> bool {
 
 /// Settings of the device that come from the environment whatever a test sets.
 fn of_the_machine(name: &str) -> Option<String> {
-    let device = name == "FARSIDE_DEVICE" || name.starts_with("FARSIDE_VERBS_");
+    let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
     device.then(|| std::env::var(name).ok()).flatten()
 }
 

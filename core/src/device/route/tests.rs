@@ -1,0 +1,325 @@
+#![allow(unsafe_code)]
+//! Jobs of threads on two nodes, rank r on node r modulo 2, with shared memory on each and a network in memory between
+//! all. The same over a real card: `ci/test verbs`.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::RouteDevice;
+use super::memory::{Hub, Wire};
+use crate::am::{self, Counters, Delivery, HandlerId};
+use crate::bootstrap::{Bootstrap, threads};
+use crate::device::open::Opened;
+use crate::device::{Block, Operation, Place, Region, WorkRequest, shm};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, Track};
+use crate::settings::Settings;
+use crate::signal::Board;
+use crate::stats::Kind;
+use crate::{Team, coll};
+
+const NODES: u32 = 2;
+const ID: HandlerId = HandlerId(1);
+/// Longer than any of them takes; a hang becomes a failure.
+const WATCHDOG: Duration = Duration::from_secs(100);
+
+fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings: &Settings) -> Result<Job> {
+    let (me, size) = (bootstrap.rank(), bootstrap.size());
+    let ranks: Vec<u32> = (0..size).filter(|r| r % NODES == me % NODES).collect();
+    let near = shm::Prepared::new((me / NODES) as usize, ranks.clone(), settings)?;
+    bootstrap.put(&format!("near.{me}"), &near.card()?)?;
+    bootstrap.fence()?;
+    let cards = ranks.iter().map(|r| bootstrap.get(&format!("near.{r}"))).collect::<Result<Vec<_>>>()?;
+    let near = near.connect(&cards)?;
+    bootstrap.fence()?;
+    let device = RouteDevice::new(near, Box::new(Wire::new(me, hub)), &ranks, size)?;
+    Job::start_on(bootstrap, settings.clone(), Opened { device: Box::new(device), here: size as usize })
+}
+
+/// What `f` returned at each of `n` ranks that wait by `wait`.
+fn mixed<R: Send + 'static>(
+    n: u32,
+    wait: &'static str,
+    f: impl Fn(&Job) -> Result<R> + Send + Sync + 'static,
+) -> Vec<Result<R>> {
+    let (done, results) = mpsc::channel();
+    std::thread::spawn(move || {
+        let settings = Settings::from_lookup(|name| match name {
+            "FARSIDE_WAIT" => Some(wait.to_owned()),
+            "FARSIDE_PEER_CHECK_MS" => Some("5".to_owned()),
+            _ => None,
+        });
+        let (hub, settings) = (Hub::new(n), settings.unwrap());
+        let results: Vec<Result<R>> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = threads::threads(n)
+                .into_iter()
+                .map(|b| {
+                    let (f, hub, settings) = (&f, &hub, &settings);
+                    scope.spawn(move || {
+                        let job = start(Box::new(b), hub, settings)?;
+                        let result = f(&job).and_then(|r| job.finalize().map(|()| r));
+                        job.device().abandon();
+                        result
+                    })
+                })
+                .collect();
+            ranks.into_iter().map(|r| r.join().expect("a rank panicked")).collect()
+        });
+        let _ = done.send(results);
+    });
+    results.recv_timeout(WATCHDOG).expect("a rank panicked, or somebody still waits")
+}
+
+fn well<R: Send + 'static>(
+    n: u32,
+    wait: &'static str,
+    f: impl Fn(&Job) -> Result<R> + Send + Sync + 'static,
+) -> Vec<R> {
+    mixed(n, wait, f).into_iter().map(|r| r.unwrap_or_else(|e| panic!("{n} ranks, {wait}: {e}"))).collect()
+}
+
+fn region(team: &Team) -> Region {
+    let one_node = team.is_on_one_node();
+    Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false, one_node }
+}
+
+#[test]
+fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_in_order() {
+    const PACKETS: u32 = 300;
+    for (n, wait) in [(2, "auto"), (3, "auto"), (4, "park"), (5, "yield")] {
+        well(n, wait, move |job| {
+            let got = Rc::new(RefCell::new(vec![0; n as usize]));
+            let sink = got.clone();
+            job.active_messages().register(ID, move |m| {
+                let number = u32::from_le_bytes(m.data.unwrap()[..4].try_into().unwrap());
+                let expected = &mut sink.borrow_mut()[m.source as usize];
+                assert_eq!(number, *expected, "from rank {}", m.source);
+                *expected += 1;
+                Delivery::Done
+            })?;
+            let team = job.world()?;
+            team.barrier()?;
+            let before = job.stats_by_device();
+            for number in 0..PACKETS {
+                let data = [number.to_le_bytes(); 20];
+                (0..n).try_for_each(|to| am::send(job, to, ID, &[], data.as_flattened(), Counters::default()))?;
+            }
+            job.wait("packets", || Ok(got.borrow().iter().all(|g| *g == PACKETS).then_some(())))?;
+            let sent = |i: usize| (job.stats_by_device()[i].1 - before[i].1).count(Kind::Send);
+            let here = (0..n).filter(|r| r % NODES == job.rank() % NODES).count() as u64;
+            assert_eq!((before[0].0, sent(0)), ("shm", here * u64::from(PACKETS)));
+            assert_eq!((before[1].0, sent(1)), ("wire", (u64::from(n) - here) * u64::from(PACKETS)));
+            team.barrier()
+        });
+    }
+}
+
+#[test]
+fn collectives_over_both_devices() {
+    for (n, wait) in [(2, "auto"), (3, "park"), (4, "auto"), (5, "park")] {
+        well(n, wait, move |job| {
+            let team = job.world()?;
+            let node = team.split_by_node()?;
+            let expected: Vec<u32> = (0..n).filter(|r| r % NODES == job.rank() % NODES).collect();
+            assert_eq!(node.members(), expected);
+            assert!(node.is_on_one_node() && !team.is_on_one_node());
+            for t in [&team, &node] {
+                for round in 0..20 {
+                    let mine = vec![job.rank() as u8; round * 100 + t.rank()];
+                    let all = coll::allgather(t, &mine)?;
+                    for (rank, bytes) in all.iter().enumerate() {
+                        assert_eq!(*bytes, vec![t.members()[rank] as u8; round * 100 + rank]);
+                    }
+                    t.barrier()?;
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A region is mapped by all or by none, and so is of one atomic domain: ranks of the same node and of others add to its
+/// words at the same time, and nothing is lost.
+#[test]
+fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
+    const ADDS: u64 = 2000;
+    for n in [3, 4] {
+        well(n, "auto", move |job| {
+            let world = job.world()?;
+            let node = world.split_by_node()?;
+            for team in [&world, &node] {
+                let own = job.device().allocate(64, region(team));
+                let (own, remotes) = coll::exchange_regions(team, own, None)?;
+                assert!(remotes.iter().all(|r| r.mapped.is_some() == team.is_on_one_node()));
+                assert_eq!(remotes.iter().map(|r| r.peer).collect::<Vec<_>>(), team.members());
+                team.barrier()?;
+                let before = job.stats_by_device();
+                for _ in 0..ADDS {
+                    let mut old = 0;
+                    let at = Place { region: remotes[0].handle, offset: 8 };
+                    let add = Operation::FetchAdd { at, add: 1, old: &raw mut old };
+                    // SAFETY: `old` outlives the call.
+                    unsafe { job.complete("add", team.members()[0], add) }?;
+                }
+                let adds: Vec<u64> =
+                    job.stats_by_device().iter().zip(&before).map(|(a, b)| (a.1 - b.1).count(Kind::FetchAdd)).collect();
+                assert_eq!(adds, if team.is_on_one_node() { [ADDS, 0] } else { [0, ADDS] });
+                team.barrier()?;
+                if team.rank() == 0 {
+                    // SAFETY: this rank's own word, that nobody changes any more.
+                    let sum = unsafe { own.base.cast::<u64>().add(1).read_volatile() };
+                    assert_eq!(sum, ADDS * team.size() as u64);
+                }
+                remotes.iter().for_each(|r| job.device().forget(r.handle));
+                job.device().release(own.handle)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// No wake-up is lost while a rank that sleeps for up to a minute each time is signalled by a rank of its node and by one
+/// of another: a lost one would take the minute, which is more than the watchdog allows for two.
+#[test]
+fn signal_of_either_device_wakes_a_parked_rank_every_time() {
+    const ROUNDS: u64 = 2000;
+    const LIMIT: Duration = Duration::from_secs(60);
+    let parks = well(3, "park", |job| {
+        let world = job.world()?;
+        let node = world.split_by_node()?;
+        let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
+        let before = job.stats();
+        for round in 1..=ROUNDS {
+            if job.rank() == 0 {
+                // Rank 2 is number 1 of the node.
+                let come = || boards[0].reached(1, 0, round) && boards[1].reached(1, 0, round);
+                while !come() {
+                    job.device().park(LIMIT, &mut || come());
+                    job.progress()?;
+                }
+                boards[0].set(1, 1, round)?;
+                boards[1].set(1, 1, round)?;
+            } else {
+                let board = &boards[usize::from(job.rank() == 1)];
+                board.set(0, 0, round)?;
+                while !board.reached(0, 1, round) {
+                    job.device().park(LIMIT, &mut || board.reached(0, 1, round));
+                    job.progress()?;
+                }
+            }
+        }
+        Ok((job.stats() - before).count(Kind::Park))
+    });
+    assert!(parks[0] > 0, "nobody ever slept");
+}
+
+#[test]
+fn rank_lost_on_the_node_or_elsewhere_is_named_at_every_rank() {
+    for wait in ["auto", "park", "spin"] {
+        for victim in 0..4 {
+            let ends = mixed(4, wait, move |job| {
+                let team = job.world()?;
+                team.barrier()?;
+                if job.rank() == victim {
+                    return Err(Error::new(ErrorKind::BadArgument, "end on purpose"));
+                }
+                team.barrier()
+            });
+            for (rank, end) in ends.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
+                let e = end.expect_err("a barrier without one of the ranks");
+                assert_eq!(e.kind(), ErrorKind::PeerLost, "{e}");
+                // Whoever ends for want of the victim is missed by others in turn.
+                assert!(e.blamed().is_some_and(|b| b as usize != rank && b < 4), "rank {rank}, {victim} is lost: {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
+    well(4, "auto", |job| {
+        let world = job.world()?;
+        let node = world.split_by_node()?;
+        let device = job.device();
+        let near = coll::exchange_regions(&node, device.allocate(64, region(&node)), None)?;
+        let far = coll::exchange_regions(&world, device.allocate(64, region(&world)), None)?;
+        let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
+        // The other rank of this node, which is number 0 or 1 there.
+        let mate = (job.rank() + 2) % 4;
+        let word = [7u8; 8];
+        let from = [Block::of(word.as_ptr(), 8)];
+        let write = |peer: u32, region: u64, offset: usize, notify: Option<(Place, u64)>| {
+            let operation = Operation::Write { from: &from, to: Place { region, offset } };
+            // SAFETY: the bytes are copied or refused at once.
+            let refused = unsafe { device.post(&WorkRequest { peer, operation, notify, id: u64::MAX }) }.unwrap_err();
+            (refused.kind(), refused.blamed())
+        };
+        let at_mate = near.1[1 - node.rank()].handle;
+        assert_eq!(write(mate, at_mate, 60, None), (ErrorKind::OutOfRange, Some(mate)));
+        assert_eq!(write(mate, near.1[node.rank()].handle, 0, None), (ErrorKind::BadArgument, Some(mate)));
+        assert_eq!(write((mate + 1) % 4, at_mate, 0, None), (ErrorKind::BadArgument, Some((mate + 1) % 4)));
+        assert_eq!(write(mate, far.1[mate as usize].handle, 60, None), (ErrorKind::OutOfRange, Some(mate)));
+        assert_eq!(write(4, at_mate, 0, None), (ErrorKind::NoSuchRank, Some(4)));
+        for (peer, region) in [(mate, 0), (mate, 2000), (mate, 2001), ((mate + 1) % 4, 0), ((mate + 1) % 4, 2001)] {
+            assert_eq!(write(peer, region, 0, None).0, ErrorKind::BadKey, "{region} at {peer}");
+        }
+        let long = vec![0; device.capabilities().max_packet + 1];
+        for peer in 0..4 {
+            let packet = Operation::Send { header: &long, body: &[] };
+            // SAFETY: refused.
+            let e = unsafe { device.post(&WorkRequest { peer, operation: packet, notify: None, id: 0 }) }.unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)));
+        }
+        assert_eq!(device.import(4, &near.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
+        let cell = boards[1].cell_at(mate as usize, 0, 1);
+        assert_eq!(write(mate, at_mate, 0, Some((cell, 1))), (ErrorKind::BadArgument, Some(mate)));
+        for key in [&[][..], &[9], &[0, 1, 2], &[1, 2]] {
+            let e = device.import(mate, key, None).unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(mate)), "{key:?}: {e}");
+        }
+        let e = device.import((mate + 1) % 4, &near.0.key, None).unwrap_err();
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some((mate + 1) % 4)));
+        world.barrier()?;
+        for (own, remotes) in [near, far] {
+            remotes.iter().for_each(|r| device.forget(r.handle));
+            device.release(own.handle)?;
+            assert_eq!(device.release(own.handle).unwrap_err().kind(), ErrorKind::Freed);
+        }
+        world.barrier()
+    });
+}
+
+/// A write and its notification stay together on either device.
+#[test]
+fn write_is_there_when_its_notification_is() {
+    const ROUNDS: u64 = 200;
+    well(4, "auto", |job| {
+        let world = job.world()?;
+        let node = world.split_by_node()?;
+        for team in [&node, &world] {
+            let board = Board::new(team, 0)?;
+            let own = job.device().allocate(8 * team.size(), region(team));
+            let (own, remotes) = coll::exchange_regions(team, own, None)?;
+            let (next, before) = ((team.rank() + 1) % team.size(), (team.rank() + team.size() - 1) % team.size());
+            for round in 1..=ROUNDS {
+                let word = (round * 1000).to_le_bytes();
+                let from = [Block::of(word.as_ptr(), 8)];
+                let operation = Operation::Write { from: &from, to: Place { region: remotes[next].handle, offset: 0 } };
+                let track = Track::new();
+                let notify = Some((board.cell_at(next, 0, round), round));
+                // SAFETY: complete before the next round.
+                unsafe { job.post(team.members()[next], operation, notify, &[&track]) }?;
+                job.wait("notification", || Ok(board.reached(before, 0, round).then_some(())))?;
+                // SAFETY: this rank's own word, in which nothing changes before the barrier.
+                assert_eq!(unsafe { own.base.cast::<u64>().read_volatile() }, round * 1000);
+                job.wait("write", || Ok((track.open() == 0).then_some(())))?;
+                team.barrier()?;
+            }
+            remotes.iter().for_each(|r| job.device().forget(r.handle));
+            job.device().release(own.handle)?;
+        }
+        Ok(())
+    });
+}

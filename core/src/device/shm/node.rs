@@ -1,0 +1,143 @@
+//! Which ranks share memory: those of one kernel, process space, shared-memory file system and user.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::start::Card;
+use crate::error::{Error, ErrorKind, Result};
+use crate::wire::{Reader, Writer};
+
+/// Where a rank is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    machine: Vec<u8>,
+    /// As which of the nodes of `FARSIDE_NODES` it counts.
+    counted: u32,
+}
+
+impl Node {
+    /// Where this process is, rank `rank` of the job.
+    pub(super) fn of(rank: u32, dir: &Path, nodes: Option<u32>) -> Result<Self> {
+        let op = "find out on which node this rank is";
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
+        let pids = fs::read_link("/proc/self/ns/pid").map_err(|e| Error::system(op, e))?;
+        let meta = fs::metadata(dir).map_err(|e| {
+            Error::system(op, e)
+                .cause(dir.display().to_string())
+                .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
+        })?;
+        let user = fs::metadata("/proc/self").map_err(|e| Error::system(op, e))?.uid();
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let text = format!(
+            "{} boot {} {} device {} user {user}",
+            host.trim(),
+            String::from_utf8_lossy(&boot).trim(),
+            pids.display(),
+            meta.dev()
+        );
+        Ok(Self { machine: text.into_bytes(), counted: nodes.map_or(0, |n| rank % n) })
+    }
+
+    pub(super) fn write(&self, w: Writer) -> Writer {
+        w.u32(self.counted).bytes(&self.machine)
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { counted: r.u32()?, machine: r.bytes()?.to_vec() })
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.machine))?;
+        if self.counted > 0 { write!(f, ", counted as node {}", self.counted) } else { Ok(()) }
+    }
+}
+
+/// The nodes of a job, as all its ranks see them.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    /// Of each rank the lowest rank of its node.
+    first: Vec<u32>,
+    nodes: Vec<Node>,
+}
+
+impl Nodes {
+    /// From the cards of all ranks of the job.
+    ///
+    /// # Errors
+    /// `Protocol` for a malformed card.
+    pub fn of(cards: &[Vec<u8>]) -> Result<Self> {
+        let read = |(rank, bytes): (usize, &Vec<u8>)| {
+            let malformed = || Error::new(ErrorKind::Protocol, "find the ranks of this node").peer(rank as u32);
+            Ok(Card::read(bytes).ok_or_else(|| malformed().device("shm").cause("malformed card"))?.node)
+        };
+        let nodes: Vec<Node> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
+        Ok(Self::group(nodes))
+    }
+
+    fn group(nodes: Vec<Node>) -> Self {
+        let first = |n: &Node| nodes.iter().position(|m| m == n).unwrap_or(0) as u32;
+        Self { first: nodes.iter().map(first).collect(), nodes }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize).count()
+    }
+
+    /// The ranks that share memory with `rank`, itself among them, in order.
+    #[must_use]
+    pub fn sharing_with(&self, rank: u32) -> Vec<u32> {
+        let node = self.first[rank as usize];
+        (0..self.first.len() as u32).filter(|r| self.first[*r as usize] == node).collect()
+    }
+
+    /// How many ranks share the processors of `rank`, whatever they count as.
+    #[must_use]
+    pub fn on_machine_of(&self, rank: u32) -> usize {
+        let machine = &self.nodes[rank as usize].machine;
+        self.nodes.iter().filter(|n| n.machine == *machine).count()
+    }
+}
+
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (rank, first) in self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize) {
+            let ranks: Vec<String> = self.sharing_with(*first).iter().map(u32::to_string).collect();
+            let (many, between) = (if ranks.len() == 1 { "" } else { "s" }, if rank == 0 { "" } else { "; " });
+            write!(f, "{between}rank{many} {} on `{}`", ranks.join(", "), self.nodes[rank])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(machine: &str, counted: u32) -> Node {
+        Node { machine: machine.into(), counted }
+    }
+
+    #[test]
+    fn ranks_of_equal_nodes_share_memory() {
+        let nodes = Nodes::group(vec![node("a", 0), node("b", 0), node("a", 0), node("b", 1), node("a", 0)]);
+        assert_eq!(nodes.count(), 3);
+        assert_eq!(nodes.sharing_with(4), [0, 2, 4]);
+        assert_eq!(nodes.sharing_with(1), [1]);
+        assert_eq!([0, 1, 3].map(|r| nodes.on_machine_of(r)), [3, 2, 2]);
+        assert_eq!(nodes.to_string(), "ranks 0, 2, 4 on `a`; rank 1 on `b`; rank 3 on `b, counted as node 1`");
+    }
+
+    #[test]
+    fn processes_of_one_machine_are_on_one_node_unless_they_count_as_on_several() {
+        let dir = Path::new("/dev/shm");
+        assert_eq!(Node::of(0, dir, None).unwrap(), Node::of(7, dir, None).unwrap());
+        assert_eq!(Node::of(1, dir, Some(2)).unwrap(), Node::of(3, dir, Some(2)).unwrap());
+        assert_ne!(Node::of(1, dir, Some(2)).unwrap(), Node::of(2, dir, Some(2)).unwrap());
+    }
+}

@@ -1,0 +1,165 @@
+//! Windows in a job whose ranks share memory in part: over all ranks and over those of each node. With `FARSIDE_DEVICE=route`
+//! and `FARSIDE_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2; elsewhere all ranks are on one
+//! node, and the same must hold.
+
+use farside_rma::core::settings::Settings;
+use farside_rma::core::stats::{Kind, Snapshot};
+use farside_rma::prelude::*;
+use farside_rma::{ErrorKind, SharedWindow};
+
+const RANKS: [u32; 3] = [2, 3, 4];
+
+fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
+    for n in RANKS {
+        for wait in ["auto", "park"] {
+            let find =
+                |name: &str| if name == "FARSIDE_WAIT" { Some(wait.to_owned()) } else { std::env::var(name).ok() };
+            let settings = Settings::from_lookup(find).unwrap();
+            Job::threads_with(n, &settings, &f).unwrap_or_else(|e| panic!("{n} ranks, {wait}: {e}"));
+        }
+    }
+}
+
+/// Whether the environment asks for nodes on this machine.
+fn nodes() -> Option<u32> {
+    let asked = std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "route");
+    asked.then(|| std::env::var("FARSIDE_NODES").ok()?.parse().ok()).flatten()
+}
+
+/// The teams of all ranks and of this node.
+fn teams(job: &Job) -> Result<[Team; 2]> {
+    let world = job.world()?;
+    let node = world.split_by_node()?;
+    Ok([world, node])
+}
+
+#[test]
+fn team_of_a_node_has_the_ranks_that_share_memory() {
+    every(|job| {
+        let [world, node] = teams(job)?;
+        if let Some(nodes) = nodes() {
+            let here = |r: &u32| r % nodes == job.rank() % nodes;
+            assert_eq!(node.members(), (0..job.size()).filter(here).collect::<Vec<_>>());
+            assert!(!world.is_on_one_node());
+        }
+        assert!(node.is_on_one_node() || node.size() == 1);
+        assert_eq!(node.size() == world.size(), world.is_on_one_node());
+        Ok(())
+    });
+}
+
+/// All ranks change the same words of rank 0 at once, by every kind of atomic operation: nothing is lost, whether the
+/// origin is on rank 0's node or on another.
+#[test]
+fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
+    const ROUNDS: u64 = 60;
+    every(|job| {
+        for team in teams(job)? {
+            let window = LockWindow::<u64>::allocate(&team, 4)?;
+            let small = LockWindow::<u32>::allocate(&team, 2)?;
+            window.lock_all(Assert::empty(), |e| {
+                for _ in 0..ROUNDS {
+                    e.accumulate(Op::Sum, &[1], 0, 0)?;
+                    e.fetch_and_op_now(Op::Sum, 2, 0, 1)?;
+                    // A third word by compare-and-swap alone.
+                    let mut seen = e.get_now(0, 2)?;
+                    loop {
+                        let found = e.compare_and_swap_now(seen, seen + 3, 0, 2)?;
+                        if found == seen {
+                            break;
+                        }
+                        seen = found;
+                    }
+                }
+                Ok(())
+            })?;
+            small.lock_all(Assert::empty(), |e| (0..ROUNDS).try_for_each(|_| e.accumulate(Op::Sum, &[1], 0, 1)))?;
+            team.barrier()?;
+            if team.rank() == 0 {
+                let all = ROUNDS * team.size() as u64;
+                assert_eq!(window.with_local(|l| Ok(l.to_vec()))?, [all, 2 * all, 3 * all, 0]);
+                assert_eq!(small.with_local(|l| Ok(l.to_vec()))?, [0, all as u32]);
+            }
+            team.barrier()?;
+            small.free()?;
+            window.free()?;
+        }
+        Ok(())
+    });
+}
+
+/// Windows over all ranks and over a node, in epochs of both at a time.
+#[test]
+fn windows_of_the_node_and_of_all_ranks_side_by_side() {
+    every(|job| {
+        let [world, node] = teams(job)?;
+        let mut outer = Window::<u64>::allocate(&world, world.size())?;
+        let mut inner = Window::<u64>::allocate(&node, node.size())?;
+        for round in 1..=30u64 {
+            let mine = round * 100 + u64::from(job.rank());
+            outer.fence(Assert::empty(), |o| {
+                inner.fence(Assert::empty(), |i| {
+                    (0..node.size()).try_for_each(|to| i.put_value(mine, to, node.rank()))
+                })?;
+                (0..world.size()).try_for_each(|to| o.put_value(mine, to, world.rank()))
+            })?;
+            for (team, window) in [(&world, &mut outer), (&node, &mut inner)] {
+                let expected: Vec<u64> = team.members().iter().map(|m| round * 100 + u64::from(*m)).collect();
+                assert_eq!(window.local()?, expected);
+                team.barrier()?;
+            }
+        }
+        inner.free()?;
+        outer.free()
+    });
+}
+
+#[test]
+fn shared_window_is_for_the_ranks_of_a_node() {
+    every(|job| {
+        let [world, node] = teams(job)?;
+        if node.is_on_one_node() {
+            let window = SharedWindow::<u64>::allocate(&node, 2)?;
+            for rank in 0..node.size() {
+                window.of(rank)?.fetch_and_op(Op::Sum, 5, 1)?;
+            }
+            node.barrier()?;
+            assert_eq!(window.of(node.rank())?.load(1)?, 5 * node.size() as u64);
+            node.barrier()?;
+            window.free()?;
+        }
+        if !world.is_on_one_node() {
+            let e = SharedWindow::<u64>::allocate(&world, 2).map(drop).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            assert!(e.to_string().contains("one node"), "{e}");
+        }
+        Ok(())
+    });
+}
+
+/// A put goes by the device of its window, for every pair of ranks, and is counted there.
+#[test]
+fn puts_are_counted_by_the_device_of_their_window() {
+    const PUTS: u64 = 10;
+    every(|job| {
+        for team in teams(job)? {
+            let window = LockWindow::<u64>::allocate(&team, 1)?;
+            let before = job.stats_by_device();
+            let target = (team.rank() + 1) % team.size();
+            window.lock(LockKind::Shared, target, Assert::empty(), |e| {
+                (0..PUTS).try_for_each(|i| e.put_value(i, target, 0))
+            })?;
+            let after = job.stats_by_device();
+            let writes = |s: &[(&str, Snapshot)]| s.iter().map(|d| d.1.count(Kind::Write)).collect::<Vec<_>>();
+            let spent: Vec<u64> = writes(&after).iter().zip(writes(&before)).map(|(a, b)| a - b).collect();
+            assert_eq!(spent.iter().sum::<u64>(), PUTS);
+            if nodes().is_some() {
+                assert_eq!(after.iter().map(|d| d.0).collect::<Vec<_>>(), ["shm", "verbs"]);
+                assert_eq!(spent[usize::from(!team.is_on_one_node())], PUTS);
+            }
+            team.barrier()?;
+            window.free()?;
+        }
+        Ok(())
+    });
+}
