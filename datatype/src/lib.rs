@@ -14,8 +14,27 @@
 //! # Ok::<(), farside_datatype::LayoutError>(())
 //! ```
 
+mod arrays;
 mod blocks;
+mod contents;
+mod datatype;
+mod error;
 mod layout;
+mod named;
+mod runs;
+mod shape;
+mod signature;
+mod typemap;
+mod wire;
 
+pub use arrays::{Darray, Distribution, Order, Subarray};
 pub use blocks::{Blocks, PairBlocks, pair_blocks};
+pub use contents::{Combiner, Contents, Envelope};
+pub use datatype::Datatype;
+pub use error::{DatatypeError, DatatypeErrorKind, Result};
 pub use layout::{Layout, LayoutError, MAX_DIMS};
+pub use named::{Class, Named};
+pub use runs::{MapBlocks, Run, Runs};
+pub use shape::MAX_DEPTH;
+pub use signature::Signature;
+pub use typemap::{Overlap, TypeMap};
