@@ -186,7 +186,9 @@ impl Part {
         if self.full > 0 {
             // A single block may be longer than what 64 bits reach when it is taken times the processes.
             let step = if self.full > 1 { at(self.step)? } else { 0 };
-            joined.push(&inner.repeat(self.block, stride, call)?.repeat(self.full, step, call)?.shift(at(self.start)?, call)?)?;
+            joined.push(
+                &inner.repeat(self.block, stride, call)?.repeat(self.full, step, call)?.shift(at(self.start)?, call)?,
+            )?;
         }
         if self.tail > 0 {
             let start = self.start + self.full * self.step;

@@ -59,6 +59,27 @@ pub struct Envelope {
     pub datatypes: usize,
 }
 
+impl Contents {
+    /// The one type that it was made from; `None` for predefined types and structs.
+    #[must_use]
+    pub fn old(&self) -> Option<&Datatype> {
+        match self {
+            Self::Named(_) | Self::Struct { .. } => None,
+            Self::Dup(old)
+            | Self::Contiguous { old, .. }
+            | Self::Vector { old, .. }
+            | Self::Hvector { old, .. }
+            | Self::Indexed { old, .. }
+            | Self::Hindexed { old, .. }
+            | Self::IndexedBlock { old, .. }
+            | Self::HindexedBlock { old, .. }
+            | Self::Resized { old, .. } => Some(old),
+            Self::Subarray(array) => Some(&array.old),
+            Self::Darray(array) => Some(&array.old),
+        }
+    }
+}
+
 impl Datatype {
     /// The constructor that made it, with its arguments.
     #[must_use]

@@ -58,7 +58,9 @@ impl Datatype {
     /// See [`Datatype`].
     pub fn contiguous(count: u64, old: &Datatype) -> Result<Self> {
         let call = "Datatype::contiguous";
-        old.draft(call)?.repeat(count, old.extent(), call)?.finish(call, Contents::Contiguous { count, old: old.clone() })
+        old.draft(call)?
+            .repeat(count, old.extent(), call)?
+            .finish(call, Contents::Contiguous { count, old: old.clone() })
     }
 
     /// `count` blocks of `blocklength` elements, `stride` elements from start to start.
@@ -230,7 +232,9 @@ impl Datatype {
     #[must_use]
     pub fn true_extent(&self) -> u64 {
         match &self.0 {
-            Repr::Named(named) => (named.second_at() + named.pair().map_or(named.size(), |(_, second)| second.size())) as u64,
+            Repr::Named(named) => {
+                (named.second_at() + named.pair().map_or(named.size(), |(_, second)| second.size())) as u64
+            }
             Repr::Derived(derived) => derived.map.true_ub().abs_diff(derived.map.true_lb()),
         }
     }

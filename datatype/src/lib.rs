@@ -17,10 +17,13 @@
 mod arrays;
 mod blocks;
 mod contents;
+mod copy;
 mod datatype;
 mod error;
+mod external32;
 mod layout;
 mod named;
+mod pack;
 mod runs;
 mod shape;
 mod signature;

@@ -165,7 +165,8 @@ impl Shape {
 }
 
 fn size_limit(size: Option<u64>, call: &'static str) -> Result<u64> {
-    size.filter(|size| i64::try_from(*size).is_ok()).ok_or_else(|| DatatypeError::overflow(call, "the size of the type"))
+    size.filter(|size| i64::try_from(*size).is_ok())
+        .ok_or_else(|| DatatypeError::overflow(call, "the size of the type"))
 }
 
 fn too_deep(call: &'static str) -> DatatypeError {
@@ -225,7 +226,15 @@ impl Sequence {
         }
         let ends = |parts: &[(i64, u64, Node)]| {
             let mut end = 0;
-            parts.iter().map(|(at, size, _)| (at - offset, { end += size; end })).collect::<Vec<_>>()
+            parts
+                .iter()
+                .map(|(at, size, _)| {
+                    (at - offset, {
+                        end += size;
+                        end
+                    })
+                })
+                .collect::<Vec<_>>()
         };
         let node = if self.parts.iter().all(|(_, _, node)| *node == first) {
             let stride = self.parts[1].0 - offset;
@@ -263,8 +272,7 @@ fn merge(last: &Node, distance: i64, next: &Node) -> Option<Node> {
         return touches.then(|| Node::Run { count: 1, stride: 0, len: len + next_len });
     }
     let step = if *count > 1 { *stride } else { *by };
-    let continues = len == next_len
-        && (*more == 1 || *by == step)
-        && i64::try_from(*count).ok()?.checked_mul(step)? == distance;
+    let continues =
+        len == next_len && (*more == 1 || *by == step) && i64::try_from(*count).ok()?.checked_mul(step)? == distance;
     continues.then(|| Node::Run { count: count + more, stride: step, len: *len })
 }

@@ -155,7 +155,11 @@ impl Reader<'_> {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                return if byte == 0 && shift > 0 { Err(bad("a number in more bytes than it needs")) } else { Ok(value) };
+                return if byte == 0 && shift > 0 {
+                    Err(bad("a number in more bytes than it needs"))
+                } else {
+                    Ok(value)
+                };
             }
         }
         Err(bad("a number of more than 64 bits"))

@@ -1,8 +1,8 @@
 //! Datatypes by hand: predefined types, normal form, bounds, limits, errors, contents.
 
 use farside_datatype::{
-    Combiner, Contents, Darray, Datatype, DatatypeErrorKind, Distribution, Layout, MAX_DEPTH, Named, Order, Overlap, Run,
-    Subarray, TypeMap,
+    Combiner, Contents, Darray, Datatype, DatatypeErrorKind, Distribution, Layout, MAX_DEPTH, Named, Order, Overlap,
+    Run, Subarray, TypeMap,
 };
 
 fn t(named: Named) -> Datatype {
@@ -218,7 +218,10 @@ fn contents_are_the_arguments() {
     let types = [int.clone(), t(Named::Double)];
     let structure = Datatype::structure(&[1, 2], &[0, 8], &types).unwrap();
     let envelope = structure.envelope();
-    assert_eq!((envelope.combiner, envelope.integers, envelope.addresses, envelope.datatypes), (Combiner::Struct, 3, 2, 2));
+    assert_eq!(
+        (envelope.combiner, envelope.integers, envelope.addresses, envelope.datatypes),
+        (Combiner::Struct, 3, 2, 2)
+    );
     let Contents::Struct { blocklengths, displacements, types } = structure.contents() else { panic!("{structure:?}") };
     assert_eq!((&*blocklengths, &*displacements), (&[1, 2][..], &[0, 8][..]));
     assert_eq!(types[1].named(), Some(Named::Double));

@@ -146,9 +146,8 @@ impl Naive {
     }
 
     fn random_struct(script: &mut Script<'_>, depth: u32) -> Self {
-        let fields: Vec<(u64, i64, Naive)> = script.list(|s| {
-            (u64::from(s.below(3)), s.signed(30), Naive::random(s, depth - 1))
-        });
+        let fields: Vec<(u64, i64, Naive)> =
+            script.list(|s| (u64::from(s.below(3)), s.signed(30), Naive::random(s, depth - 1)));
         let lens: Vec<u64> = fields.iter().map(|field| field.0).collect();
         let at: Vec<i64> = fields.iter().map(|field| field.1).collect();
         let types: Vec<Datatype> = fields.iter().map(|field| field.2.datatype.clone()).collect();
@@ -240,4 +239,15 @@ fn positions(sizes: &[u64], order: Order, owned: impl Fn(usize, u64) -> bool) ->
 /// Every byte of a message, in packed order.
 pub fn bytes(elements: &[(i64, Named)]) -> Vec<i64> {
     elements.iter().flat_map(|(at, named)| *at..at + named.size() as i64).collect()
+}
+
+/// A type with the same elements in the same order, each `gaps` (taken in turns) after the one before.
+pub fn spread(elements: &[(i64, Named)], gaps: &[i64]) -> Datatype {
+    let (mut at, mut end) = (Vec::new(), 0);
+    for ((_, named), gap) in elements.iter().zip(gaps.iter().cycle()) {
+        at.push(end + gap);
+        end += gap + named.size() as i64;
+    }
+    let types: Vec<Datatype> = elements.iter().map(|(_, named)| (*named).into()).collect();
+    Datatype::structure(&vec![1; types.len()], &at, &types).unwrap()
 }
