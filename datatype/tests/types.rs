@@ -95,7 +95,7 @@ fn zero_counts_have_no_bytes_and_no_extent() {
         Datatype::vector(1, 0, 5, &int).unwrap(),
         Datatype::indexed(&[], &[], &int).unwrap(),
         Datatype::hindexed(&[0, 0], &[-8, 90], &int).unwrap(),
-        Datatype::structure(&[0], &[7], &[int.clone()]).unwrap(),
+        Datatype::structure(&[0], &[7], std::slice::from_ref(&int)).unwrap(),
         Datatype::contiguous(u64::MAX, &Datatype::contiguous(0, &int).unwrap()).unwrap(),
     ];
     for t in empty {
@@ -135,7 +135,7 @@ fn overflow_is_an_error() {
         Datatype::indexed(&[1], &[i64::MAX], &double),
         Datatype::hindexed(&[1], &[i64::MAX], &double),
         Datatype::hindexed(&[1, 1], &[i64::MIN, 0], &double),
-        Datatype::structure(&[2], &[8], &[big.clone()]),
+        Datatype::structure(&[2], &[8], std::slice::from_ref(&big)),
         Datatype::contiguous(2, &big),
         Datatype::resized(&double, 1, i64::MAX),
         Datatype::subarray(&Subarray {

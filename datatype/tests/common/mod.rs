@@ -229,8 +229,8 @@ fn positions(sizes: &[u64], order: Order, owned: impl Fn(usize, u64) -> bool) ->
                 owned(dim, index)
             };
             match order {
-                Order::C => (0..sizes.len()).rev().fold(true, |all, dim| mine(dim) && all),
-                Order::Fortran => (0..sizes.len()).fold(true, |all, dim| mine(dim) && all),
+                Order::C => (0..sizes.len()).rev().all(&mut mine),
+                Order::Fortran => (0..sizes.len()).all(&mut mine),
             }
         })
         .collect()
