@@ -212,18 +212,26 @@ pub(crate) unsafe fn transfer(from: Runs<'_>, from_base: *const u8, to: Runs<'_>
     let (mut from, mut to) = (Side::new(from), Side::new(to));
     let mut total = 0;
     while let (Some((a, a_step, a_len)), Some((b, b_step, b_len))) = (from.at_hand(), to.at_hand()) {
-        let len = a_len.min(b_len);
-        // Blocks of one length pair off as long as both runs last; else one piece.
-        let even = a_len == b_len && a_len == from.block_len() && b_len == to.block_len();
-        let count = if even { from.run.count.min(to.run.count) } else { 1 };
+        let (whole_a, whole_b) = (from.done == 0, to.done == 0);
+        // Blocks of one length pair off as long as both runs last, and a longer block is taken for a run of the other
+        // side's; else one piece.
+        let (count, len, a_step, b_step) = if whole_a && whole_b && a_len == b_len {
+            (from.run.count.min(to.run.count), a_len, a_step, b_step)
+        } else if whole_b && a_len > b_len {
+            (to.run.count.min(a_len / b_len), b_len, b_len as i64, b_step)
+        } else if whole_a && b_len > a_len {
+            (from.run.count.min(b_len / a_len), a_len, a_step, a_len as i64)
+        } else {
+            (1, a_len.min(b_len), 0, 0)
+        };
         let run = Run { offset: 0, count, stride: 0, len };
         // SAFETY: the pieces are parts of blocks that the caller vouches for.
         unsafe {
             let (a, b) = (from_base.wrapping_offset(a as isize), to_base.wrapping_offset(b as isize));
             strided(&run, a, a_step as isize, b, b_step as isize);
         }
-        from.take(count, len);
-        to.take(count, len);
+        from.take(count * len);
+        to.take(count * len);
         total += (count * len) as usize;
     }
     total
@@ -249,18 +257,13 @@ impl<'a> Side<'a> {
         Some((self.run.offset + self.done as i64, self.run.stride, self.run.len - self.done))
     }
 
-    fn block_len(&self) -> u64 {
-        self.run.len
-    }
-
-    /// `count` pieces of `len` bytes are copied: whole blocks, or one piece of a block.
-    fn take(&mut self, count: u64, len: u64) {
-        self.done += len;
-        if self.done == self.run.len {
-            self.done = 0;
-            self.run.count -= count;
-            // Past the last block there is nothing, and the sum need not fit.
-            self.run.offset = self.run.offset.wrapping_add(self.run.stride.wrapping_mul(count as i64));
-        }
+    /// The next `bytes` are copied: whole blocks, or a part of one.
+    fn take(&mut self, bytes: u64) {
+        self.done += bytes;
+        let blocks = self.done / self.run.len;
+        self.done -= blocks * self.run.len;
+        self.run.count -= blocks;
+        // Past the last block there is nothing, and the sum need not fit.
+        self.run.offset = self.run.offset.wrapping_add(self.run.stride.wrapping_mul(blocks as i64));
     }
 }

@@ -77,6 +77,22 @@ fn equal_neighbours_merge() {
 }
 
 #[test]
+fn vectors_that_continue_merge_only_at_one_stride() {
+    let int = t(Named::Int);
+    let vector = |count, stride| Datatype::vector(count, 1, stride, &int).unwrap();
+    let two = |first: Datatype, second: Datatype, at: i64| {
+        Datatype::structure(&[1, 1], &[0, at], &[first, second]).unwrap().message(1).unwrap()
+    };
+    assert_eq!(runs(&two(vector(2, 3), vector(3, 3), 24)), one_run(0, 5, 12, 4));
+    assert_eq!(runs(&two(vector(2, 3), int.clone(), 24)), one_run(0, 3, 12, 4));
+    assert_eq!(runs(&two(int.clone(), vector(2, 3), 12)), one_run(0, 3, 12, 4));
+    let apart = [one_run(0, 2, 12, 4), one_run(24, 2, 16, 4)].concat();
+    assert_eq!(runs(&two(vector(2, 3), vector(2, 4), 24)), apart);
+    let apart = [one_run(0, 2, 12, 4), one_run(24, 1, 0, 8)].concat();
+    assert_eq!(runs(&two(vector(2, 3), Datatype::contiguous(2, &int).unwrap(), 24)), apart);
+}
+
+#[test]
 fn struct_extent_is_padded_unless_resized() {
     let types = [t(Named::Double), t(Named::Char)];
     let plain = Datatype::structure(&[1, 1], &[0, 8], &types).unwrap();
