@@ -168,6 +168,9 @@ fn overflow_is_an_error() {
         assert!(error.to_string().contains("64 bits; keep sizes"), "{error}");
     }
     assert_eq!(double.message(1 << 61).unwrap_err().kind(), DatatypeErrorKind::Overflow);
+    // Either end fits, the distance between them does not.
+    let far = Datatype::resized(&double, 0, -i64::MAX).unwrap();
+    assert_eq!(far.message(2).unwrap_err().kind(), DatatypeErrorKind::Overflow);
 }
 
 #[test]
