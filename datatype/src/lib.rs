@@ -1,7 +1,26 @@
-//! Layouts: which bytes of a buffer a transfer touches, and in which order.
+//! Datatypes and layouts: which bytes of a buffer a transfer touches, in which order, and how they best travel. Pure: no
+//! transport, no clock, no state.
 //!
-//! A [`Layout`] is contiguous or nested-strided and takes a few words whatever it describes. [`Layout::blocks`] walks
-//! it from any byte; [`pair_blocks`] walks two of the same size together, as a transfer from one to the other does.
+//! - [`Datatype`]: MPI's predefined types and constructors, with bounds, envelope and contents.
+//! - [`TypeMap`]: a message of some datatype, normalized: nested strides that take a few words whatever their counts,
+//!   walked from any byte, with the signature of its elements and a wire form.
+//! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`]: its bytes, moved; [`Datatype::pack_external`]: external32.
+//! - [`Plan`]: from two type maps, a device's limits and cut-offs, the scheme of a transfer and its messages.
+//! - [`Layout`]: a contiguous or nested-strided layout that owns no memory, for callers that need no types;
+//!   [`pair_blocks`] walks two of them together.
+//!
+//! ```
+//! use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
+//!
+//! // 64 rows of 100 ints in a matrix of 4096 columns, put to the same place of another.
+//! let section = Datatype::vector(64, 100, 4096, &Named::Int.into())?.message(1)?;
+//! let limits = PlanLimits { max_sge: 30, max_message: 1 << 30, mapped: false, target_helps: true };
+//! let cut_offs = CutOffs { sgrs_bytes: 16 << 10, ..CutOffs::default() };
+//! let plan = Plan::new(&section, &section, Direction::Put, limits, &cut_offs)?;
+//! assert_eq!(plan.scheme(), Scheme::Sgrs);
+//! assert_eq!(plan.descriptors().count(), 3);
+//! # Ok::<(), farside_datatype::DatatypeError>(())
+//! ```
 //!
 //! ```
 //! use farside_datatype::{Layout, pair_blocks};
@@ -14,8 +33,34 @@
 //! # Ok::<(), farside_datatype::LayoutError>(())
 //! ```
 
+mod arrays;
 mod blocks;
+mod contents;
+mod copy;
+mod datatype;
+mod descriptors;
+mod error;
+mod external32;
 mod layout;
+mod named;
+mod pack;
+mod plan;
+mod runs;
+mod shape;
+mod signature;
+mod typemap;
+mod wire;
 
+pub use arrays::{Darray, Distribution, Order, Subarray};
 pub use blocks::{Blocks, PairBlocks, pair_blocks};
+pub use contents::{Combiner, Contents, Envelope};
+pub use datatype::Datatype;
+pub use descriptors::{BlockList, Descriptor, Descriptors};
+pub use error::{DatatypeError, DatatypeErrorKind, Result};
 pub use layout::{Layout, LayoutError, MAX_DIMS};
+pub use named::{Class, Named};
+pub use plan::{CutOffs, Direction, Plan, PlanLimits, Scheme};
+pub use runs::{MapBlocks, Run, Runs};
+pub use shape::MAX_DEPTH;
+pub use signature::Signature;
+pub use typemap::{Overlap, TypeMap};

@@ -1,0 +1,201 @@
+//! Parts of arrays: subarray and distributed array (MPI-4.1 §5.1.3, §5.1.4).
+
+use std::sync::Arc;
+
+use crate::contents::Contents;
+use crate::datatype::{Datatype, Draft, Join, scaled};
+use crate::error::{DatatypeError, Result};
+
+/// Which index of an array varies fastest in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// The last, as in C.
+    C,
+    /// The first, as in Fortran.
+    Fortran,
+}
+
+/// How one dimension of a distributed array is dealt out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Distribution {
+    /// Not at all: every process of the (one-wide) dimension has it whole.
+    None,
+    /// One block to each process: of the given length, or as even as it goes (`MPI_DISTRIBUTE_DFLT_DARG`).
+    Block(Option<u64>),
+    /// Blocks of the given length (1 if none is given) in turns.
+    Cyclic(Option<u64>),
+}
+
+/// The arguments of [`Datatype::subarray`]. One entry per dimension, lengths in elements.
+#[derive(Clone, Debug)]
+pub struct Subarray {
+    /// Lengths of the whole array, at least 1.
+    pub sizes: Vec<u64>,
+    /// Lengths of the part, at least 1.
+    pub subsizes: Vec<u64>,
+    /// Where the part starts, counted from 0 in both orders.
+    pub starts: Vec<u64>,
+    /// Which index varies fastest.
+    pub order: Order,
+    /// The element.
+    pub old: Datatype,
+}
+
+/// The arguments of [`Datatype::darray`]. One entry per dimension.
+#[derive(Clone, Debug)]
+pub struct Darray {
+    /// Processes: the product of `psizes`.
+    pub size: u64,
+    /// The process whose part it is; processes stand in the grid in row-major order, whatever `order` says.
+    pub rank: u64,
+    /// Lengths of the whole array in elements, at least 1.
+    pub gsizes: Vec<u64>,
+    /// How each dimension is dealt out.
+    pub distributions: Vec<Distribution>,
+    /// Lengths of the process grid.
+    pub psizes: Vec<u64>,
+    /// Which index varies fastest.
+    pub order: Order,
+    /// The element.
+    pub old: Datatype,
+}
+
+/// Dimensions from the fastest to the slowest.
+fn fastest_first(dims: usize, order: Order) -> Box<dyn Iterator<Item = usize>> {
+    match order {
+        Order::C => Box::new((0..dims).rev()),
+        Order::Fortran => Box::new(0..dims),
+    }
+}
+
+fn signed(value: u64, call: &'static str) -> Result<i64> {
+    i64::try_from(value).map_err(|_| DatatypeError::overflow(call, "a length"))
+}
+
+fn check_dims(call: &'static str, dims: usize, others: &[usize]) -> Result<()> {
+    if dims == 0 || others.iter().any(|other| *other != dims) {
+        let cause = format!("needs one entry per dimension in every list, and at least one: has {dims} and {others:?}");
+        return Err(DatatypeError::argument(call, cause));
+    }
+    Ok(())
+}
+
+impl Datatype {
+    /// A rectangular part of an array. Its extent is that of the whole array, so that consecutive elements are
+    /// consecutive arrays.
+    ///
+    /// # Errors
+    /// `BadArgument` if lists differ in length or are empty, a size or subsize is 0, or the part reaches out of the
+    /// array; else see [`Datatype`].
+    pub fn subarray(array: &Subarray) -> Result<Self> {
+        let call = "Datatype::subarray";
+        let Subarray { sizes, subsizes, starts, order, old } = array;
+        check_dims(call, sizes.len(), &[subsizes.len(), starts.len()])?;
+        let mut draft = old.draft(call)?;
+        let (mut stride, mut start) = (old.extent(), 0_i64);
+        for dim in fastest_first(sizes.len(), *order) {
+            let (size, sub, from) = (sizes[dim], subsizes[dim], starts[dim]);
+            if sub == 0 || from.checked_add(sub).is_none_or(|end| end > size) {
+                let cause = format!("dimension {dim}: elements {from} to {from}+{sub} of {size}, or none");
+                return Err(DatatypeError::argument(call, cause));
+            }
+            draft = draft.repeat(sub, stride, call)?;
+            let by = scaled(signed(from, call)?, stride, call)?;
+            start = start.checked_add(by).ok_or_else(|| DatatypeError::overflow(call, "the start"))?;
+            stride = scaled(signed(size, call)?, stride, call)?;
+        }
+        draft = draft.shift(start, call)?;
+        draft.mark(0, stride, call)?;
+        draft.finish(call, Contents::Subarray(Arc::new(array.clone())))
+    }
+
+    /// The part of a distributed array that one process has. Its extent is that of the whole array.
+    ///
+    /// # Errors
+    /// `BadArgument` if lists differ in length or are empty, the grid does not have `size` processes, `rank` is none
+    /// of them, a length is 0, a dimension that is not dealt out has several processes, or blocks of the given length
+    /// do not cover a dimension; else see [`Datatype`].
+    pub fn darray(array: &Darray) -> Result<Self> {
+        let call = "Datatype::darray";
+        let Darray { size, rank, gsizes, distributions, psizes, order, old } = array;
+        check_dims(call, gsizes.len(), &[distributions.len(), psizes.len()])?;
+        let grid = psizes.iter().try_fold(1_u64, |product, p| product.checked_mul(*p));
+        if grid != Some(*size) || rank >= size {
+            let cause = format!("rank {rank} of {size} in a grid of {psizes:?}");
+            return Err(DatatypeError::argument(call, cause));
+        }
+        let mut coords = vec![0; psizes.len()];
+        let mut rest = *rank;
+        for (coord, p) in coords.iter_mut().zip(psizes).rev() {
+            (*coord, rest) = (rest % p, rest / p);
+        }
+        let mut draft = old.draft(call)?;
+        let mut stride = old.extent();
+        for dim in fastest_first(gsizes.len(), *order) {
+            let part = Part::new(gsizes[dim], distributions[dim], psizes[dim], coords[dim], dim, call)?;
+            draft = part.apply(&draft, stride, call)?;
+            stride = scaled(signed(gsizes[dim], call)?, stride, call)?;
+        }
+        draft.mark(0, stride, call)?;
+        draft.finish(call, Contents::Darray(Arc::new(array.clone())))
+    }
+}
+
+/// The elements of one dimension that a process has: `full` blocks of `block` at `start`, `step` apart, and a last one
+/// of `tail`.
+struct Part {
+    start: u64,
+    block: u64,
+    step: u64,
+    full: u64,
+    tail: u64,
+}
+
+impl Part {
+    fn new(size: u64, how: Distribution, p: u64, coord: u64, dim: usize, call: &'static str) -> Result<Self> {
+        let bad = |cause: &str| Err(DatatypeError::argument(call, format!("dimension {dim}: {cause}")));
+        if size == 0 {
+            return bad("of length 0");
+        }
+        let block = match how {
+            Distribution::None if p != 1 => return bad("not distributed, but over several processes"),
+            Distribution::None => size,
+            Distribution::Block(None) => size.div_ceil(p),
+            Distribution::Block(Some(block)) => {
+                if block.checked_mul(p).is_some_and(|covered| covered < size) {
+                    return bad("blocks of the given length do not cover it");
+                }
+                block
+            }
+            Distribution::Cyclic(block) => block.unwrap_or(1),
+        };
+        let Some(step) = block.checked_mul(p).filter(|step| *step > 0) else {
+            return bad("blocks of length 0, or too long");
+        };
+        let start = coord * block;
+        // Elements from the first of this process on; whole turns of them, and what is left of the last.
+        let rest = size.saturating_sub(start);
+        let (turns, last) = (rest / step, rest % step);
+        let (full, tail) = if last >= block { (turns + 1, 0) } else { (turns, last) };
+        Ok(Self { start, block, step, full, tail })
+    }
+
+    fn apply(&self, inner: &Draft, stride: i64, call: &'static str) -> Result<Draft> {
+        let at = |element: u64| scaled(signed(element, call)?, stride, call);
+        let mut joined = Join::new(call);
+        if self.full > 0 {
+            // A single block may be longer than what 64 bits reach when it is taken times the processes.
+            let step = if self.full > 1 { at(self.step)? } else { 0 };
+            joined.push(
+                &inner.repeat(self.block, stride, call)?.repeat(self.full, step, call)?.shift(at(self.start)?, call)?,
+            )?;
+        }
+        if self.tail > 0 {
+            let start = self.start + self.full * self.step;
+            joined.push(&inner.repeat(self.tail, stride, call)?.shift(at(start)?, call)?)?;
+        }
+        let mut draft = joined.finish()?;
+        draft.keep_depth(inner);
+        Ok(draft)
+    }
+}

@@ -1,0 +1,423 @@
+//! The datatype: its constructors (MPI-4.1 §5.1.2, §5.1.7) and its bounds (§5.1.6 to §5.1.9).
+
+use std::sync::Arc;
+
+use crate::contents::Contents;
+use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::named::Named;
+use crate::shape::{MAX_DEPTH, Sequence, Shape};
+use crate::signature::Signature;
+use crate::typemap::TypeMap;
+
+/// A datatype of MPI: predefined, or made from others by the constructors below and those of arrays
+/// ([`Datatype::subarray`], [`Datatype::darray`]).
+///
+/// Cloning shares. There is no commit: a type is normalized when it is made. Counts and displacements have 64 bits
+/// throughout, and counts cannot be negative. Every constructor fails with `Overflow` if a size, an extent or a
+/// displacement does not fit 64 bits signed, and with `TooDeep` beyond [`MAX_DEPTH`] constructors inside each other.
+#[derive(Clone, Debug)]
+pub struct Datatype(pub(crate) Repr);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Repr {
+    Named(Named),
+    Derived(Arc<Derived>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Derived {
+    map: TypeMap,
+    lb: i64,
+    ub: i64,
+    /// Whether a resized type in it fixes its bounds.
+    marked: bool,
+    /// The strictest alignment of its elements, as a power of two.
+    align_log: u8,
+    depth: u8,
+    pub(crate) contents: Contents,
+}
+
+/// The parts of a type under construction.
+pub(crate) struct Draft {
+    pub(crate) map: TypeMap,
+    pub(crate) marks: Option<(i64, i64)>,
+    align_log: u8,
+    depth: u8,
+}
+
+impl From<Named> for Datatype {
+    fn from(named: Named) -> Self {
+        Self(Repr::Named(named))
+    }
+}
+
+impl Datatype {
+    /// `count` elements of `old`, one extent apart.
+    ///
+    /// # Errors
+    /// See [`Datatype`].
+    pub fn contiguous(count: u64, old: &Datatype) -> Result<Self> {
+        let call = "Datatype::contiguous";
+        old.draft(call)?
+            .repeat(count, old.extent(), call)?
+            .finish(call, Contents::Contiguous { count, old: old.clone() })
+    }
+
+    /// `count` blocks of `blocklength` elements, `stride` elements from start to start.
+    ///
+    /// # Errors
+    /// See [`Datatype`].
+    pub fn vector(count: u64, blocklength: u64, stride: i64, old: &Datatype) -> Result<Self> {
+        let call = "Datatype::vector";
+        let contents = Contents::Vector { count, blocklength, stride, old: old.clone() };
+        let bytes = if count > 1 { scaled(stride, old.extent(), call)? } else { 0 };
+        old.draft(call)?.repeat(blocklength, old.extent(), call)?.repeat(count, bytes, call)?.finish(call, contents)
+    }
+
+    /// `count` blocks of `blocklength` elements, `stride` bytes from start to start.
+    ///
+    /// # Errors
+    /// See [`Datatype`].
+    pub fn hvector(count: u64, blocklength: u64, stride: i64, old: &Datatype) -> Result<Self> {
+        let call = "Datatype::hvector";
+        let contents = Contents::Hvector { count, blocklength, stride, old: old.clone() };
+        old.draft(call)?.repeat(blocklength, old.extent(), call)?.repeat(count, stride, call)?.finish(call, contents)
+    }
+
+    /// Blocks of different lengths at displacements, in elements.
+    ///
+    /// # Errors
+    /// `BadArgument` if the lists differ in length; else see [`Datatype`].
+    pub fn indexed(blocklengths: &[u64], displacements: &[i64], old: &Datatype) -> Result<Self> {
+        let call = "Datatype::indexed";
+        same_length(call, blocklengths.len(), displacements.len())?;
+        let contents = Contents::Indexed {
+            blocklengths: blocklengths.into(),
+            displacements: displacements.into(),
+            old: old.clone(),
+        };
+        let blocks = blocklengths.iter().copied().zip(displacements.iter().copied());
+        old.indexed_draft(blocks, old.extent(), call)?.finish(call, contents)
+    }
+
+    /// Blocks of different lengths (elements) at displacements, in bytes.
+    ///
+    /// # Errors
+    /// `BadArgument` if the lists differ in length; else see [`Datatype`].
+    pub fn hindexed(blocklengths: &[u64], displacements: &[i64], old: &Datatype) -> Result<Self> {
+        let call = "Datatype::hindexed";
+        same_length(call, blocklengths.len(), displacements.len())?;
+        let contents = Contents::Hindexed {
+            blocklengths: blocklengths.into(),
+            displacements: displacements.into(),
+            old: old.clone(),
+        };
+        let blocks = blocklengths.iter().copied().zip(displacements.iter().copied());
+        old.indexed_draft(blocks, 1, call)?.finish(call, contents)
+    }
+
+    /// Blocks of `blocklength` elements at displacements, in elements.
+    ///
+    /// # Errors
+    /// See [`Datatype`].
+    pub fn indexed_block(blocklength: u64, displacements: &[i64], old: &Datatype) -> Result<Self> {
+        let call = "Datatype::indexed_block";
+        let contents = Contents::IndexedBlock { blocklength, displacements: displacements.into(), old: old.clone() };
+        let blocks = displacements.iter().map(|at| (blocklength, *at));
+        old.indexed_draft(blocks, old.extent(), call)?.finish(call, contents)
+    }
+
+    /// Blocks of `blocklength` elements at displacements, in bytes.
+    ///
+    /// # Errors
+    /// See [`Datatype`].
+    pub fn hindexed_block(blocklength: u64, displacements: &[i64], old: &Datatype) -> Result<Self> {
+        let call = "Datatype::hindexed_block";
+        let contents = Contents::HindexedBlock { blocklength, displacements: displacements.into(), old: old.clone() };
+        let blocks = displacements.iter().map(|at| (blocklength, *at));
+        old.indexed_draft(blocks, 1, call)?.finish(call, contents)
+    }
+
+    /// Blocks of different lengths (elements), types, and displacements in bytes.
+    ///
+    /// The extent is rounded up to the strictest alignment of the elements, as a C compiler pads a struct
+    /// (§5.1.6), unless one of the types was resized: then the bounds of those that were count, and nothing is added.
+    ///
+    /// # Errors
+    /// `BadArgument` if the lists differ in length; else see [`Datatype`].
+    pub fn structure(blocklengths: &[u64], displacements: &[i64], types: &[Datatype]) -> Result<Self> {
+        let call = "Datatype::structure";
+        same_length(call, blocklengths.len(), displacements.len())?;
+        same_length(call, blocklengths.len(), types.len())?;
+        let mut joined = Join::new(call);
+        for ((count, at), old) in blocklengths.iter().zip(displacements).zip(types) {
+            if *count > 0 {
+                joined.push(&old.draft(call)?.repeat(*count, old.extent(), call)?.shift(*at, call)?)?;
+            }
+        }
+        let contents = Contents::Struct {
+            blocklengths: blocklengths.into(),
+            displacements: displacements.into(),
+            types: types.into(),
+        };
+        let mut draft = joined.finish()?;
+        // Types of empty blocks are part of the contents, and so of the nesting.
+        draft.depth = types.iter().map(Datatype::depth).max().unwrap_or(0);
+        draft.finish(call, contents)
+    }
+
+    /// `old` with the lower bound `lb` and the extent `extent`, in bytes.
+    ///
+    /// # Errors
+    /// See [`Datatype`].
+    pub fn resized(old: &Datatype, lb: i64, extent: i64) -> Result<Self> {
+        let call = "Datatype::resized";
+        let mut draft = old.draft(call)?;
+        draft.mark(lb, extent, call)?;
+        draft.finish(call, Contents::Resized { lb, extent, old: old.clone() })
+    }
+
+    /// A type equal to `old`, whose contents say that it is a duplicate.
+    ///
+    /// # Errors
+    /// `TooDeep`; see [`Datatype`].
+    pub fn dup(old: &Datatype) -> Result<Self> {
+        let call = "Datatype::dup";
+        old.draft(call)?.finish(call, Contents::Dup(old.clone()))
+    }
+
+    /// Bytes of data in one element of this type.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        match &self.0 {
+            Repr::Named(named) => named.size() as u64,
+            Repr::Derived(derived) => derived.map.size(),
+        }
+    }
+
+    /// The lower bound, bytes.
+    #[must_use]
+    pub fn lb(&self) -> i64 {
+        match &self.0 {
+            Repr::Named(_) => 0,
+            Repr::Derived(derived) => derived.lb,
+        }
+    }
+
+    /// The upper bound, bytes.
+    #[must_use]
+    pub fn ub(&self) -> i64 {
+        match &self.0 {
+            Repr::Named(named) => named.extent() as i64,
+            Repr::Derived(derived) => derived.ub,
+        }
+    }
+
+    /// Bytes from one element of this type to the next: upper minus lower bound.
+    #[must_use]
+    pub fn extent(&self) -> i64 {
+        self.ub() - self.lb()
+    }
+
+    /// Where the lowest byte of data lies; 0 if there is none.
+    #[must_use]
+    pub fn true_lb(&self) -> i64 {
+        match &self.0 {
+            Repr::Named(_) => 0,
+            Repr::Derived(derived) => derived.map.true_lb(),
+        }
+    }
+
+    /// Bytes from the lowest to the highest byte of data.
+    #[must_use]
+    pub fn true_extent(&self) -> u64 {
+        match &self.0 {
+            Repr::Named(named) => {
+                (named.second_at() + named.pair().map_or(named.size(), |(_, second)| second.size())) as u64
+            }
+            Repr::Derived(derived) => derived.map.true_ub().abs_diff(derived.map.true_lb()),
+        }
+    }
+
+    /// The strictest alignment of its elements, bytes.
+    #[must_use]
+    pub fn align(&self) -> u64 {
+        1 << self.align_log()
+    }
+
+    /// The elements of one of this type.
+    #[must_use]
+    pub fn signature(&self) -> Signature {
+        match &self.0 {
+            Repr::Named(named) => named.signature(),
+            Repr::Derived(derived) => derived.map.signature(),
+        }
+    }
+
+    /// The predefined type, if this is one and not made by a constructor.
+    #[must_use]
+    pub fn named(&self) -> Option<Named> {
+        match &self.0 {
+            Repr::Named(named) => Some(*named),
+            Repr::Derived(_) => None,
+        }
+    }
+
+    /// `count` of this type, as a message: what transfers, pack and plans work with.
+    ///
+    /// # Errors
+    /// `Overflow`, if the message reaches further than 2^63 bytes.
+    pub fn message(&self, count: u64) -> Result<TypeMap> {
+        let call = "Datatype::message";
+        self.draft(call)?.map.repeat(count, self.extent(), call)
+    }
+
+    fn align_log(&self) -> u8 {
+        match &self.0 {
+            Repr::Named(named) => named.align().trailing_zeros() as u8,
+            Repr::Derived(derived) => derived.align_log,
+        }
+    }
+
+    fn depth(&self) -> u8 {
+        match &self.0 {
+            Repr::Named(_) => 0,
+            Repr::Derived(derived) => derived.depth,
+        }
+    }
+
+    pub(crate) fn draft(&self, call: &'static str) -> Result<Draft> {
+        let (map, marks) = match &self.0 {
+            Repr::Named(named) => (TypeMap::named(*named)?, None),
+            Repr::Derived(derived) => (derived.map.clone(), derived.marked.then_some((derived.lb, derived.ub))),
+        };
+        if usize::from(self.depth()) >= MAX_DEPTH {
+            let cause = format!("more than {MAX_DEPTH} constructors inside each other");
+            return Err(DatatypeError::new(DatatypeErrorKind::TooDeep, call, cause));
+        }
+        Ok(Draft { map, marks, align_log: self.align_log(), depth: self.depth() })
+    }
+
+    fn indexed_draft(&self, blocks: impl Iterator<Item = (u64, i64)>, unit: i64, call: &'static str) -> Result<Draft> {
+        let one = self.draft(call)?;
+        let mut joined = Join::new(call);
+        joined.depth = one.depth;
+        for (count, at) in blocks.filter(|(count, _)| *count > 0) {
+            joined.push(&one.repeat(count, self.extent(), call)?.shift(scaled(at, unit, call)?, call)?)?;
+        }
+        joined.finish()
+    }
+}
+
+impl Draft {
+    pub(crate) fn repeat(&self, count: u64, stride: i64, call: &'static str) -> Result<Self> {
+        let map = self.map.repeat(count, stride, call)?;
+        let marks = match self.marks.filter(|_| count > 0) {
+            None => None,
+            Some((lb, ub)) => {
+                let last = if count == 1 {
+                    Some(0)
+                } else {
+                    i64::try_from(count - 1).ok().and_then(|steps| steps.checked_mul(stride))
+                };
+                last.and_then(|last| Some((lb.checked_add(last.min(0))?, ub.checked_add(last.max(0))?)))
+                    .map(Some)
+                    .ok_or_else(|| DatatypeError::overflow(call, "the extent of the type"))?
+            }
+        };
+        let align_log = if count > 0 { self.align_log } else { 0 };
+        Ok(Self { map, marks, align_log, depth: self.depth })
+    }
+
+    pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
+        let marks = match self.marks {
+            None => None,
+            Some((lb, ub)) => Some(
+                lb.checked_add(by)
+                    .zip(ub.checked_add(by))
+                    .ok_or_else(|| DatatypeError::overflow(call, "the extent of the type"))?,
+            ),
+        };
+        Ok(Self { map: self.map.shift(by, call)?, marks, align_log: self.align_log, depth: self.depth })
+    }
+
+    /// Nests as deep as `inner` even if none of it is left.
+    pub(crate) fn keep_depth(&mut self, inner: &Draft) {
+        self.depth = self.depth.max(inner.depth);
+    }
+
+    /// Fixes the bounds.
+    pub(crate) fn mark(&mut self, lb: i64, extent: i64, call: &'static str) -> Result<()> {
+        let ub = lb.checked_add(extent).ok_or_else(|| DatatypeError::overflow(call, "the upper bound"))?;
+        self.marks = Some((lb, ub));
+        Ok(())
+    }
+
+    pub(crate) fn finish(self, call: &'static str, contents: Contents) -> Result<Datatype> {
+        let too_far = || DatatypeError::overflow(call, "the extent of the type");
+        let (low, high) = (self.map.true_lb(), self.map.true_ub());
+        let (lb, ub) = match self.marks {
+            Some(bounds) => bounds,
+            None => {
+                let extent = high.checked_sub(low).ok_or_else(too_far)?;
+                let align = 1_i64 << self.align_log;
+                (low, high.checked_add((align - extent % align) % align).ok_or_else(too_far)?)
+            }
+        };
+        ub.checked_sub(lb).ok_or_else(too_far)?;
+        Ok(Datatype(Repr::Derived(Arc::new(Derived {
+            map: self.map,
+            lb,
+            ub,
+            marked: self.marks.is_some(),
+            align_log: self.align_log,
+            depth: self.depth + 1,
+            contents,
+        }))))
+    }
+}
+
+/// Drafts one after the other.
+pub(crate) struct Join {
+    sequence: Sequence,
+    signature: Signature,
+    marks: Option<(i64, i64)>,
+    align_log: u8,
+    depth: u8,
+}
+
+impl Join {
+    pub(crate) fn new(call: &'static str) -> Self {
+        let signature = Signature::default();
+        Self { sequence: Sequence::new(call), signature, marks: None, align_log: 0, depth: 0 }
+    }
+
+    pub(crate) fn push(&mut self, draft: &Draft) -> Result<()> {
+        self.sequence.push(&draft.map.shape)?;
+        self.signature = self.signature.then(draft.map.signature);
+        self.align_log = self.align_log.max(draft.align_log);
+        self.depth = self.depth.max(draft.depth);
+        self.marks = match (self.marks, draft.marks) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Result<Draft> {
+        let shape: Shape = self.sequence.finish()?;
+        let map = TypeMap { shape, signature: self.signature };
+        Ok(Draft { map, marks: self.marks, align_log: self.align_log, depth: self.depth })
+    }
+}
+
+pub(crate) fn scaled(elements: i64, extent: i64, call: &'static str) -> Result<i64> {
+    elements.checked_mul(extent).ok_or_else(|| DatatypeError::overflow(call, "a displacement"))
+}
+
+fn same_length(call: &'static str, left: usize, right: usize) -> Result<()> {
+    if left == right {
+        return Ok(());
+    }
+    Err(DatatypeError::argument(call, format!("lists of different lengths: {left} and {right}")))
+}

@@ -1,0 +1,108 @@
+//! Cutting two layouts into messages: lists of blocks of equal length on both sides, none longer than a list may be.
+
+use std::iter::FusedIterator;
+
+use smallvec::SmallVec;
+
+use crate::runs::MapBlocks;
+use crate::typemap::TypeMap;
+
+/// (offset, length) of each block of one side of a message; offsets are relative to the address of that side.
+pub type BlockList = SmallVec<[(i64, u64); 4]>;
+
+/// One message: blocks of the origin and of the target, equal in their sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Where it starts in packed order.
+    pub packed: u64,
+    /// Bytes on either side.
+    pub len: u64,
+    /// Blocks of the origin, in packed order.
+    pub origin: BlockList,
+    /// Blocks of the target, in packed order.
+    pub target: BlockList,
+}
+
+/// The messages of a plan; see [`Plan::descriptors`](crate::Plan::descriptors). Greedy: each takes as many blocks as
+/// its lists hold, and a block that does not fit is split, so that two ranks that run it on the same layouts and limits
+/// get the same messages.
+#[derive(Clone, Debug)]
+pub struct Descriptors<'a> {
+    origin: Side<'a>,
+    target: Side<'a>,
+    packed: u64,
+    max_message: u64,
+}
+
+/// A layout that is being cut: the block at hand, and the rest.
+#[derive(Clone, Debug)]
+struct Side<'a> {
+    offset: i64,
+    len: u64,
+    rest: MapBlocks<'a>,
+    max_blocks: usize,
+}
+
+impl<'a> Side<'a> {
+    fn new(map: &'a TypeMap, max_blocks: usize) -> Self {
+        Self { offset: 0, len: 0, rest: map.blocks(0), max_blocks }
+    }
+
+    /// Bytes that can go on to `list`: of the block at hand, or of the next if there is room for one more.
+    fn available(&mut self, list: &BlockList) -> u64 {
+        if self.len == 0 {
+            let Some(next) = self.rest.next() else { return 0 };
+            (self.offset, self.len) = next;
+        }
+        if list.len() < self.max_blocks || self.continues(list) { self.len } else { 0 }
+    }
+
+    /// Whether the block at hand goes on where the list ends.
+    fn continues(&self, list: &BlockList) -> bool {
+        list.last().is_some_and(|(offset, len)| offset + *len as i64 == self.offset)
+    }
+
+    fn take(&mut self, list: &mut BlockList, len: u64) {
+        match list.last_mut() {
+            Some((offset, last)) if *offset + *last as i64 == self.offset => *last += len,
+            _ => list.push((self.offset, len)),
+        }
+        self.offset += len as i64;
+        self.len -= len;
+    }
+}
+
+impl<'a> Descriptors<'a> {
+    pub(crate) fn new(
+        origin: &'a TypeMap,
+        target: &'a TypeMap,
+        origin_blocks: usize,
+        target_blocks: usize,
+        max_message: u64,
+    ) -> Self {
+        let (origin, target) = (Side::new(origin, origin_blocks), Side::new(target, target_blocks));
+        Self { origin, target, packed: 0, max_message }
+    }
+}
+
+impl Iterator for Descriptors<'_> {
+    type Item = Descriptor;
+
+    fn next(&mut self) -> Option<Descriptor> {
+        let mut message = Descriptor { packed: self.packed, ..Descriptor::default() };
+        loop {
+            let room = self.max_message - message.len;
+            let len = self.origin.available(&message.origin).min(self.target.available(&message.target)).min(room);
+            if len == 0 {
+                break;
+            }
+            self.origin.take(&mut message.origin, len);
+            self.target.take(&mut message.target, len);
+            message.len += len;
+        }
+        self.packed += message.len;
+        (message.len > 0).then_some(message)
+    }
+}
+
+impl FusedIterator for Descriptors<'_> {}

@@ -1,0 +1,93 @@
+//! Why a datatype, a transfer of it, or its wire form cannot be.
+
+use std::fmt;
+
+/// The kind of a [`DatatypeError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DatatypeErrorKind {
+    /// A size, an extent or a displacement that 64 bits do not hold.
+    Overflow,
+    /// An argument that the constructor does not accept.
+    BadArgument,
+    /// More than [`MAX_DEPTH`](crate::MAX_DEPTH) constructors, or levels of layout, inside each other.
+    TooDeep,
+    /// Two sides whose elements differ in number, order or type.
+    Signature,
+    /// Receiving blocks that share a byte.
+    Overlap,
+    /// A buffer that does not hold all bytes of the message.
+    Buffer,
+    /// Bytes that are no wire form of a layout.
+    Wire,
+    /// A value that its external32 form does not hold, or a type that has none here.
+    External,
+    /// A scheme that the device's capabilities do not allow.
+    Scheme,
+}
+
+impl DatatypeErrorKind {
+    /// What usually helps.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Overflow => "keep sizes, extents and displacements below 2^63 bytes",
+            Self::BadArgument => "correct the argument",
+            Self::TooDeep => "build the type from fewer constructors inside each other",
+            Self::Signature => "use the same elements in the same order at origin and target",
+            Self::Overlap => "give the receiving side a type whose blocks are disjoint",
+            Self::Buffer => "pass a buffer from the true lower to the true upper bound of the whole message",
+            Self::Wire => "make sure that all ranks run the same build",
+            Self::External => "use fixed-width types and values that external32 can hold",
+            Self::Scheme => "leave the scheme to the planner",
+        }
+    }
+}
+
+/// An error of this crate: the call, its cause, and through the kind a remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatatypeError {
+    kind: DatatypeErrorKind,
+    call: &'static str,
+    cause: String,
+}
+
+impl DatatypeError {
+    #[cold]
+    pub(crate) fn new(kind: DatatypeErrorKind, call: &'static str, cause: impl Into<String>) -> Self {
+        Self { kind, call, cause: cause.into() }
+    }
+
+    #[cold]
+    pub(crate) fn overflow(call: &'static str, what: &str) -> Self {
+        Self::new(DatatypeErrorKind::Overflow, call, format!("{what} exceeds 64 bits"))
+    }
+
+    #[cold]
+    pub(crate) fn argument(call: &'static str, cause: impl Into<String>) -> Self {
+        Self::new(DatatypeErrorKind::BadArgument, call, cause)
+    }
+
+    /// What went wrong, as data.
+    #[must_use]
+    pub fn kind(&self) -> DatatypeErrorKind {
+        self.kind
+    }
+
+    /// The call that failed.
+    #[must_use]
+    pub fn call(&self) -> &'static str {
+        self.call
+    }
+}
+
+impl fmt::Display for DatatypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.call, self.cause, self.kind.remedy())
+    }
+}
+
+impl std::error::Error for DatatypeError {}
+
+/// The result of this crate's fallible calls.
+pub type Result<T> = std::result::Result<T, DatatypeError>;

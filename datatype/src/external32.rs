@@ -1,0 +1,189 @@
+//! external32 (MPI-4.1 §5.3, §14.5.2): a packed form that every machine reads, big-endian and of fixed widths.
+//!
+//! Packed order is the order of the elements, so a message is packed as it is, a piece at a time, and each element
+//! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. The C
+//! compiler's `long double` has no conversion here.
+
+use crate::contents::Contents;
+use crate::datatype::Datatype;
+use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::named::{Class, Named};
+use crate::pack::check_buffer;
+
+/// Bytes that are converted at a time; a multiple of every element's size.
+const PIECE: usize = 4096;
+
+impl Datatype {
+    /// Bytes that `count` of this type take in external32 (`MPI_Pack_external_size`).
+    ///
+    /// # Errors
+    /// `Overflow` if that, or the message, does not fit 64 bits.
+    pub fn external_size(&self, count: u64) -> Result<u64> {
+        self.message(count)?;
+        let mut total = 0_u64;
+        self.each_run(count, &mut |named, n| {
+            // External forms are never longer than those here.
+            total += n * named.external_size() as u64;
+            Ok(())
+        })?;
+        Ok(total)
+    }
+
+    /// Packs `count` of this type to external32, and returns its bytes. `origin` is as in
+    /// [`TypeMap::pack`](crate::TypeMap::pack).
+    ///
+    /// # Errors
+    /// `Buffer` if `buffer` does not hold the message or `out` its packed form, `External` if a value does not fit or
+    /// there is a `long double`. What was packed up to there stands in `out`.
+    pub fn pack_external(&self, count: u64, buffer: &[u8], origin: usize, out: &mut [u8]) -> Result<usize> {
+        let call = "Datatype::pack_external";
+        let map = self.message(count)?;
+        check_buffer(&map, buffer.len(), origin, call)?;
+        check_packed(self.external_size(count)?, out.len(), call)?;
+        let (mut from, mut at) = (0_u64, 0);
+        let mut piece = [0; PIECE];
+        self.each_run(count, &mut |named, mut n| {
+            let (size, external) = (named.size(), named.external_size());
+            while n > 0 {
+                let some = n.min((PIECE / size) as u64) as usize;
+                let packed = map.pack(buffer, origin, from, &mut piece[..some * size])?;
+                let to = &mut out[at..at + some * external];
+                to_external(named, &piece[..packed], to, call)?;
+                (from, at, n) = (from + packed as u64, at + some * external, n - some as u64);
+            }
+            Ok(())
+        })?;
+        Ok(at)
+    }
+
+    /// Unpacks `count` of this type from external32, and returns the bytes used of `input`.
+    ///
+    /// # Errors
+    /// `Buffer` if `buffer` does not hold the message, or `input` is too short; `External` if there is a
+    /// `long double`.
+    pub fn unpack_external(&self, input: &[u8], count: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
+        let call = "Datatype::unpack_external";
+        let map = self.message(count)?;
+        check_buffer(&map, buffer.len(), origin, call)?;
+        check_packed(self.external_size(count)?, input.len(), call)?;
+        let (mut from, mut at) = (0_u64, 0);
+        let mut piece = [0; PIECE];
+        self.each_run(count, &mut |named, mut n| {
+            let (size, external) = (named.size(), named.external_size());
+            while n > 0 {
+                let some = n.min((PIECE / size) as u64) as usize;
+                from_external(named, &input[at..at + some * external], &mut piece[..some * size], call)?;
+                from += map.unpack(&piece[..some * size], from, buffer, origin)? as u64;
+                (at, n) = (at + some * external, n - some as u64);
+            }
+            Ok(())
+        })?;
+        Ok(at)
+    }
+
+    /// The elements of `times` of this type in their order, as runs of one predefined type.
+    fn each_run(&self, times: u64, visit: &mut dyn FnMut(Named, u64) -> Result<()>) -> Result<()> {
+        if times == 0 || self.size() == 0 {
+            return Ok(());
+        }
+        if let Some(named) = self.uniform() {
+            return visit(named, times * (self.size() / named.size() as u64));
+        }
+        for _ in 0..times {
+            match self.contents() {
+                Contents::Named(named) => {
+                    let (first, second) = named.pair().unwrap_or((named, named));
+                    visit(first, 1)?;
+                    visit(second, 1)?;
+                }
+                Contents::Struct { blocklengths, types, .. } => {
+                    for (len, old) in blocklengths.iter().zip(types.iter()) {
+                        old.each_run(*len, visit)?;
+                    }
+                }
+                contents => {
+                    if let Some(old) = contents.old() {
+                        old.each_run(self.size() / old.size(), visit)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The predefined type of all its elements, if it is one.
+    fn uniform(&self) -> Option<Named> {
+        match self.contents() {
+            Contents::Named(named) => match named.pair() {
+                None => Some(named),
+                Some((first, second)) => (first == second).then_some(first),
+            },
+            Contents::Struct { blocklengths, types, .. } => {
+                let fields = blocklengths.iter().zip(types.iter());
+                let mut fields = fields.filter(|(len, old)| **len > 0 && old.size() > 0).map(|(_, old)| old.uniform());
+                let first = fields.next()??;
+                fields.all(|field| field == Some(first)).then_some(first)
+            }
+            contents => contents.old()?.uniform(),
+        }
+    }
+}
+
+fn check_packed(needed: u64, len: usize, call: &'static str) -> Result<()> {
+    if needed <= len as u64 {
+        return Ok(());
+    }
+    let cause = format!("external32 takes {needed} bytes, and there are {len}");
+    Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
+}
+
+fn check_class(named: Named, call: &'static str) -> Result<()> {
+    if named.class() == Class::LongDouble {
+        let cause = format!("{} has no conversion here", named.mpi_name());
+        return Err(DatatypeError::new(DatatypeErrorKind::External, call, cause));
+    }
+    Ok(())
+}
+
+/// Turns bytes as they are here into big-endian order, or back.
+fn big_endian(bytes: &mut [u8]) {
+    if cfg!(target_endian = "little") {
+        bytes.reverse();
+    }
+}
+
+fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> Result<()> {
+    check_class(named, call)?;
+    let (_, unit, external) = named.scalars();
+    let mut scalar = [0; 16];
+    let scalar = &mut scalar[..unit];
+    for (from, to) in from.chunks_exact(unit).zip(to.chunks_exact_mut(external)) {
+        scalar.copy_from_slice(from);
+        big_endian(scalar);
+        let (dropped, kept) = scalar.split_at(unit - external);
+        // What is dropped must be what unpacking puts there again.
+        if dropped.iter().any(|byte| *byte != extension(named, kept[0])) {
+            let cause = format!("a value of {} needs more than {external} bytes", named.mpi_name());
+            return Err(DatatypeError::new(DatatypeErrorKind::External, call, cause));
+        }
+        to.copy_from_slice(kept);
+    }
+    Ok(())
+}
+
+fn from_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> Result<()> {
+    check_class(named, call)?;
+    let (_, unit, external) = named.scalars();
+    for (from, to) in from.chunks_exact(external).zip(to.chunks_exact_mut(unit)) {
+        let (high, low) = to.split_at_mut(unit - external);
+        high.fill(extension(named, from[0]));
+        low.copy_from_slice(from);
+        big_endian(to);
+    }
+    Ok(())
+}
+
+/// The bytes above those of a narrower integer that starts with `first`.
+fn extension(named: Named, first: u8) -> u8 {
+    if named.class() == Class::Signed && first >= 0x80 { 0xff } else { 0 }
+}

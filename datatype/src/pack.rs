@@ -1,0 +1,126 @@
+//! Pack and unpack (MPI-4.1 §5.2), of any part of a message, and copies from one layout to another.
+#![allow(unsafe_code)] // calls the copy kernels; the checks that make it safe stand here
+
+use crate::copy;
+use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::signature::Signature;
+use crate::typemap::TypeMap;
+
+/// Checks that a buffer of `len` bytes, in which the address that offsets count from is at `origin`, holds `map`.
+pub(crate) fn check_buffer(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> Result<()> {
+    let (origin, end) = (i128::try_from(origin).unwrap_or(i128::MAX), len as i128);
+    let (low, high) = (origin + i128::from(map.true_lb()), origin + i128::from(map.true_ub()));
+    if map.size() == 0 || (low >= 0 && high <= end) {
+        return Ok(());
+    }
+    let cause = format!("the message takes bytes {low} to {high} of a buffer of {end}");
+    Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
+}
+
+impl TypeMap {
+    /// Packs from packed byte `from` on, as much as `out` holds, and returns how much that was: 0 at the end of the
+    /// message. So a message can be packed in pieces of any size, in any order.
+    ///
+    /// `origin` is where in `buffer` the address lies that offsets count from: 0, unless the type has a negative true
+    /// lower bound.
+    ///
+    /// # Errors
+    /// `Buffer` if `buffer` does not hold the whole message.
+    pub fn pack(&self, buffer: &[u8], origin: usize, from: u64, out: &mut [u8]) -> Result<usize> {
+        check_buffer(self, buffer.len(), origin, "TypeMap::pack")?;
+        let runs = self.runs(from, out.len() as u64);
+        // SAFETY: all blocks lie in `buffer`, the runs give at most `out.len()` bytes, and `out` is borrowed apart.
+        Ok(unsafe { copy::pack(runs, buffer.as_ptr().wrapping_add(origin), out.as_mut_ptr()) })
+    }
+
+    /// Unpacks `input` as the bytes of the message from packed byte `from` on, and returns how many were used: fewer
+    /// than given at the end of the message. Bytes of `buffer` outside the blocks stay as they are. `origin` is as in
+    /// [`TypeMap::pack`].
+    ///
+    /// # Errors
+    /// `Buffer` if `buffer` does not hold the whole message.
+    pub fn unpack(&self, input: &[u8], from: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
+        check_buffer(self, buffer.len(), origin, "TypeMap::unpack")?;
+        let runs = self.runs(from, input.len() as u64);
+        // SAFETY: all blocks lie in `buffer`, the runs take at most `input.len()` bytes, and `input` is borrowed apart.
+        Ok(unsafe { copy::unpack(runs, input.as_ptr(), buffer.as_mut_ptr().wrapping_add(origin)) })
+    }
+
+    /// As [`TypeMap::pack`] of `len` bytes, for memory that others may write meanwhile; what they write may or may not
+    /// be in the copy.
+    ///
+    /// # Safety
+    /// All bytes of the message relative to `buffer` must be readable, `out` writable for `len` bytes, and the two must
+    /// not overlap.
+    pub unsafe fn pack_raw(&self, buffer: *const u8, from: u64, out: *mut u8, len: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { copy::pack(self.runs(from, len as u64), buffer, out) }
+    }
+
+    /// As [`TypeMap::unpack`] of `len` bytes, for memory that others may read or write meanwhile.
+    ///
+    /// # Safety
+    /// All bytes of the message relative to `buffer` must be writable, `input` readable for `len` bytes, and the two
+    /// must not overlap.
+    pub unsafe fn unpack_raw(&self, input: *const u8, from: u64, buffer: *mut u8, len: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { copy::unpack(self.runs(from, len as u64), input, buffer) }
+    }
+
+    /// Copies this message, relative to `from`, to the places of `target`, relative to `to`, in one pass without a
+    /// buffer between; returns the bytes copied. `skip` and `len` choose a part in packed order.
+    ///
+    /// # Errors
+    /// `Signature` if the two have different elements.
+    ///
+    /// # Safety
+    /// All bytes of this message relative to `from` must be readable and all of `target` relative to `to` writable, and
+    /// no block of the one may overlap a block of the other.
+    pub unsafe fn copy_raw(
+        &self,
+        from: *const u8,
+        target: &TypeMap,
+        to: *mut u8,
+        skip: u64,
+        len: u64,
+    ) -> Result<usize> {
+        check_signatures(self, target, "TypeMap::copy_raw")?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { copy::transfer(self.runs(skip, len), from, target.runs(skip, len), to) })
+    }
+
+    /// Copies this message from `buffer` to the places of `target` in `to`, in one pass; returns the bytes copied.
+    /// `origin` and `to_origin` are as in [`TypeMap::pack`].
+    ///
+    /// # Errors
+    /// `Signature` if the two have different elements, `Buffer` if a buffer does not hold its message.
+    pub fn copy(
+        &self,
+        buffer: &[u8],
+        origin: usize,
+        target: &TypeMap,
+        to: &mut [u8],
+        to_origin: usize,
+    ) -> Result<usize> {
+        check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
+        check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
+        let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
+        // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
+        unsafe { self.copy_raw(from, target, to, 0, u64::MAX) }
+    }
+}
+
+/// Checks that two sides have the same elements in the same order.
+pub(crate) fn check_signatures(origin: &TypeMap, target: &TypeMap, call: &'static str) -> Result<()> {
+    let (a, b): (Signature, Signature) = (origin.signature(), target.signature());
+    if a == b && origin.size() == target.size() {
+        return Ok(());
+    }
+    let cause = if a.elements() == b.elements() {
+        format!("{} elements on both sides, but of different types or in a different order", a.elements())
+    } else {
+        let (n, m, left, right) = (a.elements(), b.elements(), origin.size(), target.size());
+        format!("{n} elements ({left} bytes) at the origin and {m} elements ({right} bytes) at the target")
+    };
+    Err(DatatypeError::new(DatatypeErrorKind::Signature, call, cause))
+}

@@ -1,0 +1,228 @@
+//! The transfer planner: from two layouts, what the device can do, and cut-offs, to the scheme of a transfer.
+//!
+//! The schemes are those of SEEDS §2 (send-gather / receive-scatter for MPI datatypes over InfiniBand): Generic packs,
+//! sends and unpacks; Multi-W is one RDMA write (or read) a block; SGRS is one message of many blocks on both sides.
+//! Where one side is contiguous, a write can gather, or a read scatter, with no help of the target.
+
+use crate::descriptors::Descriptors;
+use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::pack::check_signatures;
+use crate::typemap::{Overlap, TypeMap};
+
+/// Which way the bytes go. The origin calls; its side is the local one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From origin to target.
+    Put,
+    /// From target to origin.
+    Get,
+}
+
+/// What the device can do for a pair of ranks, as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanLimits {
+    /// Blocks of a gather or scatter list; 0 counts as 1.
+    pub max_sge: u32,
+    /// Bytes of one message; 0 counts as 1.
+    pub max_message: u64,
+    /// The origin can load from and store to the target's memory.
+    pub mapped: bool,
+    /// The target takes part: it can unpack (Generic), and post scatter or gather lists (SGRS).
+    pub target_helps: bool,
+}
+
+/// Where one scheme becomes better than another; measured for a device. Bytes; a block's length is the mean over the
+/// pieces into which both sides' blocks cut the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutOffs {
+    /// Shortest block for which a write gathers or a read scatters, when the target could help instead.
+    pub gather_block: u64,
+    /// Shortest block for which Multi-W is better than every scheme with the target's help.
+    pub multi_w_block: u64,
+    /// Shortest block for which SGRS is better than Generic.
+    pub sgrs_block: u64,
+    /// Shortest message for which the handshake of SGRS pays.
+    pub sgrs_bytes: u64,
+    /// Packed bytes of a piece of Generic, so that packing, sending and unpacking overlap; 0 counts as 1.
+    pub segment: u64,
+}
+
+impl Default for CutOffs {
+    /// The paper's proportions: Generic for blocks below 512 bytes in messages below 64 KiB. To be replaced by what
+    /// was measured on the device.
+    fn default() -> Self {
+        Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 }
+    }
+}
+
+/// How the bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// No bytes.
+    Empty,
+    /// One block on both sides: plain messages.
+    Contiguous,
+    /// Layout to layout by loads and stores, in one pass: [`TypeMap::copy_raw`].
+    Mapped,
+    /// Packed, sent and unpacked, in pieces.
+    Generic,
+    /// Puts that gather blocks of the origin into one of the target.
+    WriteGather,
+    /// Gets that scatter one block of the target to those of the origin.
+    ReadScatter,
+    /// One put or get for each block.
+    MultiW,
+    /// Lists of blocks on both sides, posted by both ranks.
+    Sgrs,
+}
+
+/// A transfer, ready to be carried out. Borrows the layouts; its size does not depend on theirs.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    scheme: Scheme,
+    origin: &'a TypeMap,
+    target: &'a TypeMap,
+    limits: PlanLimits,
+    segment: u64,
+}
+
+impl<'a> Plan<'a> {
+    /// The best scheme for a transfer between `origin` and `target`, by `limits` and `cut_offs`.
+    ///
+    /// A pure function: same arguments, same plan, at both ranks. Of the origin no part is read.
+    ///
+    /// # Errors
+    /// `Signature` if the sides have different elements; `Overlap` if two blocks of the receiving side (the target of
+    /// a put, the origin of a get) share a byte. Receiving layouts of more than 2^20 interleaved blocks, for which that
+    /// is not known, are unpacked in order.
+    pub fn new(
+        origin: &'a TypeMap,
+        target: &'a TypeMap,
+        direction: Direction,
+        limits: PlanLimits,
+        cut_offs: &CutOffs,
+    ) -> Result<Self> {
+        let overlap = check(origin, target, direction, "Plan::new")?;
+        let scheme = choose(origin, target, direction, &limits, cut_offs, overlap);
+        Ok(Self { scheme, origin, target, limits, segment: cut_offs.segment })
+    }
+
+    /// A plan by the scheme that the caller wants, for measurements and tests.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous` needs
+    /// a block on both sides, `Mapped` mapped memory, `Generic` and `Sgrs` the target's help, `WriteGather` a put and
+    /// `ReadScatter` a get.
+    pub fn with_scheme(
+        scheme: Scheme,
+        origin: &'a TypeMap,
+        target: &'a TypeMap,
+        direction: Direction,
+        limits: PlanLimits,
+        cut_offs: &CutOffs,
+    ) -> Result<Self> {
+        let call = "Plan::with_scheme";
+        check(origin, target, direction, call)?;
+        let allowed = match scheme {
+            Scheme::Empty => origin.size() == 0,
+            Scheme::Contiguous => origin.is_contiguous() && target.is_contiguous(),
+            Scheme::Mapped => limits.mapped,
+            Scheme::Generic | Scheme::Sgrs => limits.target_helps,
+            Scheme::WriteGather => direction == Direction::Put,
+            Scheme::ReadScatter => direction == Direction::Get,
+            Scheme::MultiW => true,
+        };
+        if !allowed {
+            let cause = format!("{scheme:?} cannot {direction:?} between these layouts on this device");
+            return Err(DatatypeError::new(DatatypeErrorKind::Scheme, call, cause));
+        }
+        Ok(Self { scheme, origin, target, limits, segment: cut_offs.segment })
+    }
+
+    /// How the bytes travel.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The messages of a scheme without packing, in packed order; none for `Empty`, `Mapped` and `Generic`.
+    #[must_use]
+    pub fn descriptors(&self) -> Descriptors<'a> {
+        let sge = self.limits.max_sge.max(1) as usize;
+        let (origin, target) = match self.scheme {
+            Scheme::Empty | Scheme::Mapped | Scheme::Generic => {
+                return Descriptors::new(&TypeMap::EMPTY, &TypeMap::EMPTY, 1, 1, 1);
+            }
+            Scheme::Contiguous | Scheme::MultiW => (1, 1),
+            Scheme::WriteGather | Scheme::ReadScatter => (sge, 1),
+            Scheme::Sgrs => (sge, sge),
+        };
+        Descriptors::new(self.origin, self.target, origin, target, self.limits.max_message.max(1))
+    }
+
+    /// The pieces of Generic as (packed byte, length): each is packed from there, sent as one message, and unpacked to
+    /// there, on either side by itself. None for the other schemes.
+    pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let size = if self.scheme == Scheme::Generic { self.origin.size() } else { 0 };
+        let segment = self.segment.clamp(1, self.limits.max_message.max(1));
+        (0..size.div_ceil(segment)).map(move |i| (i * segment, segment.min(size - i * segment)))
+    }
+}
+
+fn check(origin: &TypeMap, target: &TypeMap, direction: Direction, call: &'static str) -> Result<Overlap> {
+    check_signatures(origin, target, call)?;
+    let (side, receiver) = match direction {
+        Direction::Put => ("target", target),
+        Direction::Get => ("origin", origin),
+    };
+    let overlap = receiver.overlap();
+    if let Overlap::At(at) = overlap {
+        let cause = format!("blocks of the {side}, which receives, overlap at byte {at}");
+        return Err(DatatypeError::new(DatatypeErrorKind::Overlap, call, cause));
+    }
+    Ok(overlap)
+}
+
+fn choose(
+    origin: &TypeMap,
+    target: &TypeMap,
+    direction: Direction,
+    limits: &PlanLimits,
+    cut: &CutOffs,
+    overlap: Overlap,
+) -> Scheme {
+    let size = origin.size();
+    if size == 0 {
+        return Scheme::Empty;
+    }
+    if limits.mapped {
+        return Scheme::Mapped;
+    }
+    if origin.is_contiguous() && target.is_contiguous() {
+        return Scheme::Contiguous;
+    }
+    if overlap == Overlap::Undecided && limits.target_helps {
+        return Scheme::Generic;
+    }
+    // Pieces are at least the blocks of the side that has more, and fewer than those of both.
+    let (origin_blocks, target_blocks) = (origin.block_count(), target.block_count());
+    let piece = size / origin_blocks.max(target_blocks);
+    let gathers = limits.max_sge > 1 && target_blocks < origin_blocks;
+    let gather = match direction {
+        Direction::Put => Scheme::WriteGather,
+        Direction::Get => Scheme::ReadScatter,
+    };
+    if !limits.target_helps {
+        return if gathers { gather } else { Scheme::MultiW };
+    }
+    if gathers && target.is_contiguous() && piece >= cut.gather_block {
+        return gather;
+    }
+    if piece >= cut.multi_w_block {
+        return Scheme::MultiW;
+    }
+    if limits.max_sge > 1 && piece >= cut.sgrs_block && size >= cut.sgrs_bytes {
+        return Scheme::Sgrs;
+    }
+    Scheme::Generic
+}

@@ -1,0 +1,225 @@
+//! Walking a type map from any packed byte: runs of equal blocks, for copy kernels, and single blocks, for descriptors.
+
+use std::iter::FusedIterator;
+
+use smallvec::SmallVec;
+
+use crate::shape::{Node, Shape};
+
+/// `count` blocks of `len` bytes, the first at `offset`, `stride` bytes from start to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Of the first block, relative to the buffer's address.
+    pub offset: i64,
+    /// Blocks, at least 1.
+    pub count: u64,
+    /// Bytes from start to start; may be negative.
+    pub stride: i64,
+    /// Bytes of a block, at least 1.
+    pub len: u64,
+}
+
+/// A level on the way down: what comes next in it.
+#[derive(Clone, Debug)]
+struct Frame<'a> {
+    node: &'a Node,
+    base: i64,
+    next: u64,
+}
+
+/// The bytes of a message in packed order, as runs; see [`TypeMap::runs`](crate::TypeMap::runs).
+#[derive(Clone, Debug)]
+pub struct Runs<'a> {
+    stack: SmallVec<[Frame<'a>; 6]>,
+    /// The run at hand, and what follows it before the stack is looked at.
+    ready: Option<Run>,
+    after: Option<Run>,
+    /// Packed bytes still to be given.
+    left: u64,
+}
+
+impl<'a> Runs<'a> {
+    pub(crate) fn new(shape: &'a Shape, from: u64, len: u64) -> Self {
+        let left = len.min(shape.size.saturating_sub(from));
+        let mut runs = Self { stack: SmallVec::new(), ready: None, after: None, left };
+        if left > 0 {
+            runs.descend(&shape.node, shape.offset, from);
+        }
+        runs
+    }
+
+    /// Goes down to the block that holds packed byte `skip` of `node`.
+    #[inline]
+    fn descend(&mut self, mut node: &'a Node, mut base: i64, mut skip: u64) {
+        loop {
+            let child;
+            match node {
+                Node::Run { count, stride, len } => {
+                    let first = if skip == 0 { 0 } else { skip / len };
+                    let offset = base + first as i64 * stride;
+                    self.ready = Some(Run { offset, count: count - first, stride: *stride, len: *len });
+                    return self.cut_head(skip - first * len);
+                }
+                Node::Blocks(blocks) => {
+                    child = if skip == 0 { 0 } else { blocks.partition_point(|block| block.end <= skip) };
+                    self.stack.push(Frame { node, base, next: child as u64 + 1 });
+                    let start = child.checked_sub(1).map_or(0, |before| blocks[before].end);
+                    let block = blocks[child];
+                    self.ready = Some(Run { offset: base + block.at, count: 1, stride: 0, len: block.end - start });
+                    return self.cut_head(skip - start);
+                }
+                Node::Repeat { stride, inner, .. } => {
+                    let first = if skip == 0 { 0 } else { skip / inner.size };
+                    self.stack.push(Frame { node, base, next: first + 1 });
+                    base += first as i64 * stride;
+                    skip -= first * inner.size;
+                    node = &inner.node;
+                }
+                Node::Same { at, inner } => {
+                    let first = if skip == 0 { 0 } else { skip / inner.size };
+                    self.stack.push(Frame { node, base, next: first + 1 });
+                    base += at[first as usize];
+                    skip -= first * inner.size;
+                    node = &inner.node;
+                }
+                Node::Parts(parts) => {
+                    child = if skip == 0 { 0 } else { parts.items.partition_point(|part| part.end <= skip) };
+                    self.stack.push(Frame { node, base, next: child as u64 + 1 });
+                    base += parts.items[child].at;
+                    skip -= child.checked_sub(1).map_or(0, |before| parts.items[before].end);
+                    node = &parts.items[child].node;
+                }
+            }
+        }
+    }
+
+    /// Leaves out the first `skip` bytes of the first block of the run at hand: the rest of that block stands alone.
+    #[inline]
+    fn cut_head(&mut self, skip: u64) {
+        if skip > 0
+            && let Some(run) = &mut self.ready
+        {
+            let more = run.count - 1;
+            self.after = (more > 0).then(|| Run { offset: run.offset + run.stride, count: more, ..*run });
+            *run = Run { offset: run.offset + skip as i64, count: 1, stride: 0, len: run.len - skip };
+        }
+    }
+
+    /// Goes on to the next block that the stack knows; `None` at the end.
+    #[inline]
+    fn advance(&mut self) -> Option<()> {
+        loop {
+            let frame = self.stack.last_mut()?;
+            let index = frame.next;
+            let base = frame.base;
+            frame.next += 1;
+            let (node, at) = match frame.node {
+                Node::Repeat { count, stride, inner } if index < *count => (&inner.node, index as i64 * stride),
+                Node::Same { at, inner } if index < at.len() as u64 => (&inner.node, at[index as usize]),
+                Node::Parts(parts) if index < parts.items.len() as u64 => {
+                    let part = &parts.items[index as usize];
+                    (&part.node, part.at)
+                }
+                Node::Blocks(blocks) if index < blocks.len() as u64 => {
+                    let (block, before) = (blocks[index as usize], blocks[index as usize - 1]);
+                    let len = block.end - before.end;
+                    self.ready = Some(Run { offset: base + block.at, count: 1, stride: 0, len });
+                    return Some(());
+                }
+                _ => {
+                    self.stack.pop();
+                    continue;
+                }
+            };
+            self.descend(node, base + at, 0);
+            return Some(());
+        }
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Run;
+
+    #[inline]
+    fn next(&mut self) -> Option<Run> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.ready.is_none() {
+            self.ready = self.after.take();
+            if self.ready.is_none() {
+                self.advance()?;
+            }
+        }
+        let run = self.ready.take()?;
+        // A run is part of the message, so its bytes fit 64 bits.
+        let bytes = run.count * run.len;
+        if bytes <= self.left {
+            self.left -= bytes;
+            return Some(run);
+        }
+        let full = self.left / run.len;
+        if full == 0 {
+            let len = std::mem::take(&mut self.left);
+            return Some(Run { count: 1, stride: 0, len, ..run });
+        }
+        self.left -= full * run.len;
+        let offset = run.offset + full as i64 * run.stride;
+        self.ready = Some(Run { offset, count: run.count - full, ..run });
+        Some(Run { count: full, ..run })
+    }
+}
+
+impl FusedIterator for Runs<'_> {}
+
+/// The bytes of a message in packed order, as (offset, length) of blocks that do not touch; see
+/// [`TypeMap::blocks`](crate::TypeMap::blocks).
+#[derive(Clone, Debug)]
+pub struct MapBlocks<'a> {
+    runs: Runs<'a>,
+    run: Option<Run>,
+    held: Option<(i64, u64)>,
+}
+
+impl<'a> MapBlocks<'a> {
+    pub(crate) fn new(runs: Runs<'a>) -> Self {
+        Self { runs, run: None, held: None }
+    }
+
+    #[inline]
+    fn single(&mut self) -> Option<(i64, u64)> {
+        let mut run = match self.run.take() {
+            Some(run) => run,
+            None => self.runs.next()?,
+        };
+        let block = (run.offset, run.len);
+        if run.count > 1 {
+            run.count -= 1;
+            run.offset += run.stride;
+            self.run = Some(run);
+        }
+        Some(block)
+    }
+}
+
+impl Iterator for MapBlocks<'_> {
+    type Item = (i64, u64);
+
+    #[inline]
+    fn next(&mut self) -> Option<(i64, u64)> {
+        let (offset, mut len) = match self.held.take() {
+            Some(block) => block,
+            None => self.single()?,
+        };
+        while let Some(next) = self.single() {
+            if next.0 != offset + len as i64 {
+                self.held = Some(next);
+                break;
+            }
+            len += next.1;
+        }
+        Some((offset, len))
+    }
+}
+
+impl FusedIterator for MapBlocks<'_> {}

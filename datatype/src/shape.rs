@@ -1,0 +1,278 @@
+//! Where the bytes of a message lie: the normalized nested-strided tree, and how it is built.
+
+use std::sync::Arc;
+
+use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+
+/// Levels of a layout, and constructors of a datatype, that may nest.
+pub const MAX_DEPTH: usize = 64;
+
+/// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0.
+    Run { count: u64, stride: i64, len: u64 },
+    /// `count` times `inner`, `stride` from start to start.
+    Repeat { count: u64, stride: i64, inner: Arc<Inner> },
+    /// `inner` at each of these displacements.
+    Same { at: Arc<[i64]>, inner: Arc<Inner> },
+    /// Blocks of different lengths.
+    Blocks(Arc<[Block]>),
+    /// Different things one after the other.
+    Parts(Arc<Parts>),
+}
+
+/// What a level repeats; never empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Inner {
+    pub(crate) node: Node,
+    /// Packed bytes.
+    pub(crate) size: u64,
+    depth: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) at: i64,
+    /// Packed bytes up to its end.
+    pub(crate) end: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) items: Box<[Part]>,
+    depth: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) at: i64,
+    /// Packed bytes up to its end.
+    pub(crate) end: u64,
+    pub(crate) node: Node,
+}
+
+impl Node {
+    pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0 };
+
+    fn depth(&self) -> u32 {
+        match self {
+            Node::Run { .. } | Node::Blocks(_) => 0,
+            Node::Repeat { inner, .. } | Node::Same { inner, .. } => 1 + inner.depth,
+            Node::Parts(parts) => 1 + parts.depth,
+        }
+    }
+
+    /// Its length, if it is one block.
+    pub(crate) fn block(&self) -> Option<u64> {
+        match self {
+            Node::Run { count: 1, len, .. } => Some(*len),
+            _ => None,
+        }
+    }
+
+    /// Blocks, those that touch across levels counted singly.
+    pub(crate) fn block_count(&self) -> u64 {
+        match self {
+            Node::Run { count, .. } => *count,
+            Node::Repeat { count, inner, .. } => count * inner.node.block_count(),
+            Node::Same { at, inner } => at.len() as u64 * inner.node.block_count(),
+            Node::Blocks(blocks) => blocks.len() as u64,
+            Node::Parts(parts) => parts.items.iter().map(|part| part.node.block_count()).sum(),
+        }
+    }
+}
+
+/// A tree and where it stands relative to the address that the caller passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Of the first block in packed order.
+    pub(crate) offset: i64,
+    /// Packed bytes.
+    pub(crate) size: u64,
+    /// The lowest byte, and one past the highest; both 0 if there is none.
+    pub(crate) low: i64,
+    pub(crate) high: i64,
+    pub(crate) node: Node,
+}
+
+impl Shape {
+    pub(crate) const EMPTY: Shape = Shape { offset: 0, size: 0, low: 0, high: 0, node: Node::EMPTY };
+
+    /// `len` bytes from `offset` on; `None` if they reach past 2^63.
+    pub(crate) fn block(offset: i64, len: u64) -> Option<Self> {
+        if len == 0 {
+            return Some(Self::EMPTY);
+        }
+        let high = offset.checked_add(i64::try_from(len).ok()?)?;
+        Some(Self { offset, size: len, low: offset, high, node: Node::Run { count: 1, stride: 0, len } })
+    }
+
+    /// The same bytes `by` further on.
+    pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
+        if self.size == 0 {
+            return Ok(Self::EMPTY);
+        }
+        let moved = |at: i64| at.checked_add(by).ok_or_else(|| DatatypeError::overflow(call, "a displacement"));
+        Ok(Self {
+            offset: moved(self.offset)?,
+            low: moved(self.low)?,
+            high: moved(self.high)?,
+            size: self.size,
+            node: self.node.clone(),
+        })
+    }
+
+    /// `count` times this, `stride` from start to start; dimensions that continue each other become one.
+    pub(crate) fn repeat(&self, count: u64, stride: i64, call: &'static str) -> Result<Self> {
+        if count == 0 || self.size == 0 {
+            return Ok(Self::EMPTY);
+        }
+        if count == 1 {
+            return Ok(self.clone());
+        }
+        let too_far = || DatatypeError::overflow(call, "the reach of the type");
+        let size = size_limit(self.size.checked_mul(count), call)?;
+        let last = i64::try_from(count - 1).ok().and_then(|n| n.checked_mul(stride)).ok_or_else(too_far)?;
+        let low = self.low.checked_add(last.min(0)).ok_or_else(too_far)?;
+        let high = self.high.checked_add(last.max(0)).ok_or_else(too_far)?;
+        // Distances between any two bytes must fit as well.
+        high.checked_sub(low).ok_or_else(too_far)?;
+        let continues = |count: u64, inner: i64| {
+            i64::try_from(count).ok().and_then(|count| count.checked_mul(inner)) == Some(stride)
+        };
+        let node = match &self.node {
+            // Products of counts stay below the size, which was checked.
+            Node::Run { count: 1, len, .. } if i64::try_from(*len) == Ok(stride) => {
+                Node::Run { count: 1, stride: 0, len: size }
+            }
+            Node::Run { count: 1, len, .. } => Node::Run { count, stride, len: *len },
+            Node::Run { count: inner, stride: by, len } if continues(*inner, *by) => {
+                Node::Run { count: inner * count, stride: *by, len: *len }
+            }
+            Node::Repeat { count: n, stride: by, inner } if continues(*n, *by) => {
+                Node::Repeat { count: n * count, stride: *by, inner: inner.clone() }
+            }
+            node => Node::Repeat { count, stride, inner: inner(node.clone(), self.size, call)? },
+        };
+        Ok(Self { offset: self.offset, size, low, high, node })
+    }
+
+    /// Whether there is no gap between its bytes in packed order.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.size == 0 || self.node.block().is_some()
+    }
+}
+
+fn size_limit(size: Option<u64>, call: &'static str) -> Result<u64> {
+    size.filter(|size| i64::try_from(*size).is_ok())
+        .ok_or_else(|| DatatypeError::overflow(call, "the size of the type"))
+}
+
+fn too_deep(call: &'static str) -> DatatypeError {
+    DatatypeError::new(DatatypeErrorKind::TooDeep, call, format!("more than {MAX_DEPTH} levels of layout"))
+}
+
+fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
+    let depth = node.depth();
+    if depth as usize + 1 >= MAX_DEPTH {
+        return Err(too_deep(call));
+    }
+    Ok(Arc::new(Inner { node, size, depth }))
+}
+
+/// Shapes one after the other in packed order; neighbours merge as they come.
+pub(crate) struct Sequence {
+    call: &'static str,
+    parts: Vec<(i64, u64, Node)>,
+    size: u64,
+    low: i64,
+    high: i64,
+}
+
+impl Sequence {
+    pub(crate) fn new(call: &'static str) -> Self {
+        Self { call, parts: Vec::new(), size: 0, low: i64::MAX, high: i64::MIN }
+    }
+
+    pub(crate) fn push(&mut self, shape: &Shape) -> Result<()> {
+        if shape.size == 0 {
+            return Ok(());
+        }
+        self.size = size_limit(self.size.checked_add(shape.size), self.call)?;
+        self.low = self.low.min(shape.low);
+        self.high = self.high.max(shape.high);
+        if self.high.checked_sub(self.low).is_none() {
+            return Err(DatatypeError::overflow(self.call, "the reach of the type"));
+        }
+        if let Some((at, size, last)) = self.parts.last_mut()
+            && let Some(merged) = merge(last, shape.offset - *at, &shape.node)
+        {
+            *last = merged;
+            *size += shape.size;
+            return Ok(());
+        }
+        self.parts.push((shape.offset, shape.size, shape.node.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Shape> {
+        let Some((offset, first_size, first)) = self.parts.first().cloned() else {
+            return Ok(Shape::EMPTY);
+        };
+        let (size, low, high) = (self.size, self.low, self.high);
+        if self.parts.len() == 1 {
+            return Ok(Shape { offset, size, low, high, node: first });
+        }
+        let ends = |parts: &[(i64, u64, Node)]| {
+            let mut end = 0;
+            parts
+                .iter()
+                .map(|(at, size, _)| {
+                    (at - offset, {
+                        end += size;
+                        end
+                    })
+                })
+                .collect::<Vec<_>>()
+        };
+        let node = if self.parts.iter().all(|(_, _, node)| *node == first) {
+            let stride = self.parts[1].0 - offset;
+            if self.parts.windows(2).all(|pair| pair[1].0 - pair[0].0 == stride) {
+                // Low and high of one: unknown here, and known for the whole.
+                let one = Shape { offset, size: first_size, low: offset, high: offset, node: first };
+                let whole = one.repeat(self.parts.len() as u64, stride, self.call)?;
+                return Ok(Shape { low, high, ..whole });
+            }
+            let at = self.parts.iter().map(|(at, ..)| at - offset).collect();
+            Node::Same { at, inner: inner(first, first_size, self.call)? }
+        } else if self.parts.iter().all(|(_, _, node)| node.block().is_some()) {
+            Node::Blocks(ends(&self.parts).into_iter().map(|(at, end)| Block { at, end }).collect())
+        } else {
+            let ends = ends(&self.parts);
+            let depth = self.parts.iter().map(|(_, _, node)| node.depth()).max().unwrap_or(0);
+            if depth as usize + 1 >= MAX_DEPTH {
+                return Err(too_deep(self.call));
+            }
+            let nodes = self.parts.drain(..).map(|(_, _, node)| node);
+            let items = ends.into_iter().zip(nodes).map(|((at, end), node)| Part { at, end, node }).collect();
+            Node::Parts(Arc::new(Parts { items, depth }))
+        };
+        Ok(Shape { offset, size, low, high, node })
+    }
+}
+
+/// `last`, then `next` at `distance` from it, as one level: blocks that touch, and vectors that continue.
+fn merge(last: &Node, distance: i64, next: &Node) -> Option<Node> {
+    let (Node::Run { count, stride, len }, Node::Run { count: more, stride: by, len: next_len }) = (last, next) else {
+        return None;
+    };
+    if *count == 1 && *more == 1 {
+        let touches = i64::try_from(*len) == Ok(distance);
+        return touches.then(|| Node::Run { count: 1, stride: 0, len: len + next_len });
+    }
+    let step = if *count > 1 { *stride } else { *by };
+    let continues =
+        len == next_len && (*more == 1 || *by == step) && i64::try_from(*count).ok()?.checked_mul(step)? == distance;
+    continues.then(|| Node::Run { count: count + more, stride: step, len: *len })
+}

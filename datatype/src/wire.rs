@@ -1,0 +1,254 @@
+//! The compact wire form of a type map, for the rank that plans a transfer against it. Parsed as hostile.
+//!
+//! A version byte, then numbers in 7-bit groups, least significant first (LEB128), signed ones zigzag: hash and number
+//! of the signature's elements, offset of the first block, and the tree in prefix order, where a level is its tag and
+//! its numbers. A vector takes some 20 bytes whatever its count.
+
+use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::shape::{MAX_DEPTH, Node, Sequence, Shape};
+use crate::signature::Signature;
+use crate::typemap::TypeMap;
+
+const VERSION: u8 = 1;
+const EMPTY: u8 = 0;
+const BLOCK: u8 = 1;
+const RUN: u8 = 2;
+const REPEAT: u8 = 3;
+const SAME: u8 = 4;
+const BLOCKS: u8 = 5;
+const PARTS: u8 = 6;
+
+const CALL: &str = "TypeMap::from_wire";
+
+impl TypeMap {
+    /// The wire form.
+    #[must_use]
+    pub fn to_wire(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        unsigned(&mut out, self.signature.hash());
+        unsigned(&mut out, self.signature.elements());
+        signed(&mut out, self.shape.offset);
+        write(&mut out, &self.shape.node);
+        out
+    }
+
+    /// A type map from its wire form, as a peer sent it.
+    ///
+    /// The tree is built anew with the checks of the constructors, so whatever comes back can be walked. Memory is at
+    /// most some 50 bytes for each byte of the form. What cannot be checked is that the signature is that of the
+    /// bytes; a wrong one makes a transfer fail, or lets elements through as other types of the same total size.
+    ///
+    /// # Errors
+    /// `Wire` for anything that [`TypeMap::to_wire`] does not write, `Overflow` and `TooDeep` as the constructors.
+    pub fn from_wire(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader { bytes };
+        if reader.byte()? != VERSION {
+            return Err(bad("unknown version"));
+        }
+        let (hash, elements) = (reader.unsigned()?, reader.unsigned()?);
+        let offset = reader.signed()?;
+        let shape = reader.shape(0)?;
+        if !reader.bytes.is_empty() {
+            return Err(bad("bytes after the end"));
+        }
+        let signature = Signature::from_parts(hash, elements)
+            // Every element has at least a byte, and there are bytes exactly if there are elements.
+            .filter(|signature| signature.elements() <= shape.size && (elements == 0) == (shape.size == 0))
+            .ok_or_else(|| bad("a signature that fits no such layout"))?;
+        if shape.size == 0 && offset != 0 {
+            return Err(bad("an offset of nothing"));
+        }
+        Ok(Self { shape: shape.shift(offset, CALL)?, signature })
+    }
+}
+
+#[cold]
+fn bad(cause: &str) -> DatatypeError {
+    DatatypeError::new(DatatypeErrorKind::Wire, CALL, cause)
+}
+
+fn unsigned(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn signed(out: &mut Vec<u8>, value: i64) {
+    unsigned(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
+fn write(out: &mut Vec<u8>, node: &Node) {
+    match node {
+        Node::Run { count: 0, .. } => out.push(EMPTY),
+        Node::Run { count: 1, len, .. } => {
+            out.push(BLOCK);
+            unsigned(out, *len);
+        }
+        Node::Run { count, stride, len } => {
+            out.push(RUN);
+            unsigned(out, *count);
+            signed(out, *stride);
+            unsigned(out, *len);
+        }
+        Node::Repeat { count, stride, inner } => {
+            out.push(REPEAT);
+            unsigned(out, *count);
+            signed(out, *stride);
+            write(out, &inner.node);
+        }
+        Node::Same { at, inner } => {
+            out.push(SAME);
+            unsigned(out, at.len() as u64);
+            differences(out, at.iter().copied());
+            write(out, &inner.node);
+        }
+        Node::Blocks(blocks) => {
+            out.push(BLOCKS);
+            unsigned(out, blocks.len() as u64);
+            differences(out, blocks.iter().map(|block| block.at));
+            let mut start = 0;
+            for block in blocks.iter() {
+                unsigned(out, block.end - start);
+                start = block.end;
+            }
+        }
+        Node::Parts(parts) => {
+            out.push(PARTS);
+            unsigned(out, parts.items.len() as u64);
+            differences(out, parts.items.iter().map(|part| part.at));
+            for part in &parts.items {
+                write(out, &part.node);
+            }
+        }
+    }
+}
+
+/// Displacements, each as the distance from the one before.
+fn differences(out: &mut Vec<u8>, at: impl Iterator<Item = i64>) {
+    let mut before = 0;
+    for at in at {
+        signed(out, at - before);
+        before = at;
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Result<u8> {
+        let (first, rest) = self.bytes.split_first().ok_or_else(|| bad("ends early"))?;
+        self.bytes = rest;
+        Ok(*first)
+    }
+
+    fn unsigned(&mut self) -> Result<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return if byte == 0 && shift > 0 {
+                    Err(bad("a number in more bytes than it needs"))
+                } else {
+                    Ok(value)
+                };
+            }
+        }
+        Err(bad("a number of more than 64 bits"))
+    }
+
+    fn signed(&mut self) -> Result<i64> {
+        let value = self.unsigned()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// The number of entries of a list; each takes at least a byte, so that memory is bounded by the input.
+    fn entries(&mut self) -> Result<usize> {
+        let entries = usize::try_from(self.unsigned()?).map_err(|_| bad("too many entries"))?;
+        if entries < 2 || entries > self.bytes.len() {
+            return Err(bad("a list of fewer than two entries, or of more than there are bytes"));
+        }
+        Ok(entries)
+    }
+
+    fn displacements(&mut self, entries: usize) -> Result<Vec<i64>> {
+        let mut at = 0_i64;
+        let mut list = Vec::with_capacity(entries);
+        for _ in 0..entries {
+            at = at.checked_add(self.signed()?).ok_or_else(|| bad("a displacement of more than 64 bits"))?;
+            list.push(at);
+        }
+        if list.first() != Some(&0) {
+            return Err(bad("a level that does not start at 0"));
+        }
+        Ok(list)
+    }
+
+    fn block(&mut self, at: i64) -> Result<Shape> {
+        let len = self.unsigned()?;
+        if len == 0 {
+            return Err(bad("an empty block"));
+        }
+        Shape::block(at, len).ok_or_else(|| DatatypeError::overflow(CALL, "a block"))
+    }
+
+    fn repeats(&mut self) -> Result<(u64, i64)> {
+        let (count, stride) = (self.unsigned()?, self.signed()?);
+        if count < 2 {
+            return Err(bad("a repetition of fewer than two"));
+        }
+        Ok((count, stride))
+    }
+
+    fn shape(&mut self, depth: usize) -> Result<Shape> {
+        if depth > MAX_DEPTH {
+            let cause = format!("more than {MAX_DEPTH} levels of layout");
+            return Err(DatatypeError::new(DatatypeErrorKind::TooDeep, CALL, cause));
+        }
+        match self.byte()? {
+            EMPTY if depth == 0 => Ok(Shape::EMPTY),
+            BLOCK => self.block(0),
+            RUN => {
+                let (count, stride) = self.repeats()?;
+                self.block(0)?.repeat(count, stride, CALL)
+            }
+            REPEAT => {
+                let (count, stride) = self.repeats()?;
+                self.shape(depth + 1)?.repeat(count, stride, CALL)
+            }
+            SAME => {
+                let entries = self.entries()?;
+                let list = self.displacements(entries)?;
+                let inner = self.shape(depth + 1)?;
+                sequence(list.iter().map(|at| inner.shift(*at, CALL)))
+            }
+            BLOCKS => {
+                let entries = self.entries()?;
+                let list = self.displacements(entries)?;
+                sequence(list.iter().map(|at| self.block(*at)))
+            }
+            PARTS => {
+                let entries = self.entries()?;
+                let list = self.displacements(entries)?;
+                sequence(list.iter().map(|at| self.shape(depth + 1)?.shift(*at, CALL)))
+            }
+            _ => Err(bad("unknown tag")),
+        }
+    }
+}
+
+fn sequence(shapes: impl Iterator<Item = Result<Shape>>) -> Result<Shape> {
+    let mut sequence = Sequence::new(CALL);
+    for shape in shapes {
+        sequence.push(&shape?)?;
+    }
+    sequence.finish()
+}

@@ -1,0 +1,118 @@
+//! external32 against hand-written bytes and round trips.
+
+mod common;
+
+use common::{Naive, Script};
+use farside_datatype::{Class, Datatype, DatatypeErrorKind, Named};
+use proptest::prelude::*;
+
+fn pack(t: &Datatype, count: u64, buffer: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; t.external_size(count).unwrap() as usize];
+    assert_eq!(t.pack_external(count, buffer, 0, &mut out).unwrap(), out.len());
+    out
+}
+
+#[test]
+fn elements_big_endian_of_fixed_width() {
+    assert_eq!(
+        pack(&Named::Int.into(), 2, &[1_i32.to_ne_bytes(), (-2_i32).to_ne_bytes()].concat()),
+        [0, 0, 0, 1, 0xff, 0xff, 0xff, 0xfe]
+    );
+    assert_eq!(pack(&Named::Long.into(), 1, &(-3_i64).to_ne_bytes()), [0xff, 0xff, 0xff, 0xfd]);
+    assert_eq!(pack(&Named::LongLong.into(), 1, &5_i64.to_ne_bytes()), [0, 0, 0, 0, 0, 0, 0, 5]);
+    assert_eq!(pack(&Named::Wchar.into(), 1, &0xe9_u32.to_ne_bytes()), [0, 0xe9]);
+    assert_eq!(pack(&Named::Double.into(), 1, &1.5_f64.to_ne_bytes()), 1.5_f64.to_be_bytes());
+    let complex = [1.0_f32.to_ne_bytes(), 2.0_f32.to_ne_bytes()].concat();
+    assert_eq!(
+        pack(&Named::CFloatComplex.into(), 1, &complex),
+        [1.0_f32.to_be_bytes(), 2.0_f32.to_be_bytes()].concat()
+    );
+    // A pair without its padding.
+    let mut pair = [0xee; 8];
+    pair[..2].copy_from_slice(&7_i16.to_ne_bytes());
+    pair[4..].copy_from_slice(&9_i32.to_ne_bytes());
+    assert_eq!(pack(&Named::ShortInt.into(), 1, &pair), [0, 7, 0, 0, 0, 9]);
+    assert_eq!(pack(&Named::Byte.into(), 3, &[1, 2, 3]), [1, 2, 3]);
+}
+
+#[test]
+fn value_that_does_not_fit_is_an_error() {
+    let cases: [(Named, Vec<u8>); 4] = [
+        (Named::Long, (1_i64 << 31).to_ne_bytes().into()),
+        (Named::Long, (-(1_i64 << 31) - 1).to_ne_bytes().into()),
+        (Named::UnsignedLong, (1_u64 << 32).to_ne_bytes().into()),
+        (Named::LongDouble, vec![0; 16]),
+    ];
+    for (named, bytes) in cases {
+        let error = Datatype::from(named).pack_external(1, &bytes, 0, &mut [0; 16]).unwrap_err();
+        assert_eq!(error.kind(), DatatypeErrorKind::External, "{error}");
+        assert!(error.to_string().contains(named.mpi_name()), "{error}");
+    }
+    assert_eq!(pack(&Named::Long.into(), 1, &(-(1_i64 << 31)).to_ne_bytes()), [0x80, 0, 0, 0]);
+    assert_eq!(pack(&Named::UnsignedLong.into(), 1, &u64::from(u32::MAX).to_ne_bytes()), [0xff; 4]);
+}
+
+#[test]
+fn short_buffers_are_errors() {
+    let int = Datatype::from(Named::Int);
+    for result in [
+        int.pack_external(2, &[0; 7], 0, &mut [0; 8]),
+        int.pack_external(2, &[0; 8], 0, &mut [0; 7]),
+        int.unpack_external(&[0; 7], 2, &mut [0; 8], 0),
+        int.unpack_external(&[0; 8], 2, &mut [0; 7], 0),
+    ] {
+        assert_eq!(result.unwrap_err().kind(), DatatypeErrorKind::Buffer);
+    }
+}
+
+#[test]
+fn more_than_a_piece() {
+    let t = Datatype::vector(5000, 1, 3, &Named::Int.into()).unwrap();
+    let ints: Vec<u8> = (0..15_000_i32).flat_map(i32::to_ne_bytes).collect();
+    let expected: Vec<u8> = (0..5000_i32).flat_map(|i| (3 * i).to_be_bytes()).collect();
+    assert_eq!(pack(&t, 1, &ints), expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn random_types_as_element_by_element(
+        choices in proptest::collection::vec(any::<u32>(), 0..60),
+        count in 0_u64..3,
+    ) {
+        let naive = Naive::random(&mut Script::new(&choices), 3);
+        let elements = naive.message(count);
+        let (t, map) = (&naive.datatype, naive.datatype.message(count).unwrap());
+        let origin = map.true_lb().min(0).unsigned_abs() as usize;
+        let buffer: Vec<u8> = (0..origin + map.true_ub().max(0) as usize).map(|i| (i * 7) as u8).collect();
+        let mut out = vec![0; t.external_size(count).unwrap() as usize];
+        let packed = t.pack_external(count, &buffer, origin, &mut out);
+        if elements.iter().any(|(_, named)| named.class() == Class::LongDouble) {
+            prop_assert_eq!(packed.unwrap_err().kind(), DatatypeErrorKind::External);
+            return Ok(());
+        }
+        let mut expected = Vec::new();
+        for (at, named) in &elements {
+            let start = (origin as i64 + at) as usize;
+            let element = &buffer[start..start + named.size()];
+            let scalar = match named {
+                Named::CDoubleComplex => 8,
+                Named::Byte => 1,
+                other => other.size(),
+            };
+            expected.extend(element.chunks(scalar).flat_map(|scalar| scalar.iter().rev().copied()));
+        }
+        prop_assert_eq!(packed.unwrap(), expected.len());
+        prop_assert_eq!(&out, &expected);
+        // And back: every byte of the message, and no other.
+        let mut target = vec![0; buffer.len()];
+        let mut wanted = target.clone();
+        for (at, named) in &elements {
+            let start = (origin as i64 + at) as usize;
+            wanted[start..start + named.size()].copy_from_slice(&buffer[start..start + named.size()]);
+        }
+        prop_assert_eq!(t.unpack_external(&out, count, &mut target, origin).unwrap(), out.len());
+        prop_assert_eq!(target, wanted);
+    }
+}

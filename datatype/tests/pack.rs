@@ -1,0 +1,131 @@
+//! Pack, unpack and copies against byte-by-byte walks.
+
+mod common;
+
+use common::{Naive, Script, bytes};
+use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
+use proptest::prelude::*;
+
+/// A buffer that holds the message, filled with a pattern, and where its address 0 lies.
+fn buffer(map: &TypeMap, seed: u8) -> (Vec<u8>, usize) {
+    let low = map.true_lb().min(0).unsigned_abs() as usize + 3;
+    let len = low + map.true_ub().max(0) as usize + 3;
+    ((0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect(), low)
+}
+
+fn naive_pack(offsets: &[i64], buffer: &[u8], origin: usize) -> Vec<u8> {
+    offsets.iter().map(|at| buffer[(origin as i64 + at) as usize]).collect()
+}
+
+fn naive_unpack(offsets: &[i64], input: &[u8], buffer: &mut [u8], origin: usize) {
+    for (at, byte) in offsets.iter().zip(input) {
+        buffer[(origin as i64 + at) as usize] = *byte;
+    }
+}
+
+fn offsets(map: &TypeMap) -> Vec<i64> {
+    map.blocks(0).flat_map(|(at, len)| at..at + len as i64).collect()
+}
+
+/// Packs and unpacks in pieces of `piece` bytes, and compares with byte by byte.
+fn check(map: &TypeMap, piece: usize) {
+    let offsets = offsets(map);
+    let (source, origin) = buffer(map, 1);
+    let packed = naive_pack(&offsets, &source, origin);
+    let (mut got, mut part) = (Vec::new(), vec![0; piece]);
+    loop {
+        let len = map.pack(&source, origin, got.len() as u64, &mut part).unwrap();
+        if len == 0 {
+            break;
+        }
+        got.extend_from_slice(&part[..len]);
+    }
+    assert_eq!(got, packed);
+
+    let (mut expected, _) = buffer(map, 99);
+    let mut target = expected.clone();
+    naive_unpack(&offsets, &packed, &mut expected, origin);
+    for (i, part) in packed.chunks(piece).enumerate() {
+        assert_eq!(map.unpack(part, (i * piece) as u64, &mut target, origin).unwrap(), part.len());
+    }
+    assert_eq!(target, expected);
+}
+
+#[test]
+fn every_kernel_length_and_stride() {
+    for len in (1..70).chain([127, 128, 1000]) {
+        for (count, gap) in [(1, 0), (7, 1), (8, 3), (9, len), (37, 5)] {
+            for sign in [1, -1] {
+                let byte = Named::Byte.into();
+                let map =
+                    Datatype::hvector(count, len, sign * (len as i64 + gap as i64), &byte).unwrap().message(1).unwrap();
+                check(&map, 100_000);
+                check(&map, 13);
+            }
+        }
+    }
+}
+
+#[test]
+fn buffer_too_small_is_an_error() {
+    let map = Datatype::hvector(3, 1, -8, &Named::Int.into()).unwrap().message(1).unwrap();
+    assert_eq!((map.true_lb(), map.true_ub()), (-16, 4));
+    let mut out = [0; 12];
+    assert!(map.pack(&[0; 20], 16, 0, &mut out).is_ok());
+    for (len, origin) in [(19, 16), (20, 15), (20, 17), (20, usize::MAX), (0, 0)] {
+        let error = map.pack(&vec![0; len], origin, 0, &mut out).unwrap_err();
+        assert_eq!(error.kind(), DatatypeErrorKind::Buffer);
+        assert_eq!(map.unpack(&out, 0, &mut vec![0; len], origin).unwrap_err().kind(), DatatypeErrorKind::Buffer);
+    }
+    assert_eq!(TypeMap::EMPTY.pack(&[], 0, 0, &mut out), Ok(0));
+    assert_eq!(map.pack(&[0; 20], 16, u64::MAX, &mut out), Ok(0));
+}
+
+#[test]
+fn copy_of_other_elements_is_an_error() {
+    let message = |named: Named, count| Datatype::from(named).message(count).unwrap();
+    let (ints, floats) = (message(Named::Int, 2), message(Named::Float, 2));
+    let error = ints.copy(&[0; 8], 0, &floats, &mut [0; 8], 0).unwrap_err();
+    assert_eq!(error.kind(), DatatypeErrorKind::Signature);
+    assert!(error.to_string().contains("2 elements on both sides, but of different types"), "{error}");
+    let error = ints.copy(&[0; 8], 0, &message(Named::Int, 3), &mut [0; 12], 0).unwrap_err();
+    assert!(error.to_string().contains("2 elements (8 bytes) at the origin and 3 elements (12 bytes)"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn pack_in_pieces_as_byte_by_byte(
+        choices in proptest::collection::vec(any::<u32>(), 0..60),
+        count in 0_u64..4,
+        piece in 1_usize..200,
+    ) {
+        let naive = Naive::random(&mut Script::new(&choices), 4);
+        let map = naive.datatype.message(count).unwrap();
+        prop_assert_eq!(offsets(&map), bytes(&naive.message(count)));
+        check(&map, piece);
+    }
+
+    #[test]
+    fn copy_as_pack_then_unpack(
+        choices in proptest::collection::vec(any::<u32>(), 0..60),
+        count in 0_u64..4,
+        gaps in proptest::collection::vec(0_i64..40, 1..8),
+        skip in any::<proptest::sample::Index>(),
+    ) {
+        let naive = Naive::random(&mut Script::new(&choices), 4);
+        let origin = naive.datatype.message(count).unwrap();
+        let target = common::spread(&naive.message(count), &gaps).message(1).unwrap();
+        let (source, at) = buffer(&origin, 7);
+        let (mut expected, to_at) = buffer(&target, 200);
+        let mut got = expected.clone();
+        naive_unpack(&offsets(&target), &naive_pack(&offsets(&origin), &source, at), &mut expected, to_at);
+        prop_assert_eq!(origin.copy(&source, at, &target, &mut got, to_at).unwrap() as u64, origin.size());
+        prop_assert_eq!(got, expected);
+        // And back, from any cut: packed order is the same on both sides.
+        let cut = skip.index(origin.size() as usize + 1) as u64;
+        let (a, b): (Vec<_>, Vec<_>) = (origin.blocks(cut).collect(), target.blocks(cut).collect());
+        prop_assert_eq!(a.iter().map(|block| block.1).sum::<u64>(), b.iter().map(|block| block.1).sum::<u64>());
+    }
+}
