@@ -510,10 +510,11 @@ impl Job {
     }
 
     /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
-    /// nobody goes who may still have to answer for a packet that was lost.
+    /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
+    /// the barrier and failed in it: it has not ended in order, and all hear of it.
     fn part(&self) -> Result<()> {
         if self.0.device.capabilities().mappable {
-            return Ok(());
+            return self.0.device.check_peers();
         }
         self.wait_until("finalize", None, || Ok(self.0.device.is_idle()?.then_some(())))?;
         self.0.bootstrap.borrow_mut().fence()
