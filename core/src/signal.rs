@@ -84,16 +84,17 @@ impl Board {
         let (own, remotes) = coll::exchange_regions(team, own, None)?;
         let (size, me) = (team.size(), team.rank());
         let mut board = Self { size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
+        // Before anything of a peer's board is looked at.
+        if let Some(r) = board.remotes.iter().find(|r| r.len != wanted) {
+            return Err(Error::new(ErrorKind::Mismatch, "make a board")
+                .peer(r.peer)
+                .cause(format!("{} bytes, {wanted} expected", r.len)));
+        }
         // The same on every rank, since all look at the same words. Relaxed: as above.
         board.crowded = size > 2
             && (0..size).all(|rank| board.last_line(rank).is_some())
             && (0..size).filter_map(|rank| board.last_line(rank)).any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
-        match board.remotes.iter().find(|r| r.len != wanted) {
-            Some(r) => Err(Error::new(ErrorKind::Mismatch, "make a board")
-                .peer(r.peer)
-                .cause(format!("{} bytes, {wanted} expected", r.len))),
-            None => Ok(board),
-        }
+        Ok(board)
     }
 
     /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees

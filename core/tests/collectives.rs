@@ -276,3 +276,18 @@ fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
         }
     }
 }
+
+/// Ranks that disagree on how long a board is hear of it, and nobody looks behind the shorter one.
+#[test]
+fn board_of_different_lengths_is_a_mismatch() {
+    for p in [2, 3, 5] {
+        let run = |job: &Job| {
+            let team = job.world()?;
+            let words = if team.rank() == 1 { 0 } else { 1000 };
+            let e = Board::new(&team, words).expect_err("the lengths differ");
+            assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+            team.barrier()
+        };
+        Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    }
+}

@@ -115,10 +115,11 @@ impl<T: Element> DynamicWindow<T> {
         self.last.set(id);
         let mut key = [0u8; MAX_KEY];
         key[..registration.key.len()].copy_from_slice(&registration.key);
+        // Relaxed, all of these: ordered by the Release of the id, with which the look-up of an origin pairs.
         self.word(slot, 1).store(len as u64, Ordering::Relaxed);
         self.word(slot, 2).store(registration.key.len() as u64, Ordering::Relaxed);
         for (i, w) in key.chunks_exact(8).enumerate() {
-            // Relaxed, as above: ordered by the Release of the id.
+            // Relaxed, as above.
             self.word(slot, 3 + i).store(u64::from_le_bytes(w.try_into().unwrap_or_default()), Ordering::Relaxed);
         }
         // Release: pairs with the look-up of an origin, which reads the id before and after the rest.

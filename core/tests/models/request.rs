@@ -112,6 +112,7 @@ impl Target {
         }
         loop {
             let seen = self.answered.word.load(Ordering::SeqCst);
+            // Acquire: pairs with the Release of the marker in `serve`.
             if self.marker.load(Ordering::Acquire) == (sequence + 1) | SERVED {
                 break;
             }

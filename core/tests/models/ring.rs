@@ -126,6 +126,7 @@ impl Ring {
     fn pop(&self, c: &mut Consumer) -> Option<(u64, u64)> {
         loop {
             let at = Self::at(c.position);
+            // Acquire: pairs with the Release of the marker in `push`.
             let marker = self.first[at].load(Ordering::Acquire);
             if marker == 0 {
                 // Nothing else to do: what was taken is given back.

@@ -26,6 +26,7 @@ struct Rank {
 
 impl Rank {
     fn ready(&self) -> bool {
+        // Acquire: pairs with the Release in `signal`.
         self.cells.iter().all(|c| c.load(Ordering::Acquire) != 0)
     }
 
@@ -46,10 +47,12 @@ impl Rank {
     }
 
     fn signal(&self, cell: usize) {
+        // Release: pairs with the Acquire in `ready`.
         self.cells[cell].store(1, Ordering::Release);
         if self.broken != Broken::WakerWithoutBarrier {
             fence(Ordering::SeqCst);
         }
+        // Relaxed: ordered by the fence, which pairs with the one in `park`.
         if self.sleeping.load(Ordering::Relaxed) == 0 {
             return;
         }
