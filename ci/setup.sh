@@ -56,7 +56,8 @@ links() {
 
 need_linker() { need cc gcc links libc6-dev; }
 
-has_libclang() { ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1; }
+# The C interface of clang, not libclang-cpp, which comes with other packages.
+has_libclang() { ls /usr/lib/llvm-*/lib/libclang* 2>/dev/null | grep -v libclang-cpp | grep -q '\.so'; }
 has_libibverbs() { pkg-config --exists libibverbs 2>/dev/null; }
 has_librdmacm() { pkg-config --exists librdmacm 2>/dev/null; }
 
