@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::coll;
 use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
+use crate::job::{Job, Track};
 use crate::stats::Kind;
 use crate::team::Team;
 
@@ -286,7 +286,18 @@ impl Board {
     /// The place of word `word` of team rank `of`.
     #[must_use]
     pub fn word_place(&self, of: usize, word: usize) -> Place {
-        Place { region: self.remotes[of].handle, offset: (3 * self.size + word) * LINE }
+        self.lane_place(of, (word, 0))
+    }
+
+    /// The place of a lane of the line of a word, which itself is lane 0.
+    fn lane_place(&self, of: usize, (word, lane): (usize, usize)) -> Place {
+        assert!(word < self.words && lane < LINE / 8);
+        Place { region: self.remotes[of].handle, offset: (3 * self.size + word) * LINE + 8 * lane }
+    }
+
+    /// What is at `place`, one of team rank `of`, if it is mapped.
+    fn mapped_at(&self, of: usize, place: Place) -> Option<&AtomicU64> {
+        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, place.offset))
     }
 
     /// Reads word `word` of team rank `of`: a load where it is mapped, else one read.
@@ -294,15 +305,73 @@ impl Board {
     /// # Errors
     /// `PeerLost`.
     pub fn read_word(&self, of: usize, word: usize) -> Result<u64> {
-        if let Some(w) = self.peer_word(of, word) {
+        self.read_lane(of, (word, 0))
+    }
+
+    /// As [`read_word`](Self::read_word), of a lane of the line of a word: the word is lane 0, seven are behind it.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn read_lane(&self, of: usize, lane: (usize, usize)) -> Result<u64> {
+        let place = self.lane_place(of, lane);
+        if let Some(w) = self.mapped_at(of, place) {
             return Ok(w.load(Ordering::SeqCst));
         }
         let mut value = 0u64;
         let into = [Block { base: (&raw mut value).cast(), len: 8 }];
-        let operation = Operation::Read { into: &into, from: self.word_place(of, word) };
+        let operation = Operation::Read { into: &into, from: place };
         // SAFETY: `value` lives until the read is complete.
         unsafe { self.job.complete("read a word of a peer", self.remotes[of].peer, operation) }?;
         Ok(value)
+    }
+
+    /// Writes `value` to a lane of team rank `of` and then adds to its word `word`, whose former value it returns: two
+    /// messages that are under way together, and executed in this order.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn write_and_fetch_add(
+        &self,
+        of: usize,
+        lane: (usize, usize),
+        value: u64,
+        word: usize,
+        add: u64,
+    ) -> Result<u64> {
+        let to = self.lane_place(of, lane);
+        if let Some(w) = self.mapped_at(of, to) {
+            self.job.device().stats().add(Kind::Write, 8);
+            w.store(value, Ordering::SeqCst);
+            return self.fetch_add(of, word, add);
+        }
+        let (track, from) = (Track::new(), [Block::of((&raw const value).cast(), 8)]);
+        // SAFETY: `value` lives until the write is complete or cancelled, below.
+        unsafe { self.job.post(self.remotes[of].peer, Operation::Write { from: &from, to }, None, &[&track]) }?;
+        let result = self.fetch_add(of, word, add).and_then(|before| {
+            self.job.wait("write a word of a peer", || Ok((track.open() == 0).then_some(())))?;
+            track.check().map(|()| before)
+        });
+        if result.is_err() {
+            self.job.cancel(&track);
+        }
+        result
+    }
+
+    /// Sets word `word` of team rank `to`, which may sleep until that happens: one message, with the order of
+    /// [`set`](Self::set).
+    ///
+    /// # Errors
+    /// `PeerLost`, on devices that notice.
+    pub fn set_word(&self, to: usize, word: usize, value: u64) -> Result<()> {
+        let (at, peer) = (self.word_place(to, word), self.remotes[to].peer);
+        if let Some(w) = self.mapped_at(to, at) {
+            self.job.device().stats().add(Kind::Signal, 8);
+            w.store(value, Ordering::SeqCst);
+            self.job.device().wake(peer);
+            return Ok(());
+        }
+        // SAFETY: no local memory is involved.
+        unsafe { self.job.post(peer, Operation::Signal { at, value }, None, &[]) }.map(|_| ())
     }
 
     /// Adds to word `word` of team rank `of` and returns its former value: one fetch-add.

@@ -39,7 +39,9 @@ impl RawWindow {
             return Ok(());
         }
         let lock = self.board.own_word(word::LOCK).load(Ordering::SeqCst);
-        let claimed = (0..self.team.size()).find(|r| self.board.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
+        // Words of who waits in line say nothing about the lock.
+        let ranks = if self.in_line { 0 } else { self.team.size() };
+        let claimed = (0..ranks).find(|r| self.board.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
         if lockword::at_rest(lock) && claimed.is_none() {
             return Ok(());
         }

@@ -15,10 +15,10 @@
 //! line of its own to lock, a plain store to unlock.
 //!
 //! Where the word is not mapped each is a message (a shared lock two), and the request is put off until the
-//! first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
+//! first operation: lock itself sends nothing, and an epoch without operations sends nothing at all. Who has to wait
+//! there is told when its turn has come ([`super::lockqueue`]).
 
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::time::Duration;
 
 use farside_core::{Error, ErrorKind, Result};
 
@@ -48,6 +48,8 @@ pub(crate) enum Held {
     Wanted(LockKind),
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
+    /// The ticket is taken, and who comes before it will tell.
+    InLine(LockKind, Ticket),
     /// Inside by the word; who is inside by claim may have to leave first.
     Draining(LockKind, Ticket),
     /// Inside.
@@ -272,7 +274,7 @@ impl RawWindow {
             Held::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
             Held::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
             Held::Unchecked | Held::Inside(..) | Held::Claimed => Ok(true),
-            Held::Wanted(_) | Held::Waiting(..) | Held::Draining(..) => self.advance(target),
+            Held::Wanted(_) | Held::Waiting(..) | Held::InLine(..) | Held::Draining(..) => self.advance(target),
         }
     }
 
@@ -282,40 +284,23 @@ impl RawWindow {
         if let Held::Draining(kind, ticket) = t.lock.get() {
             return Ok(self.drained(t, kind, ticket));
         }
-        let mut seen = None;
-        if let Held::Wanted(kind) = t.lock.get() {
-            if let Some((bias, claim, _)) = t.claim() {
-                let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
-                if entry != Entry::NotCovered {
-                    self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
+        let (kind, ticket, now) = match t.lock.get() {
+            Held::Wanted(kind) => {
+                if let Some(inside) = self.enter_without_ticket(t, target, kind) {
+                    return Ok(inside);
                 }
-                if entry == Entry::Inside {
-                    t.lock.set(Held::Claimed);
-                    return Ok(true);
-                }
-                if entry == Entry::Revoked {
-                    self.wake_waiters(target);
-                }
+                let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
+                let ticket = lockword::ticket(before);
+                t.lock.set(Held::Waiting(kind, ticket));
+                (kind, ticket, before)
             }
-            if kind == LockKind::Shared
-                && let Some(w) = self.board.peer_word(target, word::LOCK)
-            {
-                let now = w.load(Ordering::SeqCst);
-                if let Some(then) = lockword::reader_at_once(now)
-                    && w.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-                {
-                    self.stats().add(farside_core::stats::Kind::CompareSwap, 8);
-                    return Ok(self.drained(t, kind, lockword::ticket(now)));
-                }
-            }
-            let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
-            t.lock.set(Held::Waiting(kind, lockword::ticket(before)));
-            seen = Some(before);
-        }
-        let Held::Waiting(kind, ticket) = t.lock.get() else { return Ok(true) };
-        let now = match seen {
-            Some(w) => w,
-            None => self.board.read_word(target, word::LOCK)?,
+            Held::Waiting(kind, ticket) if self.in_line => (kind, ticket, self.join_line(target, kind, ticket)?),
+            Held::Waiting(kind, ticket) => (kind, ticket, self.board.read_word(target, word::LOCK)?),
+            Held::InLine(kind, ticket) => match self.look_if_told(target)? {
+                Some(now) => (kind, ticket, now),
+                None => return Ok(false),
+            },
+            _ => return Ok(true),
         };
         let granted = match kind {
             LockKind::Exclusive => lockword::may_write(now, ticket),
@@ -323,13 +308,55 @@ impl RawWindow {
         };
         if granted {
             if kind == LockKind::Shared {
-                self.board.fetch_add(target, word::LOCK, lockword::reader_enters(ticket))?;
                 // Readers behind this one may enter now.
-                self.wake_after_atomic(target);
+                self.change_word(target, lockword::reader_enters(ticket))?;
             }
             return Ok(self.drained(t, kind, ticket));
         }
         Ok(false)
+    }
+
+    /// Whether a claim lets this rank in, or as a reader a look at the word, if one of them does not leave it to a ticket.
+    fn enter_without_ticket(&self, t: &Target, target: usize, kind: LockKind) -> Option<bool> {
+        if let Some((bias, claim, _)) = t.claim() {
+            let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
+            if entry != Entry::NotCovered {
+                self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
+            }
+            if entry == Entry::Inside {
+                t.lock.set(Held::Claimed);
+                return Some(true);
+            }
+            if entry == Entry::Revoked {
+                self.wake_waiters(target);
+            }
+        }
+        if kind == LockKind::Shared
+            && let Some(w) = self.board.peer_word(target, word::LOCK)
+        {
+            let now = w.load(Ordering::SeqCst);
+            if let Some(then) = lockword::reader_at_once(now)
+                && w.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                self.stats().add(farside_core::stats::Kind::CompareSwap, 8);
+                return Some(self.drained(t, kind, lockword::ticket(now)));
+            }
+        }
+        None
+    }
+
+    /// Adds to `target`'s lock word, which may let others in, and wakes them.
+    fn change_word(&self, target: usize, add: u64) -> Result<()> {
+        let mut now = self.board.fetch_add(target, word::LOCK, add)?.wrapping_add(add);
+        if add == lockword::READER_LEAVES && lockword::set_guard(now.wrapping_sub(add)) {
+            let clear = lockword::CLEAR_GUARD;
+            now = self.board.fetch_add(target, word::LOCK, clear)?.wrapping_add(clear);
+        }
+        if self.in_line {
+            return self.hand_on(target, now);
+        }
+        self.wake_after_atomic(target);
+        Ok(())
     }
 
     /// The last step of an entry by the word: whether all have left whom the bias let in and this lock excludes.
@@ -362,18 +389,10 @@ impl RawWindow {
             return Ok(());
         }
         let turn = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
-        if self.board.is_mapped(target) {
+        if !self.in_line {
             return self.wait_word(name, target, turn);
         }
-        // The word is looked at by messages: less and less often, and other work goes on meanwhile.
-        let mut pause = Duration::from_micros(1);
-        while !turn()? {
-            self.job.progress()?;
-            self.job.device().check_peers()?;
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
-        }
-        Ok(())
+        self.wait_in_line(name, target, turn)
     }
 
     /// Completes everything at `target` and gives the lock back.
@@ -387,23 +406,16 @@ impl RawWindow {
         match t.lock.replace(Held::No) {
             Held::No | Held::Unchecked | Held::Wanted(_) => {}
             Held::Claimed | Held::Local(None) => self.leave_by_claim(t, target),
-            held @ (Held::Waiting(..) | Held::Draining(..)) => {
+            held @ (Held::Waiting(..) | Held::InLine(..) | Held::Draining(..)) => {
                 // No operation needed it, but the ticket is out and its turn must come and pass.
                 t.lock.set(held);
                 self.wait_for_turn(name, target)?;
                 return self.leave(name, target);
             }
             Held::Inside(LockKind::Exclusive, ticket) | Held::Local(Some(ticket)) => {
-                self.board.fetch_add(target, word::LOCK, lockword::writer_leaves(ticket))?;
-                self.wake_after_atomic(target);
+                self.change_word(target, lockword::writer_leaves(ticket))?;
             }
-            Held::Inside(LockKind::Shared, _) => {
-                let before = self.board.fetch_add(target, word::LOCK, lockword::READER_LEAVES)?;
-                if lockword::set_guard(before) {
-                    self.board.fetch_add(target, word::LOCK, lockword::CLEAR_GUARD)?;
-                }
-                self.wake_after_atomic(target);
-            }
+            Held::Inside(LockKind::Shared, _) => self.change_word(target, lockword::READER_LEAVES)?,
         }
         t.ready.set(0);
         Ok(())
@@ -479,16 +491,9 @@ impl RawWindow {
     }
 
     fn wait_for_turn(&self, name: &'static str, target: usize) -> Result<()> {
-        if self.board.is_mapped(target) {
+        if !self.in_line {
             return self.wait_word(name, target, || self.locked(name, target));
         }
-        let mut pause = Duration::from_micros(1);
-        while !self.locked(name, target)? {
-            self.job.progress()?;
-            self.job.device().check_peers()?;
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
-        }
-        Ok(())
+        self.wait_in_line(name, target, || self.locked(name, target))
     }
 }

@@ -64,6 +64,12 @@ pub(crate) const fn set_guard(before: u64) -> bool {
     before >> WRITE & MASK == MASK
 }
 
+/// The ticket that enters next, if it is out.
+pub(crate) const fn next_in_line(word: u64) -> Option<Ticket> {
+    let next = word & MASK;
+    if ticket(word) == next { None } else { Some(next) }
+}
+
 /// Whether nobody is inside and nobody waits.
 pub(crate) const fn at_rest(word: u64) -> bool {
     let t = ticket(word);

@@ -12,6 +12,7 @@ mod bias;
 mod end;
 pub mod fence;
 pub mod lock;
+mod lockqueue;
 pub(crate) mod lockword;
 mod operations;
 pub mod pscw;
@@ -53,7 +54,8 @@ pub(crate) mod word {
     /// Who may enter the lock by claim.
     pub(crate) const BIAS: usize = 2;
     /// First of the words with a bit for each rank that sleeps until one of the others changes; behind them, where
-    /// locks may be used, the claim of each rank.
+    /// locks may be used, the claim of each rank, or, where words are not mapped, what tells this rank that its turn has
+    /// come at each target, and in the same lines who waits here ([`super::lockqueue`]).
     pub(crate) const WAITERS: usize = 3;
 }
 
@@ -120,6 +122,8 @@ pub struct RawWindow {
     claimant: usize,
     /// First of the claim words.
     claims: usize,
+    /// Who waits for a lock does so in line, since lock words are not mapped everywhere.
+    in_line: bool,
     /// Whether an access epoch is counted in the job's store order.
     counted: Cell<bool>,
     /// A store may be followed by a look at who sleeps without a fence.
@@ -219,6 +223,7 @@ impl RawWindow {
             scratch: AtomicU32::new(0),
             claimant: team.rank(),
             claims,
+            in_line: false,
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
             broken: Cell::new(false),
@@ -230,7 +235,8 @@ impl RawWindow {
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
         let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards)])?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
-        if options.locks && all.iter().all(|m| m.get(1) == Some(&1)) {
+        window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
+        if options.locks && !window.in_line {
             for (rank, t) in window.targets.iter_mut().enumerate() {
                 t.entry = target::Entry::new(&window.board, rank, claims + team.rank());
             }

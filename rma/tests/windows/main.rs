@@ -1,6 +1,7 @@
 //! Windows: every operation under every synchronization, message counts, errors, ends.
 
 mod checks;
+mod contention;
 mod ends;
 mod errors;
 mod exchange;

@@ -1,0 +1,118 @@
+#![allow(unsafe_code)]
+//! Several ranks that want the same lock: it excludes, nobody is forgotten in the line, and who waits sends next to nothing.
+
+use farside_rma::core::coll;
+use farside_rma::core::stats::Kind;
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, LockKind, Result, Team};
+
+use crate::checks::config::{self, within};
+
+const NONE: Assert = Assert::empty();
+const SIZES: &[u32] = &[2, 3, 4];
+
+/// Adds 1 to the first word of `target` by a get and a put, which only an exclusive lock keeps together; reads it under a
+/// shared lock and finds it the same twice.
+fn entries(w: &RawWindow, rank: usize, target: usize, rounds: u64) -> Result<u64> {
+    let mut added = 0;
+    let mut x = rank as u64 + 1;
+    for _ in 0..rounds {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let (mut first, mut second) = (0u64, 0u64);
+        let kind = if x >> 62 == 0 { LockKind::Shared } else { LockKind::Exclusive };
+        w.lock(kind, target, NONE)?;
+        // SAFETY: the variables outlive the flushes.
+        unsafe { w.get((&raw mut first).cast(), 8, target, 0) }?;
+        w.flush(target)?;
+        if kind == LockKind::Exclusive {
+            w.put_value(first + 1, target, 0)?;
+            added += 1;
+        } else {
+            // SAFETY: as above.
+            unsafe { w.get((&raw mut second).cast(), 8, target, 0) }?;
+            w.flush(target)?;
+            assert_eq!(first, second, "rank {rank}: a writer beside a reader");
+        }
+        w.unlock(target)?;
+    }
+    Ok(added)
+}
+
+#[test]
+fn lock_of_readers_and_writers_in_line_excludes_and_forgets_nobody() {
+    let rounds = if config::quick() { 25 } else { 200 };
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        for n in SIZES {
+            let run = move || {
+                config.run(*n, |team| {
+                    let w = RawWindow::allocate(team, 8, Options::default())?;
+                    // All at one target, and then each at all of them.
+                    let mut added = entries(&w, team.rank(), 0, rounds)?;
+                    for target in 0..team.size() {
+                        let more = entries(&w, team.rank(), target, rounds / 5)?;
+                        added += if target == 0 { more } else { 0 };
+                    }
+                    let all = coll::allgather(team, &added.to_le_bytes())?;
+                    let sum: u64 = all.iter().map(|b| u64::from_le_bytes(b[..].try_into().unwrap())).sum();
+                    let mut found = 0u64;
+                    w.lock(LockKind::Exclusive, 0, NONE)?;
+                    // SAFETY: the variable outlives the lock.
+                    unsafe { w.get((&raw mut found).cast(), 8, 0, 0) }?;
+                    w.unlock(0)?;
+                    assert_eq!(found, sum, "rank {}: an addition was lost", team.rank());
+                    w.free()
+                })
+            };
+            within(120, "locks in line", run).unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
+        }
+    }
+}
+
+/// What the waiters send while another rank holds the lock, in messages, and what the lock costs them in all.
+fn waiting(team: &Team, kind: LockKind) -> Result<()> {
+    let w = RawWindow::allocate(team, 8, Options::default())?;
+    let stats = || team.job().stats();
+    if team.rank() == 0 {
+        w.lock(LockKind::Exclusive, 0, NONE)?;
+        w.put_value(1u64, 0, 0)?;
+        w.flush(0)?;
+        team.barrier()?;
+        // Long enough for thousands of looks.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        w.unlock(0)?;
+        team.barrier()?;
+    } else {
+        team.barrier()?;
+        let before = stats();
+        w.lock(kind, 0, NONE)?;
+        w.put_value(1u64, 0, 0)?;
+        w.unlock(0)?;
+        let spent = stats() - before;
+        team.barrier()?;
+        if !w.is_mapped() {
+            // Ticket, place, look; put; leave. Then looks when told, of which one may be in vain, who is behind, and its
+            // signal; a reader enters by an addition, after which it too looks who is behind.
+            let most = 5 + 2 + 2 + if kind == LockKind::Shared { 3 } else { 0 };
+            let messages = spent.messages();
+            assert!(
+                messages <= most,
+                "rank {}: {messages} messages to lock, put, unlock, {most} expected",
+                team.rank()
+            );
+            assert_eq!(spent.count(Kind::Send), 0);
+        }
+    }
+    w.free()
+}
+
+#[test]
+fn lock_that_is_held_costs_who_waits_a_few_messages_however_long_it_takes() {
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        for n in SIZES {
+            for kind in [LockKind::Exclusive, LockKind::Shared] {
+                let run = move || config.run(*n, |team| waiting(team, kind)).map(|_| ());
+                within(30, "a lock that is held", run).unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
+            }
+        }
+    }
+}
