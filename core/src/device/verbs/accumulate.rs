@@ -90,14 +90,12 @@ impl Engine {
             What::Read => {
                 let mut read = Flight::new(Action::Read { address, key });
                 read.pieces.push(self.pool.piece(chunk, 0, piece));
-                read.fenced = true;
                 flights.push(read);
                 u.stage = Stage::Reading;
             }
             What::Words(..) if u.pending.is_empty() => {
                 let mut read = Flight::new(Action::Read { address, key });
                 read.pieces.push(self.pool.piece(chunk, 0, piece));
-                read.fenced = true;
                 flights.push(read);
                 u.stage = Stage::Reading;
             }
@@ -253,7 +251,6 @@ impl Engine {
                 if holder == 0 {
                     let mut read = Flight::new(Action::Read { address: u.address(), key: u.import.key });
                     read.pieces.push(self.pool.piece(chunk, u.data(), piece));
-                    read.fenced = true;
                     u.stage = Stage::Reading;
                     self.launch(u.import.peer, smallvec::smallvec![read], stats)?;
                     return Ok(false);

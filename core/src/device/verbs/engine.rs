@@ -145,8 +145,7 @@ impl Engine {
                 stats.add(Kind::Notify, 8);
             }
             _ => {
-                let mut signal = self.signal(notice);
-                signal.fenced = true;
+                let signal = self.signal(notice);
                 flights.push(signal);
                 stats.add(Kind::Signal, 8);
             }
@@ -175,10 +174,14 @@ impl Engine {
         self.landed = landed;
     }
 
-    fn finish(&mut self, op: Op, stats: &Stats) {
-        let (owner, peer) = (op.owner, op.peer);
+    fn finish(&mut self, mut op: Op, stats: &Stats) {
+        let (owner, peer, notice) = (op.owner, op.peer, op.notice.take());
         // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
-        let result = unsafe { op.finish(&mut self.pool, stats) };
+        let mut result = unsafe { op.finish(&mut self.pool, stats) };
+        if let (Ok(()), Some(notice)) = (&result, notice) {
+            let signal = self.signal(&notice);
+            result = self.push_one(peer, signal, stats);
+        }
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
             Owner::Accumulate => self.update_landed(peer, result, stats),
@@ -240,8 +243,8 @@ impl Engine {
         Ok(self.ops.is_empty() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
     }
 
-    /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that a fence, or the limit
-    /// of reads, has opened, and looks at its queue again when something is posted; other cards lose nothing by it.
+    /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that the limit of reads
+    /// has opened, and looks at its queue again when something is posted; other cards lose nothing by it.
     pub(super) fn nudge(&mut self, stats: &Stats) -> Result<()> {
         let now = Instant::now();
         for peer in 0..self.streams.len() {

@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::buffers::{Chunk, Pool};
+use super::engine::Notice;
 use super::sys::Memory;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
@@ -41,6 +42,8 @@ pub(super) struct Op {
     pub(super) memories: Vec<Memory>,
     /// The card itself reads or writes memory of the user.
     pub(super) direct: bool,
+    /// A cell to set when it has succeeded.
+    pub(super) notice: Option<Box<Notice>>,
 }
 
 impl Op {
@@ -54,6 +57,7 @@ impl Op {
             results: SmallVec::new(),
             memories: Vec::new(),
             direct: false,
+            notice: None,
         }
     }
 }
@@ -112,6 +116,7 @@ impl Ops {
             if matches!(op.owner, Owner::User(id) if which(id)) {
                 op.owner = Owner::Nobody;
                 op.results.clear();
+                op.notice = None;
                 if op.direct {
                     direct.push(number as u32);
                 }

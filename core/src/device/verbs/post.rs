@@ -299,7 +299,10 @@ impl Engine {
         Ok(counted(Posted::Pending, Kind::Read, len, stats))
     }
 
-    /// Posts an operation whose notification, if there is one, takes a message of its own.
+    /// Posts an operation whose notification, if there is one, takes a message of its own. What reads or changes remote
+    /// memory may still be under way when a later write arrives, so the message is posted when the operation has
+    /// landed. The card could wait as well (a fence), but Soft-RoCE may wait for ever: a request that is sent again waits
+    /// at its fence for later ones, or for itself, since what they were granted of the limit of reads is not given back.
     pub(super) fn post_with_signal(
         &mut self,
         peer: u32,
@@ -309,8 +312,12 @@ impl Engine {
         stats: &Stats,
     ) -> Result<()> {
         op.open = flights.len() as u32;
+        if notice.is_some() {
+            stats.add(Kind::Notify, 8);
+            op.notice = notice.map(Box::new);
+        }
         let number = self.ops.add(op);
-        if let (1, None) = (flights.len(), &notice)
+        if flights.len() == 1
             && let Some(mut flight) = flights.pop()
         {
             flight.op = Some(number);
@@ -320,12 +327,6 @@ impl Engine {
         flights.iter_mut().for_each(|f| f.op = Some(number));
         if let Some(last) = flights.last_mut() {
             last.signalled = true;
-        }
-        if let Some(n) = &notice {
-            let mut signal = self.signal(n);
-            signal.fenced = true;
-            flights.push(signal);
-            stats.add(Kind::Notify, 8);
         }
         self.push(peer, flights, stats)
     }

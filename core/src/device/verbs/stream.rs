@@ -24,7 +24,6 @@ pub(super) struct Flight {
     pub(super) inline: SmallVec<[u8; 32]>,
     pub(super) immediate: Option<u32>,
     pub(super) signalled: bool,
-    pub(super) fenced: bool,
     /// The operation that it belongs to.
     pub(super) op: Option<u32>,
     /// What comes free with it.
@@ -39,7 +38,6 @@ impl Flight {
             inline: SmallVec::new(),
             immediate: None,
             signalled: false,
-            fenced: false,
             op: None,
             chunk: None,
         }
@@ -227,7 +225,6 @@ impl Stream {
             inline,
             immediate: f.immediate,
             signalled: f.signalled,
-            fenced: f.fenced,
         }
     }
 

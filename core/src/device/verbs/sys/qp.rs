@@ -233,8 +233,6 @@ pub(in super::super) struct Order<'a> {
     pub(in super::super) inline: bool,
     pub(in super::super) immediate: Option<u32>,
     pub(in super::super) signalled: bool,
-    /// Not before earlier reads and atomics are complete.
-    pub(in super::super) fenced: bool,
 }
 
 /// Most pieces of all requests of one list.
@@ -303,9 +301,8 @@ fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
     wr.wr_id = order.id;
     wr.num_sge = order.pieces.len() as i32;
     let flag = |on: bool, f: ibv_send_flags| if on { f.0 } else { 0 };
-    wr.send_flags = flag(order.signalled, ibv_send_flags::IBV_SEND_SIGNALED)
-        | flag(order.inline, ibv_send_flags::IBV_SEND_INLINE)
-        | flag(order.fenced, ibv_send_flags::IBV_SEND_FENCE);
+    wr.send_flags =
+        flag(order.signalled, ibv_send_flags::IBV_SEND_SIGNALED) | flag(order.inline, ibv_send_flags::IBV_SEND_INLINE);
     wr.imm_data_invalidated_rkey_union.imm_data = order.immediate.unwrap_or(0).to_be();
     use ibv_wr_opcode as op;
     let with = order.immediate.is_some();
