@@ -3,11 +3,16 @@
 
 use farside_rma::{Op, Result, Team};
 
-use super::config::Config;
+use super::config::{self, Config};
 use super::sync::{Sync, Win};
 
 /// Elements of one origin: a request's worth of the first and last, and bulk that takes several buffers.
 const LONG: usize = 40_003;
+
+/// The long one's length: less in quick runs over verbs, and still several pieces.
+fn long() -> usize {
+    if config::verbs() && config::quick() { LONG / 4 } else { LONG }
+}
 
 /// Non-commuting operations of one origin on a few elements, single and several at a time.
 pub fn short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
@@ -62,9 +67,9 @@ pub fn short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 
 /// A long accumulate and then short ones on its last, middle and first elements.
 pub fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
-    let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<u64>::new(team, config, sync, if me == 0 { p * LONG } else { 1 })?;
-    let data: Vec<u64> = (0..LONG as u64).map(|i| i + 1000).collect();
+    let (p, me, long) = (team.size(), team.rank(), long());
+    let mut win = Win::<u64>::new(team, config, sync, if me == 0 { p * long } else { 1 })?;
+    let data: Vec<u64> = (0..long as u64).map(|i| i + 1000).collect();
     let (five, seven) = ([5u64; 2], [7u64]);
     let mut old = [0u64; 2];
     let mut slot = Some(&mut old);
@@ -72,22 +77,22 @@ pub fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
         if !targets.contains(&0) {
             return Ok(());
         }
-        let base = me * LONG;
+        let base = me * long;
         e.accumulate(Op::Replace, &data, 0, base)?;
-        e.accumulate(Op::Replace, &seven, 0, base + LONG - 1)?;
-        e.accumulate(Op::Replace, &five, 0, base + LONG / 2)?;
+        e.accumulate(Op::Replace, &seven, 0, base + long - 1)?;
+        e.accumulate(Op::Replace, &five, 0, base + long / 2)?;
         e.accumulate(Op::Sum, &seven, 0, base)?;
         let [last, first] = slot.take().unwrap();
-        e.fetch_and_op(Op::NoOp, &seven[0], last, 0, base + LONG - 1)?;
+        e.fetch_and_op(Op::NoOp, &seven[0], last, 0, base + long - 1)?;
         e.fetch_and_op(Op::NoOp, &seven[0], first, 0, base)
     })?;
     assert_eq!(old, [7, 1007], "what rank {me} reads after its own writes");
     win.local(|l| {
         for (i, x) in l.iter().enumerate().filter(|_| me == 0) {
-            let expected = match i % LONG {
+            let expected = match i % long {
                 0 => 1007,
-                i if i == LONG - 1 => 7,
-                i if i == LONG / 2 || i == LONG / 2 + 1 => 5,
+                i if i == long - 1 => 7,
+                i if i == long / 2 || i == long / 2 + 1 => 5,
                 i => i as u64 + 1000,
             };
             assert_eq!(*x, expected, "element {i}");
