@@ -1,5 +1,7 @@
 //! An operation between two layouts: what it does, and the messages that it takes.
 
+use std::cell::Cell;
+
 use farside_core::device::{Block, Capabilities, Range, RemoteRegion};
 use farside_core::settings::{Settings, TransferScheme};
 use farside_core::{Error, ErrorKind, Result};
@@ -174,8 +176,8 @@ pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
 pub(crate) struct Planner {
     limits: PlanLimits,
     cut_offs: CutOffs,
-    /// What the settings ask for.
-    wanted: TransferScheme,
+    /// What the settings or the program ask for.
+    wanted: Cell<TransferScheme>,
 }
 
 impl Planner {
@@ -188,36 +190,40 @@ impl Planner {
                 gather_block: cut.gather_block,
                 multi_w_block: cut.multi_w_block,
                 sgrs_block: cut.sgrs_block,
-                sgrs_bytes: cut.sgrs_bytes,
+                // Cards have no way for lists on both sides here.
+                sgrs_bytes: u64::MAX,
                 segment: cut.segment,
             },
-            wanted: settings.transfer,
+            wanted: Cell::new(settings.transfer),
         }
     }
 
     /// Whether the settings leave the choice to the planner.
     pub(crate) fn is_free(&self) -> bool {
-        self.wanted == TransferScheme::Auto
+        self.wanted.get() == TransferScheme::Auto
+    }
+
+    pub(crate) fn ask_for(&self, scheme: TransferScheme) {
+        self.wanted.set(scheme);
     }
 
     /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of
-    /// remote ranges, those are best, and what is called SGRS takes no help; elsewhere the target gives none.
+    /// remote ranges, those are best, and what is called SGRS takes no help. `unpacks`: whether the target unpacks what
+    /// is sent to it packed.
     ///
     /// # Errors
     /// `BadArgument`, as [`Layouts::check`].
-    pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>) -> Result<Plan<'a>> {
+    pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>, unpacks: bool) -> Result<Plan<'a>> {
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
-        let limits = PlanLimits { target_helps: region.lists, ..self.limits };
         let gather = if direction == Direction::Put { Scheme::WriteGather } else { Scheme::ReadScatter };
-        let both_contiguous = l.origin.is_contiguous() && l.target.is_contiguous();
-        let scheme = match self.wanted {
-            _ if both_contiguous => Some(Scheme::Contiguous),
+        let scheme = match self.wanted.get() {
+            _ if l.origin.is_contiguous() && l.target.is_contiguous() => Some(Scheme::Contiguous),
             TransferScheme::Gather => Some(gather),
             TransferScheme::MultiW => Some(Scheme::MultiW),
-            TransferScheme::Auto | TransferScheme::Generic | TransferScheme::Sgrs => {
-                region.lists.then_some(Scheme::Sgrs)
-            }
+            TransferScheme::Generic if unpacks => Some(Scheme::Generic),
+            _ => region.lists.then_some(Scheme::Sgrs),
         };
+        let limits = PlanLimits { target_helps: unpacks || region.lists, ..self.limits };
         let plan = match scheme {
             Some(scheme) => Plan::with_scheme(scheme, l.origin, l.target, direction, limits, &self.cut_offs),
             None => Plan::new(l.origin, l.target, direction, limits, &self.cut_offs),

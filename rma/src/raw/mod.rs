@@ -16,6 +16,7 @@ pub(crate) mod layouts;
 pub mod lock;
 pub(crate) mod lockword;
 mod operations;
+mod packed;
 pub mod pscw;
 mod target;
 pub(crate) mod typed;
@@ -131,6 +132,9 @@ pub struct RawWindow {
     counted: Cell<bool>,
     /// A store may be followed by a look at who sleeps without a fence.
     sleepers_fence: bool,
+    /// By which packed pieces for this rank's memory come; whether this rank has sent any that it has not waited for.
+    listens: u16,
+    packed: Cell<bool>,
     broken: Cell<bool>,
     released: Cell<bool>,
 }
@@ -229,6 +233,8 @@ impl RawWindow {
             claims,
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
+            listens: 0,
+            packed: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
@@ -236,8 +242,13 @@ impl RawWindow {
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
-        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards)])?;
+        window.listens = packed::listen(&window.job, window.own.base, window.own.len);
+        let [low, high] = window.listens.to_le_bytes();
+        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards), low, high])?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
+        for (t, m) in window.targets.iter_mut().zip(&all) {
+            t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
+        }
         if options.locks && all.iter().all(|m| m.get(1) == Some(&1)) {
             for (rank, t) in window.targets.iter_mut().enumerate() {
                 t.entry = target::Entry::new(&window.board, rank, claims + team.rank());

@@ -126,7 +126,8 @@ impl Prepared {
                 ordered: false,
                 mappable: false,
                 accumulate: true,
-                cut_offs: CutOffs::UNMEASURED,
+                // From half a packet on a block alone is no more packets than packed ones.
+                cut_offs: CutOffs { multi_w_block: PACKET as u64 / 2, ..CutOffs::UNMEASURED },
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },
