@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use farside_core::{Error, ErrorKind, Result};
 
-use super::{Access, RawWindow, lockword, word};
+use super::{Access, RawWindow, lockword, packed, word};
 
 impl RawWindow {
     /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
@@ -71,6 +71,7 @@ impl RawWindow {
         }
         self.no_epoch();
         self.access.set(Access::None);
+        packed::forget(&self.job, self.listens);
         self.job.device().release(self.own.handle)
     }
 
@@ -85,7 +86,7 @@ impl RawWindow {
     pub fn abandon(&self) {
         self.queue.borrow_mut().clear();
         for t in &self.targets {
-            t.held.set(None);
+            t.held.replace(None);
             if t.track.open() > 0 {
                 self.job.cancel(&t.track);
             }

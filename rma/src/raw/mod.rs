@@ -11,12 +11,16 @@
 mod bias;
 mod end;
 pub mod fence;
+mod item;
+pub(crate) mod layouts;
 pub mod lock;
 mod lockqueue;
 pub(crate) mod lockword;
 mod operations;
+mod packed;
 pub mod pscw;
 mod target;
+pub(crate) mod typed;
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -30,8 +34,10 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::op::{CasElement, Element, ElementType, Op};
+pub(crate) use item::Item;
+use layouts::Planner;
 use operations::Queued;
-pub(crate) use operations::{Item, Request};
+pub(crate) use operations::Request;
 pub(crate) use target::widen;
 use target::{Exposed, Target, narrow};
 
@@ -112,6 +118,8 @@ pub struct RawWindow {
     queue: RefCell<Vec<Queued>>,
     /// Memory for the queue's next turn.
     spare: RefCell<Vec<Queued>>,
+    /// How transfers between layouts are planned.
+    planner: Planner,
     /// Bytes of operations whose buffer did not outlive the call.
     kept: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
@@ -128,6 +136,9 @@ pub struct RawWindow {
     counted: Cell<bool>,
     /// A store may be followed by a look at who sleeps without a fence.
     sleepers_fence: bool,
+    /// By which packed pieces for this rank's memory come; whether this rank has sent any that it has not waited for.
+    listens: u16,
+    packed: Cell<bool>,
     broken: Cell<bool>,
     released: Cell<bool>,
 }
@@ -218,6 +229,7 @@ impl RawWindow {
             posted: RefCell::default(),
             queue: RefCell::default(),
             spare: RefCell::default(),
+            planner: Planner::new(job.device().capabilities(), job.settings()),
             kept: RefCell::default(),
             stored: Cell::new(false),
             scratch: AtomicU32::new(0),
@@ -226,6 +238,8 @@ impl RawWindow {
             in_line: false,
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
+            listens: 0,
+            packed: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
@@ -233,8 +247,13 @@ impl RawWindow {
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
-        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards)])?;
+        window.listens = packed::listen(&window.job, window.own.base, window.own.len);
+        let [low, high] = window.listens.to_le_bytes();
+        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards), low, high])?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
+        for (t, m) in window.targets.iter_mut().zip(&all) {
+            t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
+        }
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {
             for (rank, t) in window.targets.iter_mut().enumerate() {
@@ -324,7 +343,7 @@ impl RawWindow {
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
         // On a mapped window nothing is ever kept back.
-        if self.mapped || self.targets[target].held.get().is_none() { Some(to) } else { None }
+        if self.mapped || self.targets[target].held.borrow().is_none() { Some(to) } else { None }
     }
 
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the

@@ -1,16 +1,17 @@
 #![allow(unsafe_code)]
 //! What a window keeps of each target and of its own exposure.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
+use farside_core::am::Counter;
 use farside_core::device::RemoteRegion;
 use farside_core::job::Track;
 use farside_core::signal::Board;
 
-use super::operations::Item;
+use super::item::Item;
 use super::{lock, word};
 use crate::op::CasElement;
 
@@ -26,6 +27,10 @@ pub(crate) struct Target {
     pub(super) region: RemoteRegion,
     /// Requests that are not complete.
     pub(super) track: Rc<Track>,
+    /// By which its packed pieces go to it; 0: it takes none. How many went, and how many are unpacked there.
+    pub(super) listens: u16,
+    pub(super) packed: Cell<u64>,
+    pub(super) unpacked: Counter,
     /// How often this rank has started an access to it, and posted an exposure to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
@@ -35,7 +40,7 @@ pub(crate) struct Target {
     /// The way into the lock by claim, if there is one.
     pub(super) entry: Option<Entry>,
     /// The last operation, kept back so that it can carry the notification.
-    pub(super) held: Cell<Option<Item>>,
+    pub(super) held: RefCell<Option<Item>>,
 }
 
 /// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
@@ -103,12 +108,15 @@ impl Target {
             hi,
             region,
             track: Track::new(),
+            listens: 0,
+            packed: Cell::new(0),
+            unpacked: Counter::new(),
             starts: Cell::new(0),
             posts: Cell::new(0),
             lock: Cell::new(lock::Held::No),
             team_rank,
             entry: None,
-            held: Cell::new(None),
+            held: RefCell::new(None),
         }
     }
 }

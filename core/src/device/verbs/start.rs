@@ -14,7 +14,7 @@ use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::wait::random;
-use crate::device::{Atomics, Capabilities};
+use crate::device::{Atomics, Capabilities, CutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
@@ -126,6 +126,8 @@ impl Prepared {
                 ordered: false,
                 mappable: false,
                 accumulate: true,
+                // From half a packet on a block alone is no more packets than packed ones.
+                cut_offs: CutOffs { multi_w_block: PACKET as u64 / 2, ..CutOffs::UNMEASURED },
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },
