@@ -42,6 +42,8 @@ pub(super) struct Engine {
     pub(super) done: VecDeque<(u64, Result<()>)>,
     pub(super) links: Arc<Links>,
     landed: Vec<Landed>,
+    /// Requests or updates may wait for room or for a connection.
+    pub(super) todo: bool,
     /// The oldest request to each peer, and since when it was.
     oldest: Vec<(Option<u64>, Instant)>,
 }
@@ -59,6 +61,7 @@ impl Engine {
             done: VecDeque::new(),
             links: Arc::clone(links),
             landed: Vec::new(),
+            todo: false,
             oldest: vec![(None, Instant::now()); ranks],
         }
     }
@@ -97,9 +100,12 @@ impl Engine {
     /// Hands flights to the stream of `peer`, in order.
     pub(super) fn push(&mut self, peer: u32, flights: impl IntoIterator<Item = Flight>, stats: &Stats) -> Result<()> {
         let scarce = self.pool.is_scarce();
+        let stream = self.stream(peer);
         // SAFETY: pieces are chunks and registered memory that the flights' operations keep until they land.
-        let posted = unsafe { self.stream(peer).push(flights, scarce) }?;
-        (0..posted).for_each(|_| stats.add(Kind::Post, 0));
+        let posted = unsafe { stream.push(flights, scarce) };
+        let waiting = stream.is_waiting();
+        self.todo |= waiting;
+        (0..posted?).for_each(|_| stats.add(Kind::Post, 0));
         Ok(())
     }
 
@@ -109,6 +115,8 @@ impl Engine {
         // SAFETY: as in `push`.
         if unsafe { self.stream(peer).push_one(flight, scarce) }? > 0 {
             stats.add(Kind::Post, 0);
+        } else {
+            self.todo = true;
         }
         Ok(())
     }
@@ -157,21 +165,31 @@ impl Engine {
         let mut landed = std::mem::take(&mut self.landed);
         if let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) {
             let ops = &self.ops;
+            if let Some(flight) = stream.completed_next(c) {
+                self.landed = landed;
+                return self.settle_one(flight, Ok(()), stats);
+            }
             stream.completed(c, &mut landed, &|op| ops.has_failed(op));
+            self.todo |= stream.is_waiting();
         }
         self.settle(landed, stats);
     }
 
     fn settle(&mut self, mut landed: Vec<Landed>, stats: &Stats) {
         for Landed { flight, result } in landed.drain(..) {
-            if let Some(chunk) = flight.chunk {
-                self.pool.give(chunk);
-            }
-            if let Some(op) = flight.op.and_then(|op| self.ops.landed(op, result)) {
-                self.finish(op, stats);
-            }
+            self.settle_one(flight, result, stats);
         }
         self.landed = landed;
+    }
+
+    #[inline]
+    fn settle_one(&mut self, flight: Flight, result: Result<()>, stats: &Stats) {
+        if let Some(chunk) = flight.chunk {
+            self.pool.give(chunk);
+        }
+        if let Some(op) = flight.op.and_then(|op| self.ops.landed(op, result)) {
+            self.finish(op, stats);
+        }
     }
 
     fn finish(&mut self, mut op: Op, stats: &Stats) {
@@ -192,7 +210,7 @@ impl Engine {
     /// Goes on with what waited for room or for a connection.
     pub(super) fn drive(&mut self, stats: &Stats) -> Result<()> {
         // As a rule nothing does, and this is asked at every turn of a wait.
-        if self.streams.iter().flatten().all(|s| !s.is_waiting()) && self.updates.iter().all(VecDeque::is_empty) {
+        if !self.todo {
             return Ok(());
         }
         let scarce = self.pool.is_scarce();
@@ -213,6 +231,7 @@ impl Engine {
                 self.start_update(peer as u32, stats);
             }
         }
+        self.todo = self.streams.iter().flatten().any(Stream::is_waiting) || self.updates.iter().any(|u| !u.is_empty());
         Ok(())
     }
 

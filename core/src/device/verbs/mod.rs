@@ -60,31 +60,12 @@ use sys::queue::{Channel, Completion, Completions};
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+fn broken(e: std::io::Error) -> Error {
+    Error::system("poll for completions", e).device("verbs")
+}
+
 /// A packet has come.
 const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
-
-/// Completions that were taken and not looked at yet.
-#[derive(Debug, Default)]
-struct Stash {
-    sends: VecDeque<Completion>,
-    receives: VecDeque<Completion>,
-    batch: Vec<Completion>,
-}
-
-impl Stash {
-    /// Takes what the queues have; whether anything waits.
-    fn fill(&mut self, sends: &Completions, receives: &Completions) -> Result<bool> {
-        let broken = |e| Error::system("poll for completions", e).device("verbs");
-        for (queue, stash) in [(receives, &mut self.receives), (sends, &mut self.sends)] {
-            if stash.is_empty() {
-                self.batch.clear();
-                queue.poll(&mut self.batch).map_err(broken)?;
-                stash.extend(self.batch.drain(..));
-            }
-        }
-        Ok(!self.sends.is_empty() || !self.receives.is_empty())
-    }
-}
 
 /// The verbs device of one rank. Fields are dropped in this order: the agent, queue pairs, then memory.
 #[derive(Debug)]
@@ -99,7 +80,8 @@ pub struct VerbsDevice {
     capabilities: Capabilities,
     limits: Limits,
     stats: Stats,
-    stash: RefCell<Stash>,
+    /// Completions of receives that were taken and not looked at yet.
+    stash: RefCell<VecDeque<Completion>>,
     /// Whose requests queue pairs serve, as far as was asked.
     sources: RefCell<FxHashMap<u32, u32>>,
     heard: RefCell<Heard>,
@@ -184,20 +166,38 @@ impl VerbsDevice {
         self.receives.borrow_mut().give_back(c.id);
     }
 
-    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)?;
-        loop {
-            let Some(c) = self.stash.borrow_mut().receives.pop_front() else { break };
-            self.received(&c, sink);
+    /// Takes completions of receives, unless some wait that were taken before; whether any waits.
+    fn take_receives(&self) -> Result<bool> {
+        let mut stash = self.stash.borrow_mut();
+        if stash.is_empty() {
+            self.receives_done.poll(|c| stash.push_back(c)).map_err(broken)?;
         }
-        self.replenish()?;
-        loop {
-            let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
+        Ok(!stash.is_empty())
+    }
+
+    /// Takes in completions of requests; whether there was one.
+    fn take_sends(&self) -> Result<bool> {
+        let mut engine = self.engine.borrow_mut();
+        let taken = self.sends_done.poll(|c| {
             if c.status == 0 {
                 self.pulse.borrow_mut().heard(stream::peer_of(c.id) as u32);
             }
-            self.engine.borrow_mut().completed(&c, &self.stats);
+            engine.completed(&c, &self.stats);
+        });
+        Ok(taken.map_err(broken)? > 0)
+    }
+
+    /// What a rank that waits does at every turn: two looks at completion queues, and little else while nothing comes.
+    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let mut any = self.take_receives()?;
+        if any {
+            loop {
+                let Some(c) = self.stash.borrow_mut().pop_front() else { break };
+                self.received(&c, sink);
+            }
+            self.replenish()?;
         }
+        any |= self.take_sends()?;
         self.engine.borrow_mut().drive(&self.stats)?;
         loop {
             let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
@@ -221,18 +221,13 @@ impl VerbsDevice {
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
-        while self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)? {
-            loop {
-                let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
-                self.engine.borrow_mut().completed(&c, &self.stats);
-            }
+        while self.take_sends()? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
-                if stash.receives.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none())
-                {
+                if stash.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none()) {
                     return Ok(true);
                 }
-                let Some(c) = stash.receives.pop_front() else { break };
+                let Some(c) = stash.pop_front() else { break };
                 drop(stash);
                 self.received(&c, &mut |_| {});
             }
