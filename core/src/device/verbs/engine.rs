@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::buffers::Pool;
+use super::credits::Credit;
 use super::links::{Links, Standing};
 use super::notices::{Told, Way, definition};
 use super::ops::{Op, Ops, Owner};
@@ -36,6 +37,11 @@ pub(super) struct Engine {
     pub(super) pool: Pool,
     pub(super) regions: Regions,
     pub(super) told: Vec<Told>,
+    pub(super) credits: Vec<Credit>,
+    /// Packets that may be under way to each peer.
+    pub(super) window: u64,
+    /// Address and key of where each peer counts this rank's packets.
+    counters: Vec<(u64, u32)>,
     /// Accumulates that take several steps, in the order in which they were posted, for each peer.
     pub(super) updates: Vec<VecDeque<Update>>,
     /// Operations of the user that have ended.
@@ -49,7 +55,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions) -> Self {
+    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions, window: u64) -> Self {
         let ranks = links.cards.len();
         Self {
             streams: (0..ranks).map(|_| None).collect(),
@@ -57,6 +63,9 @@ impl Engine {
             pool,
             regions,
             told: (0..ranks).map(|_| Told::default()).collect(),
+            credits: (0..ranks).map(|_| Credit::default()).collect(),
+            window,
+            counters: vec![(0, 0); ranks],
             updates: (0..ranks).map(|_| VecDeque::new()).collect(),
             done: VecDeque::new(),
             links: Arc::clone(links),
@@ -89,7 +98,8 @@ impl Engine {
             return Ok(false);
         }
         match self.links.connect(peer)? {
-            Standing::Ready(qp) => {
+            Standing::Ready((qp, counter)) => {
+                self.counters[peer as usize] = counter;
                 self.stream(peer).connected(qp);
                 Ok(true)
             }
@@ -119,6 +129,24 @@ impl Engine {
             self.todo = true;
         }
         Ok(())
+    }
+
+    /// Whether a packet may be sent to `peer`, which is connected; asks it for credit if that runs low.
+    pub(super) fn has_credit(&mut self, peer: u32, stats: &Stats) -> Result<bool> {
+        let advice = self.credits[peer as usize].advise(self.window);
+        if advice.ask
+            && self.stream(peer).room() > 1
+            && let Some(chunk) = self.pool.take(8)
+        {
+            let (address, key) = self.counters[peer as usize];
+            let mut read = Flight::new(Action::Read { address, key });
+            read.pieces.push(self.pool.piece(&chunk, 0, 8));
+            let mut op = Op::new(Owner::Credit, peer, 1);
+            op.chunk = Some(chunk);
+            self.credits[peer as usize].asked();
+            self.post_single(peer, op, read, None, stats)?;
+        }
+        Ok(advice.send)
     }
 
     /// A flight that sets a cell and wakes its rank.
@@ -194,6 +222,9 @@ impl Engine {
 
     fn finish(&mut self, mut op: Op, stats: &Stats) {
         let (owner, peer, notice) = (op.owner, op.peer, op.notice.take());
+        let word = op.chunk.as_ref().filter(|_| owner == Owner::Credit && op.error.is_none());
+        // SAFETY: the first word of a chunk, which the card has written.
+        let taken = word.map(|chunk| unsafe { self.pool.at(chunk, 0).cast::<u64>().read() });
         // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
         let mut result = unsafe { op.finish(&mut self.pool, stats) };
         if let (Ok(()), Some(notice)) = (&result, notice) {
@@ -203,6 +234,7 @@ impl Engine {
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
             Owner::Accumulate => self.update_landed(peer, result, stats),
+            Owner::Credit => self.credits[peer as usize].answered(taken),
             Owner::Nobody => {}
         }
     }

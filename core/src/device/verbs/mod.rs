@@ -15,6 +15,7 @@ mod agent;
 mod atomics;
 mod buffers;
 mod card;
+mod credits;
 mod endpoint;
 mod engine;
 mod far;
@@ -35,6 +36,7 @@ mod wait;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
@@ -82,6 +84,8 @@ pub struct VerbsDevice {
     stats: Stats,
     /// Completions of receives that were taken and not looked at yet.
     stash: RefCell<VecDeque<Completion>>,
+    /// Sources of packets whose buffers are about to be given back to the card.
+    taken: RefCell<Vec<u32>>,
     /// Whose requests queue pairs serve, as far as was asked.
     sources: RefCell<FxHashMap<u32, u32>>,
     heard: RefCell<Heard>,
@@ -104,12 +108,14 @@ impl VerbsDevice {
         receives_done: Arc<Completions>,
         capabilities: Capabilities,
         limits: Limits,
+        window: u64,
     ) -> Result<Self> {
         let pulse = Pulse::new(&links.cards, links.me)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
-            engine: RefCell::new(Engine::new(&links, pool, regions)),
+            engine: RefCell::new(Engine::new(&links, pool, regions, window)),
+            taken: RefCell::default(),
             pulse: RefCell::new(pulse),
             links,
             receives: RefCell::new(receives),
@@ -142,15 +148,14 @@ impl VerbsDevice {
         if let (0, Some(source)) = (c.status, self.source(c.qp)) {
             self.pulse.borrow_mut().heard(source);
             match (c.opcode, c.immediate) {
-                (RECEIVE, None) => {
+                (RECEIVE, Some(immediate)) => {
                     // SAFETY: the buffer came back with this completion and is given back below.
                     let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
-                    sink(Event::Packet { source, bytes });
-                }
-                (RECEIVE, Some(_)) => {
-                    // SAFETY: as above.
-                    let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
-                    if !self.heard.borrow_mut().define(source, bytes) {
+                    if let Some(taken) = credits::told(immediate) {
+                        self.engine.borrow_mut().credits[source as usize].heard(taken);
+                        self.taken.borrow_mut().push(source);
+                        sink(Event::Packet { source, bytes });
+                    } else if !self.heard.borrow_mut().define(source, bytes) {
                         tracing::warn!("a malformed control packet from rank {source} was dropped");
                     }
                 }
@@ -196,6 +201,11 @@ impl VerbsDevice {
                 self.received(&c, sink);
             }
             self.replenish()?;
+            let engine = self.engine.borrow();
+            for source in self.taken.borrow_mut().drain(..) {
+                // Release: the buffer was given back before.
+                engine.regions.taken(source).fetch_add(1, Ordering::Release);
+            }
         }
         any |= self.take_sends()?;
         self.engine.borrow_mut().drive(&self.stats)?;
@@ -224,7 +234,9 @@ impl VerbsDevice {
         while self.take_sends()? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
-                if stash.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none()) {
+                let packet =
+                    |c: &Completion| c.opcode == RECEIVE && c.immediate.is_some_and(|i| credits::told(i).is_some());
+                if stash.front().is_some_and(|c| c.status == 0 && packet(c)) {
                     return Ok(true);
                 }
                 let Some(c) = stash.pop_front() else { break };

@@ -4,9 +4,12 @@
 //! Bytes go inside the request up to the inline limit; registered memory is used where it lies, by gather and
 //! scatter lists; other memory is copied through a chunk up to 64 KiB, and registered for the while above that.
 
+use std::sync::atomic::Ordering;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::buffers::{LARGEST, PACKET};
+use super::credits;
 use super::engine::{Engine, Notice};
 use super::ops::{CopyOut, Op, Owner};
 use super::stream::Flight;
@@ -121,11 +124,16 @@ impl Engine {
                 .device("verbs")
                 .cause(format!("{len} bytes, {PACKET} allowed")));
         }
+        if self.ready(peer)?.is_none() || !self.has_credit(peer, stats)? {
+            return Ok(Posted::Busy);
+        }
         let inline = match self.ready(peer)? {
             Some(s) if s.room() > 0 => s.inline(),
             _ => return Ok(Posted::Busy),
         };
         let mut flight = Flight::new(Action::Send);
+        // Relaxed: this rank's own count.
+        flight.immediate = Some(credits::tell(self.regions.taken(peer).load(Ordering::Relaxed)));
         if len <= inline && len > 0 {
             flight.inline.extend_from_slice(header);
             for b in body {
@@ -145,6 +153,7 @@ impl Engine {
             flight.chunk = Some(chunk);
         }
         self.push_one(peer, flight, stats)?;
+        self.credits[peer as usize].sent();
         stats.add(Kind::Send, len);
         Ok(Posted::Done)
     }
