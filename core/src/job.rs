@@ -9,7 +9,6 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::am::{self, ActiveMessages};
@@ -39,8 +38,7 @@ struct Inner {
     order: StoreOrder,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
-    tracked: RefCell<FxHashMap<u64, SmallVec<[Rc<Track>; 2]>>>,
-    last_request: Cell<u64>,
+    tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     world: RefCell<Option<Team>>,
     depth: Cell<u32>,
@@ -51,6 +49,61 @@ struct Inner {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+type Tracks = SmallVec<[Rc<Track>; 2]>;
+
+/// The requests under way, by number, and who counts them. A number is a slot, below, and how often it was used.
+#[derive(Default)]
+struct Tracked {
+    slots: Vec<(u32, Option<Tracks>)>,
+    free: Vec<u32>,
+}
+
+impl Tracked {
+    /// The number of the request that is added next.
+    #[inline]
+    fn next(&mut self) -> u64 {
+        let slot = match self.free.last() {
+            Some(slot) => *slot,
+            None => {
+                self.slots.push((0, None));
+                self.free.push(self.slots.len() as u32 - 1);
+                self.slots.len() as u32 - 1
+            }
+        };
+        u64::from(self.slots[slot as usize].0) << 32 | u64::from(slot)
+    }
+
+    #[inline]
+    fn add(&mut self, tracks: &[&Rc<Track>]) {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize].1 = Some(tracks.iter().map(|t| Rc::clone(t)).collect());
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, id: u64) -> Tracks {
+        let slot = id as u32;
+        match self.slots.get_mut(slot as usize) {
+            Some((uses, tracks)) if u64::from(*uses) == id >> 32 && tracks.is_some() => {
+                *uses = uses.wrapping_add(1);
+                self.free.push(slot);
+                tracks.take().unwrap_or_default()
+            }
+            _ => Tracks::default(),
+        }
+    }
+
+    /// The requests that `track` counts.
+    fn of(&self, track: &Rc<Track>) -> Vec<u64> {
+        let counts = |tracks: &Tracks| tracks.iter().any(|t| Rc::ptr_eq(t, track));
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, (_, tracks))| tracks.as_ref().is_some_and(counts))
+            .map(|(slot, (uses, _))| u64::from(*uses) << 32 | slot as u64)
+            .collect()
     }
 }
 
@@ -126,7 +179,6 @@ impl Job {
             am,
             mailbox,
             tracked: RefCell::default(),
-            last_request: Cell::new(0),
             next_context: Cell::new(1),
             world: RefCell::new(None),
             depth: Cell::new(0),
@@ -336,7 +388,7 @@ impl Job {
     }
 
     fn completed(&self, id: u64, result: Result<()>) {
-        let tracks = self.0.tracked.borrow_mut().remove(&id).unwrap_or_default();
+        let tracks = self.0.tracked.borrow_mut().remove(id);
         let error = result.err();
         for t in tracks {
             t.open.set(t.open.get() - 1);
@@ -422,10 +474,8 @@ impl Job {
         tracks: &[&Rc<Track>],
     ) -> Result<bool> {
         let inner = &*self.0;
-        let id = inner.last_request.get() + 1;
-        inner.last_request.set(id);
-        let request = WorkRequest { peer, operation, notify, id };
         loop {
+            let request = WorkRequest { peer, operation, notify, id: inner.tracked.borrow_mut().next() };
             // SAFETY: the same contract.
             match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
                 Posted::Done => return Ok(true),
@@ -433,7 +483,7 @@ impl Job {
                     for t in tracks {
                         t.open.set(t.open.get() + 1);
                     }
-                    inner.tracked.borrow_mut().insert(id, tracks.iter().map(|t| Rc::clone(t)).collect());
+                    inner.tracked.borrow_mut().add(tracks);
                     return Ok(false);
                 }
                 Posted::Busy => {
@@ -472,11 +522,10 @@ impl Job {
     /// Forgets the open requests that `track` counts: their local memory is not touched any more.
     pub fn cancel(&self, track: &Rc<Track>) {
         let mut tracked = self.0.tracked.borrow_mut();
-        let ids: Vec<u64> =
-            tracked.iter().filter(|(_, ts)| ts.iter().any(|t| Rc::ptr_eq(t, track))).map(|(id, _)| *id).collect();
+        let ids = tracked.of(track);
         self.0.device.cancel(&|id| ids.contains(&id));
         for id in ids {
-            for t in tracked.remove(&id).unwrap_or_default() {
+            for t in tracked.remove(id) {
                 t.open.set(t.open.get() - 1);
             }
         }

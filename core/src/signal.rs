@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::coll;
 use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, Track};
+use crate::job::Job;
 use crate::stats::Kind;
 use crate::team::Team;
 
@@ -325,36 +325,23 @@ impl Board {
         Ok(value)
     }
 
-    /// Writes `value` to a lane of team rank `of` and then adds to its word `word`, whose former value it returns: two
-    /// messages that are under way together, and executed in this order.
+    /// Sets a lane of the line of a word of team rank `of`, which is not told; all ranks see it when this returns. A
+    /// store where it is mapped, else one write.
     ///
     /// # Errors
     /// `PeerLost`.
-    pub fn write_and_fetch_add(
-        &self,
-        of: usize,
-        lane: (usize, usize),
-        value: u64,
-        word: usize,
-        add: u64,
-    ) -> Result<u64> {
+    pub fn write_lane(&self, of: usize, lane: (usize, usize), value: u64) -> Result<()> {
         let to = self.lane_place(of, lane);
         if let Some(w) = self.mapped_at(of, to) {
             self.job.device().stats().add(Kind::Write, 8);
             w.store(value, Ordering::SeqCst);
-            return self.fetch_add(of, word, add);
+            return Ok(());
         }
-        let (track, from) = (Track::new(), [Block::of((&raw const value).cast(), 8)]);
-        // SAFETY: `value` lives until the write is complete or cancelled, below.
-        unsafe { self.job.post(self.remotes[of].peer, Operation::Write { from: &from, to }, None, &[&track]) }?;
-        let result = self.fetch_add(of, word, add).and_then(|before| {
-            self.job.wait("write a word of a peer", || Ok((track.open() == 0).then_some(())))?;
-            track.check().map(|()| before)
-        });
-        if result.is_err() {
-            self.job.cancel(&track);
+        let from = [Block::of((&raw const value).cast(), 8)];
+        // SAFETY: `value` lives until the write is complete.
+        unsafe {
+            self.job.complete("write a word of a peer", self.remotes[of].peer, Operation::Write { from: &from, to })
         }
-        result
     }
 
     /// Sets word `word` of team rank `to`, which may sleep until that happens: one message, with the order of

@@ -1,9 +1,10 @@
 #![allow(unsafe_code)]
-//! What only the verbs device has: registered memory, and in [`faults`] refusals that end a connection, and links that
-//! lose packets, go down or are cut. Runs where
+//! What only the verbs device has: registered memory; in [`flood`] packets to a rank that does not take them; in
+//! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut. Runs where
 //! `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and says so.
 
 mod faults;
+mod flood;
 
 use std::process::Command;
 use std::sync::mpsc;
@@ -27,13 +28,22 @@ fn two_with(
     set: &'static [(&'static str, &'static str)],
     body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static,
 ) -> Option<Vec<Option<Error>>> {
+    ranks(2, set, body)
+}
+
+/// As [`two_with`], with `n` ranks.
+fn ranks(
+    n: u32,
+    set: &'static [(&'static str, &'static str)],
+    body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static,
+) -> Option<Vec<Option<Error>>> {
     if std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs") {
         let (done, result) = mpsc::channel();
         std::thread::spawn(move || {
-            let errors = std::sync::Mutex::new(vec![None, None]);
+            let errors = std::sync::Mutex::new((0..n).map(|_| None).collect::<Vec<_>>());
             let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
             let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
-            let _ = Job::threads_with(2, &settings, |job| {
+            let _ = Job::threads_with(n, &settings, |job| {
                 let r = body(job);
                 let failed = r.is_err();
                 errors.lock().unwrap()[job.rank() as usize] = r.err();

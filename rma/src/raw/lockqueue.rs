@@ -9,14 +9,14 @@
 //!
 //! | in addition, where a rank waits | messages |
 //! |---|---|
-//! | who waits | the place and a look at the lock word, in one go; a look when it is told |
+//! | who waits | the place, and a look at the lock word behind it; a look when it is told |
 //! | who leaves, or enters as a reader, with another one behind it | a read of the place, and a signal |
 //!
 //! Nobody is missed. Exactly one change of the lock word lets a ticket in, and it stays so until the ticket has entered.
-//! Who makes that change reads the place after it; the waiter writes the place and then looks at the lock word. Changes
-//! and looks are atomic additions, one after the other, and requests of one rank to one target are executed in
-//! order: a look that came before the change was preceded by the place, which is read after the change. And the waiter
-//! clears its own word before each look: what it clears speaks of a change that this look sees.
+//! Who makes that change reads the place after it; the waiter looks at the lock word when its place is written. Changes
+//! and looks are atomic additions, one after the other: before a look that came before the change stands the place,
+//! which is read after the change. And the waiter clears its own word before each look: what it clears speaks of a change
+//! that this look sees.
 //!
 //! A place may still say who waited there in former times; that one is told in vain, looks, and waits on. One that is
 //! dead is told like any other, and all hear of its loss as in every wait.
@@ -64,7 +64,8 @@ impl RawWindow {
     pub(super) fn join_line(&self, target: usize, kind: LockKind, ticket: Ticket) -> Result<u64> {
         self.told(target).store(0, Ordering::SeqCst);
         let entry = Entry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
-        let now = self.board.write_and_fetch_add(target, self.place_of(ticket), entry.word(), word::LOCK, 0)?;
+        self.board.write_lane(target, self.place_of(ticket), entry.word())?;
+        let now = self.board.fetch_add(target, word::LOCK, 0)?;
         self.targets[target].lock.set(Held::InLine(kind, ticket));
         Ok(now)
     }

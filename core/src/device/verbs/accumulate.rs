@@ -34,6 +34,7 @@ impl Engine {
     pub(super) fn update(&mut self, update: Update, stats: &Stats) {
         let peer = update.import.peer;
         self.updates[peer as usize].push_back(update);
+        self.todo = true;
         self.start_update(peer, stats);
     }
 

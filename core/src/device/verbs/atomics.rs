@@ -36,7 +36,7 @@ impl Engine {
         if !old.is_null() {
             op.results.push(CopyOut { offset: 0, to: old, len: 8 });
         }
-        self.post_with_signal(request.peer, op, smallvec::smallvec![flight], notice, stats)?;
+        self.post_single(request.peer, op, flight, notice, stats)?;
         Ok(Posted::Pending)
     }
 

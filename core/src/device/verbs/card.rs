@@ -77,8 +77,8 @@ const TEXT: usize = 160;
 pub(super) enum Message {
     /// Serve my queue pair `requester`, whose first packet is number `psn`. Repeated until it is answered.
     Request { attempt: u32, requester: u32, psn: u32 },
-    /// My queue pair `responder` serves yours.
-    Reply { attempt: u32, responder: u32 },
+    /// My queue pair `responder` serves yours; address and key of where I count the packets of yours that I have taken.
+    Reply { attempt: u32, responder: u32, counter: (u64, u32) },
     /// I cannot serve you.
     Refuse { attempt: u32, why: String },
     /// Are you there?
@@ -98,7 +98,9 @@ pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
     let w = Writer::new().u32(MAGIC).bytes(token).u32(source);
     match message {
         Message::Request { attempt, requester, psn } => w.u8(1).u32(*attempt).u32(*requester).u32(*psn),
-        Message::Reply { attempt, responder } => w.u8(2).u32(*attempt).u32(*responder),
+        Message::Reply { attempt, responder, counter } => {
+            w.u8(2).u32(*attempt).u32(*responder).u64(counter.0).u32(counter.1)
+        }
         Message::Refuse { attempt, why } => w.u8(3).u32(*attempt).bytes(short(why)),
         Message::Ping => w.u8(4),
         Message::Pong => w.u8(5),
@@ -117,7 +119,7 @@ pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
     let text = |r: &mut Reader<'_>| r.bytes().map(|b| String::from_utf8_lossy(b).into_owned());
     let message = match r.u8()? {
         1 => Message::Request { attempt: r.u32()?, requester: r.u32()?, psn: r.u32()? },
-        2 => Message::Reply { attempt: r.u32()?, responder: r.u32()? },
+        2 => Message::Reply { attempt: r.u32()?, responder: r.u32()?, counter: (r.u64()?, r.u32()?) },
         3 => Message::Refuse { attempt: r.u32()?, why: text(&mut r)? },
         4 => Message::Ping,
         5 => Message::Pong,
@@ -158,7 +160,7 @@ mod tests {
         let long = "x".repeat(1000);
         for m in [
             Message::Request { attempt: 1, requester: 2, psn: 3 },
-            Message::Reply { attempt: 4, responder: 5 },
+            Message::Reply { attempt: 4, responder: 5, counter: (6, 7) },
             Message::Refuse { attempt: 6, why: "no room".into() },
             Message::Ping,
             Message::Pong,

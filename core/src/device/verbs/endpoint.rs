@@ -104,7 +104,7 @@ impl Endpoint {
         loop {
             let mut found = std::mem::take(&mut self.found);
             found.clear();
-            let n = self.completions.poll(&mut found)?;
+            let n = self.completions.poll(|c| found.push(c))?;
             for c in &found {
                 if c.id & SEND != 0 {
                     self.free.push((c.id & !SEND) as usize);

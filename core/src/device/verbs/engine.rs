@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::buffers::Pool;
+use super::credits::Credit;
 use super::links::{Links, Standing};
 use super::notices::{Told, Way, definition};
 use super::ops::{Op, Ops, Owner};
@@ -36,18 +37,25 @@ pub(super) struct Engine {
     pub(super) pool: Pool,
     pub(super) regions: Regions,
     pub(super) told: Vec<Told>,
+    pub(super) credits: Vec<Credit>,
+    /// Packets that may be under way to each peer.
+    pub(super) window: u64,
+    /// Address and key of where each peer counts this rank's packets.
+    counters: Vec<(u64, u32)>,
     /// Accumulates that take several steps, in the order in which they were posted, for each peer.
     pub(super) updates: Vec<VecDeque<Update>>,
     /// Operations of the user that have ended.
     pub(super) done: VecDeque<(u64, Result<()>)>,
     pub(super) links: Arc<Links>,
     landed: Vec<Landed>,
+    /// Requests or updates may wait for room or for a connection.
+    pub(super) todo: bool,
     /// The oldest request to each peer, and since when it was.
     oldest: Vec<(Option<u64>, Instant)>,
 }
 
 impl Engine {
-    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions) -> Self {
+    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions, window: u64) -> Self {
         let ranks = links.cards.len();
         Self {
             streams: (0..ranks).map(|_| None).collect(),
@@ -55,10 +63,14 @@ impl Engine {
             pool,
             regions,
             told: (0..ranks).map(|_| Told::default()).collect(),
+            credits: (0..ranks).map(|_| Credit::default()).collect(),
+            window,
+            counters: vec![(0, 0); ranks],
             updates: (0..ranks).map(|_| VecDeque::new()).collect(),
             done: VecDeque::new(),
             links: Arc::clone(links),
             landed: Vec::new(),
+            todo: false,
             oldest: vec![(None, Instant::now()); ranks],
         }
     }
@@ -86,7 +98,8 @@ impl Engine {
             return Ok(false);
         }
         match self.links.connect(peer)? {
-            Standing::Ready(qp) => {
+            Standing::Ready((qp, counter)) => {
+                self.counters[peer as usize] = counter;
                 self.stream(peer).connected(qp);
                 Ok(true)
             }
@@ -97,9 +110,12 @@ impl Engine {
     /// Hands flights to the stream of `peer`, in order.
     pub(super) fn push(&mut self, peer: u32, flights: impl IntoIterator<Item = Flight>, stats: &Stats) -> Result<()> {
         let scarce = self.pool.is_scarce();
+        let stream = self.stream(peer);
         // SAFETY: pieces are chunks and registered memory that the flights' operations keep until they land.
-        let posted = unsafe { self.stream(peer).push(flights, scarce) }?;
-        (0..posted).for_each(|_| stats.add(Kind::Post, 0));
+        let posted = unsafe { stream.push(flights, scarce) };
+        let waiting = stream.is_waiting();
+        self.todo |= waiting;
+        (0..posted?).for_each(|_| stats.add(Kind::Post, 0));
         Ok(())
     }
 
@@ -109,8 +125,28 @@ impl Engine {
         // SAFETY: as in `push`.
         if unsafe { self.stream(peer).push_one(flight, scarce) }? > 0 {
             stats.add(Kind::Post, 0);
+        } else {
+            self.todo = true;
         }
         Ok(())
+    }
+
+    /// Whether a packet may be sent to `peer`, which is connected; asks it for credit if that runs low.
+    pub(super) fn has_credit(&mut self, peer: u32, stats: &Stats) -> Result<bool> {
+        let advice = self.credits[peer as usize].advise(self.window);
+        if advice.ask
+            && self.stream(peer).room() > 1
+            && let Some(chunk) = self.pool.take(8)
+        {
+            let (address, key) = self.counters[peer as usize];
+            let mut read = Flight::new(Action::Read { address, key });
+            read.pieces.push(self.pool.piece(&chunk, 0, 8));
+            let mut op = Op::new(Owner::Credit, peer, 1);
+            op.chunk = Some(chunk);
+            self.credits[peer as usize].asked();
+            self.post_single(peer, op, read, None, stats)?;
+        }
+        Ok(advice.send)
     }
 
     /// A flight that sets a cell and wakes its rank.
@@ -157,25 +193,38 @@ impl Engine {
         let mut landed = std::mem::take(&mut self.landed);
         if let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) {
             let ops = &self.ops;
+            if let Some(flight) = stream.completed_next(c) {
+                self.landed = landed;
+                return self.settle_one(flight, Ok(()), stats);
+            }
             stream.completed(c, &mut landed, &|op| ops.has_failed(op));
+            self.todo |= stream.is_waiting();
         }
         self.settle(landed, stats);
     }
 
     fn settle(&mut self, mut landed: Vec<Landed>, stats: &Stats) {
         for Landed { flight, result } in landed.drain(..) {
-            if let Some(chunk) = flight.chunk {
-                self.pool.give(chunk);
-            }
-            if let Some(op) = flight.op.and_then(|op| self.ops.landed(op, result)) {
-                self.finish(op, stats);
-            }
+            self.settle_one(flight, result, stats);
         }
         self.landed = landed;
     }
 
+    #[inline]
+    fn settle_one(&mut self, flight: Flight, result: Result<()>, stats: &Stats) {
+        if let Some(chunk) = flight.chunk {
+            self.pool.give(chunk);
+        }
+        if let Some(op) = flight.op.and_then(|op| self.ops.landed(op, result)) {
+            self.finish(op, stats);
+        }
+    }
+
     fn finish(&mut self, mut op: Op, stats: &Stats) {
         let (owner, peer, notice) = (op.owner, op.peer, op.notice.take());
+        let word = op.chunk.as_ref().filter(|_| owner == Owner::Credit && op.error.is_none());
+        // SAFETY: the first word of a chunk, which the card has written.
+        let taken = word.map(|chunk| unsafe { self.pool.at(chunk, 0).cast::<u64>().read() });
         // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
         let mut result = unsafe { op.finish(&mut self.pool, stats) };
         if let (Ok(()), Some(notice)) = (&result, notice) {
@@ -185,6 +234,7 @@ impl Engine {
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
             Owner::Accumulate => self.update_landed(peer, result, stats),
+            Owner::Credit => self.credits[peer as usize].answered(taken),
             Owner::Nobody => {}
         }
     }
@@ -192,7 +242,7 @@ impl Engine {
     /// Goes on with what waited for room or for a connection.
     pub(super) fn drive(&mut self, stats: &Stats) -> Result<()> {
         // As a rule nothing does, and this is asked at every turn of a wait.
-        if self.streams.iter().flatten().all(|s| !s.is_waiting()) && self.updates.iter().all(VecDeque::is_empty) {
+        if !self.todo {
             return Ok(());
         }
         let scarce = self.pool.is_scarce();
@@ -213,6 +263,7 @@ impl Engine {
                 self.start_update(peer as u32, stats);
             }
         }
+        self.todo = self.streams.iter().flatten().any(Stream::is_waiting) || self.updates.iter().any(|u| !u.is_empty());
         Ok(())
     }
 

@@ -42,12 +42,15 @@ struct Serving {
     responder: Responder,
 }
 
+/// A connection that can be used: with address and key of where the peer counts this rank's packets.
+pub(super) type Ready = (Requester, (u64, u32));
+
 /// What is known of one peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     attempt: u32,
     making: Option<Attempt>,
-    ready: Option<Requester>,
+    ready: Option<Ready>,
     refused: Option<String>,
     serving: Option<Serving>,
     /// Pings since it was last heard.
@@ -92,6 +95,8 @@ pub(super) struct Links {
     pub(super) tuning: Tuning,
     pub(super) service_level: u8,
     pub(super) traffic_class: u8,
+    /// Address and key of the counters of packets that this rank has taken, a word for each source.
+    counters: (u64, u32),
     table: Mutex<Table>,
     /// Rung for the rank when something has changed ([`wake_rank`](Self::wake_rank)).
     pub(super) rank_bell: Bell,
@@ -105,7 +110,7 @@ pub(super) struct Links {
 /// Where a connection stands.
 #[derive(Debug)]
 pub(super) enum Standing {
-    Ready(Requester),
+    Ready(Ready),
     Making,
 }
 
@@ -122,6 +127,7 @@ impl Links {
         sizes: Sizes,
         tuning: Tuning,
         classes: (u8, u8),
+        counters: (u64, u32),
     ) -> io::Result<Self> {
         let peers = cards.iter().map(|_| Peer::default()).collect();
         Ok(Self {
@@ -136,6 +142,7 @@ impl Links {
             tuning,
             service_level: classes.0,
             traffic_class: classes.1,
+            counters,
             table: Mutex::new(Table { peers, ..Table::default() }),
             rank_bell: Bell::new()?,
             outer: OnceLock::new(),
@@ -171,6 +178,11 @@ impl Links {
             service_level: self.service_level,
             traffic_class: self.traffic_class,
         }
+    }
+
+    /// Where this rank counts the packets of `source`.
+    fn counter(&self, source: u32) -> (u64, u32) {
+        (self.counters.0 + 8 * u64::from(source), self.counters.1)
     }
 
     fn tuned(&self, peer: u32) -> Tuning {
@@ -211,7 +223,7 @@ impl Links {
             table.numbers.insert(target, peer);
             table.peers[peer as usize].serving = Some(Serving { attempt: 0, requester: number, responder });
             let ready = pair.request(target, psn, self.depth(peer), &self.path(peer), &tuning).map_err(failed)?;
-            return Ok(Standing::Ready(ready));
+            return Ok(Standing::Ready((ready, self.counter(peer))));
         }
         entry.making = Some(Attempt { pair, psn, due: Instant::now(), pause: REPEAT });
         drop(table);
@@ -236,13 +248,13 @@ impl Links {
             Message::Request { attempt, requester, psn } => {
                 return self.serve(&mut table, source, attempt, requester, psn);
             }
-            Message::Reply { attempt, responder } if attempt == entry.attempt => {
+            Message::Reply { attempt, responder, counter } if attempt == entry.attempt => {
                 if let Some(a) = entry.making.take() {
                     changed = true;
                     let made =
                         a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
                     match made {
-                        Ok(r) => entry.ready = Some(r),
+                        Ok(r) => entry.ready = Some((r, counter)),
                         Err(e) => entry.refused = Some(format!("the connection cannot be opened here: {e}")),
                     }
                 }
@@ -276,7 +288,8 @@ impl Links {
     fn serve(&self, table: &mut Table, source: u32, attempt: u32, requester: u32, psn: u32) -> Option<Message> {
         if let Some(s) = &table.peers[source as usize].serving {
             if s.attempt == attempt && s.requester == requester {
-                return Some(Message::Reply { attempt, responder: s.responder.number() });
+                let responder = s.responder.number();
+                return Some(Message::Reply { attempt, responder, counter: self.counter(source) });
             }
             // One that was late, of a connection that is over.
             if attempt.wrapping_sub(s.attempt) as i32 <= 0 {
@@ -288,7 +301,7 @@ impl Links {
                 let number = responder.number();
                 table.numbers.insert(number, source);
                 table.peers[source as usize].serving = Some(Serving { attempt, requester, responder });
-                Message::Reply { attempt, responder: number }
+                Message::Reply { attempt, responder: number, counter: self.counter(source) }
             }
             Err(e) => Message::Refuse { attempt, why: e.to_string() },
         })

@@ -15,6 +15,7 @@ mod agent;
 mod atomics;
 mod buffers;
 mod card;
+mod credits;
 mod endpoint;
 mod engine;
 mod far;
@@ -35,6 +36,7 @@ mod wait;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
@@ -60,31 +62,12 @@ use sys::queue::{Channel, Completion, Completions};
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+fn broken(e: std::io::Error) -> Error {
+    Error::system("poll for completions", e).device("verbs")
+}
+
 /// A packet has come.
 const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
-
-/// Completions that were taken and not looked at yet.
-#[derive(Debug, Default)]
-struct Stash {
-    sends: VecDeque<Completion>,
-    receives: VecDeque<Completion>,
-    batch: Vec<Completion>,
-}
-
-impl Stash {
-    /// Takes what the queues have; whether anything waits.
-    fn fill(&mut self, sends: &Completions, receives: &Completions) -> Result<bool> {
-        let broken = |e| Error::system("poll for completions", e).device("verbs");
-        for (queue, stash) in [(receives, &mut self.receives), (sends, &mut self.sends)] {
-            if stash.is_empty() {
-                self.batch.clear();
-                queue.poll(&mut self.batch).map_err(broken)?;
-                stash.extend(self.batch.drain(..));
-            }
-        }
-        Ok(!self.sends.is_empty() || !self.receives.is_empty())
-    }
-}
 
 /// The verbs device of one rank. Fields are dropped in this order: the agent, queue pairs, then memory.
 #[derive(Debug)]
@@ -99,7 +82,10 @@ pub struct VerbsDevice {
     capabilities: Capabilities,
     limits: Limits,
     stats: Stats,
-    stash: RefCell<Stash>,
+    /// Completions of receives that were taken and not looked at yet.
+    stash: RefCell<VecDeque<Completion>>,
+    /// Sources of packets whose buffers are about to be given back to the card.
+    taken: RefCell<Vec<u32>>,
     /// Whose requests queue pairs serve, as far as was asked.
     sources: RefCell<FxHashMap<u32, u32>>,
     heard: RefCell<Heard>,
@@ -122,12 +108,14 @@ impl VerbsDevice {
         receives_done: Arc<Completions>,
         capabilities: Capabilities,
         limits: Limits,
+        window: u64,
     ) -> Result<Self> {
         let pulse = Pulse::new(&links.cards, links.me)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
-            engine: RefCell::new(Engine::new(&links, pool, regions)),
+            engine: RefCell::new(Engine::new(&links, pool, regions, window)),
+            taken: RefCell::default(),
             pulse: RefCell::new(pulse),
             links,
             receives: RefCell::new(receives),
@@ -160,15 +148,14 @@ impl VerbsDevice {
         if let (0, Some(source)) = (c.status, self.source(c.qp)) {
             self.pulse.borrow_mut().heard(source);
             match (c.opcode, c.immediate) {
-                (RECEIVE, None) => {
+                (RECEIVE, Some(immediate)) => {
                     // SAFETY: the buffer came back with this completion and is given back below.
                     let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
-                    sink(Event::Packet { source, bytes });
-                }
-                (RECEIVE, Some(_)) => {
-                    // SAFETY: as above.
-                    let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
-                    if !self.heard.borrow_mut().define(source, bytes) {
+                    if let Some(taken) = credits::told(immediate) {
+                        self.engine.borrow_mut().credits[source as usize].heard(taken);
+                        self.taken.borrow_mut().push(source);
+                        sink(Event::Packet { source, bytes });
+                    } else if !self.heard.borrow_mut().define(source, bytes) {
                         tracing::warn!("a malformed control packet from rank {source} was dropped");
                     }
                 }
@@ -184,20 +171,43 @@ impl VerbsDevice {
         self.receives.borrow_mut().give_back(c.id);
     }
 
-    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)?;
-        loop {
-            let Some(c) = self.stash.borrow_mut().receives.pop_front() else { break };
-            self.received(&c, sink);
+    /// Takes completions of receives, unless some wait that were taken before; whether any waits.
+    fn take_receives(&self) -> Result<bool> {
+        let mut stash = self.stash.borrow_mut();
+        if stash.is_empty() {
+            self.receives_done.poll(|c| stash.push_back(c)).map_err(broken)?;
         }
-        self.replenish()?;
-        loop {
-            let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
+        Ok(!stash.is_empty())
+    }
+
+    /// Takes in completions of requests; whether there was one.
+    fn take_sends(&self) -> Result<bool> {
+        let mut engine = self.engine.borrow_mut();
+        let taken = self.sends_done.poll(|c| {
             if c.status == 0 {
                 self.pulse.borrow_mut().heard(stream::peer_of(c.id) as u32);
             }
-            self.engine.borrow_mut().completed(&c, &self.stats);
+            engine.completed(&c, &self.stats);
+        });
+        Ok(taken.map_err(broken)? > 0)
+    }
+
+    /// What a rank that waits does at every turn: two looks at completion queues, and little else while nothing comes.
+    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let mut any = self.take_receives()?;
+        if any {
+            loop {
+                let Some(c) = self.stash.borrow_mut().pop_front() else { break };
+                self.received(&c, sink);
+            }
+            self.replenish()?;
+            let engine = self.engine.borrow();
+            for source in self.taken.borrow_mut().drain(..) {
+                // Release: the buffer was given back before.
+                engine.regions.taken(source).fetch_add(1, Ordering::Release);
+            }
         }
+        any |= self.take_sends()?;
         self.engine.borrow_mut().drive(&self.stats)?;
         loop {
             let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
@@ -221,18 +231,15 @@ impl VerbsDevice {
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
-        while self.stash.borrow_mut().fill(&self.sends_done, &self.receives_done)? {
-            loop {
-                let Some(c) = self.stash.borrow_mut().sends.pop_front() else { break };
-                self.engine.borrow_mut().completed(&c, &self.stats);
-            }
+        while self.take_sends()? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
-                if stash.receives.front().is_some_and(|c| c.opcode == RECEIVE && c.status == 0 && c.immediate.is_none())
-                {
+                let packet =
+                    |c: &Completion| c.opcode == RECEIVE && c.immediate.is_some_and(|i| credits::told(i).is_some());
+                if stash.front().is_some_and(|c| c.status == 0 && packet(c)) {
                     return Ok(true);
                 }
-                let Some(c) = stash.receives.pop_front() else { break };
+                let Some(c) = stash.pop_front() else { break };
                 drop(stash);
                 self.received(&c, &mut |_| {});
             }

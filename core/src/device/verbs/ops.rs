@@ -16,6 +16,8 @@ pub(super) enum Owner {
     User(u64),
     /// The accumulate at the head of the peer's queue.
     Accumulate,
+    /// The credit for packets to the peer.
+    Credit,
     /// Nobody: the user has cancelled it.
     Nobody,
 }

@@ -4,9 +4,12 @@
 //! Bytes go inside the request up to the inline limit; registered memory is used where it lies, by gather and
 //! scatter lists; other memory is copied through a chunk up to 64 KiB, and registered for the while above that.
 
-use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+
+use smallvec::{SmallVec, smallvec};
 
 use super::buffers::{LARGEST, PACKET};
+use super::credits;
 use super::engine::{Engine, Notice};
 use super::ops::{CopyOut, Op, Owner};
 use super::stream::Flight;
@@ -26,8 +29,8 @@ pub(super) struct Limits {
 
 /// Cuts consecutive remote bytes and the local pieces behind each other into requests: for each its place from the
 /// start and its pieces.
-pub(super) fn cut(pieces: &[Piece], limits: Limits) -> Vec<(u64, SmallVec<[Piece; 2]>)> {
-    let mut out: Vec<(u64, SmallVec<[Piece; 2]>)> = Vec::new();
+pub(super) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> {
+    let mut out: SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> = SmallVec::new();
     let (mut at, mut room) = (0u64, 0usize);
     for piece in pieces {
         let mut rest = *piece;
@@ -52,7 +55,7 @@ pub(super) fn cut(pieces: &[Piece], limits: Limits) -> Vec<(u64, SmallVec<[Piece
 /// Where the bytes of a transfer are for the card.
 enum Local {
     /// In memory that is registered, perhaps for the while.
-    Direct(Vec<Piece>, Vec<Memory>),
+    Direct(SmallVec<[Piece; 2]>, Vec<Memory>),
     /// To be copied through a chunk.
     Bounce,
 }
@@ -125,11 +128,16 @@ impl Engine {
                 .device("verbs")
                 .cause(format!("{len} bytes, {PACKET} allowed")));
         }
+        if self.ready(peer)?.is_none() || !self.has_credit(peer, stats)? {
+            return Ok(Posted::Busy);
+        }
         let inline = match self.ready(peer)? {
             Some(s) if s.room() > 0 => s.inline(),
             _ => return Ok(Posted::Busy),
         };
         let mut flight = Flight::new(Action::Send);
+        // Relaxed: this rank's own count.
+        flight.immediate = Some(credits::tell(self.regions.taken(peer).load(Ordering::Relaxed)));
         if len <= inline && len > 0 {
             flight.inline.extend_from_slice(header);
             for b in body {
@@ -149,6 +157,7 @@ impl Engine {
             flight.chunk = Some(chunk);
         }
         self.push_one(peer, flight, stats)?;
+        self.credits[peer as usize].sent();
         stats.add(Kind::Send, len);
         Ok(Posted::Done)
     }
@@ -211,7 +220,7 @@ impl Engine {
                     stats.add(Kind::Copy, len);
                     let piece = self.pool.piece(&chunk, 0, len);
                     op.chunk = Some(chunk);
-                    vec![piece]
+                    smallvec![piece]
                 }
             };
             for (at, list) in cut(&pieces, limits) {
@@ -270,8 +279,14 @@ impl Engine {
             }
             return Ok(Posted::Done);
         }
-        // SAFETY: by the contract.
-        let pieces = match unsafe { self.local(into, len, Rights::Local) }? {
+        // A word is sooner copied than looked up.
+        let local = if len <= 8 {
+            Local::Bounce
+        } else {
+            // SAFETY: by the contract.
+            unsafe { self.local(into, len, Rights::Local) }?
+        };
+        let pieces = match local {
             Local::Direct(pieces, memories) => {
                 op.direct = true;
                 op.memories = memories;
@@ -286,12 +301,19 @@ impl Engine {
                     offset += b.len;
                 }
                 op.chunk = Some(chunk);
-                vec![piece]
+                smallvec![piece]
             }
         };
+        let address = import.address(from.offset);
+        if pieces.len() == 1 && len <= limits.message {
+            let mut flight = Flight::new(Action::Read { address, key: import.key });
+            flight.pieces = pieces;
+            self.post_single(request.peer, op, flight, notice, stats)?;
+            return Ok(counted(Posted::Pending, Kind::Read, len, stats));
+        }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
         for (at, list) in cut(&pieces, limits) {
-            let mut flight = Flight::new(Action::Read { address: import.address(from.offset) + at, key: import.key });
+            let mut flight = Flight::new(Action::Read { address: address + at, key: import.key });
             flight.pieces = list;
             flights.push(flight);
         }
@@ -321,18 +343,29 @@ impl Engine {
             op.notice = notice.map(Box::new);
         }
         let number = self.ops.add(op);
-        if flights.len() == 1
-            && let Some(mut flight) = flights.pop()
-        {
-            flight.op = Some(number);
-            flight.signalled = true;
-            return self.push_one(peer, flight, stats);
-        }
         flights.iter_mut().for_each(|f| f.op = Some(number));
         if let Some(last) = flights.last_mut() {
             last.signalled = true;
         }
         self.push(peer, flights, stats)
+    }
+
+    /// As [`post_with_signal`](Self::post_with_signal), of one request.
+    pub(super) fn post_single(
+        &mut self,
+        peer: u32,
+        mut op: Op,
+        mut flight: Flight,
+        notice: Option<Notice>,
+        stats: &Stats,
+    ) -> Result<()> {
+        if notice.is_some() {
+            stats.add(Kind::Notify, 8);
+            op.notice = notice.map(Box::new);
+        }
+        flight.op = Some(self.ops.add(op));
+        flight.signalled = true;
+        self.push_one(peer, flight, stats)
     }
 
     /// Finds where the card finds the bytes of local blocks.
@@ -355,7 +388,7 @@ impl Engine {
             unsafe { Memory::register(&self.links.domain, base, len, rights) }
         };
         let mut memories = Vec::new();
-        let mut pieces = Vec::new();
+        let mut pieces = SmallVec::new();
         // One registration for blocks whose gaps cost less to pin than further registrations.
         let start = blocks.iter().map(|b| b.base.addr()).min().unwrap_or(0);
         let end = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0);

@@ -85,15 +85,16 @@ pub(super) struct Regions {
     lingering: VecDeque<(Instant, Owned)>,
     last: u64,
     locks: Memory,
+    /// The locks, and behind them for each rank how many of its packets this rank has taken.
     lock_words: MmapRaw,
 }
 
 impl Regions {
     pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> Result<Self> {
         const OP: &str = "register the locks of accumulates";
-        let map = MmapOptions::new().len(LOCKS as usize * LINE).map_anon().map_err(|e| limit(OP, e))?;
+        let map = MmapOptions::new().len(LOCKS as usize * LINE + 8 * ranks).map_anon().map_err(|e| limit(OP, e))?;
         let lock_words = MmapRaw::from(map);
-        // SAFETY: the words are dropped after the registration; only cards touch them.
+        // SAFETY: the words are dropped after the registration; locks are touched by cards only, counters as atomics.
         let locks = unsafe { Memory::register(domain, lock_words.as_mut_ptr(), lock_words.len(), Rights::Remote) };
         Ok(Self {
             domain: Arc::clone(domain),
@@ -107,6 +108,19 @@ impl Regions {
             locks: locks.map_err(|e| limit(OP, e))?,
             lock_words,
         })
+    }
+
+    /// Address and remote key of the counters of packets.
+    pub(super) fn counters(&self) -> (u64, u32) {
+        (self.lock_words.as_ptr().addr() as u64 + LOCKS * LINE as u64, self.locks.remote_key())
+    }
+
+    /// The packets of rank `source` that this rank has taken: cards of peers read it.
+    pub(super) fn taken(&self, source: u32) -> &AtomicU64 {
+        assert!((source as usize) < self.ranks);
+        let word = self.lock_words.as_mut_ptr().wrapping_add(LOCKS as usize * LINE + 8 * source as usize);
+        // SAFETY: an aligned word of the slab, accessed as an atomic by this rank alone.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
     fn fresh(&mut self) -> u64 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::VerbsDevice;
 use super::buffers::{PACKET, Pool, Receives};
 use super::card::Card;
+use super::credits;
 use super::endpoint::Endpoint;
 use super::find::{self, Choice};
 use super::links::{Links, limit};
@@ -196,6 +197,7 @@ impl Prepared {
             sizes,
             self.tuning,
             classes,
+            regions.counters(),
         );
         let links = Arc::new(links.map_err(|e| limit(OP, e).rank(self.rank))?);
         VerbsDevice::new(
@@ -209,6 +211,7 @@ impl Prepared {
             receives,
             capabilities,
             self.limits,
+            credits::window(self.settings.verbs_receives, cards.len()),
         )
     }
 

@@ -274,6 +274,14 @@ impl Stream {
         Ok(posted)
     }
 
+    /// The request under way that `c` completes, if that is the oldest, has succeeded, and nothing has failed before.
+    #[inline]
+    pub(super) fn completed_next(&mut self, c: &Completion) -> Option<Flight> {
+        let oldest = self.next.wrapping_sub(self.flights.len() as u64);
+        let plain = c.status == 0 && self.ending.is_none() && c.id & ((1 << COUNT) - 1) == oldest;
+        if plain { self.flights.pop_front() } else { None }
+    }
+
     /// Takes in a completion: hands out the requests that have ended, in order.
     pub(super) fn completed(&mut self, c: &Completion, landed: &mut Vec<Landed>, failed: &dyn Fn(u32) -> bool) {
         let number = c.id & ((1 << COUNT) - 1);

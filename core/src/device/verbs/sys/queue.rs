@@ -103,8 +103,9 @@ impl Completions {
         Ok(Arc::new(Self { raw, _channel: Arc::clone(channel) }))
     }
 
-    /// Takes up to [`BATCH`] completions.
-    pub(in super::super) fn poll(&self, out: &mut Vec<Completion>) -> io::Result<usize> {
+    /// Hands up to [`BATCH`] completions to `each`; how many.
+    #[inline]
+    pub(in super::super) fn poll(&self, mut each: impl FnMut(Completion)) -> io::Result<usize> {
         let mut wc: MaybeUninit<[ibv_wc; BATCH]> = MaybeUninit::uninit();
         let first: *mut ibv_wc = wc.as_mut_ptr().cast();
         // SAFETY: room for `BATCH` entries, of which the call fills the first `n`, and only those are read.
@@ -113,9 +114,9 @@ impl Completions {
             if n < 0 {
                 return Err(io::Error::other("the completion queue is broken"));
             }
-            out.extend((0..n as usize).map(|i| {
+            for i in 0..n as usize {
                 let w = &*first.add(i);
-                Completion {
+                each(Completion {
                     id: w.wr_id,
                     status: w.status,
                     opcode: w.opcode,
@@ -124,8 +125,8 @@ impl Completions {
                     immediate: (w.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0)
                         .then(|| u32::from_be(w.imm_data_invalidated_rkey_union.imm_data)),
                     qp: w.qp_num,
-                }
-            }));
+                });
+            }
             Ok(n as usize)
         }
     }
