@@ -4,6 +4,8 @@
 //! `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and says so.
 
 mod faults;
+mod lists;
+mod registration;
 
 use std::process::Command;
 use std::sync::mpsc;

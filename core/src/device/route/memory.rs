@@ -92,6 +92,7 @@ impl Wire {
             ordered: true,
             mappable: false,
             accumulate: false,
+            lists: None,
             sleepers_fence: false,
         };
         let (owned, imports) = Default::default();
@@ -215,6 +216,9 @@ impl Device for Wire {
                 // SAFETY: by the contract.
                 unsafe { *old = former };
                 Kind::FetchAdd
+            }
+            Operation::Scatter { .. } | Operation::Gather { .. } => {
+                return Err(crate::device::no_lists(request.peer, "wire"));
             }
             Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
                 return Err(Error::new(ErrorKind::Unsupported, "use the test's network").device("wire"));

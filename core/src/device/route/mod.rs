@@ -84,7 +84,7 @@ fn region_of(operation: &Operation<'_>) -> Option<u64> {
         | Operation::CompareSwap { at, .. }
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => Some(at.region),
-        Operation::Send { .. } => None,
+        Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => None,
     }
 }
 
@@ -98,7 +98,7 @@ fn translated<'a>(operation: &Operation<'a>) -> Operation<'a> {
         | Operation::CompareSwap { at, .. }
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => *at = place(*at),
-        Operation::Send { .. } => {}
+        Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {}
     }
     o
 }
@@ -138,6 +138,7 @@ impl RouteDevice {
             ordered: n.ordered && f.ordered,
             mappable: false,
             accumulate: n.accumulate && f.accumulate,
+            lists: f.lists,
             // Only shared memory is mapped.
             sleepers_fence: n.sleepers_fence,
         };
@@ -191,6 +192,10 @@ impl RouteDevice {
                 return bad(ErrorKind::BadArgument, &format!("a packet of {len} bytes, {most} allowed"));
             }
             return Ok(if near { Side::Near } else { Side::Far });
+        }
+        // Lists go by the card between all ranks; its own part says what is wrong with one.
+        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
+            return Ok(Side::Far);
         }
         let region = region_of(&request.operation).unwrap_or_default();
         let side = Side::of(region);

@@ -222,7 +222,11 @@ impl ShmDevice {
                     self.set_signal(request.peer, at, value)?;
                     Ok(Pieces::new())
                 }
-                Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => Ok(Pieces::new()),
+                Operation::Send { .. }
+                | Operation::Scatter { .. }
+                | Operation::Gather { .. }
+                | Operation::Write { .. }
+                | Operation::Read { .. } => Ok(Pieces::new()),
             }
         }
     }

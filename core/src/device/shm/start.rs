@@ -148,6 +148,7 @@ impl Prepared {
             ordered: true,
             mappable: true,
             accumulate: true,
+            lists: None,
             sleepers_fence: asymmetric,
         };
         Ok(ShmDevice {

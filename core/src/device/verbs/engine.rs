@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::buffers::Pool;
 use super::links::{Links, Standing};
+use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
 use super::ops::{Op, Ops, Owner};
+use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
 use super::stream::{Flight, Landed, Stream, peer_of};
 use super::sys::qp::Action;
@@ -32,9 +34,11 @@ const STILL: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) streams: Vec<Option<Stream>>,
+    pub(super) lanes: Lanes,
     pub(super) ops: Ops,
     pub(super) pool: Pool,
     pub(super) regions: Regions,
+    pub(super) user: UserMemory,
     pub(super) told: Vec<Told>,
     /// Accumulates that take several steps, in the order in which they were posted, for each peer.
     pub(super) updates: Vec<VecDeque<Update>>,
@@ -47,13 +51,15 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions) -> Self {
+    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions, user: UserMemory, lanes: Lanes) -> Self {
         let ranks = links.cards.len();
         Self {
             streams: (0..ranks).map(|_| None).collect(),
+            lanes,
             ops: Ops::default(),
             pool,
             regions,
+            user,
             told: (0..ranks).map(|_| Told::default()).collect(),
             updates: (0..ranks).map(|_| VecDeque::new()).collect(),
             done: VecDeque::new(),
@@ -175,7 +181,7 @@ impl Engine {
         self.landed = landed;
     }
 
-    fn finish(&mut self, op: Op, stats: &Stats) {
+    pub(super) fn finish(&mut self, op: Op, stats: &Stats) {
         let (owner, peer) = (op.owner, op.peer);
         // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
         let result = unsafe { op.finish(&mut self.pool, stats) };
@@ -217,12 +223,14 @@ impl Engine {
     pub(super) fn lose(&mut self, peer: u32, error: &Error, stats: &Stats) {
         let mut landed = std::mem::take(&mut self.landed);
         self.stream(peer).lose(error.again(), &mut landed);
+        self.end_lane(peer, error.again());
         self.settle(landed, stats);
     }
 
     /// Whether something waits that no completion will announce.
     pub(super) fn is_restless(&self) -> bool {
         !self.done.is_empty()
+            || self.is_lane_restless()
             || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
             || self.streams.iter().flatten().any(|s| s.wants_connection() && s.lost().is_none())
     }
@@ -237,7 +245,7 @@ impl Engine {
                 self.push(peer, [question], stats)?;
             }
         }
-        Ok(self.ops.is_empty() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
+        Ok(self.are_ops_idle() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
     }
 
     /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that a fence, or the limit
@@ -272,6 +280,7 @@ impl Engine {
             }
         }
         self.settle(landed, stats);
+        self.cancel_lists(&direct);
         direct
     }
 }
