@@ -1,5 +1,6 @@
 //! Every setting, in one table: name, default, allowed values, help. `farside info` and the README are made from it.
 
+use crate::device::CutOffs;
 use crate::error::{Error, ErrorKind, Result};
 
 /// One row of the table.
@@ -52,6 +53,28 @@ pub enum DeviceChoice {
     Verbs,
     /// Shared memory between ranks of one node, an RDMA card between nodes.
     Route,
+}
+
+/// How transfers between two layouts travel where memory is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferScheme {
+    /// As the planner finds best by the device's cut-offs.
+    Auto,
+    /// Packed, sent, unpacked.
+    Generic,
+    /// Puts that gather, gets that scatter.
+    Gather,
+    /// One message a block.
+    MultiW,
+    /// Lists of blocks on both sides.
+    Sgrs,
+}
+
+/// Five numbers with commas between them.
+fn cut_offs(text: &str) -> Option<CutOffs> {
+    let numbers: Vec<u64> = text.split(',').map(number).collect::<Option<_>>()?;
+    let [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment] = numbers[..] else { return None };
+    Some(CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment })
 }
 
 /// A number that may be left to the runtime.
@@ -146,6 +169,11 @@ settings! {
         "Memory of the program that stays registered after an operation, for the next one with the same buffer; 0 keeps none.";
     verbs_cache_entries: usize = "FARSIDE_VERBS_CACHE_ENTRIES", "1024", "registrations, 0 to 1048576", |s| number(s).filter(|v| *v <= 1 << 20),
         "How many registrations are kept so; what was not used for longest goes first.";
+    transfer: TransferScheme = "FARSIDE_TRANSFER", "auto", "auto, generic, gather, multi-w, sgrs",
+        |s| match s { "auto" => Some(TransferScheme::Auto), "generic" => Some(TransferScheme::Generic), "gather" => Some(TransferScheme::Gather), "multi-w" => Some(TransferScheme::MultiW), "sgrs" => Some(TransferScheme::Sgrs), _ => None },
+        "How operations with derived datatypes travel where memory is not mapped; what a device, a direction or an epoch does not allow is left to the planner.";
+    cut_offs: Option<CutOffs> = "FARSIDE_CUT_OFFS", "auto", "auto, or five byte counts: GATHER,MULTI-W,SGRS-BLOCK,SGRS-MESSAGE,SEGMENT", |s| if s == "auto" { Some(None) } else { cut_offs(s).map(Some) },
+        "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
     fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, double-put:N, lose-atomic:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
         "For tests: a wrapper round the device that damages one operation.";
 }

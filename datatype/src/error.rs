@@ -74,6 +74,12 @@ impl DatatypeError {
         self.kind
     }
 
+    /// Why, without the call and the remedy.
+    #[must_use]
+    pub fn cause(&self) -> &str {
+        &self.cause
+    }
+
     /// The call that failed.
     #[must_use]
     pub fn call(&self) -> &'static str {

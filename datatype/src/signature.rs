@@ -75,6 +75,12 @@ impl Signature {
         result
     }
 
+    /// The code of the elements if all have the same.
+    pub(crate) fn uniform(self) -> Option<u8> {
+        let ones = Self { hash: 1, elements: 1 }.repeat(self.elements).hash;
+        (0..=u8::MAX).find(|code| self.elements > 0 && multiply(u64::from(*code) + 1, ones) == self.hash)
+    }
+
     /// The number of basic elements, those of a pair type counted singly.
     #[must_use]
     pub fn elements(self) -> u64 {

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use crate::error::{DatatypeError, Result};
 use crate::layout::Layout;
 use crate::named::Named;
+use crate::pack::check_signatures;
 use crate::runs::{MapBlocks, Runs};
 use crate::shape::{Node, Sequence, Shape};
 use crate::signature::Signature;
@@ -65,6 +68,21 @@ impl TypeMap {
         self.signature
     }
 
+    /// The predefined type that all elements are of, pair types counted as their two elements; `None` if there are
+    /// several or no elements.
+    #[must_use]
+    pub fn element(&self) -> Option<Named> {
+        Named::ALL.get(usize::from(self.signature.uniform()?)).copied()
+    }
+
+    /// Checks that both have the same elements in the same order, as the two sides of a transfer must.
+    ///
+    /// # Errors
+    /// `Signature`, with the elements and bytes of this one as the origin's.
+    pub fn check_elements(&self, target: &TypeMap) -> Result<()> {
+        check_signatures(self, target, "TypeMap::check_elements")
+    }
+
     /// Whether packed order is one block.
     #[must_use]
     #[inline]
@@ -91,6 +109,17 @@ impl TypeMap {
         MapBlocks::new(self.runs(from, u64::MAX))
     }
 
+    /// Whether its nested strides and ascending lists alone show that no two bytes share an address: what
+    /// [`overlap`](Self::overlap) tries first, in a step per level and entry of a list, without memory of its own.
+    #[must_use]
+    #[inline]
+    pub fn has_disjoint_strides(&self) -> bool {
+        match &self.shape.node {
+            Node::Run { count, stride, len } => *count <= 1 || stride.unsigned_abs() >= *len,
+            node => disjoint(node).is_some(),
+        }
+    }
+
     /// Whether two bytes share an address, which the receiving side of a transfer must not have (MPI-4.1 §3.2.4,
     /// §12.3.1).
     ///
@@ -98,7 +127,7 @@ impl TypeMap {
     /// blocks, up to 2^20 of them.
     #[must_use]
     pub fn overlap(&self) -> Overlap {
-        if disjoint(&self.shape.node).is_some() {
+        if self.has_disjoint_strides() {
             return Overlap::None;
         }
         let mut ends = BTreeMap::new();
@@ -168,7 +197,7 @@ impl TryFrom<&Layout> for TypeMap {
 
 /// Bytes from the lowest to the highest, if nested strides show that no two share an address; `None`: not known.
 fn disjoint(node: &Node) -> Option<u64> {
-    let mut dims: Vec<(u64, u64)> = Vec::new();
+    let mut dims: SmallVec<[(u64, u64); 8]> = SmallVec::new();
     let mut node = node;
     let mut reach = loop {
         match node {

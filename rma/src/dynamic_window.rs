@@ -19,7 +19,9 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use crate::assert::Assert;
 use crate::epoch::{bytes, same_length};
 use crate::op::{CasElement, Element, Op, code};
-use crate::raw::{Options, RawWindow};
+use crate::raw::layouts::{Action, Layouts, Planner};
+use crate::raw::{Item, Options, RawWindow};
+use crate::selection::Selection;
 
 /// Most attachments of one rank at a time.
 pub const MAX_ATTACHED: usize = 128;
@@ -47,6 +49,7 @@ pub struct DynamicWindow<T: Element> {
     last: Cell<u64>,
     imports: RefCell<HashMap<(usize, u64), RemoteRegion>>,
     tracks: Vec<Rc<Track>>,
+    planner: Planner,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,7 @@ impl<T: Element> DynamicWindow<T> {
             last: Cell::new(0),
             imports: RefCell::default(),
             tracks: (0..team.size()).map(|_| Track::new()).collect(),
+            planner: Planner::new(team.job().device().capabilities(), team.job().settings()),
         })
     }
 
@@ -216,17 +220,9 @@ impl<T: Element> DynamicWindow<T> {
                 .cause(format!("{len} bytes at byte {offset} of an attachment of {}", region.len)));
         }
         let operation = make(Place { region: region.handle, offset });
-        let track = &self.tracks[target];
-        // SAFETY: waited for or cancelled below.
-        let done = unsafe { self.job.post(region.peer, operation, None, &[track]) };
-        let waited = done
-            .and_then(|done| if done { Ok(()) } else { self.job.wait(name, || Ok((track.open() == 0).then_some(()))) });
-        if waited.is_err() {
-            self.job.cancel(track);
-        }
-        waited
-            .and_then(|()| track.check())
-            .map_err(|e| if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e })
+        // SAFETY: waited for or cancelled by `finish`.
+        let posted = unsafe { self.job.post(region.peer, operation, None, &[&self.tracks[target]]) };
+        self.finish(name, target, attachment, posted.map(|_| ()))
     }
 
     /// Puts `from` to an attachment of `target`, complete there when it returns. One message.
@@ -288,6 +284,115 @@ impl<T: Element> DynamicWindow<T> {
                 old,
             })
         }
+    }
+
+    /// Puts the elements that `of` selects of `from` to those that `at` selects of an attachment of `target`, counted
+    /// from `displacement`; complete there when it returns. Messages as [`RawWindow::put_typed`] to memory that is not
+    /// mapped.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put) and [`crate::Epoch::put_selected`].
+    pub fn put_selected(
+        &self,
+        from: &[T],
+        of: &Selection<T>,
+        target: usize,
+        attachment: Attachment,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        of.check_inside(size_of_val(from))?;
+        let local = from.as_ptr().cast_mut().cast();
+        // SAFETY: borrowed for the call; inside the buffer.
+        unsafe { self.run_layouts(Action::Put, (local, of), target, attachment, displacement, at) }
+    }
+
+    /// Gets the elements that `at` selects of an attachment of `target`, counted from `displacement`, to those that `of`
+    /// selects of `into`; complete when it returns.
+    ///
+    /// # Errors
+    /// As [`put_selected`](Self::put_selected).
+    pub fn get_selected(
+        &self,
+        into: &mut [T],
+        of: &Selection<T>,
+        target: usize,
+        attachment: Attachment,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        of.check_inside(size_of_val(into))?;
+        // SAFETY: borrowed exclusively for the call; inside the buffer.
+        unsafe { self.run_layouts(Action::Get, (into.as_mut_ptr().cast(), of), target, attachment, displacement, at) }
+    }
+
+    /// Accumulates the elements that `of` selects of `operand` into those that `at` selects of an attachment of
+    /// `target`, each atomically.
+    ///
+    /// # Errors
+    /// As [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
+    #[allow(clippy::too_many_arguments)] // those of MPI's call
+    pub fn accumulate_selected(
+        &self,
+        op: Op,
+        operand: &[T],
+        of: &Selection<T>,
+        target: usize,
+        attachment: Attachment,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        op.check(T::TYPE, "accumulate")?;
+        of.check_inside(size_of_val(operand))?;
+        let (action, local) = (Action::Accumulate { code: code(op, T::TYPE) }, operand.as_ptr().cast_mut().cast());
+        // SAFETY: borrowed for the call; inside the buffer.
+        unsafe { self.run_layouts(action, (local, of), target, attachment, displacement, at) }
+    }
+
+    /// Posts all messages of an operation between layouts and waits for them.
+    ///
+    /// # Safety
+    /// The operation's local memory is valid during the call.
+    unsafe fn run_layouts(
+        &self,
+        action: Action,
+        (local, of): (*mut u8, &Selection<T>),
+        target: usize,
+        attachment: Attachment,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        let name = action.name();
+        let region = self.region(name, target, attachment)?;
+        let (origin, offset) = (of.type_map(), bytes::<T>(displacement)?);
+        let layouts = Layouts { action, local, origin, offset, target: at.type_map(), old: None };
+        layouts.check(region.len).map_err(|e| e.rank(self.job.rank()).peer(region.peer))?;
+        let post = |item: Item| {
+            // SAFETY: waited for or cancelled by `finish`.
+            let post = |operation: Operation<'_>| unsafe {
+                self.job.post(region.peer, operation, None, &[&self.tracks[target]]).map(|_| ())
+            };
+            item.with_operation(region.handle, post).unwrap_or(Ok(()))
+        };
+        let posted = match action {
+            Action::Accumulate { code } => layouts
+                .for_each_piece(|operand, old, offset, len| post(Item::Accumulate { code, operand, old, len, offset })),
+            _ => self.planner.plan(&region, &layouts).and_then(|plan| layouts.messages(&plan).try_for_each(post)),
+        };
+        self.finish(name, target, attachment, posted)
+    }
+
+    /// Waits for what was posted to `target`, or cancels it if that failed; a key that has gone means detached.
+    fn finish(&self, name: &'static str, target: usize, attachment: Attachment, posted: Result<()>) -> Result<()> {
+        let track = &self.tracks[target];
+        let complete = || Ok((track.open() == 0).then_some(()));
+        let waited = posted.and_then(|()| if track.open() == 0 { Ok(()) } else { self.job.wait(name, complete) });
+        if waited.is_err() {
+            self.job.cancel(track);
+        }
+        waited
+            .and_then(|()| track.check())
+            .map_err(|e| if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e })
     }
 
     /// Compares and swaps one element of an attachment of `target`; returns its former value.

@@ -11,6 +11,7 @@ use farside_core::{Error, ErrorKind, Result};
 
 use crate::op::{CasElement, Element, Op};
 use crate::raw::RawWindow;
+use crate::selection::Selection;
 
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
 /// window's team. Operations are complete, here and at the target, when the epoch has been closed.
@@ -124,6 +125,91 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     {
         // SAFETY: as in `get`.
         unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }
+    }
+
+    /// Puts the elements that `of` selects of `from` to those that `at` selects at `target`, counted from
+    /// `displacement`. A copy where the window is mapped; else as few messages as the device allows
+    /// ([`RawWindow::put_typed`]).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer that does not hold what is
+    /// selected, and for one that receives and has an element twice.
+    #[inline]
+    pub fn put_selected(
+        &'scope self,
+        from: &'scope [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        of.check_inside(size_of_val(from))?;
+        let (from, offset) = (from.as_ptr().cast(), bytes::<T>(displacement)?);
+        // SAFETY: `from` is borrowed until the epoch is closed or abandoned, and holds what is selected.
+        unsafe { self.raw.put_typed(from, of.type_map(), target, offset, at.type_map()) }
+    }
+
+    /// Gets the elements that `at` selects at `target`, counted from `displacement`, to those that `of` selects of
+    /// `into`.
+    ///
+    /// # Errors
+    /// As [`put_selected`](Self::put_selected).
+    #[inline]
+    pub fn get_selected(
+        &'scope self,
+        into: &'scope mut [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        of.check_inside(size_of_val(into))?;
+        let (into, offset) = (into.as_mut_ptr().cast(), bytes::<T>(displacement)?);
+        // SAFETY: as in `put_selected`, exclusively.
+        unsafe { self.raw.get_typed(into, of.type_map(), target, offset, at.type_map()) }
+    }
+
+    /// Accumulates the elements that `of` selects of `operand` into those that `at` selects at `target`, each
+    /// atomically. One that is selected twice there is changed twice.
+    ///
+    /// # Errors
+    /// As [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
+    pub fn accumulate_selected(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        of.check_inside(size_of_val(operand))?;
+        let operand = (operand.as_ptr().cast(), of.type_map());
+        // SAFETY: as in `put_selected`.
+        unsafe { self.raw.accumulate_typed(op, operand, None, target, bytes::<T>(displacement)?, at.type_map()) }
+    }
+
+    /// As [`accumulate_selected`](Self::accumulate_selected), and gets the former values to the elements that `of`
+    /// selects of `old`: those that have the operands in `operand`.
+    ///
+    /// # Errors
+    /// As [`accumulate_selected`](Self::accumulate_selected).
+    #[allow(clippy::too_many_arguments)] // those of MPI's call
+    pub fn get_accumulate_selected(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        old: &'scope mut [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        of.check_inside(size_of_val(operand).min(size_of_val(old)))?;
+        let operand = (operand.as_ptr().cast(), of.type_map());
+        let old = (old.as_mut_ptr().cast(), of.type_map());
+        // SAFETY: as in `put_selected` and `get_selected`.
+        unsafe { self.raw.accumulate_typed(op, operand, Some(old), target, bytes::<T>(displacement)?, at.type_map()) }
     }
 
     /// Length of the window at `target`, in elements.

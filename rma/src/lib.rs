@@ -23,6 +23,7 @@ mod lock_window;
 pub mod op;
 pub mod raw;
 mod request;
+mod selection;
 mod shared_window;
 mod window;
 
@@ -31,6 +32,7 @@ pub use dynamic_window::{Attachment, DynamicWindow, MAX_ATTACHED};
 pub use epoch::Epoch;
 pub use farside_core as core;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
+pub use farside_datatype as datatype;
 pub use global_array::{GlobalArray, LocalView, Section};
 pub use lock_window::{LockWindow, PassiveEpoch};
 pub use op::{CasElement, Element, Op};
@@ -38,14 +40,15 @@ pub use raw::lock::LockKind;
 pub use request::Request;
 #[cfg(feature = "async")]
 pub use request::block_on;
+pub use selection::Selection;
 pub use shared_window::{SharedSlice, SharedWindow};
 pub use window::{Exposure, Fences, Window};
 
 /// What programs import.
 pub mod prelude {
     pub use crate::{
-        Assert, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result, Section, SharedWindow, Team,
-        Window,
+        Assert, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result, Section, Selection, SharedWindow,
+        Team, Window,
     };
 }
 

@@ -11,9 +11,11 @@ use farside_core::{Result, Team};
 use crate::assert::Assert;
 use crate::epoch::{Epoch, bytes, closing, same_length};
 use crate::op::{CasElement, Element, Op, code};
+use crate::raw::layouts::{Action, Layouts};
 use crate::raw::lock::LockKind;
 use crate::raw::{Item, Options, RawWindow};
 use crate::request::Request;
+use crate::selection::Selection;
 
 /// A lockable window of elements of type `T`, allocated by the runtime or made from a vector.
 #[derive(Debug)]
@@ -329,6 +331,72 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
             offset: bytes::<T>(displacement)?,
         };
         self.request(target, item)
+    }
+
+    /// Starts a [`put_selected`](Epoch::put_selected) that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::put_selected`].
+    pub fn rput_selected(
+        &'scope self,
+        from: &'scope [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<Request<'scope>> {
+        of.check_inside(size_of_val(from))?;
+        let local = from.as_ptr().cast_mut().cast();
+        self.request_layouts(Action::Put, (local, of), target, displacement, at)
+    }
+
+    /// Starts a [`get_selected`](Epoch::get_selected) that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::get_selected`].
+    pub fn rget_selected(
+        &'scope self,
+        into: &'scope mut [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<Request<'scope>> {
+        of.check_inside(size_of_val(into))?;
+        self.request_layouts(Action::Get, (into.as_mut_ptr().cast(), of), target, displacement, at)
+    }
+
+    /// Starts an [`accumulate_selected`](Epoch::accumulate_selected) that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::accumulate_selected`].
+    pub fn raccumulate_selected(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<Request<'scope>> {
+        op.check(T::TYPE, "accumulate")?;
+        of.check_inside(size_of_val(operand))?;
+        let action = Action::Accumulate { code: code(op, T::TYPE) };
+        self.request_layouts(action, (operand.as_ptr().cast_mut().cast(), of), target, displacement, at)
+    }
+
+    fn request_layouts(
+        &'scope self,
+        action: Action,
+        (local, of): (*mut u8, &Selection<T>),
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<Request<'scope>> {
+        let (origin, offset) = (of.type_map(), bytes::<T>(displacement)?);
+        let layouts = Layouts { action, local, origin, offset, target: at.type_map(), old: None };
+        let inner = self.epoch.raw.issue_layouts_request(target, layouts)?;
+        Ok(Request::new(self.epoch.raw, inner, target))
     }
 
     fn request(&'scope self, target: usize, item: Item) -> Result<Request<'scope>> {

@@ -6,7 +6,9 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use super::{Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest};
+use super::{
+    Capabilities, Device, Event, Operation, Place, Posted, Range, Region, Registration, RemoteRegion, WorkRequest,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
@@ -75,8 +77,17 @@ impl Faulty {
         n == 1
     }
 
-    fn bytes(request: &WorkRequest<'_>) -> Option<(Vec<u8>, Place)> {
-        let Operation::Write { from, to } = request.operation else { return None };
+    /// Writes the bytes of this request once more, after so many polls.
+    fn repeat_late(&self, request: &WorkRequest<'_>, polls: u32) {
+        let whole;
+        let (from, region, ranges) = match request.operation {
+            Operation::Write { from, to } => {
+                whole = [Range { offset: to.offset, len: from.iter().map(|b| b.len).sum() }];
+                (from, to.region, &whole[..])
+            }
+            Operation::WriteBlocks { from, to } => (from, to.region, to.ranges),
+            _ => return,
+        };
         let mut bytes = Vec::new();
         for b in from {
             let at = bytes.len();
@@ -84,7 +95,11 @@ impl Faulty {
             // SAFETY: the block is valid by the contract of `post`, and the vector has room.
             unsafe { std::ptr::copy_nonoverlapping(b.base, bytes[at..].as_mut_ptr(), b.len) };
         }
-        Some((bytes, to))
+        for range in ranges {
+            let (to, rest) = (Place { region, offset: range.offset }, bytes.split_off(range.len.min(bytes.len())));
+            self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, polls });
+            bytes = rest;
+        }
     }
 
     fn make_late(&self) -> Result<()> {
@@ -149,7 +164,7 @@ impl Device for Faulty {
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let is_write = matches!(request.operation, Operation::Write { .. });
+        let is_write = matches!(request.operation, Operation::Write { .. } | Operation::WriteBlocks { .. });
         let is_atomic = matches!(
             request.operation,
             Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. }
@@ -166,14 +181,12 @@ impl Device for Faulty {
                 return Ok(Posted::Done);
             }
             Damage::DoublePut if is_write && self.hit() => {
-                if let Some((bytes, to)) = Self::bytes(request) {
-                    self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, polls: 3 });
-                }
+                self.repeat_late(request, 3);
             }
             Damage::LoseAtomic if is_atomic && self.hit() => return Ok(Posted::Done),
             Damage::EarlyNotify if is_write && request.notify.is_some() && self.hit() => {
-                if let (Some((bytes, to)), Some((at, value))) = (Self::bytes(request), request.notify) {
-                    self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, polls: 50 });
+                if let Some((at, value)) = request.notify {
+                    self.repeat_late(request, 50);
                     damaged.operation = Operation::Signal { at, value };
                     damaged.notify = None;
                     // SAFETY: a signal touches no local memory.

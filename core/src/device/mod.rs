@@ -38,6 +38,8 @@ pub struct Capabilities {
     pub accumulate: bool,
     /// Limits of [`Operation::Scatter`] and [`Operation::Gather`]; `None` where the device does not have them.
     pub lists: Option<Lists>,
+    /// Where one way of a transfer between two layouts becomes better than another.
+    pub cut_offs: CutOffs,
     /// Whether a store to mapped memory may be followed, without a fence, by a look whether somebody sleeps who waits
     /// for it: who sleeps pays for both.
     pub sleepers_fence: bool,
@@ -50,6 +52,28 @@ pub struct Lists {
     pub blocks: usize,
     /// Most bytes.
     pub bytes: usize,
+}
+
+/// Where one way to move blocks becomes better than another, as measured on a device; in bytes. The meaning of each is
+/// that of `farside_datatype::CutOffs`, which plans with them; the device knows no layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutOffs {
+    /// Shortest block for which a write gathers or a read scatters, when the target could help instead.
+    pub gather_block: u64,
+    /// Shortest block for which one request a block is better than every way with the target's help.
+    pub multi_w_block: u64,
+    /// Shortest block for which lists on both sides are better than packing.
+    pub sgrs_block: u64,
+    /// Shortest message for which lists on both sides pay.
+    pub sgrs_bytes: u64,
+    /// Packed bytes of a piece, so that packing, sending and unpacking overlap.
+    pub segment: u64,
+}
+
+impl CutOffs {
+    /// What a device has for which nothing was measured: packing for blocks below 128 bytes in messages below 64 KiB.
+    pub const UNMEASURED: Self =
+        Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 };
 }
 
 /// Remote atomics of a device.
@@ -137,6 +161,9 @@ pub struct RemoteRegion {
     pub handle: u64,
     /// The part that is mapped here, if any.
     pub mapped: Option<Mapped>,
+    /// Whether one request takes blocks on this side and ranges of the region too: [`Operation::WriteBlocks`] and
+    /// [`Operation::ReadBlocks`].
+    pub lists: bool,
 }
 
 /// The directly mapped part of a peer's region: byte `i` of the region is at `base + i` for `lo <= i < hi`.
@@ -159,6 +186,24 @@ pub struct Place {
     pub offset: usize,
 }
 
+/// Consecutive bytes of a peer's region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Where they start.
+    pub offset: usize,
+    /// Their number.
+    pub len: usize,
+}
+
+/// Places in a peer's region.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread<'a> {
+    /// [`RemoteRegion::handle`].
+    pub region: u64,
+    /// Ranges of it, in the order of the bytes.
+    pub ranges: &'a [Range],
+}
+
 /// What a work request does. Pointers must stay valid until it has completed.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
@@ -175,6 +220,21 @@ pub enum Operation<'a> {
         into: &'a [Block],
         /// Where they come from.
         from: Place,
+    },
+    /// Writes local blocks to ranges of a region, equal in their sum, where [`RemoteRegion::lists`]. Ranges that share
+    /// bytes are written in their order.
+    WriteBlocks {
+        /// Where the bytes come from.
+        from: &'a [Block],
+        /// Where they go.
+        to: Spread<'a>,
+    },
+    /// Reads ranges of a region into local blocks, equal in their sum, where [`RemoteRegion::lists`].
+    ReadBlocks {
+        /// Where the bytes go.
+        into: &'a [Block],
+        /// Where they come from.
+        from: Spread<'a>,
     },
     /// Adds to a remote word and stores its former value at `old`.
     FetchAdd {

@@ -83,7 +83,7 @@ impl RawWindow {
     pub fn abandon(&self) {
         self.queue.borrow_mut().clear();
         for t in &self.targets {
-            t.held.set(None);
+            t.held.replace(None);
             if t.track.open() > 0 {
                 self.job.cancel(&t.track);
             }

@@ -76,7 +76,7 @@ impl RawWindow {
                 .cause("it has ended its run of fence epochs; this rank has not")
                 .remedy("make as many epochs in the run on every rank"));
             }
-        } else if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.get().is_some()) {
+        } else if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.borrow().is_some()) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
         self.close_epoch();

@@ -266,11 +266,20 @@ impl RawWindow {
         Err(self.wrong_epoch(operation, "no lock is held"))
     }
 
-    /// For an operation: whether `target`'s lock is held, asking for it if that was put off.
-    pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
+    /// For an operation: an error if `target` is not locked by this rank, or lent to it.
+    pub(crate) fn permit_locked(&self, name: &'static str, target: usize) -> Result<()> {
         match self.targets[target].lock.get() {
             Held::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
             Held::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
+            _ => Ok(()),
+        }
+    }
+
+    /// For an operation: whether `target`'s lock is held, asking for it if that was put off.
+    pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
+        self.permit_locked(name, target)?;
+        match self.targets[target].lock.get() {
+            Held::No | Held::Local(_) => Ok(false),
             Held::Unchecked | Held::Inside(..) | Held::Claimed => Ok(true),
             Held::Wanted(_) | Held::Waiting(..) | Held::Draining(..) => self.advance(target),
         }

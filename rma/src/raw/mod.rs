@@ -11,11 +11,14 @@
 mod bias;
 mod end;
 pub mod fence;
+mod item;
+pub(crate) mod layouts;
 pub mod lock;
 pub(crate) mod lockword;
 mod operations;
 pub mod pscw;
 mod target;
+pub(crate) mod typed;
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -29,8 +32,10 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::op::{CasElement, Element, ElementType, Op};
+pub(crate) use item::Item;
+use layouts::Planner;
 use operations::Queued;
-pub(crate) use operations::{Item, Request};
+pub(crate) use operations::Request;
 pub(crate) use target::widen;
 use target::{Exposed, Target, narrow};
 
@@ -110,6 +115,8 @@ pub struct RawWindow {
     queue: RefCell<Vec<Queued>>,
     /// Memory for the queue's next turn.
     spare: RefCell<Vec<Queued>>,
+    /// How transfers between layouts are planned.
+    planner: Planner,
     /// Bytes of operations whose buffer did not outlive the call.
     kept: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
@@ -214,6 +221,7 @@ impl RawWindow {
             posted: RefCell::default(),
             queue: RefCell::default(),
             spare: RefCell::default(),
+            planner: Planner::new(job.device().capabilities(), job.settings()),
             kept: RefCell::default(),
             stored: Cell::new(false),
             scratch: AtomicU32::new(0),
@@ -318,7 +326,7 @@ impl RawWindow {
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
         // On a mapped window nothing is ever kept back.
-        if self.mapped || self.targets[target].held.get().is_none() { Some(to) } else { None }
+        if self.mapped || self.targets[target].held.borrow().is_none() { Some(to) } else { None }
     }
 
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the

@@ -3,42 +3,14 @@
 
 use std::rc::Rc;
 
-use farside_core::device::{Block, Operation, Place};
+use farside_core::device::Place;
 use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
+use super::item::Item;
 use super::{Access, RawWindow, Target, cell};
-
-/// One operation on one target, as a value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Item {
-    Put { from: *const u8, len: usize, offset: usize },
-    Get { into: *mut u8, len: usize, offset: usize },
-    Accumulate { code: u32, operand: *const u8, old: *mut u8, len: usize, offset: usize },
-    CompareSwap { len: usize, expected: u64, desired: u64, old: *mut u8, offset: usize },
-}
-
-impl Item {
-    fn name(&self) -> &'static str {
-        match self {
-            Item::Put { .. } => "put",
-            Item::Get { .. } => "get",
-            Item::Accumulate { .. } => "accumulate",
-            Item::CompareSwap { .. } => "compare and swap",
-        }
-    }
-
-    fn range(&self) -> (usize, usize) {
-        match *self {
-            Item::Put { len, offset, .. }
-            | Item::Get { len, offset, .. }
-            | Item::Accumulate { len, offset, .. }
-            | Item::CompareSwap { len, offset, .. } => (offset, len),
-        }
-    }
-}
 
 /// An operation that waits for its target.
 #[derive(Debug)]
@@ -75,23 +47,38 @@ impl RawWindow {
         let name = item.name();
         self.usable(name)?;
         let t = self.target(target, name)?;
-        let (offset, len) = item.range();
-        if offset.checked_add(len).is_none_or(|end| end > t.region.len) {
+        if let Some((offset, len)) = item.range()
+            && offset.checked_add(len).is_none_or(|end| end > t.region.len)
+        {
             return Err(Error::new(ErrorKind::OutOfRange, name)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
                 .cause(format!("{len} bytes at byte {offset} of a window of {} bytes", t.region.len)));
         }
+        if self.ready_or_queued(name, target, request, || item.clone())? {
+            self.begin(t, item, request)?;
+        }
+        Ok(())
+    }
+
+    /// Whether `target` is ready, and what was queued for it has begun; else the operation is queued.
+    pub(super) fn ready_or_queued(
+        &self,
+        name: &'static str,
+        target: usize,
+        request: Option<&Request>,
+        item: impl FnOnce() -> Item,
+    ) -> Result<bool> {
         if !self.admit(name, target)? {
             if let Some(r) = request {
                 r.queued.set(true);
             }
-            self.queue.borrow_mut().push(Queued { target, item, request: request.cloned() });
-            return Ok(());
+            self.queue.borrow_mut().push(Queued { target, item: item(), request: request.cloned() });
+            return Ok(false);
         }
         // Operations for this target that were queued before it became ready come first.
         self.start_queued(Some(target))?;
-        self.begin(t, item, request)
+        Ok(true)
     }
 
     /// As [`put`](Self::put) with bytes that need not outlive the call.
@@ -106,7 +93,7 @@ impl RawWindow {
     /// Copies bytes that an operation needs until the epoch is closed.
     fn keep(&self, bytes: &[u8]) -> Result<*const u8> {
         if self.kept.borrow().len() >= 64 && self.queue.borrow().is_empty() {
-            let idle = |t: &Target| t.track.open() == 0 && t.held.get().is_none();
+            let idle = |t: &Target| t.track.open() == 0 && t.held.borrow().is_none();
             if self.kept.borrow().len() >= 4096 {
                 // Enough is under way: wait, so that memory stays bounded.
                 self.complete_all()?;
@@ -155,22 +142,30 @@ impl RawWindow {
         request.track.check()
     }
 
+    /// An error if the present epoch never will allow an access to `target`.
+    pub(super) fn permit(&self, name: &'static str, target: usize) -> Result<()> {
+        match self.access.get() {
+            Access::None => Err(self.wrong_epoch(name, "no access epoch is open")),
+            Access::Start if !self.started.borrow().contains(&target) => {
+                Err(self.wrong_epoch(name, "the target is not in the group of start"))
+            }
+            Access::Lock(_) | Access::LockAll => self.permit_locked(name, target),
+            Access::Start | Access::Fence(_) => Ok(()),
+        }
+    }
+
     /// Whether `target` may be accessed now; an error if the present epoch never will allow it.
     fn admit(&self, name: &'static str, target: usize) -> Result<bool> {
         let t = &self.targets[target];
         if t.ready.get() == self.epoch.get() {
             return Ok(true);
         }
+        self.permit(name, target)?;
         let ready = match self.access.get() {
-            Access::None => return Err(self.wrong_epoch(name, "no access epoch is open")),
+            Access::None => false,
             Access::Fence(number) => self.exposed_by_fence(target, number),
-            Access::Start => {
-                if !self.started.borrow().contains(&target) {
-                    return Err(self.wrong_epoch(name, "the target is not in the group of start"));
-                }
-                // The post is often on its way: a short look is cheaper than the queue.
-                (0..=2 * self.job.burst()).any(|_| self.board.reached(target, cell::POST, t.starts.get()))
-            }
+            // The post is often on its way: a short look is cheaper than the queue.
+            Access::Start => (0..=2 * self.job.burst()).any(|_| self.board.reached(target, cell::POST, t.starts.get())),
             Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
         };
         if ready {
@@ -185,28 +180,30 @@ impl RawWindow {
         !self.mapped && matches!(self.access.get(), Access::Fence(_) | Access::Start)
     }
 
-    fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
-        if self.mapped && self.copied(t, item) {
+    pub(super) fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
+        if let Item::Layouts(all) = item {
+            return self.carry_out(t, &all.borrow(), request);
+        }
+        if self.mapped && self.copied(t, &item) {
             return Ok(());
         }
         if self.holds_back() {
             // One that is waited for singly is not kept back, but neither overtakes the one before it.
-            let kept_back = if request.is_none() { Some(item) } else { None };
-            if let Some(previous) = t.held.replace(kept_back) {
-                self.send(t, previous, None, None)?;
+            let (now, kept_back) = if request.is_none() { (None, Some(item)) } else { (Some(item), None) };
+            let previous = t.held.replace(kept_back);
+            if let Some(previous) = previous {
+                self.send(t, &previous, None, None)?;
             }
-            if kept_back.is_some() {
-                return Ok(());
-            }
+            return now.map_or(Ok(()), |item| self.send(t, &item, None, request));
         }
-        self.send(t, item, None, request)
+        self.send(t, &item, None, request)
     }
 
     /// The first operation of an epoch comes this way, and then is a copy like those after it.
-    fn copied(&self, t: &Target, item: Item) -> bool {
-        let (offset, len) = item.range();
+    fn copied(&self, t: &Target, item: &Item) -> bool {
+        let Some((offset, len)) = item.range() else { return false };
         let Some(remote) = self.direct(t.team_rank, offset, len) else { return false };
-        match item {
+        match *item {
             Item::Put { from, .. } => {
                 self.stats().add(Kind::Write, len);
                 self.stored.set(true);
@@ -218,38 +215,20 @@ impl RawWindow {
                 // SAFETY: as above.
                 unsafe { copy::load(remote, into, len) };
             }
-            Item::Accumulate { .. } | Item::CompareSwap { .. } => return false,
+            _ => return false,
         }
         true
     }
 
-    fn send(&self, t: &Target, item: Item, notify: Option<(Place, u64)>, request: Option<&Request>) -> Result<()> {
-        let region = t.region.handle;
-        let at = |offset| Place { region, offset };
-        let block;
-        let operation = match item {
-            Item::Put { from, len, offset } => {
-                block = [Block::of(from, len)];
-                Operation::Write { from: &block, to: at(offset) }
-            }
-            Item::Get { into, len, offset } => {
-                block = [Block { base: into, len }];
-                Operation::Read { into: &block, from: at(offset) }
-            }
-            Item::Accumulate { code, operand, old, len, offset } => {
-                Operation::Accumulate { at: at(offset), code, operand: Block::of(operand, len), old }
-            }
-            Item::CompareSwap { len, expected, desired, old, offset } => {
-                Operation::CompareSwap { at: at(offset), len, expected, desired, old }
-            }
-        };
+    fn send(&self, t: &Target, item: &Item, notify: Option<(Place, u64)>, request: Option<&Request>) -> Result<()> {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
-        // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
-        // that made the item; both wait for the track or cancel it.
-        unsafe { self.job.post(t.region.peer, operation, notify, tracks) }
-            .map(|_| ())
-            .map_err(|e| e.peer(t.region.peer))
+        let posted = item.with_operation(t.region.handle, |operation| {
+            // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
+            // that made the item; both wait for the track or cancel it.
+            unsafe { self.job.post(t.region.peer, operation, notify, tracks) }
+        });
+        posted.unwrap_or(Ok(true)).map(|_| ()).map_err(|e| e.peer(t.region.peer))
     }
 
     /// Starts queued operations whose target has become ready (all, or those of one target), in order.
@@ -296,7 +275,7 @@ impl RawWindow {
 
     /// Whether this epoch has an operation for `target` that has not been posted yet.
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
-        self.targets[target].held.get().is_some() || self.queue.borrow().iter().any(|q| q.target == target)
+        self.targets[target].held.borrow().is_some() || self.queue.borrow().iter().any(|q| q.target == target)
     }
 
     /// Posts the operation that was kept back, with the notification, or sends the notification alone once
@@ -306,8 +285,9 @@ impl RawWindow {
         // The notification speaks for all operations before it, and devices order at most those on the same
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
         self.complete_at(target)?;
-        match t.held.take() {
-            Some(item) => self.send(t, item, Some((self.board.cell_at(target, cell, value), value)), None),
+        let held = t.held.take();
+        match held {
+            Some(item) => self.send(t, &item, Some((self.board.cell_at(target, cell, value), value)), None),
             None => self.board.set(target, cell, value),
         }
     }

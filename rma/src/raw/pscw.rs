@@ -149,7 +149,7 @@ impl RawWindow {
     pub(crate) fn leave_fence(&self, operation: &'static str) -> Result<()> {
         if matches!(self.access.get(), Access::Fence(_)) {
             if !self.queue.borrow().is_empty()
-                || self.targets.iter().any(|t| t.held.get().is_some() || t.track.open() > 0)
+                || self.targets.iter().any(|t| t.held.borrow().is_some() || t.track.open() > 0)
             {
                 return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
             }

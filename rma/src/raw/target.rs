@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! What a window keeps of each target and of its own exposure.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,7 @@ use farside_core::device::RemoteRegion;
 use farside_core::job::Track;
 use farside_core::signal::Board;
 
-use super::operations::Item;
+use super::item::Item;
 use super::{lock, word};
 use crate::op::CasElement;
 
@@ -35,7 +35,7 @@ pub(crate) struct Target {
     /// The way into the lock by claim, if there is one.
     pub(super) entry: Option<Entry>,
     /// The last operation, kept back so that it can carry the notification.
-    pub(super) held: Cell<Option<Item>>,
+    pub(super) held: RefCell<Option<Item>>,
 }
 
 /// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
@@ -108,7 +108,7 @@ impl Target {
             lock: Cell::new(lock::Held::No),
             team_rank,
             entry: None,
-            held: Cell::new(None),
+            held: RefCell::new(None),
         }
     }
 }

@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 
 use super::Far;
 use crate::device::{
-    Atomics, Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest,
+    Atomics, Capabilities, CutOffs, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion,
+    WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -93,6 +94,7 @@ impl Wire {
             mappable: false,
             accumulate: false,
             lists: None,
+            cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: false,
         };
         let (owned, imports) = Default::default();
@@ -165,7 +167,7 @@ impl Device for Wire {
         let (id, len) = fields.ok_or_else(|| Error::new(ErrorKind::Protocol, "import").peer(peer).device("wire"))?;
         let handle = self.fresh();
         self.imports.borrow_mut().insert(handle, (peer, id, len));
-        Ok(RemoteRegion { peer, len, handle, mapped: None })
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: false })
     }
 
     fn forget(&self, handle: u64) {
@@ -220,7 +222,10 @@ impl Device for Wire {
             Operation::Scatter { .. } | Operation::Gather { .. } => {
                 return Err(crate::device::no_lists(request.peer, "wire"));
             }
-            Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
+            Operation::CompareSwap { .. }
+            | Operation::Accumulate { .. }
+            | Operation::WriteBlocks { .. }
+            | Operation::ReadBlocks { .. } => {
                 return Err(Error::new(ErrorKind::Unsupported, "use the test's network").device("wire"));
             }
         };

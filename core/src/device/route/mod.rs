@@ -84,6 +84,7 @@ fn region_of(operation: &Operation<'_>) -> Option<u64> {
         | Operation::CompareSwap { at, .. }
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => Some(at.region),
+        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => Some(at.region),
         Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => None,
     }
 }
@@ -98,6 +99,7 @@ fn translated<'a>(operation: &Operation<'a>) -> Operation<'a> {
         | Operation::CompareSwap { at, .. }
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => *at = place(*at),
+        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => at.region = inner(at.region),
         Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {}
     }
     o
@@ -139,6 +141,8 @@ impl RouteDevice {
             mappable: false,
             accumulate: n.accumulate && f.accumulate,
             lists: f.lists,
+            // Of shared memory there is nothing to choose.
+            cut_offs: f.cut_offs,
             // Only shared memory is mapped.
             sleepers_fence: n.sleepers_fence,
         };

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::agent::Agent;
 use super::remap::{self, Remapped};
 use super::{ShmDevice, vm};
-use crate::device::{Block, Mapped, Place, Region, Registration, RemoteRegion};
+use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, Spread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, Segment, SegmentName};
@@ -71,25 +71,36 @@ impl Import {
         }
     }
 
-    /// Cuts a copy between local blocks and the bytes from `start` on where the kind of memory changes: for each
-    /// piece its address if it is mapped, its offset, its local address and its length.
+    /// Cuts a copy between local blocks and ranges of the region, equal in their sum, where either ends and where the
+    /// kind of memory changes: for each piece its address if it is mapped, its offset, its local address and its length.
     pub(super) fn walk(
         &self,
         blocks: &[Block],
-        start: usize,
+        ranges: &[Range],
         mut piece: impl FnMut(Option<*mut u8>, usize, *mut u8, usize),
     ) {
-        let mut at = start;
+        let mut ranges = ranges.iter();
+        let (mut at, mut left) = (0, 0);
         for block in blocks {
             let mut done = 0;
             while done < block.len {
+                while left == 0 {
+                    let Some(range) = ranges.next() else { return };
+                    (at, left) = (range.offset, range.len);
+                }
                 let (mapped, end) = self.extent(at);
-                let len = (block.len - done).min(end - at);
+                let len = (block.len - done).min(end - at).min(left);
                 piece(mapped, at, block.base.wrapping_add(done), len);
                 done += len;
                 at += len;
+                left -= len;
             }
         }
+    }
+
+    /// Whether none of it is mapped.
+    pub(super) fn is_unmapped(&self) -> bool {
+        self.mapped.lo >= self.mapped.hi
     }
 
     /// The 64-bit word at `at`: mapped, or `None` if it takes a request.
@@ -138,6 +149,29 @@ pub(super) fn region<'a>(
             .device("shm")
             .cause(format!("{len} bytes at offset {} of a region of {}", place.offset, import.len))),
     }
+}
+
+/// The region of `spread` at `peer`, with room for all of its ranges, which together have `len` bytes.
+pub(super) fn spread<'a>(
+    imports: &'a FxHashMap<u64, Import>,
+    peer: u32,
+    spread: Spread<'_>,
+    len: usize,
+    operation: &'static str,
+) -> Result<&'a Import> {
+    let import = region(imports, peer, Place { region: spread.region, offset: 0 }, 0, operation)?;
+    let mut total = Some(0usize);
+    for range in spread.ranges {
+        region(imports, peer, Place { region: spread.region, offset: range.offset }, range.len, operation)?;
+        total = total.and_then(|t| t.checked_add(range.len));
+    }
+    if total == Some(len) {
+        return Ok(import);
+    }
+    Err(Error::new(ErrorKind::BadArgument, operation)
+        .peer(peer)
+        .device("shm")
+        .cause(format!("{len} bytes of local blocks, {total:?} of remote ranges")))
 }
 
 /// The mapped word of `place`.
@@ -291,6 +325,7 @@ pub(super) fn import(
         len: import.len,
         handle,
         mapped: (import.mapped.lo < import.mapped.hi || import.len == 0).then_some(import.mapped),
+        lists: true,
     };
     device.imports.borrow_mut().insert(handle, import);
     Ok(remote)

@@ -242,8 +242,10 @@ impl Device for ShmDevice {
         // SAFETY: the same contract, in all three.
         unsafe {
             match request.operation {
-                Operation::Write { from, to } => return self.post_copy(request, Code::Write, from, to),
-                Operation::Read { into, from } => return self.post_copy(request, Code::Read, into, from),
+                Operation::Write { from, to } => return self.post_run(request, Code::Write, from, to),
+                Operation::Read { into, from } => return self.post_run(request, Code::Read, into, from),
+                Operation::WriteBlocks { from, to } => return self.post_copy(request, Code::Write, from, to),
+                Operation::ReadBlocks { into, from } => return self.post_copy(request, Code::Read, into, from),
                 _ => {}
             }
             let mut pieces = self.post_pieces(request)?;

@@ -7,7 +7,7 @@ use super::imports::{self, Import};
 use super::request::Code;
 use super::transfer::{Piece, Pieces, Transfer};
 use super::{ShmDevice, layout, vm};
-use crate::device::{Block, Device, Operation, Place, Posted, WorkRequest};
+use crate::device::{Block, Device, Operation, Place, Posted, Range, Spread, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::stats::Kind;
@@ -24,9 +24,9 @@ impl ShmDevice {
     }
 
     /// The pieces of a copy that are not mapped.
-    fn unmapped(import: &Import, code: Code, blocks: &[Block], start: usize) -> Pieces {
+    fn unmapped(import: &Import, code: Code, blocks: &[Block], ranges: &[Range]) -> Pieces {
         let mut rest = Pieces::new();
-        import.walk(blocks, start, |mapped, at, local, len| {
+        import.walk(blocks, ranges, |mapped, at, local, len| {
             if mapped.is_none() {
                 rest.push(Piece {
                     code,
@@ -46,9 +46,9 @@ impl ShmDevice {
     /// Copies what is mapped.
     ///
     /// # Safety
-    /// As [`Device::post`]; the range was checked against the region.
-    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], start: usize) {
-        import.walk(blocks, start, |mapped, _, local, len| {
+    /// As [`Device::post`]; the ranges were checked against the region.
+    unsafe fn copy_mapped(&self, import: &Import, code: Code, blocks: &[Block], ranges: &[Range]) {
+        import.walk(blocks, ranges, |mapped, _, local, len| {
             let Some(remote) = mapped else { return };
             // SAFETY: by the contract.
             unsafe {
@@ -61,6 +61,22 @@ impl ShmDevice {
         });
     }
 
+    /// Posts a write or a read of consecutive remote bytes.
+    ///
+    /// # Safety
+    /// As [`Device::post`].
+    pub(super) unsafe fn post_run(
+        &self,
+        request: &WorkRequest<'_>,
+        code: Code,
+        blocks: &[Block],
+        at: Place,
+    ) -> Result<Posted> {
+        let ranges = [Range { offset: at.offset, len: blocks.iter().map(|b| b.len).sum() }];
+        // SAFETY: the same contract.
+        unsafe { self.post_copy(request, code, blocks, Spread { region: at.region, ranges: &ranges }) }
+    }
+
     /// Posts a write or a read. What needs the target is sent first, so that it is served while this rank copies
     /// what is mapped; the notification goes last, the same way as what it announces.
     ///
@@ -71,24 +87,31 @@ impl ShmDevice {
         request: &WorkRequest<'_>,
         code: Code,
         blocks: &[Block],
-        place: Place,
+        spread: Spread<'_>,
     ) -> Result<Posted> {
         let (kind, name) = match code {
             Code::Read => (Kind::Read, "read remote memory"),
             _ => (Kind::Write, "write remote memory"),
         };
+        let ranges = spread.ranges;
         let len = blocks.iter().map(|b| b.len).sum();
         let imports = self.imports.borrow();
-        let import = imports::region(&imports, request.peer, place, len, name)?;
+        let import = imports::spread(&imports, request.peer, spread, len, name)?;
         self.stats.add(kind, len);
-        let mut pieces = Self::unmapped(import, code, blocks, place.offset);
-        if !pieces.is_empty() {
+        if let Some((pid, base)) = self.vm(import, len).filter(|_| import.is_unmapped()) {
+            let remote: Vec<vm::RemoteBlock> = ranges.iter().map(|r| (base + r.offset as u64, r.len)).collect();
             // SAFETY: the same contract.
-            unsafe { self.copy_vm(import, code, &mut pieces) }?;
+            unsafe { self.call_vm(import, pid, code, blocks, &remote) }?;
+            drop(imports);
+            self.notify_now(request)?;
+            return Ok(Posted::Done);
         }
+        let mut pieces = Self::unmapped(import, code, blocks, ranges);
+        // SAFETY: the same contract.
+        unsafe { self.copy_vm(import, code, &mut pieces) }?;
         if pieces.is_empty() {
             // SAFETY: the same contract.
-            unsafe { self.copy_mapped(import, code, blocks, place.offset) };
+            unsafe { self.copy_mapped(import, code, blocks, ranges) };
             drop(imports);
             self.notify_now(request)?;
             return Ok(Posted::Done);
@@ -102,7 +125,7 @@ impl ShmDevice {
         };
         self.begin(request, pieces);
         // SAFETY: the same contract.
-        unsafe { self.copy_mapped(import, code, blocks, place.offset) };
+        unsafe { self.copy_mapped(import, code, blocks, ranges) };
         for piece in signal.into_iter().flatten() {
             self.stats.add(Kind::Notify, 8);
             let mut transfers = self.transfers.borrow_mut();
@@ -128,32 +151,61 @@ impl ShmDevice {
         Ok(())
     }
 
-    /// Moves long pieces by `process_vm_*` where that is allowed and pays, all in one call; leaves the others.
+    /// Process and address of byte 0, if `process_vm_*` may move `len` bytes now and that pays.
+    fn vm(&self, import: &Import, len: usize) -> Option<(u32, u64)> {
+        let to = import.vm?;
+        // Requests that are under way would be overtaken.
+        if len == 0 || len < import.vm_from || self.transfers.borrow().any_to(import.peer) {
+            return None;
+        }
+        // Memory that its owner took back is the business of requests, which will say so.
+        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
+        (live.load(Ordering::SeqCst) == import.request_key).then_some(to)
+    }
+
+    /// Moves bytes by `process_vm_*`: one system call for up to 1024 blocks on either side.
+    ///
+    /// # Safety
+    /// As [`Device::post`]; the remote blocks lie in the region.
+    unsafe fn call_vm(
+        &self,
+        import: &Import,
+        pid: u32,
+        code: Code,
+        local: &[Block],
+        remote: &[vm::RemoteBlock],
+    ) -> Result<()> {
+        let direction = if code == Code::Read { vm::Direction::Read } else { vm::Direction::Write };
+        // SAFETY: handed on; the remote region is exposed for this until its window is freed collectively.
+        let calls =
+            unsafe { vm::transfer(direction, pid, local, remote) }.map_err(|e| e.peer(import.peer).device("shm"))?;
+        for _ in 0..calls {
+            self.stats.add(Kind::SystemCall, 0);
+        }
+        self.stats.add(Kind::Copy, local.iter().map(|b| b.len).sum());
+        Ok(())
+    }
+
+    /// Moves long pieces by `process_vm_*` where that is allowed and pays; leaves the others.
     ///
     /// # Safety
     /// As [`Device::post`].
     unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut Pieces) -> Result<()> {
-        let Some((pid, base)) = import.vm else { return Ok(()) };
-        let total: usize = pieces.iter().map(|p| p.len).sum();
-        // Requests that are under way would be overtaken.
-        if total < import.vm_from || self.transfers.borrow().any_to(import.peer) {
-            return Ok(());
+        let Some((pid, base)) = self.vm(import, pieces.iter().map(|p| p.len).sum()) else { return Ok(()) };
+        // A piece ends where a block of either side does: on the side where the next one goes on, they are one block.
+        let (mut local, mut remote) = (Vec::<Block>::new(), Vec::<vm::RemoteBlock>::new());
+        for p in pieces.iter() {
+            match local.last_mut() {
+                Some(b) if b.base.wrapping_add(b.len) == p.local => b.len += p.len,
+                _ => local.push(Block { base: p.local, len: p.len }),
+            }
+            match remote.last_mut() {
+                Some((at, len)) if *at + *len as u64 == base + p.offset => *len += p.len,
+                _ => remote.push((base + p.offset, p.len)),
+            }
         }
-        // Memory that its owner took back is the business of requests, which will say so.
-        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
-        if live.load(Ordering::SeqCst) != import.request_key {
-            return Ok(());
-        }
-        let local: Vec<Block> = pieces.iter().map(|p| Block { base: p.local, len: p.len }).collect();
-        let remote: Vec<vm::RemoteBlock> = pieces.iter().map(|p| (base + p.offset, p.len)).collect();
-        let direction = if code == Code::Read { vm::Direction::Read } else { vm::Direction::Write };
-        // SAFETY: handed on; the remote region is exposed for this until its window is freed collectively.
-        let calls =
-            unsafe { vm::transfer(direction, pid, &local, &remote) }.map_err(|e| e.peer(import.peer).device("shm"))?;
-        for _ in 0..calls {
-            self.stats.add(Kind::SystemCall, 0);
-        }
-        self.stats.add(Kind::Copy, total);
+        // SAFETY: the same contract.
+        unsafe { self.call_vm(import, pid, code, &local, &remote) }?;
         pieces.clear();
         Ok(())
     }
@@ -222,11 +274,14 @@ impl ShmDevice {
                     self.set_signal(request.peer, at, value)?;
                     Ok(Pieces::new())
                 }
+                // Not operations of this function.
                 Operation::Send { .. }
                 | Operation::Scatter { .. }
                 | Operation::Gather { .. }
                 | Operation::Write { .. }
-                | Operation::Read { .. } => Ok(Pieces::new()),
+                | Operation::Read { .. }
+                | Operation::WriteBlocks { .. }
+                | Operation::ReadBlocks { .. } => Ok(Pieces::new()),
             }
         }
     }

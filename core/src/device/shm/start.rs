@@ -15,7 +15,7 @@ use super::request::Server;
 use super::ring::Ring;
 use super::transfer::Transfers;
 use super::{Shared, ShmDevice, park, vm};
-use crate::device::{Atomics, Capabilities};
+use crate::device::{Atomics, Capabilities, CutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::Exposures;
 use crate::memory::segment::{self, Segment, SegmentName};
@@ -149,6 +149,7 @@ impl Prepared {
             mappable: true,
             accumulate: true,
             lists: None,
+            cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: asymmetric,
         };
         Ok(ShmDevice {

@@ -73,6 +73,10 @@ impl Engine {
             match request.operation {
                 Operation::Write { from, to } => self.write(request, from, to, notice, limits, stats),
                 Operation::Read { into, from } => self.read(request, into, from, notice, limits, stats),
+                Operation::WriteBlocks { .. } | Operation::ReadBlocks { .. } => {
+                    let e = Error::new(ErrorKind::Unsupported, "move blocks").peer(request.peer).device("verbs");
+                    Err(e.cause("a request of the card has one range of remote memory"))
+                }
                 Operation::FetchAdd { at, add, old } => {
                     const OP: &str = "fetch and add";
                     let import = self.regions.region(request.peer, at, 8, OP)?;

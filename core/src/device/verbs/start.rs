@@ -16,7 +16,7 @@ use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::wait::random;
-use crate::device::{Atomics, Capabilities, Lists};
+use crate::device::{Atomics, Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::registrations::Limits as Limit;
 use crate::settings::Settings;
@@ -139,6 +139,7 @@ impl Prepared {
                     blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
+                cut_offs: CutOffs::UNMEASURED,
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },

@@ -7,6 +7,7 @@ pub mod config;
 pub mod operations;
 pub mod ordering;
 pub mod requests;
+pub mod selections;
 pub mod sync;
 pub mod values;
 

@@ -1,0 +1,227 @@
+//! An operation between two layouts: what it does, and the messages that it takes.
+
+use farside_core::device::{Block, Capabilities, Range, RemoteRegion};
+use farside_core::settings::{Settings, TransferScheme};
+use farside_core::{Error, ErrorKind, Result};
+use farside_datatype::{CutOffs, DatatypeError, Descriptor, Direction, Overlap, Plan, PlanLimits, Scheme, TypeMap};
+
+use super::item::{Item, Lists};
+
+/// Bytes of one message at most; devices cut further.
+const MAX_MESSAGE: u64 = 1 << 30;
+
+/// What an operation between layouts does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Put,
+    Get,
+    Accumulate { code: u32 },
+}
+
+impl Action {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Action::Put => "put",
+            Action::Get => "get",
+            Action::Accumulate { .. } => "accumulate",
+        }
+    }
+}
+
+/// An operation between two layouts. Addresses are those that the offsets of the layouts count from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layouts<'a> {
+    pub(crate) action: Action,
+    /// Where the bytes of this rank are; written only by a get.
+    pub(crate) local: *mut u8,
+    pub(crate) origin: &'a TypeMap,
+    /// Byte of the target's memory.
+    pub(crate) offset: usize,
+    pub(crate) target: &'a TypeMap,
+    /// Where the former values of an accumulate go.
+    pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
+}
+
+/// The same, for an operation that outlives the call.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) action: Action,
+    local: *mut u8,
+    origin: TypeMap,
+    offset: usize,
+    target: TypeMap,
+    old: Option<(*mut u8, TypeMap)>,
+}
+
+impl Owned {
+    pub(crate) fn borrow(&self) -> Layouts<'_> {
+        let Self { action, local, ref origin, offset, ref target, ref old } = *self;
+        Layouts { action, local, origin, offset, target, old: old.as_ref().map(|(at, map)| (*at, map)) }
+    }
+}
+
+/// First byte and length of what a layout reaches from byte `offset` of some memory on; `None` if that starts before
+/// it or ends nowhere.
+#[inline(always)]
+pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
+    let from = i128::try_from(offset).ok()?;
+    let start = usize::try_from(from + i128::from(map.true_lb())).ok()?;
+    let end = usize::try_from(from + i128::from(map.true_ub())).ok()?;
+    Some((start, end - start))
+}
+
+impl<'a> Layouts<'a> {
+    pub(crate) fn owned(&self) -> Owned {
+        let Self { action, local, origin, offset, target, old } = *self;
+        let old = old.map(|(at, map)| (at, map.clone()));
+        Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old }
+    }
+
+    /// The layout that receives, and must not have a byte twice (an accumulate may change an element twice).
+    fn receiver(&self) -> Option<(&'static str, &'a TypeMap)> {
+        match self.action {
+            Action::Put => Some(("target", self.target)),
+            Action::Get => Some(("origin", self.origin)),
+            Action::Accumulate { .. } => self.old.map(|(_, map)| ("result", map)),
+        }
+    }
+
+    /// Checks all that does not depend on the epoch; `len`: bytes of the target's memory.
+    ///
+    /// # Errors
+    /// `BadArgument` for sides with different elements and for a receiving side that has a byte twice; `OutOfRange`.
+    pub(crate) fn check(&self, len: usize) -> Result<()> {
+        let name = self.action.name();
+        self.origin.check_elements(self.target).map_err(|e| refused(name, &e))?;
+        if let Some((_, old)) = self.old {
+            old.check_elements(self.target).map_err(|e| refused(name, &e).cause(format!("result: {}", e.cause())))?;
+        }
+        if self.target.size() > 0 && reach(self.target, self.offset).is_none_or(|(at, n)| at > len || n > len - at) {
+            let (lb, ub) = (i128::from(self.target.true_lb()), i128::from(self.target.true_ub()));
+            let offset = self.offset as i128;
+            return Err(Error::new(ErrorKind::OutOfRange, name).cause(format!(
+                "bytes {} to {} of a window of {len} bytes",
+                offset + lb,
+                offset + ub
+            )));
+        }
+        if let Some((side, map)) = self.receiver()
+            && !map.has_disjoint_strides()
+            && let Overlap::At(at) = map.overlap()
+        {
+            return Err(Error::new(ErrorKind::BadArgument, name)
+                .cause(format!("blocks of the {side} layout, which receives, overlap at byte {at}"))
+                .remedy("give the receiving side a layout whose blocks are disjoint"));
+        }
+        Ok(())
+    }
+
+    /// The item of one message of a put or a get.
+    fn message(&self, message: &Descriptor) -> Item {
+        let put = self.action == Action::Put;
+        let at = |offset: i64| (self.offset as i128 + i128::from(offset)) as usize;
+        let base = |offset: i64| self.local.wrapping_offset(offset as isize);
+        if let ([(from, len)], [(to, _)]) = (&message.origin[..], &message.target[..]) {
+            let (local, len, offset) = (base(*from), *len as usize, at(*to));
+            return if put { Item::Put { from: local, len, offset } } else { Item::Get { into: local, len, offset } };
+        }
+        let block = |(from, len): &(i64, u64)| Block { base: base(*from), len: *len as usize };
+        let range = |(to, len): &(i64, u64)| Range { offset: at(*to), len: *len as usize };
+        let (blocks, ranges) = (message.origin.iter().map(block).collect(), message.target.iter().map(range).collect());
+        Item::Lists(Box::new(Lists { put, blocks, ranges }))
+    }
+
+    /// The messages of a plan of a put or a get.
+    pub(crate) fn messages(self, plan: &Plan<'a>) -> impl Iterator<Item = Item> + use<'a> {
+        plan.descriptors().map(move |message| self.message(&message))
+    }
+
+    /// Gives the pieces that are consecutive on all sides, in packed order: address here, address of the former values
+    /// (or null), byte of the target's memory, length.
+    pub(crate) fn for_each_piece(
+        &self,
+        mut each: impl FnMut(*mut u8, *mut u8, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let (result, map) = self.old.unwrap_or((std::ptr::null_mut(), &TypeMap::EMPTY));
+        let (mut from, mut to, mut former) = (self.origin.blocks(0), self.target.blocks(0), map.blocks(0));
+        // Without former values their side is one block without end.
+        let (mut a, mut b, mut c) = ((0, 0), (0, 0), (0, if self.old.is_some() { 0 } else { u64::MAX }));
+        loop {
+            for (block, rest) in [(&mut a, &mut from), (&mut b, &mut to), (&mut c, &mut former)] {
+                if block.1 == 0 {
+                    let Some(next) = rest.next() else { return Ok(()) };
+                    *block = next;
+                }
+            }
+            let len = a.1.min(b.1).min(c.1);
+            let old = if result.is_null() { result } else { result.wrapping_offset(c.0 as isize) };
+            let at = (self.offset as i128 + i128::from(b.0)) as usize;
+            each(self.local.wrapping_offset(a.0 as isize), old, at, len as usize)?;
+            for block in [&mut a, &mut b, &mut c] {
+                *block = (block.0 + len as i64, block.1 - len);
+            }
+        }
+    }
+}
+
+/// An error of the datatypes as one of the call.
+pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
+    Error::new(ErrorKind::BadArgument, name).cause(e.cause().to_owned()).remedy(e.kind().remedy())
+}
+
+/// How the transfers of a window are planned.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    limits: PlanLimits,
+    cut_offs: CutOffs,
+    /// What the settings ask for.
+    wanted: TransferScheme,
+}
+
+impl Planner {
+    pub(crate) fn new(capabilities: &Capabilities, settings: &Settings) -> Self {
+        let cut = settings.cut_offs.unwrap_or(capabilities.cut_offs);
+        let max_sge = u32::try_from(capabilities.max_blocks).unwrap_or(u32::MAX);
+        Self {
+            limits: PlanLimits { max_sge, max_message: MAX_MESSAGE, mapped: false, target_helps: false },
+            cut_offs: CutOffs {
+                gather_block: cut.gather_block,
+                multi_w_block: cut.multi_w_block,
+                sgrs_block: cut.sgrs_block,
+                sgrs_bytes: cut.sgrs_bytes,
+                segment: cut.segment,
+            },
+            wanted: settings.transfer,
+        }
+    }
+
+    /// Whether the settings leave the choice to the planner.
+    pub(crate) fn is_free(&self) -> bool {
+        self.wanted == TransferScheme::Auto
+    }
+
+    /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of
+    /// remote ranges, those are best, and what is called SGRS takes no help; elsewhere the target gives none.
+    ///
+    /// # Errors
+    /// `BadArgument`, as [`Layouts::check`].
+    pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>) -> Result<Plan<'a>> {
+        let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
+        let limits = PlanLimits { target_helps: region.lists, ..self.limits };
+        let gather = if direction == Direction::Put { Scheme::WriteGather } else { Scheme::ReadScatter };
+        let both_contiguous = l.origin.is_contiguous() && l.target.is_contiguous();
+        let scheme = match self.wanted {
+            _ if both_contiguous => Some(Scheme::Contiguous),
+            TransferScheme::Gather => Some(gather),
+            TransferScheme::MultiW => Some(Scheme::MultiW),
+            TransferScheme::Auto | TransferScheme::Generic | TransferScheme::Sgrs => {
+                region.lists.then_some(Scheme::Sgrs)
+            }
+        };
+        let plan = match scheme {
+            Some(scheme) => Plan::with_scheme(scheme, l.origin, l.target, direction, limits, &self.cut_offs),
+            None => Plan::new(l.origin, l.target, direction, limits, &self.cut_offs),
+        };
+        plan.map_err(|e| refused(l.action.name(), &e))
+    }
+}

@@ -1,0 +1,269 @@
+#![allow(unsafe_code)]
+//! Operations whose origin and target are layouts (MPI-4 §12.3 with derived datatypes).
+//!
+//! Both sides have the same elements in the same order, which is checked by their signatures; the receiving side has no
+//! byte twice. The layouts need not outlive the call. How the bytes travel:
+//!
+//! | target | messages |
+//! |---|---|
+//! | mapped, ready | none: one copy from layout to layout |
+//! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring |
+//! | by a card | where one side has fewer blocks than the other: one for up to 1024 blocks of the origin that are one of the target; else one for each block |
+//!
+//! Accumulates are one message for each piece that is consecutive on all sides, and applied in packed order, each
+//! element atomically. The last message of a transfer carries the notification of the closing call, as the last of the
+//! contiguous operations does.
+
+use std::rc::Rc;
+
+use farside_core::stats::Kind;
+use farside_core::{Error, ErrorKind, Result};
+use farside_datatype::{Class, Named, Scheme, TypeMap};
+
+use super::item::Item;
+use super::layouts::{Action, Layouts, reach, refused};
+use super::operations::Request;
+use super::{RawWindow, Target};
+use crate::op::{ElementType, Op};
+
+impl RawWindow {
+    /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
+    /// Complete as [`put`](Self::put) is. Messages: see the module; on mapped windows one copy.
+    ///
+    /// # Safety
+    /// All bytes of `origin` relative to `from` are valid and not written until the epoch is closed or flushed, or
+    /// [`abandon`](Self::abandon) has returned; none of them is a byte of the target.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`; `BadArgument` for layouts of different elements and for a target
+    /// layout that has a byte twice.
+    #[inline]
+    pub unsafe fn put_typed(
+        &self,
+        from: *const u8,
+        origin: &TypeMap,
+        target: usize,
+        offset: usize,
+        at: &TypeMap,
+    ) -> Result<()> {
+        if let Some(to) = self.direct_layout(target, offset, at)
+            && at.has_disjoint_strides()
+            && origin.signature() == at.signature()
+        {
+            self.count_copy(Kind::Write, at);
+            self.stored.set(true);
+            // SAFETY: inside the target's mapped memory; `from` by the contract.
+            let copied = unsafe { origin.copy_raw(from, at, to, 0, u64::MAX) };
+            return copied.map(|_| ()).map_err(|e| refused("put", &e));
+        }
+        let layouts = Layouts { action: Action::Put, local: from.cast_mut(), origin, offset, target: at, old: None };
+        self.issue_layouts(target, layouts, None)
+    }
+
+    /// Gets the bytes of `at`, relative to byte `offset` of `target`, to those of `origin`, relative to `into`.
+    /// Complete as [`get`](Self::get) is. Messages: see the module; on mapped windows one copy.
+    ///
+    /// # Safety
+    /// All bytes of `origin` relative to `into` are valid, and touched by nobody else, as for
+    /// [`put_typed`](Self::put_typed).
+    ///
+    /// # Errors
+    /// As [`put_typed`](Self::put_typed); `BadArgument` for an origin layout that has a byte twice.
+    #[inline]
+    pub unsafe fn get_typed(
+        &self,
+        into: *mut u8,
+        origin: &TypeMap,
+        target: usize,
+        offset: usize,
+        at: &TypeMap,
+    ) -> Result<()> {
+        if let Some(from) = self.direct_layout(target, offset, at)
+            && origin.has_disjoint_strides()
+            && origin.signature() == at.signature()
+        {
+            self.count_copy(Kind::Read, at);
+            // SAFETY: as in `put_typed`.
+            let copied = unsafe { at.copy_raw(from, origin, into, 0, u64::MAX) };
+            return copied.map(|_| ()).map_err(|e| refused("get", &e));
+        }
+        let layouts = Layouts { action: Action::Get, local: into, origin, offset, target: at, old: None };
+        self.issue_layouts(target, layouts, None)
+    }
+
+    /// Accumulates the elements of `origin`, relative to `operand`, into those of `at`, relative to byte `offset` of
+    /// `target`: each atomically, in packed order, and in the order in which this rank issues such operations. Former
+    /// values go to the elements of the layout `old`, relative to its address. An element that `at` has twice is changed
+    /// twice. For [`Op::NoOp`] with `old` the operands are not looked at, and `operand` may be null.
+    ///
+    /// An error that the target finds (`Misaligned`) leaves what came before it in packed order applied.
+    ///
+    /// # Safety
+    /// As [`put_typed`](Self::put_typed) for `operand`, and as [`get_typed`](Self::get_typed) for `old`.
+    ///
+    /// # Errors
+    /// As [`put_typed`](Self::put_typed) but for the bytes twice, which only `old` must not have; `Misaligned`;
+    /// `Unsupported` for an operation that the element type does not have, for elements of several types, and for
+    /// predefined types that are no [`ElementType`].
+    pub unsafe fn accumulate_typed(
+        &self,
+        op: Op,
+        (operand, origin): (*const u8, &TypeMap),
+        old: Option<(*mut u8, &TypeMap)>,
+        target: usize,
+        offset: usize,
+        at: &TypeMap,
+    ) -> Result<()> {
+        let layouts = accumulate(op, (operand, origin), old, offset, at)?;
+        self.issue_layouts(target, layouts, None)
+    }
+
+    /// The address that a layout's offsets count from at a target that is ready and maps all of it. `None` also for a
+    /// layout without bytes, and where a scheme is forced.
+    #[inline(always)]
+    fn direct_layout(&self, target: usize, offset: usize, at: &TypeMap) -> Option<*mut u8> {
+        let (start, len) = reach(at, offset)?;
+        self.direct(target, start, len).filter(|_| len > 0 && self.planner.is_free())?;
+        Some(self.targets[target].base.wrapping_add(offset))
+    }
+
+    #[inline(always)]
+    fn count_copy(&self, kind: Kind, at: &TypeMap) {
+        self.stats().add(kind, at.size() as usize);
+        self.stats().add(Kind::Copy, at.size() as usize);
+    }
+
+    /// Starts an operation between layouts, or queues it until its target is ready.
+    pub(crate) fn issue_layouts(&self, target: usize, l: Layouts<'_>, request: Option<&Request>) -> Result<()> {
+        let name = l.action.name();
+        self.usable(name)?;
+        let t = self.target(target, name)?;
+        l.check(t.region.len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))?;
+        if l.target.size() == 0 {
+            return self.permit(name, target);
+        }
+        if self.ready_or_queued(name, target, request, || Item::Layouts(Rc::new(l.owned())))? {
+            self.carry_out(t, &l, request)?;
+        }
+        Ok(())
+    }
+
+    /// As [`issue_layouts`](Self::issue_layouts), for one that can be waited for singly.
+    pub(crate) fn issue_layouts_request(&self, target: usize, l: Layouts<'_>) -> Result<Request> {
+        let request = Request::new();
+        self.issue_layouts(target, l, Some(&request))?;
+        Ok(request)
+    }
+
+    /// Carries out an operation between layouts that has bytes, was checked, and whose target is ready.
+    pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
+        let mapped = self.direct_layout(t.team_rank, l.offset, l.target);
+        if let Action::Accumulate { code } = l.action {
+            return match mapped.filter(|_| self.mapped || t.held.borrow().is_none()) {
+                Some(_) => self.accumulate_mapped(t, code, l),
+                None => l.for_each_piece(|operand, old, offset, len| {
+                    self.begin(t, Item::Accumulate { code, operand, old, len, offset }, request)
+                }),
+            };
+        }
+        if let Some(remote) = mapped {
+            let name = l.action.name();
+            // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.
+            let copied = unsafe {
+                if l.action == Action::Put {
+                    self.count_copy(Kind::Write, l.target);
+                    self.stored.set(true);
+                    l.origin.copy_raw(l.local, l.target, remote, 0, u64::MAX)
+                } else {
+                    self.count_copy(Kind::Read, l.target);
+                    l.target.copy_raw(remote, l.origin, l.local, 0, u64::MAX)
+                }
+            };
+            return copied.map(|_| ()).map_err(|e| refused(name, &e));
+        }
+        let plan = self.planner.plan(&t.region, l)?;
+        match plan.scheme() {
+            Scheme::Empty => Ok(()),
+            Scheme::Contiguous | Scheme::WriteGather | Scheme::ReadScatter | Scheme::MultiW | Scheme::Sgrs => {
+                l.messages(&plan).try_for_each(|message| self.begin(t, message, request))
+            }
+            Scheme::Mapped | Scheme::Generic => {
+                Err(Error::new(ErrorKind::Unsupported, l.action.name()).cause(format!("{:?}", plan.scheme())))
+            }
+        }
+    }
+
+    /// Applies an accumulate to mapped memory.
+    fn accumulate_mapped(&self, t: &Target, code: u32, l: &Layouts<'_>) -> Result<()> {
+        self.stats().add(Kind::Accumulate, l.target.size() as usize);
+        l.for_each_piece(|operand, old, offset, len| {
+            // SAFETY: a piece of the target's mapped memory; the local bytes by the contract of the call.
+            if unsafe { crate::op::apply_bytes(code, t.base.wrapping_add(offset), operand, old, len) } {
+                return Ok(());
+            }
+            Err(Error::new(ErrorKind::Misaligned, "accumulate")
+                .rank(self.job.rank())
+                .peer(t.region.peer)
+                .cause(format!("byte {offset} of the window")))
+        })
+    }
+}
+
+/// An accumulate between layouts, its element type found and checked.
+pub(crate) fn accumulate<'a>(
+    op: Op,
+    (operand, origin): (*const u8, &'a TypeMap),
+    old: Option<(*mut u8, &'a TypeMap)>,
+    offset: usize,
+    at: &'a TypeMap,
+) -> Result<Layouts<'a>> {
+    const OP: &str = "accumulate";
+    // The former values have the form of operands that are not looked at.
+    let (local, origin) = match old {
+        Some(old) if op == Op::NoOp => old,
+        _ => (operand.cast_mut(), origin),
+    };
+    let layouts = |code| Layouts { action: Action::Accumulate { code }, local, origin, offset, target: at, old };
+    if at.size() == 0 {
+        return Ok(layouts(0));
+    }
+    let named = at.element().ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, OP)
+            .cause("the target layout has elements of several predefined types")
+            .remedy("accumulate elements of one type at a time")
+    })?;
+    let ty = element_type(named).ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, OP).cause(format!("{} is no type that is accumulated", named.mpi_name()))
+    })?;
+    op.check(ty, OP)?;
+    Ok(layouts(crate::op::code(op, ty)))
+}
+
+/// What accumulates take a predefined type for.
+fn element_type(named: Named) -> Option<ElementType> {
+    use ElementType::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    let types: &[ElementType] = match named.class() {
+        Class::Signed => &[I8, I16, I32, I64],
+        Class::Unsigned | Class::Opaque => &[U8, U16, U32, U64],
+        Class::Float => &[F32, F64],
+        Class::LongDouble | Class::Pair => &[],
+    };
+    // A complex number is aligned as one of its two.
+    types.iter().copied().find(|ty| (ty.size(), ty.size()) == (named.size(), named.align()))
+}
+
+/// The predefined type of an element.
+pub(crate) fn named(ty: ElementType) -> Named {
+    match ty {
+        ElementType::I8 => Named::Int8,
+        ElementType::I16 => Named::Int16,
+        ElementType::I32 => Named::Int32,
+        ElementType::I64 => Named::Int64,
+        ElementType::U8 => Named::Uint8,
+        ElementType::U16 => Named::Uint16,
+        ElementType::U32 => Named::Uint32,
+        ElementType::U64 => Named::Uint64,
+        ElementType::F32 => Named::Float,
+        ElementType::F64 => Named::Double,
+    }
+}

@@ -1,0 +1,154 @@
+//! Selections: which elements of an array an operation takes or fills, and in which order.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use farside_core::{Error, ErrorKind, Result};
+use farside_datatype::{Datatype, DatatypeError, Order, Subarray, TypeMap};
+
+use crate::op::Element;
+use crate::raw::typed::named;
+
+/// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. Takes a few
+/// words, whatever the counts; only lists take memory of their length.
+///
+/// Two selections fit each other if they have as many elements: the first of the one goes to the first of the other.
+///
+/// ```
+/// use farside_rma::Selection;
+///
+/// // The last column of a matrix of 8 rows and 5 columns.
+/// let column = Selection::<f64>::subarray([8, 5], [0..8, 4..5])?;
+/// assert_eq!((column.len(), column.reach()), (8, 40));
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection<T> {
+    map: TypeMap,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> Selection<T> {
+    fn of(datatype: std::result::Result<Datatype, DatatypeError>) -> Result<Self> {
+        let map = datatype.and_then(|d| d.message(1)).map_err(bad)?;
+        Ok(Self { map, element: PhantomData })
+    }
+
+    fn one() -> Datatype {
+        named(T::TYPE).into()
+    }
+
+    /// The first `count` elements.
+    ///
+    /// # Errors
+    /// `BadArgument` for more bytes than 2^63.
+    pub fn contiguous(count: usize) -> Result<Self> {
+        Self::of(Datatype::contiguous(count as u64, &Self::one()))
+    }
+
+    /// `count` blocks of `block` elements, `stride` elements from the start of one to that of the next.
+    ///
+    /// # Errors
+    /// As [`contiguous`](Self::contiguous).
+    pub fn vector(count: usize, block: usize, stride: usize) -> Result<Self> {
+        let stride = i64::try_from(stride).unwrap_or(i64::MAX);
+        Self::of(Datatype::vector(count as u64, block as u64, stride, &Self::one()))
+    }
+
+    /// The ranges of elements, in the order of the list.
+    ///
+    /// # Errors
+    /// As [`contiguous`](Self::contiguous).
+    pub fn ranges(ranges: &[Range<usize>]) -> Result<Self> {
+        let lens: Vec<u64> = ranges.iter().map(|r| r.len() as u64).collect();
+        let starts: Vec<i64> = ranges.iter().map(|r| i64::try_from(r.start).unwrap_or(i64::MAX)).collect();
+        Self::of(Datatype::indexed(&lens, &starts, &Self::one()))
+    }
+
+    /// The part of a row-major array of `shape` that has these indices in each dimension.
+    ///
+    /// # Errors
+    /// `BadArgument` for ranges outside the shape, and as [`contiguous`](Self::contiguous).
+    pub fn subarray<const D: usize>(shape: [usize; D], part: [Range<usize>; D]) -> Result<Self> {
+        if part.iter().any(Range::is_empty) && part.iter().zip(shape).all(|(r, n)| r.end <= n) {
+            return Self::contiguous(0);
+        }
+        let all = |each: &dyn Fn(usize) -> usize| (0..D).map(|d| each(d) as u64).collect::<Vec<u64>>();
+        let array = Subarray {
+            sizes: all(&|d| shape[d]),
+            subsizes: all(&|d| part[d].len()),
+            starts: all(&|d| part[d].start),
+            order: Order::C,
+            old: Self::one(),
+        };
+        Self::of(Datatype::subarray(&array))
+    }
+
+    /// What a datatype selects: any of MPI's constructors over the predefined type of `T`
+    /// ([`Self::element`]). Elements may come in any order, and lie before the first.
+    ///
+    /// # Errors
+    /// `BadArgument` if some of its elements are of another predefined type.
+    pub fn from_type_map(map: TypeMap) -> Result<Self> {
+        if map.size() > 0 && map.element() != Some(named(T::TYPE)) {
+            return Err(Error::new(ErrorKind::BadArgument, "make a selection").cause(format!(
+                "its elements are {}, not {}",
+                map.element().map_or("of several types", |n| n.mpi_name()),
+                named(T::TYPE).mpi_name()
+            )));
+        }
+        Ok(Self { map, element: PhantomData })
+    }
+
+    /// The predefined type that stands for `T`.
+    #[must_use]
+    pub fn element() -> Datatype {
+        Self::one()
+    }
+
+    /// How many elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        (self.map.size() / size_of::<T>() as u64) as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.size() == 0
+    }
+
+    /// One past the last element, counted in elements: how long an array must be.
+    #[must_use]
+    pub fn reach(&self) -> usize {
+        usize::try_from(self.map.true_ub()).unwrap_or(0).div_ceil(size_of::<T>())
+    }
+
+    /// Its type map.
+    #[must_use]
+    pub fn type_map(&self) -> &TypeMap {
+        &self.map
+    }
+
+    /// Checks that it selects nothing outside `len` bytes.
+    #[inline]
+    pub(crate) fn check_inside(&self, len: usize) -> Result<()> {
+        if self.map.true_lb() >= 0 && usize::try_from(self.map.true_ub()).is_ok_and(|end| end <= len) {
+            return Ok(());
+        }
+        Err(self.outside(len))
+    }
+
+    #[cold]
+    fn outside(&self, len: usize) -> Error {
+        let (low, high) = (self.map.true_lb(), self.map.true_ub());
+        Error::new(ErrorKind::BadArgument, "check buffers")
+            .cause(format!("a selection takes bytes {low} to {high} of a buffer of {len}"))
+            .remedy("pass a buffer that holds all elements of the selection")
+    }
+}
+
+#[cold]
+fn bad(e: DatatypeError) -> Error {
+    Error::new(ErrorKind::BadArgument, "make a selection").cause(e.cause().to_owned()).remedy(e.kind().remedy())
+}

@@ -1,0 +1,196 @@
+#![allow(unsafe_code)]
+//! What transfers between layouts cost: messages, copies, system calls.
+
+use farside_datatype::{Datatype, Named, TypeMap};
+use farside_rma::core::stats::{Kind, Snapshot};
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, LockKind, Op, Result, Team};
+
+use crate::checks::config::{self, Config, Memory};
+
+/// Blocks of a request on either side, and of a system call.
+const MOST: usize = 1024;
+
+/// `count` blocks of `block` ints, `stride` ints from start to start.
+fn vector(count: usize, block: usize, stride: usize) -> TypeMap {
+    Datatype::vector(count as u64, block as u64, stride as i64, &Named::Int.into()).unwrap().message(1).unwrap()
+}
+
+/// What rank 1 counts while it moves `origin` to or from `target`, as a layout of rank 0's window, in a lock epoch.
+fn cost(config: &Config, put: bool, origin: &TypeMap, target: &TypeMap) -> Snapshot {
+    let body = |team: &Team| -> Result<Snapshot> {
+        let len = target.true_ub() as usize + 64;
+        let mut memory = vec![0u32; len / 4 + 2];
+        let window = match config.memory {
+            Memory::Allocated => RawWindow::allocate(team, len, Options::default())?,
+            // SAFETY: the vector is kept until the window is freed, and not touched meanwhile.
+            Memory::Vector => unsafe { RawWindow::create(team, memory.as_mut_ptr().cast(), len, Options::default()) }?,
+        };
+        let mut buffer = vec![0xabu8; origin.true_ub() as usize];
+        let mut counted = Snapshot::default();
+        if team.rank() == 1 {
+            window.lock(LockKind::Exclusive, 0, Assert::NOCHECK)?;
+            let before = team.job().stats();
+            // SAFETY: the buffer outlives the unlock.
+            unsafe {
+                if put {
+                    window.put_typed(buffer.as_ptr(), origin, 0, 4, target)?;
+                } else {
+                    window.get_typed(buffer.as_mut_ptr(), origin, 0, 4, target)?;
+                }
+            }
+            window.flush(0)?;
+            counted = team.job().stats() - before;
+            window.unlock(0)?;
+        }
+        window.free()?;
+        memory.clear();
+        Ok(counted)
+    };
+    config.run(2, body).unwrap()[1]
+}
+
+fn counts(s: &Snapshot, kinds: &[Kind]) -> Vec<u64> {
+    kinds.iter().map(|k| s.count(*k)).collect()
+}
+
+#[test]
+fn mapped_transfer_is_one_copy_and_no_system_call() {
+    if config::verbs() {
+        return println!("nothing is mapped over verbs");
+    }
+    for (origin, target) in [
+        (vector(3000, 3, 5), vector(3000, 3, 7)),
+        (vector(3000, 3, 5), vector(1, 9000, 1)),
+        (vector(1, 9000, 1), vector(4500, 2, 3)),
+        (vector(9000, 1, 2), vector(2, 4500, 5000)),
+    ] {
+        for (put, kind) in [(true, Kind::Write), (false, Kind::Read)] {
+            let s = cost(&config::MAPPED, put, &origin, &target);
+            assert_eq!((s.count(kind), s.bytes(kind)), (1, 36_000), "{s:?}");
+            assert_eq!((s.count(Kind::Copy), s.bytes(Kind::Copy)), (1, 36_000), "{s:?}");
+            assert_eq!(counts(&s, &[Kind::SystemCall, Kind::Request]), [0, 0], "{s:?}");
+        }
+    }
+}
+
+#[test]
+fn unmapped_transfer_is_one_system_call_for_each_list() {
+    if config::verbs() {
+        return println!("there are no system calls over verbs");
+    }
+    for (origin, target, lists) in [
+        (vector(3000, 3, 5), vector(3000, 3, 7), 3000_usize.div_ceil(MOST)),
+        (vector(3000, 3, 5), vector(1, 9000, 1), 3000_usize.div_ceil(MOST)),
+        (vector(MOST, 3, 5), vector(MOST, 3, 4), 1),
+        (vector(MOST + 1, 3, 5), vector(MOST + 1, 3, 4), 2),
+        // The side with more blocks decides.
+        (vector(3000, 3, 5), vector(4500, 2, 3), 4500_usize.div_ceil(MOST)),
+    ] {
+        for (put, kind) in [(true, Kind::Write), (false, Kind::Read)] {
+            let s = cost(&config::VM, put, &origin, &target);
+            let lists = lists as u64;
+            assert_eq!(counts(&s, &[kind, Kind::SystemCall, Kind::Request]), [lists, lists, 0], "{s:?}");
+            assert_eq!((s.bytes(kind), s.bytes(Kind::Copy)), (origin.size(), origin.size()), "{s:?}");
+        }
+    }
+}
+
+#[test]
+fn transfer_through_the_ring_is_a_request_for_each_piece() {
+    if config::verbs() {
+        return println!("there is no ring over verbs");
+    }
+    // Blocks of 12 bytes travel in their requests; the pieces are those of the target, cut where blocks of the origin end.
+    for (origin, target, pieces) in
+        [(vector(300, 3, 5), vector(300, 3, 7), 300), (vector(300, 3, 5), vector(450, 2, 3), 600)]
+    {
+        let s = cost(&config::RING, true, &origin, &target);
+        assert_eq!(counts(&s, &[Kind::Write, Kind::Request, Kind::SystemCall]), [1, pieces, 0], "{s:?}");
+    }
+}
+
+#[test]
+fn remapped_pages_are_one_copy_and_their_ragged_ends_requests() {
+    if config::verbs() {
+        return println!("nothing is mapped over verbs");
+    }
+    // Blocks of 256 bytes in 4 MiB of a vector: all but those of the first and the last page are mapped.
+    let (origin, target) = (vector(8192, 64, 64), vector(8192, 64, 128));
+    let s = cost(&config::REMAP, true, &origin, &target);
+    assert_eq!(s.bytes(Kind::Write), origin.size(), "{s:?}");
+    let ragged = s.bytes(Kind::Request);
+    assert!(ragged <= 2 * 4096 && s.count(Kind::SystemCall) == 0, "{s:?}");
+    // What goes by request is copied into it as well as at the other end.
+    assert_eq!(s.bytes(Kind::Copy), origin.size(), "{s:?}");
+}
+
+#[test]
+fn accumulate_is_one_message_for_each_piece_where_it_is_not_mapped() {
+    let (origin, target) = (vector(30, 2, 3), vector(20, 3, 5));
+    let cost = |config: &Config| {
+        let body = |team: &Team| -> Result<Snapshot> {
+            let window = RawWindow::allocate(team, 4096, Options::default())?;
+            let buffer = vec![1i32; 200];
+            let mut counted = Snapshot::default();
+            if team.rank() == 1 {
+                window.lock(LockKind::Shared, 0, Assert::NOCHECK)?;
+                let before = team.job().stats();
+                // SAFETY: the buffer outlives the unlock.
+                unsafe { window.accumulate_typed(Op::Sum, (buffer.as_ptr().cast(), &origin), None, 0, 8, &target) }?;
+                window.flush(0)?;
+                counted = team.job().stats() - before;
+                window.unlock(0)?;
+            }
+            window.free()?;
+            Ok(counted)
+        };
+        config.run(2, body).unwrap()[1]
+    };
+    // 60 elements, cut every 2 and every 3 of them.
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        let s = cost(&config);
+        let messages = if config.name == "mapped" { 1 } else { 40 };
+        assert_eq!((s.count(Kind::Accumulate), s.bytes(Kind::Accumulate)), (messages, 240), "{}: {s:?}", config.name);
+    }
+}
+
+/// Put and get between registered memory (the origin's own window) and consecutive bytes over a card.
+#[test]
+fn gathered_put_and_scattered_get_copy_nothing_over_verbs() {
+    if !config::verbs() {
+        return println!("only over verbs");
+    }
+    let (column, packed) = (vector(2000, 16, 20), vector(1, 32_000, 1));
+    for put in [true, false] {
+        let body = |team: &Team| -> Result<Snapshot> {
+            let window = RawWindow::allocate(team, 2000 * 80, Options::default())?;
+            let mut counted = Snapshot::default();
+            if team.rank() == 1 {
+                window.lock(LockKind::Exclusive, 0, Assert::NOCHECK)?;
+                // Makes the connection.
+                // SAFETY: the window's own memory, which nobody else touches.
+                unsafe { window.put_typed(window.base(), &packed, 0, 0, &packed) }?;
+                window.flush(0)?;
+                let before = team.job().stats();
+                // SAFETY: as above.
+                unsafe {
+                    if put {
+                        window.put_typed(window.base(), &column, 0, 0, &packed)?;
+                    } else {
+                        window.get_typed(window.base(), &column, 0, 0, &packed)?;
+                    }
+                }
+                window.flush(0)?;
+                counted = team.job().stats() - before;
+                window.unlock(0)?;
+            }
+            window.free()?;
+            Ok(counted)
+        };
+        let s = config::these(&[config::POSTED])[0].run(2, body).unwrap()[1];
+        let kind = if put { Kind::Write } else { Kind::Read };
+        assert_eq!(counts(&s, &[kind, Kind::Copy]), [2000_u64.div_ceil(MOST as u64), 0], "{s:?}");
+        assert!(s.count(Kind::Post) >= 2 && s.count(Kind::Post) < 2000, "{s:?}");
+    }
+}
