@@ -50,6 +50,8 @@ kinds! {
     Gather = "gather";
     /// Lists of blocks posted for one gather list of the peer: no message of their own.
     Scatter = "scatter";
+    /// Layouts sent to a peer, for lists on both sides: part of a packet.
+    Layout = "layout";
     /// Registrations made with a card for transfers from and to memory of the user.
     Register = "register";
     /// Requests to the target's side for memory that is not mapped.

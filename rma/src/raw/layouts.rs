@@ -200,6 +200,25 @@ impl Planner {
         self.wanted == TransferScheme::Auto
     }
 
+    /// Whether a put or a get is best by lists on both sides, if the target helps with them.
+    ///
+    /// # Errors
+    /// `BadArgument`, as [`Layouts::check`].
+    pub(crate) fn wants_lists(&self, l: &Layouts<'_>, limits: PlanLimits) -> Result<bool> {
+        if l.origin.is_contiguous() && l.target.is_contiguous() || l.origin.size() == 0 {
+            return Ok(false);
+        }
+        let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
+        let plan = match self.wanted {
+            TransferScheme::Auto => Plan::new(l.origin, l.target, direction, limits, &self.cut_offs),
+            TransferScheme::Sgrs => {
+                Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &self.cut_offs)
+            }
+            TransferScheme::Gather | TransferScheme::MultiW | TransferScheme::Generic => return Ok(false),
+        };
+        plan.map(|p| p.scheme() == Scheme::Sgrs).map_err(|e| refused(l.action.name(), &e))
+    }
+
     /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of
     /// remote ranges, those are best, and what is called SGRS takes no help; elsewhere the target gives none.
     ///

@@ -17,6 +17,7 @@ pub mod lock;
 pub(crate) mod lockword;
 mod operations;
 pub mod pscw;
+mod sgrs;
 mod target;
 pub(crate) mod typed;
 
@@ -117,6 +118,8 @@ pub struct RawWindow {
     spare: RefCell<Vec<Queued>>,
     /// How transfers between layouts are planned.
     planner: Planner,
+    /// For those by lists on both sides, where the devices of all ranks have them.
+    sgrs: Option<sgrs::Sgrs>,
     /// Bytes of operations whose buffer did not outlive the call.
     kept: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
@@ -221,6 +224,7 @@ impl RawWindow {
             posted: RefCell::default(),
             queue: RefCell::default(),
             spare: RefCell::default(),
+            sgrs: None,
             planner: Planner::new(job.device().capabilities(), job.settings()),
             kept: RefCell::default(),
             stored: Cell::new(false),
@@ -236,8 +240,12 @@ impl RawWindow {
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
-        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards)])?;
+        let lists = sgrs::Sgrs::new(&window.job, &window.own, team.size())?;
+        let card = [vec![u8::from(mapped), u8::from(boards)], sgrs::Sgrs::card(lists.as_ref())].concat();
+        let all = coll::allgather(team, &card)?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
+        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(2..).unwrap_or_default()).collect();
+        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.meet(&cards));
         if options.locks && all.iter().all(|m| m.get(1) == Some(&1)) {
             for (rank, t) in window.targets.iter_mut().enumerate() {
                 t.entry = target::Entry::new(&window.board, rank, claims + team.rank());

@@ -10,6 +10,9 @@
 //! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring |
 //! | by a card | where one side has fewer blocks than the other: one for up to 1024 blocks of the origin that are one of the target; else one for each block |
 //!
+//! By a card, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
+//! many short blocks go in lists on both sides ([`super::sgrs`]).
+//!
 //! Accumulates are one message for each piece that is consecutive on all sides, and applied in packed order, each
 //! element atomically. The last message of a transfer carries the notification of the closing call, as the last of the
 //! contiguous operations does.
@@ -180,6 +183,9 @@ impl RawWindow {
                 }
             };
             return copied.map(|_| ()).map_err(|e| refused(name, &e));
+        }
+        if self.by_lists(t, l, request)? {
+            return Ok(());
         }
         let plan = self.planner.plan(&t.region, l)?;
         match plan.scheme() {
