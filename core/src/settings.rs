@@ -171,7 +171,7 @@ settings! {
         "How many registrations are kept so; what was not used for longest goes first.";
     transfer: TransferScheme = "FARSIDE_TRANSFER", "auto", "auto, generic, gather, multi-w, sgrs",
         |s| match s { "auto" => Some(TransferScheme::Auto), "generic" => Some(TransferScheme::Generic), "gather" => Some(TransferScheme::Gather), "multi-w" => Some(TransferScheme::MultiW), "sgrs" => Some(TransferScheme::Sgrs), _ => None },
-        "How operations with derived datatypes travel where memory is not mapped; what a device, a direction or an epoch does not allow is left to the planner.";
+        "How operations with derived datatypes travel: auto is a copy where memory is mapped, and else what the cut-offs say; what a device, a direction or an epoch does not allow is left to the planner.";
     cut_offs: Option<CutOffs> = "FARSIDE_CUT_OFFS", "auto", "auto, or five byte counts: GATHER,MULTI-W,SGRS-BLOCK,SGRS-MESSAGE,SEGMENT", |s| if s == "auto" { Some(None) } else { cut_offs(s).map(Some) },
         "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
     fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, double-put:N, lose-atomic:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),

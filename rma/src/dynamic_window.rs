@@ -377,7 +377,9 @@ impl<T: Element> DynamicWindow<T> {
         let posted = match action {
             Action::Accumulate { code } => layouts
                 .for_each_piece(|operand, old, offset, len| post(Item::Accumulate { code, operand, old, len, offset })),
-            _ => self.planner.plan(&region, &layouts).and_then(|plan| layouts.messages(&plan).try_for_each(post)),
+            _ => {
+                self.planner.plan(&region, &layouts, false).and_then(|plan| layouts.messages(&plan).try_for_each(post))
+            }
         };
         self.finish(name, target, attachment, posted)
     }

@@ -169,6 +169,26 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.get_typed(into, of.type_map(), target, offset, at.type_map()) }
     }
 
+    /// As [`get_selected`](Self::get_selected), several into one buffer: what of it is filled, target, displacement, what
+    /// is taken there. Where two fill the same element, either is left.
+    pub(crate) fn get_all_selected<'s>(
+        &'scope self,
+        into: &'scope mut [T],
+        parts: impl Iterator<Item = (&'s Selection<T>, usize, usize, &'s Selection<T>)>,
+    ) -> Result<()>
+    where
+        T: 's,
+    {
+        let (base, len) = (into.as_mut_ptr(), size_of_val(into));
+        for (of, target, displacement, at) in parts {
+            of.check_inside(len)?;
+            let offset = bytes::<T>(displacement)?;
+            // SAFETY: as in `get_selected`; the buffer is this call's alone, and no reference to it is left.
+            unsafe { self.raw.get_typed(base.cast(), of.type_map(), target, offset, at.type_map()) }?;
+        }
+        Ok(())
+    }
+
     /// Accumulates the elements that `of` selects of `operand` into those that `at` selects at `target`, each
     /// atomically. One that is selected twice there is changed twice.
     ///

@@ -6,6 +6,7 @@
 
 use std::ops::Deref;
 
+use farside_core::settings::TransferScheme;
 use farside_core::{Result, Team};
 
 use crate::assert::Assert;
@@ -75,6 +76,11 @@ impl<T: Element> LockWindow<T> {
     #[must_use]
     pub fn team(&self) -> &Team {
         self.raw.team()
+    }
+
+    /// As [`RawWindow::set_transfer`].
+    pub fn set_transfer(&self, scheme: TransferScheme) {
+        self.raw.set_transfer(scheme);
     }
 
     /// Length of the window at `rank`, in elements.

@@ -8,6 +8,7 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
+use farside_core::settings::TransferScheme;
 use farside_core::{Result, Team};
 
 use crate::assert::Assert;
@@ -148,6 +149,11 @@ impl<T: Element> Window<'_, T> {
     #[must_use]
     pub fn team(&self) -> &Team {
         self.raw.team()
+    }
+
+    /// As [`RawWindow::set_transfer`].
+    pub fn set_transfer(&self, scheme: TransferScheme) {
+        self.raw.set_transfer(scheme);
     }
 
     /// Length of the window at `rank`, in elements.

@@ -12,7 +12,7 @@ fn ranks() -> &'static [u32] {
 
 /// After so many seconds the launcher ends a run, with a code that is not 0.
 const LIMIT_S: &str = "120";
-const EXAMPLES: [&str; 5] = ["hello_put_get", "heat_stencil", "gups", "hash_table", "transpose"];
+const EXAMPLES: [&str; 6] = ["hello_put_get", "heat_stencil", "gups", "hash_table", "transpose", "halo_3d"];
 
 /// Where the programs are: target/PROFILE. Builds what is missing or older than its sources, as it is when this test
 /// alone was built.
@@ -155,6 +155,23 @@ fn transpose_any_shape() {
     for ranks in ranks().iter().copied() {
         for (rows, columns) in [("70", "50"), ("50", "70"), ("1", "33"), ("7", "1"), ("3", "3"), ("0", "5")] {
             succeeds(ranks, "transpose", &["--rows", rows, "--columns", columns]);
+        }
+    }
+}
+
+#[test]
+fn halo_3d_every_synchronization_and_scheme() {
+    for ranks in ranks().iter().copied() {
+        // Blocks of different sizes, and ranks without cells.
+        for (size, steps) in [("11", "4"), ("1", "2")] {
+            let text = succeeds(ranks, "halo_3d", &["--size", size, "--steps", steps]);
+            assert_eq!(text.lines().count(), 3 * 5, "{text}");
+        }
+    }
+    for sync in ["fence", "pscw", "lock"] {
+        for scheme in ["auto", "generic", "gather", "multi-w", "sgrs"] {
+            let arguments = ["--sync", sync, "--scheme", scheme, "--size", "8", "--steps", "3"];
+            assert_eq!(succeeds(2, "halo_3d", &arguments).lines().count(), 1);
         }
     }
 }

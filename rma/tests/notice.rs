@@ -13,6 +13,7 @@ use checks::config::{self, Config};
 use checks::operations as op;
 use checks::ordering;
 use checks::requests::{self, Complete};
+use checks::selections;
 use checks::sync::{ALL, Sync};
 use farside_rma::core::stats::{Kind, Snapshot};
 use farside_rma::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Result, Team, Window};
@@ -31,6 +32,7 @@ const MISSES: &[(&str, &str, &str)] = &[
     ("put_twice", "double-put", "the second of two copies of the last value changes nothing"),
     ("put", "double-put", "the copy comes while its origin waits in the closing call, before the memory changes"),
     ("put_value", "double-put", "as put"),
+    ("put_selected", "double-put", "as put"),
     ("rput", "double-put", "as put"),
 ];
 
@@ -54,6 +56,7 @@ fn under_all(name: &str, f: Generic) -> Vec<Check> {
 fn puts() -> Vec<Check> {
     let mut all = under_all("put", op::put::<u64>);
     all.extend(under_all("put_value", op::put_value::<u64>));
+    all.extend(under_all("put_selected", selections::put::<u64>));
     for how in [Complete::Wait, Complete::Test, Complete::Await, Complete::Epoch] {
         all.push(check(format!("rput {how:?}"), move |t, c| requests::rput(t, c, how)));
     }

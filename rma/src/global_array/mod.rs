@@ -3,12 +3,11 @@
 //! The array is cut into one block for each rank ([`GlobalArray::owned`]). Every operation is one-sided and blocking:
 //! its owners take no part, and when it returns it is complete there. Built on [`LockWindow`]: an operation holds
 //! shared locks, so it excludes only [`GlobalArray::with_local`] of its owners. Messages, for a section that has
-//! parts of k owners, of which each is b runs of consecutive elements in buffer and block at once (b is 1 where the
-//! part is full rows of both, else its rows):
+//! parts of k owners:
 //!
 //! | call | operations | locks and unlocks (atomics on mapped windows) |
 //! |---|---|---|
-//! | `put`, `get`, `accumulate` | the sum of b over the owners | 2 for each of the k owners |
+//! | `put`, `get`, `accumulate` | k where memory is mapped, each one copy between two subarrays; else what such a transfer takes ([`put_typed`](crate::raw::RawWindow::put_typed)), at most one for each row of each part | 2 for each of the k owners |
 //! | `get_element`, `fetch_and_op` | 1 | 2 |
 //! | `with_local` | none | 2 on this rank's own lock |
 //! | `sync` | none | none; a barrier, ⌈log2 P⌉ |
@@ -35,12 +34,12 @@ use std::cell::Cell;
 
 use farside_core::wire::Writer;
 use farside_core::{Error, ErrorKind, Result, Team, coll};
-use farside_datatype::{Layout, LayoutError, pair_blocks};
 
 use crate::assert::Assert;
 use crate::lock_window::{LockWindow, PassiveEpoch};
 use crate::op::{Element, Op};
 use crate::raw::lock::LockKind;
+use crate::selection::Selection;
 use distribution::{Distribution, near_aspect};
 pub use local_view::LocalView;
 pub use section::Section;
@@ -57,22 +56,12 @@ pub struct GlobalArray<T: Element, const D: usize> {
 }
 
 /// A part of a section that one rank owns.
-struct Part {
+struct Part<T> {
     rank: usize,
-    /// Its elements in the buffer of the section, from element `buffer_start` on.
-    buffer: Layout,
-    buffer_start: usize,
-    /// Its elements in the owner's block, from element `block_start` on.
-    block: Layout,
-    block_start: usize,
-}
-
-/// One operation: so many elements at `at` of the buffer, and at `displacement` of the block of `rank`.
-struct Run {
-    rank: usize,
-    at: usize,
-    displacement: usize,
-    len: usize,
+    /// Its elements in the buffer of the section.
+    buffer: Selection<T>,
+    /// Its elements in the owner's block.
+    block: Selection<T>,
 }
 
 impl<T: Element> GlobalArray<T, 1> {
@@ -177,8 +166,9 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     pub fn put(&self, section: impl Into<Section<D>>, from: &[T]) -> Result<()> {
         const OP: &str = "put into a global array";
         let section = self.check(OP, section.into(), from.len())?;
+        let parts = self.parts(&section)?;
         self.over_owners(&section, |epoch| {
-            self.for_each_run(&section, |run| epoch.put(&from[run.at..run.at + run.len], run.rank, run.displacement))
+            parts.iter().try_for_each(|p| epoch.put_selected(from, &p.buffer, p.rank, 0, &p.block))
         })
     }
 
@@ -189,15 +179,9 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     pub fn get(&self, section: impl Into<Section<D>>, into: &mut [T]) -> Result<()> {
         const OP: &str = "get from a global array";
         let section = self.check(OP, section.into(), into.len())?;
+        let parts = self.parts(&section)?;
         self.over_owners(&section, |epoch| {
-            // Runs ascend in the buffer, so that it can be given away from its start.
-            let (mut rest, mut given) = (into, 0);
-            self.for_each_run(&section, |run| {
-                let (_, from_run) = std::mem::take(&mut rest).split_at_mut(run.at - given);
-                let (now, later) = from_run.split_at_mut(run.len);
-                (rest, given) = (later, run.at + run.len);
-                epoch.get(now, run.rank, run.displacement)
-            })
+            epoch.get_all_selected(into, parts.iter().map(|p| (&p.buffer, p.rank, 0, &p.block)))
         })
     }
 
@@ -210,10 +194,9 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         const OP: &str = "accumulate into a global array";
         op.check(T::TYPE, OP)?;
         let section = self.check(OP, section.into(), operand.len())?;
+        let parts = self.parts(&section)?;
         self.over_owners(&section, |epoch| {
-            self.for_each_run(&section, |run| {
-                epoch.accumulate(op, &operand[run.at..run.at + run.len], run.rank, run.displacement)
-            })
+            parts.iter().try_for_each(|p| epoch.accumulate_selected(op, operand, &p.buffer, p.rank, 0, &p.block))
         })
     }
 
@@ -301,86 +284,31 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         }
     }
 
-    /// Gives the runs of a section that is not empty to `each`, in the order of its buffer.
-    fn for_each_run(&self, section: &Section<D>, mut each: impl FnMut(Run) -> Result<()>) -> Result<()> {
+    /// The parts of a section, by their owners.
+    fn parts(&self, section: &Section<D>) -> Result<Vec<Part<T>>> {
+        if section.is_empty() {
+            return Ok(Vec::new());
+        }
         let places = self.distribution.places(section);
-        // Bands of the grid, one below the other, have parts of the buffer one after the other.
-        let bands = if D == 1 { 0..1 } else { places.start[0]..places.end[0] };
-        for band in bands {
-            let parts = (places.start[D - 1]..places.end[D - 1])
-                .map(|column| {
-                    let mut place = places.start;
-                    place[0] = band;
-                    place[D - 1] = column;
-                    self.part(section, self.distribution.rank_at(place))
-                })
-                .collect::<std::result::Result<Vec<Part>, LayoutError>>()
-                .map_err(bad_layout)?;
-            let mut walks = parts
-                .iter()
-                .map(|part| Ok((part, pair_blocks(&part.buffer, &part.block)?)))
-                .collect::<std::result::Result<Vec<_>, LayoutError>>()
-                .map_err(bad_layout)?;
-            // An owner that is alone in its band may have runs of many rows. Of several each has one run in every
-            // row, so taking turns keeps the order.
-            let mut more = true;
-            while more {
-                more = false;
-                for (part, walk) in &mut walks {
-                    if let Some((at, displacement, len)) = walk.next() {
-                        more = true;
-                        each(part.run(at, displacement, len, size_of::<T>()))?;
-                    }
+        let grid: [usize; D] = places.shape();
+        (0..places.len())
+            .map(|mut number| {
+                let mut place = places.start;
+                for d in (0..D).rev() {
+                    place[d] += number % grid[d];
+                    number /= grid[d];
                 }
-            }
-        }
-        Ok(())
+                let rank = self.distribution.rank_at(place);
+                let block = self.distribution.owned(rank);
+                let common = section.intersection(&block);
+                let within = |of: &Section<D>| {
+                    let ranges = |d: usize| common.start[d] - of.start[d]..common.end[d] - of.start[d];
+                    Selection::subarray(of.shape(), std::array::from_fn(ranges))
+                };
+                Ok(Part { rank, buffer: within(section)?, block: within(&block)? })
+            })
+            .collect()
     }
-
-    /// The part of a section that `rank` owns.
-    fn part(&self, section: &Section<D>, rank: usize) -> std::result::Result<Part, LayoutError> {
-        let block = self.distribution.owned(rank);
-        let common = section.intersection(&block);
-        let size = size_of::<T>();
-        Ok(Part {
-            rank,
-            buffer: layout_within(common.shape(), section.shape(), size)?,
-            buffer_start: section.offset_of(common.start),
-            block: layout_within(common.shape(), block.shape(), size)?,
-            block_start: block.offset_of(common.start),
-        })
-    }
-}
-
-impl Part {
-    fn run(&self, at: usize, displacement: usize, bytes: usize, size: usize) -> Run {
-        Run {
-            rank: self.rank,
-            at: self.buffer_start + at / size,
-            displacement: self.block_start + displacement / size,
-            len: bytes / size,
-        }
-    }
-}
-
-/// The layout of a rectangle of `shape` inside a row-major array of shape `of`.
-fn layout_within<const D: usize>(
-    shape: [usize; D],
-    of: [usize; D],
-    size: usize,
-) -> std::result::Result<Layout, LayoutError> {
-    let mut layout = Layout::contiguous(shape[D - 1] * size);
-    let mut pitch = size;
-    for d in (0..D - 1).rev() {
-        pitch *= of[d + 1];
-        layout = Layout::nested(&layout, shape[d], pitch)?;
-    }
-    Ok(layout)
-}
-
-#[cold]
-fn bad_layout(e: LayoutError) -> Error {
-    Error::new(ErrorKind::BadArgument, "walk a section of a global array").cause(e.to_string())
 }
 
 /// Marks the own block as lent until it is dropped, by a return or a panic.

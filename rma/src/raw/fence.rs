@@ -120,6 +120,9 @@ impl RawWindow {
                     self.start_queued(Some(target)).map(|()| !self.has_unposted(target))
                 })?;
             }
+            if self.packed.replace(false) {
+                self.complete_all()?;
+            }
             return barrier_dissemination::rounds(
                 &self.team,
                 &self.board,
@@ -145,7 +148,7 @@ impl RawWindow {
             return Ok(greatest);
         }
         // "Have I an operation for rank i": those begun already are counted too.
-        let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].track.open() > 0).collect();
+        let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].is_busy()).collect();
         // Above it, how many end their run.
         let ends = u32::from(mark != 0) << 16;
         let vector: Vec<u8> = touched.iter().flat_map(|t| (u32::from(*t) | ends).to_le_bytes()).collect();

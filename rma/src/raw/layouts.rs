@@ -1,5 +1,7 @@
 //! An operation between two layouts: what it does, and the messages that it takes.
 
+use std::cell::Cell;
+
 use farside_core::device::{Block, Capabilities, Range, RemoteRegion};
 use farside_core::settings::{Settings, TransferScheme};
 use farside_core::{Error, ErrorKind, Result};
@@ -174,8 +176,10 @@ pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
 pub(crate) struct Planner {
     limits: PlanLimits,
     cut_offs: CutOffs,
-    /// What the settings ask for.
-    wanted: TransferScheme,
+    /// Shortest message that goes by lists which the target posts too.
+    sgrs_bytes: u64,
+    /// What the settings or the program ask for.
+    wanted: Cell<TransferScheme>,
 }
 
 impl Planner {
@@ -188,16 +192,22 @@ impl Planner {
                 gather_block: cut.gather_block,
                 multi_w_block: cut.multi_w_block,
                 sgrs_block: cut.sgrs_block,
-                sgrs_bytes: cut.sgrs_bytes,
+                // What the target helps with is chosen before.
+                sgrs_bytes: u64::MAX,
                 segment: cut.segment,
             },
-            wanted: settings.transfer,
+            sgrs_bytes: cut.sgrs_bytes,
+            wanted: Cell::new(settings.transfer),
         }
     }
 
     /// Whether the settings leave the choice to the planner.
     pub(crate) fn is_free(&self) -> bool {
-        self.wanted == TransferScheme::Auto
+        self.wanted.get() == TransferScheme::Auto
+    }
+
+    pub(crate) fn ask_for(&self, scheme: TransferScheme) {
+        self.wanted.set(scheme);
     }
 
     /// Whether a put or a get is best by lists on both sides, if the target helps with them.
@@ -209,34 +219,32 @@ impl Planner {
             return Ok(false);
         }
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
-        let plan = match self.wanted {
-            TransferScheme::Auto => Plan::new(l.origin, l.target, direction, limits, &self.cut_offs),
-            TransferScheme::Sgrs => {
-                Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &self.cut_offs)
-            }
+        let cut_offs = CutOffs { sgrs_bytes: self.sgrs_bytes, ..self.cut_offs };
+        let plan = match self.wanted.get() {
+            TransferScheme::Auto => Plan::new(l.origin, l.target, direction, limits, &cut_offs),
+            TransferScheme::Sgrs => Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &cut_offs),
             TransferScheme::Gather | TransferScheme::MultiW | TransferScheme::Generic => return Ok(false),
         };
         plan.map(|p| p.scheme() == Scheme::Sgrs).map_err(|e| refused(l.action.name(), &e))
     }
 
     /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of
-    /// remote ranges, those are best, and what is called SGRS takes no help; elsewhere the target gives none.
+    /// remote ranges, those are best, and what is called SGRS takes no help. `unpacks`: whether the target unpacks what
+    /// is sent to it packed.
     ///
     /// # Errors
     /// `BadArgument`, as [`Layouts::check`].
-    pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>) -> Result<Plan<'a>> {
+    pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>, unpacks: bool) -> Result<Plan<'a>> {
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
-        let limits = PlanLimits { target_helps: region.lists, ..self.limits };
         let gather = if direction == Direction::Put { Scheme::WriteGather } else { Scheme::ReadScatter };
-        let both_contiguous = l.origin.is_contiguous() && l.target.is_contiguous();
-        let scheme = match self.wanted {
-            _ if both_contiguous => Some(Scheme::Contiguous),
+        let scheme = match self.wanted.get() {
+            _ if l.origin.is_contiguous() && l.target.is_contiguous() => Some(Scheme::Contiguous),
             TransferScheme::Gather => Some(gather),
             TransferScheme::MultiW => Some(Scheme::MultiW),
-            TransferScheme::Auto | TransferScheme::Generic | TransferScheme::Sgrs => {
-                region.lists.then_some(Scheme::Sgrs)
-            }
+            TransferScheme::Generic if unpacks => Some(Scheme::Generic),
+            _ => region.lists.then_some(Scheme::Sgrs),
         };
+        let limits = PlanLimits { target_helps: unpacks || region.lists, ..self.limits };
         let plan = match scheme {
             Some(scheme) => Plan::with_scheme(scheme, l.origin, l.target, direction, limits, &self.cut_offs),
             None => Plan::new(l.origin, l.target, direction, limits, &self.cut_offs),

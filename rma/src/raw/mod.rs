@@ -16,6 +16,7 @@ pub(crate) mod layouts;
 pub mod lock;
 pub(crate) mod lockword;
 mod operations;
+mod packed;
 pub mod pscw;
 mod sgrs;
 mod target;
@@ -134,6 +135,9 @@ pub struct RawWindow {
     counted: Cell<bool>,
     /// A store may be followed by a look at who sleeps without a fence.
     sleepers_fence: bool,
+    /// By which packed pieces for this rank's memory come; whether this rank has sent any that it has not waited for.
+    listens: u16,
+    packed: Cell<bool>,
     broken: Cell<bool>,
     released: Cell<bool>,
 }
@@ -233,6 +237,8 @@ impl RawWindow {
             claims,
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
+            listens: 0,
+            packed: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
@@ -240,11 +246,17 @@ impl RawWindow {
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
+        window.listens = packed::listen(&window.job, window.own.base, window.own.len);
         let lists = sgrs::Sgrs::new(&window.job, &window.own, team.size())?;
-        let card = [vec![u8::from(mapped), u8::from(boards)], sgrs::Sgrs::card(lists.as_ref())].concat();
+        let mut card = vec![u8::from(mapped), u8::from(boards)];
+        card.extend(window.listens.to_le_bytes());
+        card.extend(sgrs::Sgrs::card(lists.as_ref()));
         let all = coll::allgather(team, &card)?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
-        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(2..).unwrap_or_default()).collect();
+        for (t, m) in window.targets.iter_mut().zip(&all) {
+            t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
+        }
+        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(4..).unwrap_or_default()).collect();
         window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.meet(&cards));
         if options.locks && all.iter().all(|m| m.get(1) == Some(&1)) {
             for (rank, t) in window.targets.iter_mut().enumerate() {

@@ -297,12 +297,12 @@ impl RawWindow {
     /// Waits until all operations to `target` are complete there.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
-        let track = &self.targets[target].track;
-        if track.open() > 0 {
+        let t = &self.targets[target];
+        if t.is_busy() {
             // Only progress can bring this about: no use in looking before.
-            self.job.wait_until("complete operations", None, || Ok((track.open() == 0).then_some(())))?;
+            self.job.wait_until("complete operations", None, || Ok((!t.is_busy()).then_some(())))?;
         }
-        track.check()
+        t.track.check()
     }
 
     /// Waits until all operations to all targets are complete.

@@ -150,8 +150,7 @@ impl RawWindow {
     /// Ends the epoch that a fence without `NOSUCCEED` left open, if nothing was done in it.
     pub(crate) fn leave_fence(&self, operation: &'static str) -> Result<()> {
         if matches!(self.access.get(), Access::Fence(_)) {
-            if !self.queue.borrow().is_empty()
-                || self.targets.iter().any(|t| t.held.borrow().is_some() || t.track.open() > 0)
+            if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.borrow().is_some() || t.is_busy())
             {
                 return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
             }

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
+use farside_core::am::Counter;
 use farside_core::device::RemoteRegion;
 use farside_core::job::Track;
 use farside_core::signal::Board;
@@ -26,6 +27,10 @@ pub(crate) struct Target {
     pub(super) region: RemoteRegion,
     /// Requests that are not complete.
     pub(super) track: Rc<Track>,
+    /// By which its packed pieces go to it; 0: it takes none. How many went, and how many are unpacked there.
+    pub(super) listens: u16,
+    pub(super) packed: Cell<u64>,
+    pub(super) unpacked: Counter,
     /// How often this rank has started an access to it, and posted an exposure to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
@@ -103,6 +108,9 @@ impl Target {
             hi,
             region,
             track: Track::new(),
+            listens: 0,
+            packed: Cell::new(0),
+            unpacked: Counter::new(),
             starts: Cell::new(0),
             posts: Cell::new(0),
             lock: Cell::new(lock::Held::No),

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | mapped, ready | none: one copy from layout to layout |
 //! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring |
-//! | by a card | where one side has fewer blocks than the other: one for up to 1024 blocks of the origin that are one of the target; else one for each block |
+//! | by a card, target consecutive | one for up to 1024 blocks of the origin |
+//! | by a card, else | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
 //!
 //! By a card, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
 //! many short blocks go in lists on both sides ([`super::sgrs`]).
@@ -19,6 +20,7 @@
 
 use std::rc::Rc;
 
+use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Class, Named, Scheme, TypeMap};
@@ -30,6 +32,12 @@ use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
 
 impl RawWindow {
+    /// Asks that transfers between layouts from now on travel by `scheme` where it is possible, on mapped windows too:
+    /// for measurements and tests. As [`farside_core::settings::Settings`] says for all windows.
+    pub fn set_transfer(&self, scheme: TransferScheme) {
+        self.planner.ask_for(scheme);
+    }
+
     /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
     /// Complete as [`put`](Self::put) is. Messages: see the module; on mapped windows one copy.
     ///
@@ -169,13 +177,14 @@ impl RawWindow {
                 }),
             };
         }
+        // For forced schemes, which come to copies on mapped windows too.
+        self.stored.set(self.stored.get() || l.action == Action::Put);
         if let Some(remote) = mapped {
             let name = l.action.name();
             // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.
             let copied = unsafe {
                 if l.action == Action::Put {
                     self.count_copy(Kind::Write, l.target);
-                    self.stored.set(true);
                     l.origin.copy_raw(l.local, l.target, remote, 0, u64::MAX)
                 } else {
                     self.count_copy(Kind::Read, l.target);
@@ -187,12 +196,15 @@ impl RawWindow {
         if self.by_lists(t, l, request)? {
             return Ok(());
         }
-        let plan = self.planner.plan(&t.region, l)?;
+        let unpacks = l.action == Action::Put && request.is_none() && self.unpacks(t);
+        let plan = self.planner.plan(&t.region, l, unpacks)?;
         match plan.scheme() {
             Scheme::Empty => Ok(()),
             Scheme::Contiguous | Scheme::WriteGather | Scheme::ReadScatter | Scheme::MultiW | Scheme::Sgrs => {
                 l.messages(&plan).try_for_each(|message| self.begin(t, message, request))
             }
+            Scheme::Generic if unpacks => self.put_packed(t, l, &plan),
+            // Not planned: the memory is not mapped, and nobody unpacks.
             Scheme::Mapped | Scheme::Generic => {
                 Err(Error::new(ErrorKind::Unsupported, l.action.name()).cause(format!("{:?}", plan.scheme())))
             }

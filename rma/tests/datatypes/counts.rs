@@ -2,6 +2,7 @@
 //! What transfers between layouts cost: messages, copies, system calls.
 
 use farside_datatype::{Datatype, Named, TypeMap};
+use farside_rma::core::settings::TransferScheme;
 use farside_rma::core::stats::{Kind, Snapshot};
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind, Op, Result, Team};
@@ -152,6 +153,42 @@ fn accumulate_is_one_message_for_each_piece_where_it_is_not_mapped() {
         let s = cost(&config);
         let messages = if config.name == "mapped" { 1 } else { 40 };
         assert_eq!((s.count(Kind::Accumulate), s.bytes(Kind::Accumulate)), (messages, 240), "{}: {s:?}", config.name);
+    }
+}
+
+/// Packed pieces: two copies of every byte, and no message for a block.
+#[test]
+fn generic_put_copies_twice_and_sends_no_message_for_a_block() {
+    let (origin, target) = (vector(3000, 2, 3), vector(2000, 3, 5));
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        let body = |team: &Team| -> Result<Snapshot> {
+            let window = RawWindow::allocate(team, 60_000, Options { locks: false })?;
+            window.set_transfer(TransferScheme::Generic);
+            let buffer: Vec<u32> = (0..9000).collect();
+            window.fence(Assert::NOPRECEDE)?;
+            let before = team.job().stats();
+            if team.rank() == 1 {
+                // SAFETY: the buffer outlives the fence.
+                unsafe { window.put_typed(buffer.as_ptr().cast(), &origin, 0, 8, &target) }?;
+            }
+            window.fence(Assert::NOSUCCEED)?;
+            let counted = team.job().stats() - before;
+            if team.rank() == 0 {
+                for i in 0..6000 {
+                    // SAFETY: inside the window, and no epoch is open on rank 1 any more.
+                    let x = unsafe { window.base().cast::<u32>().add(2 + i / 3 * 5 + i % 3).read() };
+                    assert_eq!(x as usize, i / 2 * 3 + i % 2, "element {i}");
+                }
+            }
+            window.free()?;
+            Ok(counted)
+        };
+        let both = config.run(2, body).unwrap();
+        for s in &both {
+            assert_eq!(s.bytes(Kind::Copy), 24_000, "{}: {s:?}", config.name);
+            assert_eq!(s.count(Kind::Write), 0, "{}: {s:?}", config.name);
+        }
+        assert!(both[1].count(Kind::Send) < 30, "{}: {:?}", config.name, both[1]);
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use farside_datatype::{Datatype, Named, TypeMap};
+use farside_rma::core::settings::TransferScheme;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, ErrorKind, Op, Result, Team};
 use rand::rngs::StdRng;
@@ -109,6 +110,18 @@ fn compare(case: usize, what: &str, got: &[u8], expected: &[u8]) {
     }
 }
 
+/// Takes every way in turn, and the planner's choice as often as all others.
+const WAYS: [TransferScheme; 8] = [
+    TransferScheme::Auto,
+    TransferScheme::Generic,
+    TransferScheme::Auto,
+    TransferScheme::MultiW,
+    TransferScheme::Auto,
+    TransferScheme::Gather,
+    TransferScheme::Auto,
+    TransferScheme::Sgrs,
+];
+
 /// Rank 1 puts to, or gets from, rank 0 and itself.
 fn moves(team: &Team, config: &Config, put: bool) -> Result<()> {
     let (window, memory) = window(team, config)?;
@@ -119,6 +132,7 @@ fn moves(team: &Team, config: &Config, put: bool) -> Result<()> {
         let (Some(at), Some(offset)) = (origin.place(&mut rng), target.place(&mut rng)) else { continue };
         let receiver = if put { &target } else { &origin };
         let refused = receiver.has_a_byte_twice();
+        window.set_transfer(WAYS[case % WAYS.len()]);
         for to in 0..2 {
             local(&window, |l| l.copy_from_slice(&pattern(case, team.rank())))?;
             let mut buffer = pattern(case, 7);

@@ -139,7 +139,8 @@ impl Prepared {
                     blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
-                cut_offs: CutOffs::UNMEASURED,
+                // From half a packet on a block alone is no more packets than packed ones.
+                cut_offs: CutOffs { multi_w_block: PACKET as u64 / 2, ..CutOffs::UNMEASURED },
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },

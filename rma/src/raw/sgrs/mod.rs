@@ -165,6 +165,11 @@ impl Sgrs {
         }
     }
 
+    /// No request is served any more: the memory goes.
+    pub(super) fn forget(&self) {
+        self.job.active_messages().unregister(self.handler);
+    }
+
     pub(super) fn has_pending(&self, target: usize) -> bool {
         self.pending.borrow().iter().any(|(t, _)| *t == target)
     }
@@ -172,7 +177,7 @@ impl Sgrs {
 
 impl Drop for Sgrs {
     fn drop(&mut self) {
-        self.job.active_messages().unregister(self.handler);
+        self.forget();
     }
 }
 

@@ -1,0 +1,119 @@
+#![allow(unsafe_code)]
+//! Generic: a put between layouts that is packed here, sent, and unpacked by the target.
+//!
+//! Each piece is an active message: place and layout of the target, and packed bytes. The target unpacks it whenever it
+//! is in the runtime, and acknowledges it; the closing call waits for that before it notifies. So this is for epochs in
+//! which the target will be there: between fences, and from start to complete.
+
+use std::ptr::NonNull;
+
+use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Then};
+use farside_core::stats::{Kind, Stats};
+use farside_core::wire::{Reader, Writer};
+use farside_core::{Job, Result};
+use farside_datatype::{Plan, TypeMap};
+
+use super::layouts::{Layouts, reach};
+use super::{Access, RawWindow, Target};
+
+/// Pieces under way to one target.
+const UNDER_WAY: u64 = 4;
+
+/// This rank's own memory, as what unpacks into it sees it.
+#[derive(Clone, Copy)]
+struct Own {
+    base: *mut u8,
+    len: usize,
+    stats: NonNull<Stats>,
+}
+
+/// Takes in packed pieces for the window over `len` bytes at `base`, until [`forget`]; the number by which others send
+/// them. 0: none is free.
+pub(super) fn listen(job: &Job, base: *mut u8, len: usize) -> u16 {
+    let own = Own { base, len, stats: NonNull::from(job.device().stats()) };
+    // The collectives have the highest; programs take the low ones.
+    let handler = move |_: Message<'_>| {
+        Delivery::Into(
+            Vec::new(),
+            Then::Quick(Box::new(move |bytes| {
+                if own.unpack(&bytes).is_none() {
+                    tracing::error!("{} bytes for a window are no packed piece, and left out", bytes.len());
+                }
+            })),
+        )
+    };
+    let free = |id: &u16| job.active_messages().register(HandlerId(*id), handler).is_ok();
+    (1 << 15..u16::MAX).rev().find(free).unwrap_or(0)
+}
+
+/// The end of [`listen`].
+pub(super) fn forget(job: &Job, id: u16) {
+    if id != 0 {
+        job.active_messages().unregister(HandlerId(id));
+    }
+}
+
+impl Own {
+    /// Unpacks a piece; `None` for what [`piece`] does not make.
+    fn unpack(self, bytes: &[u8]) -> Option<()> {
+        let mut reader = Reader::new(bytes);
+        let (offset, from) = (usize::try_from(reader.u64()?).ok()?, reader.u64()?);
+        let wire = usize::try_from(reader.u64()?).ok()?;
+        let (wire, packed) = bytes.get(24..)?.split_at_checked(wire)?;
+        let map = TypeMap::from_wire(wire).ok()?;
+        let (start, reached) = reach(&map, offset)?;
+        let inside = start <= self.len && reached <= self.len - start;
+        if !inside || from.checked_add(packed.len() as u64)? > map.size() {
+            return None;
+        }
+        // SAFETY: the counters live as long as the job, which dispatches to nobody after its end.
+        unsafe { self.stats.as_ref() }.add(Kind::Copy, packed.len());
+        // SAFETY: all bytes of the message are inside the window's memory, which is given back after `forget`.
+        unsafe { map.unpack_raw(packed.as_ptr(), from, self.base.wrapping_add(offset), packed.len()) };
+        Some(())
+    }
+}
+
+impl Target {
+    /// Whether packed pieces are under way.
+    #[inline]
+    pub(super) fn has_packed(&self) -> bool {
+        self.packed.get() != self.unpacked.value()
+    }
+
+    /// Whether anything is under way.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.track.open() > 0 || self.has_packed()
+    }
+}
+
+impl RawWindow {
+    /// Whether `t` unpacks what this rank puts to it in the present epoch.
+    pub(super) fn unpacks(&self, t: &Target) -> bool {
+        t.listens != 0 && matches!(self.access.get(), Access::Fence(_) | Access::Start)
+    }
+
+    /// Carries out a put by Generic. On return the buffer is free.
+    pub(super) fn put_packed(&self, t: &Target, l: &Layouts<'_>, plan: &Plan<'_>) -> Result<()> {
+        let wire = l.target.to_wire();
+        self.packed.set(true);
+        for (from, len) in plan.segments() {
+            let under_way = || t.packed.get() - t.unpacked.value();
+            if under_way() >= UNDER_WAY {
+                self.job.wait("put", || Ok((under_way() < UNDER_WAY).then_some(())))?;
+            }
+            let mut bytes = Writer::new().u64(l.offset as u64).u64(from).u64(wire.len() as u64).done();
+            bytes.extend_from_slice(&wire);
+            let at = bytes.len();
+            bytes.resize(at + len as usize, 0);
+            // SAFETY: the local bytes by the contract of the call; room was just made.
+            unsafe { l.origin.pack_raw(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
+            self.stats().add(Kind::Copy, len as usize);
+            t.packed.set(t.packed.get() + 1);
+            let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
+            am::send(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters)?;
+        }
+        Ok(())
+    }
+}
