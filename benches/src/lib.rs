@@ -26,6 +26,7 @@ pub mod record;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod schemes;
 pub mod table;
 pub mod targets;
 pub mod usage;

@@ -165,6 +165,10 @@ settings! {
         "Length of the queue of requests to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4096 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
         "Receive buffers of a rank, which all peers share.";
+    verbs_cache: usize = "FARSIDE_VERBS_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
+        "Memory of the program that stays registered after an operation, for the next one with the same buffer; 0 keeps none.";
+    verbs_cache_entries: usize = "FARSIDE_VERBS_CACHE_ENTRIES", "1024", "registrations, 0 to 1048576", |s| number(s).filter(|v| *v <= 1 << 20),
+        "How many registrations are kept so; what was not used for longest goes first.";
     transfer: TransferScheme = "FARSIDE_TRANSFER", "auto", "auto, generic, gather, multi-w, sgrs",
         |s| match s { "auto" => Some(TransferScheme::Auto), "generic" => Some(TransferScheme::Generic), "gather" => Some(TransferScheme::Gather), "multi-w" => Some(TransferScheme::MultiW), "sgrs" => Some(TransferScheme::Sgrs), _ => None },
         "How operations with derived datatypes travel: auto is a copy where memory is mapped, and else what the cut-offs say; what a device, a direction or an epoch does not allow is left to the planner.";

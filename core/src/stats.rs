@@ -46,6 +46,14 @@ kinds! {
     Notify = "notify";
     /// Packets of active messages.
     Send = "send";
+    /// Lists of blocks sent as one message to a scatter list of the peer.
+    Gather = "gather";
+    /// Lists of blocks posted for one gather list of the peer: no message of their own.
+    Scatter = "scatter";
+    /// Layouts sent to a peer, for lists on both sides: part of a packet.
+    Layout = "layout";
+    /// Registrations made with a card for transfers from and to memory of the user.
+    Register = "register";
     /// Requests to the target's side for memory that is not mapped.
     Request = "request";
     /// Work requests handed to a card: what it sends messages for.
@@ -127,7 +135,7 @@ impl Snapshot {
     #[must_use]
     pub fn messages(&self) -> u64 {
         use Kind::*;
-        [Write, Read, Accumulate, FetchAdd, CompareSwap, Signal, Send].iter().map(|k| self.count(*k)).sum()
+        [Write, Read, Accumulate, FetchAdd, CompareSwap, Signal, Send, Gather].iter().map(|k| self.count(*k)).sum()
     }
 
     /// The sum of two sets of counters.

@@ -44,8 +44,8 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(map: &'a TypeMap, max_blocks: usize) -> Self {
-        Self { offset: 0, len: 0, rest: map.blocks(0), max_blocks }
+    fn new(map: &'a TypeMap, packed: u64, max_blocks: usize) -> Self {
+        Self { offset: 0, len: 0, rest: map.blocks(packed), max_blocks }
     }
 
     /// Bytes that can go on to `list`: of the block at hand, or of the next if there is room for one more.
@@ -76,12 +76,12 @@ impl<'a> Descriptors<'a> {
     pub(crate) fn new(
         origin: &'a TypeMap,
         target: &'a TypeMap,
-        origin_blocks: usize,
-        target_blocks: usize,
+        packed: u64,
+        (origin_blocks, target_blocks): (usize, usize),
         max_message: u64,
     ) -> Self {
-        let (origin, target) = (Side::new(origin, origin_blocks), Side::new(target, target_blocks));
-        Self { origin, target, packed: 0, max_message }
+        let (origin, target) = (Side::new(origin, packed, origin_blocks), Side::new(target, packed, target_blocks));
+        Self { origin, target, packed, max_message }
     }
 }
 

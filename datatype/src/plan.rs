@@ -148,16 +148,23 @@ impl<'a> Plan<'a> {
     /// The messages of a scheme without packing, in packed order; none for `Empty`, `Mapped` and `Generic`.
     #[must_use]
     pub fn descriptors(&self) -> Descriptors<'a> {
+        self.descriptors_from(0)
+    }
+
+    /// Those from packed byte `packed` on, where one of them ends: for a rank that goes on with a transfer of which it has
+    /// carried out a part.
+    #[must_use]
+    pub fn descriptors_from(&self, packed: u64) -> Descriptors<'a> {
         let sge = self.limits.max_sge.max(1) as usize;
         let (origin, target) = match self.scheme {
             Scheme::Empty | Scheme::Mapped | Scheme::Generic => {
-                return Descriptors::new(&TypeMap::EMPTY, &TypeMap::EMPTY, 1, 1, 1);
+                return Descriptors::new(&TypeMap::EMPTY, &TypeMap::EMPTY, 0, (1, 1), 1);
             }
             Scheme::Contiguous | Scheme::MultiW => (1, 1),
             Scheme::WriteGather | Scheme::ReadScatter => (sge, 1),
             Scheme::Sgrs => (sge, sge),
         };
-        Descriptors::new(self.origin, self.target, origin, target, self.limits.max_message.max(1))
+        Descriptors::new(self.origin, self.target, packed, (origin, target), self.limits.max_message.max(1))
     }
 
     /// The pieces of Generic as (packed byte, length): each is packed from there, sent as one message, and unpacked to

@@ -81,6 +81,12 @@ fn check_limits(plan: &Plan<'_>, limits: &PlanLimits, size: u64) {
         }
         packed += len;
     }
+    // Whoever goes on where a message ends sees the same messages.
+    let all: Vec<Descriptor> = plan.descriptors().collect();
+    if let Some(middle) = all.get(all.len() / 2) {
+        assert!(plan.descriptors_from(middle.packed).eq(all[all.len() / 2..].iter().cloned()));
+        assert_eq!(plan.descriptors_from(packed).next(), None);
+    }
     let by_segments: u64 = plan
         .segments()
         .map(|(start, len)| {

@@ -14,7 +14,7 @@ pub mod verbs;
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::Snapshot;
 
@@ -36,11 +36,22 @@ pub struct Capabilities {
     pub mappable: bool,
     /// Whether [`Operation::Accumulate`] is done by the device, without a handler above it.
     pub accumulate: bool,
+    /// Limits of [`Operation::Scatter`] and [`Operation::Gather`]; `None` where the device does not have them.
+    pub lists: Option<Lists>,
     /// Where one way of a transfer between two layouts becomes better than another.
     pub cut_offs: CutOffs,
     /// Whether a store to mapped memory may be followed, without a fence, by a look whether somebody sleeps who waits
     /// for it: who sleeps pays for both.
     pub sleepers_fence: bool,
+}
+
+/// Limits of one scatter or gather list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// Most blocks.
+    pub blocks: usize,
+    /// Most bytes.
+    pub bytes: usize,
 }
 
 /// Where one way to move blocks becomes better than another, as measured on a device; in bytes. The meaning of each is
@@ -83,6 +94,16 @@ pub struct Block {
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
+}
+
+/// The error of a device that has no lists.
+#[cold]
+pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, "post a scatter or gather list")
+        .peer(peer)
+        .device(device)
+        .cause("lists on both sides of a message go by an RDMA card")
+        .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is none")
 }
 
 impl Block {
@@ -256,6 +277,19 @@ pub enum Operation<'a> {
         /// Its new value.
         value: u64,
     },
+    /// Receives one [`Gather`](Operation::Gather) of the peer into local blocks: the first that no scatter before this
+    /// one got. Complete when the bytes are here. One that is longer than the blocks ends this and all lists that are
+    /// under way between the two ranks with errors; one that is shorter leaves the rest as it was.
+    Scatter {
+        /// Where the bytes go: at most [`Lists::blocks`].
+        into: &'a [Block],
+    },
+    /// Sends local blocks as one message to the peer's next [`Scatter`](Operation::Scatter). Complete when the bytes are
+    /// there. If the peer has posted none it waits for some seconds, and then ends with `Timeout`.
+    Gather {
+        /// Where the bytes come from: at most [`Lists::blocks`], together at most [`Lists::bytes`].
+        from: &'a [Block],
+    },
     /// Sends a packet: `header` and then the blocks, together at most [`Capabilities::max_packet`].
     Send {
         /// First bytes of the packet.
@@ -354,7 +388,8 @@ pub trait Device: fmt::Debug {
     ///
     /// # Errors
     /// `BadKey`, `OutOfRange`, `Misaligned`, `NoSuchRank`, `PeerLost`; `BadArgument` for a region of another peer
-    /// or a packet that is too long.
+    /// or a packet or list that is too long; `Unsupported` for lists where the device has none; for them `Limit` too,
+    /// since their memory is registered.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
     /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);

@@ -13,6 +13,7 @@ mod atomics;
 mod errors;
 mod growth;
 mod keys;
+mod lists;
 mod notify;
 mod packets;
 mod passive;

@@ -5,6 +5,8 @@
 
 mod faults;
 mod flood;
+mod lists;
+mod registration;
 
 use std::process::Command;
 use std::sync::mpsc;

@@ -72,6 +72,9 @@ impl RawWindow {
         self.no_epoch();
         self.access.set(Access::None);
         packed::forget(&self.job, self.listens);
+        if let Some(sgrs) = &self.sgrs {
+            sgrs.forget();
+        }
         self.job.device().release(self.own.handle)
     }
 
@@ -85,6 +88,9 @@ impl RawWindow {
     /// that ends by a panic or an error; the window is broken from then on.
     pub fn abandon(&self) {
         self.queue.borrow_mut().clear();
+        if let Some(sgrs) = &self.sgrs {
+            sgrs.abandon();
+        }
         for t in &self.targets {
             t.held.replace(None);
             if t.track.open() > 0 {

@@ -76,7 +76,7 @@ impl RawWindow {
                 .cause("it has ended its run of fence epochs; this rank has not")
                 .remedy("make as many epochs in the run on every rank"));
             }
-        } else if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.borrow().is_some()) {
+        } else if (0..self.targets.len()).any(|t| self.has_unposted(t)) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
         self.close_epoch();
@@ -144,6 +144,7 @@ impl RawWindow {
                 greatest = greatest.max(self.board.mark(from, cell::FENCE, number));
             }
             self.complete_all()?;
+            self.end_lists()?;
             return Ok(greatest);
         }
         // "Have I an operation for rank i": those begun already are counted too.
@@ -164,6 +165,7 @@ impl RawWindow {
             let come = (0..p).filter(|from| self.board.reached(*from, cell::FENCE, number)).count();
             Ok((come >= (sum & 0xffff) as usize).then_some(()))
         })?;
+        self.end_lists()?;
         Ok(if sum >> 16 != 0 { SOMEBODY } else { 0 })
     }
 

@@ -175,6 +175,8 @@ pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
 pub(crate) struct Planner {
     limits: PlanLimits,
     cut_offs: CutOffs,
+    /// Shortest message that goes by lists which the target posts too.
+    sgrs_bytes: u64,
     /// What the settings or the program ask for.
     wanted: Cell<TransferScheme>,
 }
@@ -189,10 +191,11 @@ impl Planner {
                 gather_block: cut.gather_block,
                 multi_w_block: cut.multi_w_block,
                 sgrs_block: cut.sgrs_block,
-                // Cards have no way for lists on both sides here.
+                // What the target helps with is chosen before.
                 sgrs_bytes: u64::MAX,
                 segment: cut.segment,
             },
+            sgrs_bytes: cut.sgrs_bytes,
             wanted: Cell::new(settings.transfer),
         }
     }
@@ -204,6 +207,24 @@ impl Planner {
 
     pub(crate) fn ask_for(&self, scheme: TransferScheme) {
         self.wanted.set(scheme);
+    }
+
+    /// Whether a put or a get is best by lists on both sides, if the target helps with them.
+    ///
+    /// # Errors
+    /// `BadArgument`, as [`Layouts::check`].
+    pub(crate) fn wants_lists(&self, l: &Layouts<'_>, limits: PlanLimits) -> Result<bool> {
+        if l.origin.is_contiguous() && l.target.is_contiguous() || l.origin.size() == 0 {
+            return Ok(false);
+        }
+        let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
+        let cut_offs = CutOffs { sgrs_bytes: self.sgrs_bytes, ..self.cut_offs };
+        let plan = match self.wanted.get() {
+            TransferScheme::Auto => Plan::new(l.origin, l.target, direction, limits, &cut_offs),
+            TransferScheme::Sgrs => Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &cut_offs),
+            TransferScheme::Gather | TransferScheme::MultiW | TransferScheme::Generic => return Ok(false),
+        };
+        plan.map(|p| p.scheme() == Scheme::Sgrs).map_err(|e| refused(l.action.name(), &e))
     }
 
     /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of

@@ -19,6 +19,7 @@ pub(crate) mod lockword;
 mod operations;
 mod packed;
 pub mod pscw;
+mod sgrs;
 mod target;
 pub(crate) mod typed;
 
@@ -120,6 +121,8 @@ pub struct RawWindow {
     spare: RefCell<Vec<Queued>>,
     /// How transfers between layouts are planned.
     planner: Planner,
+    /// For those by lists on both sides, where the devices of all ranks have them.
+    sgrs: Option<sgrs::Sgrs>,
     /// Bytes of operations whose buffer did not outlive the call.
     kept: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
@@ -229,6 +232,7 @@ impl RawWindow {
             posted: RefCell::default(),
             queue: RefCell::default(),
             spare: RefCell::default(),
+            sgrs: None,
             planner: Planner::new(job.device().capabilities(), job.settings()),
             kept: RefCell::default(),
             stored: Cell::new(false),
@@ -248,12 +252,17 @@ impl RawWindow {
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
         window.listens = packed::listen(&window.job, window.own.base, window.own.len);
-        let [low, high] = window.listens.to_le_bytes();
-        let all = coll::allgather(team, &[u8::from(mapped), u8::from(boards), low, high])?;
+        let lists = sgrs::Sgrs::new(&window.job, &window.own, team.size())?;
+        let mut card = vec![u8::from(mapped), u8::from(boards)];
+        card.extend(window.listens.to_le_bytes());
+        card.extend(sgrs::Sgrs::card(lists.as_ref()));
+        let all = coll::allgather(team, &card)?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
         for (t, m) in window.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
         }
+        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(4..).unwrap_or_default()).collect();
+        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.meet(&cards));
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {
             for (rank, t) in window.targets.iter_mut().enumerate() {

@@ -275,7 +275,9 @@ impl RawWindow {
 
     /// Whether this epoch has an operation for `target` that has not been posted yet.
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
-        self.targets[target].held.borrow().is_some() || self.queue.borrow().iter().any(|q| q.target == target)
+        self.targets[target].held.borrow().is_some()
+            || self.has_lists(target)
+            || self.queue.borrow().iter().any(|q| q.target == target)
     }
 
     /// Posts the operation that was kept back, with the notification, or sends the notification alone once
@@ -294,6 +296,7 @@ impl RawWindow {
 
     /// Waits until all operations to `target` are complete there.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
+        self.run_lists(target)?;
         let t = &self.targets[target];
         if t.is_busy() {
             // Only progress can bring this about: no use in looking before.

@@ -92,7 +92,8 @@ impl RawWindow {
             let t = &self.targets[*target];
             self.notify(*target, cell::COMPLETE, t.starts.get())?;
         }
-        self.started.borrow().iter().try_for_each(|t| self.complete_at(*t))
+        self.started.borrow().iter().try_for_each(|t| self.complete_at(*t))?;
+        self.end_lists()
     }
 
     /// Closes the exposure: waits until all its origins have completed. Sends nothing.
@@ -107,7 +108,7 @@ impl RawWindow {
             self.board.wait(OP, origin, cell::COMPLETE, number, Pace::ANSWER).inspect_err(|_| self.abandon())?;
         }
         self.posted.borrow_mut().close();
-        Ok(())
+        self.end_lists().inspect_err(|_| self.abandon())
     }
 
     /// As [`wait`](Self::wait) without blocking: whether the exposure is closed now.
@@ -118,9 +119,10 @@ impl RawWindow {
         self.check_posted("test")?;
         self.job.progress()?;
         let come = |o: &usize| self.board.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
-        let all = self.posted.borrow().members().iter().all(come);
+        let all = self.posted.borrow().members().iter().all(come) && self.lists_are_here();
         if all {
             self.posted.borrow_mut().close();
+            self.end_lists().inspect_err(|_| self.abandon())?;
         } else {
             self.job.device().check_peers()?;
         }

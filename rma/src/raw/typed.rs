@@ -11,6 +11,9 @@
 //! | by a card, target consecutive | one for up to 1024 blocks of the origin |
 //! | by a card, else | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
 //!
+//! By a card, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
+//! many short blocks go in lists on both sides ([`super::sgrs`]).
+//!
 //! Accumulates are one message for each piece that is consecutive on all sides, and applied in packed order, each
 //! element atomically. The last message of a transfer carries the notification of the closing call, as the last of the
 //! contiguous operations does.
@@ -189,6 +192,9 @@ impl RawWindow {
                 }
             };
             return copied.map(|_| ()).map_err(|e| refused(name, &e));
+        }
+        if self.by_lists(t, l, request)? {
+            return Ok(());
         }
         let unpacks = l.action == Action::Put && request.is_none() && self.unpacks(t);
         let plan = self.planner.plan(&t.region, l, unpacks)?;

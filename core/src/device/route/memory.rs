@@ -93,6 +93,7 @@ impl Wire {
             ordered: true,
             mappable: false,
             accumulate: false,
+            lists: None,
             cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: false,
         };
@@ -217,6 +218,9 @@ impl Device for Wire {
                 // SAFETY: by the contract.
                 unsafe { *old = former };
                 Kind::FetchAdd
+            }
+            Operation::Scatter { .. } | Operation::Gather { .. } => {
+                return Err(crate::device::no_lists(request.peer, "wire"));
             }
             Operation::CompareSwap { .. }
             | Operation::Accumulate { .. }

@@ -85,7 +85,7 @@ fn region_of(operation: &Operation<'_>) -> Option<u64> {
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => Some(at.region),
         Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => Some(at.region),
-        Operation::Send { .. } => None,
+        Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => None,
     }
 }
 
@@ -100,7 +100,7 @@ fn translated<'a>(operation: &Operation<'a>) -> Operation<'a> {
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => *at = place(*at),
         Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => at.region = inner(at.region),
-        Operation::Send { .. } => {}
+        Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {}
     }
     o
 }
@@ -140,6 +140,7 @@ impl RouteDevice {
             ordered: n.ordered && f.ordered,
             mappable: false,
             accumulate: n.accumulate && f.accumulate,
+            lists: f.lists,
             // Of shared memory there is nothing to choose.
             cut_offs: f.cut_offs,
             // Only shared memory is mapped.
@@ -195,6 +196,10 @@ impl RouteDevice {
                 return bad(ErrorKind::BadArgument, &format!("a packet of {len} bytes, {most} allowed"));
             }
             return Ok(if near { Side::Near } else { Side::Far });
+        }
+        // Lists go by the card between all ranks; its own part says what is wrong with one.
+        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
+            return Ok(Side::Far);
         }
         let region = region_of(&request.operation).unwrap_or_default();
         let side = Side::of(region);

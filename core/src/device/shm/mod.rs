@@ -216,6 +216,9 @@ impl Device for ShmDevice {
         let Some(peer) = self.shared.peers.get(request.peer as usize) else {
             return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("shm"));
         };
+        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
+            return Err(super::no_lists(request.peer, "shm"));
+        }
         if let Operation::Send { header, body } = request.operation {
             let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
             if len > self.capabilities.max_packet {

@@ -276,6 +276,8 @@ impl ShmDevice {
                 }
                 // Not operations of this function.
                 Operation::Send { .. }
+                | Operation::Scatter { .. }
+                | Operation::Gather { .. }
                 | Operation::Write { .. }
                 | Operation::Read { .. }
                 | Operation::WriteBlocks { .. }

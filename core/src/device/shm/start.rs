@@ -148,6 +148,7 @@ impl Prepared {
             ordered: true,
             mappable: true,
             accumulate: true,
+            lists: None,
             cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: asymmetric,
         };

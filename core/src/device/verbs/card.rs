@@ -85,6 +85,12 @@ pub(super) enum Message {
     Ping,
     /// I am.
     Pong,
+    /// My queue pair `number` is for lists to and from you; its first packet is `psn`. Repeated until it is answered.
+    Pair { attempt: u32, number: u32, psn: u32 },
+    /// Mine is connected to yours.
+    Paired { answers: u32, attempt: u32, number: u32, psn: u32 },
+    /// I have none for you.
+    Unpaired { answers: u32, why: String },
     /// I end out of order, perhaps for want of rank `blamed`.
     Lost { blamed: Option<u32>, why: String },
 }
@@ -104,6 +110,9 @@ pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
         Message::Refuse { attempt, why } => w.u8(3).u32(*attempt).bytes(short(why)),
         Message::Ping => w.u8(4),
         Message::Pong => w.u8(5),
+        Message::Pair { attempt, number, psn } => w.u8(7).u32(*attempt).u32(*number).u32(*psn),
+        Message::Paired { answers, attempt, number, psn } => w.u8(8).u32(*answers).u32(*attempt).u32(*number).u32(*psn),
+        Message::Unpaired { answers, why } => w.u8(9).u32(*answers).bytes(short(why)),
         Message::Lost { blamed, why } => w.u8(6).u32(blamed.map_or(0, |b| b + 1)).bytes(short(why)),
     }
     .done()
@@ -124,6 +133,9 @@ pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
         4 => Message::Ping,
         5 => Message::Pong,
         6 => Message::Lost { blamed: r.u32()?.checked_sub(1), why: text(&mut r)? },
+        7 => Message::Pair { attempt: r.u32()?, number: r.u32()?, psn: r.u32()? },
+        8 => Message::Paired { answers: r.u32()?, attempt: r.u32()?, number: r.u32()?, psn: r.u32()? },
+        9 => Message::Unpaired { answers: r.u32()?, why: text(&mut r)? },
         _ => return None,
     };
     Some((source, message))
@@ -164,6 +176,9 @@ mod tests {
             Message::Refuse { attempt: 6, why: "no room".into() },
             Message::Ping,
             Message::Pong,
+            Message::Pair { attempt: 7, number: 8, psn: 9 },
+            Message::Paired { answers: 10, attempt: 11, number: 12, psn: 13 },
+            Message::Unpaired { answers: 14, why: "no room".into() },
             Message::Lost { blamed: Some(0), why: "killed".into() },
             Message::Lost { blamed: None, why: String::new() },
         ] {
@@ -189,7 +204,7 @@ mod tests {
             bytes.extend(tail);
             if let Some((source, m)) = read(&bytes, &TOKEN) {
                 let again = write(source, &TOKEN, &m);
-                if !matches!(m, Message::Lost { .. } | Message::Refuse { .. }) {
+                if !matches!(m, Message::Lost { .. } | Message::Refuse { .. } | Message::Unpaired { .. }) {
                     prop_assert_eq!(read(&again, &TOKEN), Some((source, m)));
                 }
             }

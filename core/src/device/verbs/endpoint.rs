@@ -47,7 +47,7 @@ impl Endpoint {
             receives: Arc::clone(&completions),
             shared: None,
         };
-        let sizes = Sizes { sends: SENDS as u32, receives: RECEIVES as u32, pieces: 1, inline: 0 };
+        let sizes = Sizes { sends: SENDS as u32, receives: RECEIVES as u32, pieces: 1, scatter: 1, inline: 0 };
         let datagram = Datagram::new(&parts, sizes, tuning, qkey)?;
         let free = (0..SENDS).collect();
         let me = Self { datagram, handles: Vec::new(), completions, channel, memory, slab, free, found: Vec::new() };

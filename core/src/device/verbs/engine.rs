@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use super::buffers::Pool;
 use super::credits::Credit;
 use super::links::{Links, Standing};
+use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
 use super::ops::{Op, Ops, Owner};
+use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
 use super::stream::{Flight, Landed, Stream, peer_of};
 use super::sys::qp::Action;
@@ -33,9 +35,11 @@ const STILL: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) streams: Vec<Option<Stream>>,
+    pub(super) lanes: Lanes,
     pub(super) ops: Ops,
     pub(super) pool: Pool,
     pub(super) regions: Regions,
+    pub(super) user: UserMemory,
     pub(super) told: Vec<Told>,
     pub(super) credits: Vec<Credit>,
     /// Packets that may be under way to each peer.
@@ -55,13 +59,22 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(links: &Arc<Links>, pool: Pool, regions: Regions, window: u64) -> Self {
+    pub(super) fn new(
+        links: &Arc<Links>,
+        pool: Pool,
+        regions: Regions,
+        user: UserMemory,
+        lanes: Lanes,
+        window: u64,
+    ) -> Self {
         let ranks = links.cards.len();
         Self {
             streams: (0..ranks).map(|_| None).collect(),
+            lanes,
             ops: Ops::default(),
             pool,
             regions,
+            user,
             told: (0..ranks).map(|_| Told::default()).collect(),
             credits: (0..ranks).map(|_| Credit::default()).collect(),
             window,
@@ -220,7 +233,7 @@ impl Engine {
         }
     }
 
-    fn finish(&mut self, mut op: Op, stats: &Stats) {
+    pub(super) fn finish(&mut self, mut op: Op, stats: &Stats) {
         let (owner, peer, notice) = (op.owner, op.peer, op.notice.take());
         let word = op.chunk.as_ref().filter(|_| owner == Owner::Credit && op.error.is_none());
         // SAFETY: the first word of a chunk, which the card has written.
@@ -271,12 +284,14 @@ impl Engine {
     pub(super) fn lose(&mut self, peer: u32, error: &Error, stats: &Stats) {
         let mut landed = std::mem::take(&mut self.landed);
         self.stream(peer).lose(error.again(), &mut landed);
+        self.end_lane(peer, error.again());
         self.settle(landed, stats);
     }
 
     /// Whether something waits that no completion will announce.
     pub(super) fn is_restless(&self) -> bool {
         !self.done.is_empty()
+            || self.is_lane_restless()
             || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
             || self.streams.iter().flatten().any(|s| s.wants_connection() && s.lost().is_none())
     }
@@ -291,7 +306,7 @@ impl Engine {
                 self.push(peer, [question], stats)?;
             }
         }
-        Ok(self.ops.is_empty() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
+        Ok(self.are_ops_idle() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
     }
 
     /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that the limit of reads
@@ -326,6 +341,7 @@ impl Engine {
             }
         }
         self.settle(landed, stats);
+        self.cancel_lists(&direct);
         direct
     }
 }

@@ -16,14 +16,16 @@ use std::time::{Duration, Instant};
 use super::card::{Card, Message, Token};
 use super::far::Outer;
 use super::find::Choice;
+use super::lanes::Pairing;
 use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
+use super::sys::queue::Channel;
 use super::sys::{Context, Domain, Path};
 use super::wait::{Bell, random};
 use crate::error::{Error, ErrorKind, Result};
 
 /// First pause before a request is repeated; it doubles up to the longest.
-const REPEAT: Duration = Duration::from_millis(40);
-const REPEAT_MOST: Duration = Duration::from_millis(500);
+pub(super) const REPEAT: Duration = Duration::from_millis(40);
+pub(super) const REPEAT_MOST: Duration = Duration::from_millis(500);
 
 /// A connection that is being made.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ pub(super) struct Peer {
     ready: Option<Ready>,
     refused: Option<String>,
     serving: Option<Serving>,
+    pub(super) pairing: Pairing,
     /// Pings since it was last heard.
     pub(super) unanswered: u32,
     pub(super) ping_due: bool,
@@ -92,6 +95,9 @@ pub(super) struct Links {
     /// For responders.
     pub(super) serving: Parts,
     pub(super) sizes: Sizes,
+    /// Of lanes, and where their completions wake.
+    pub(super) lanes: Sizes,
+    pub(super) channel: Arc<Channel>,
     pub(super) tuning: Tuning,
     pub(super) service_level: u8,
     pub(super) traffic_class: u8,
@@ -125,6 +131,8 @@ impl Links {
         sending: Parts,
         serving: Parts,
         sizes: Sizes,
+        lanes: Sizes,
+        channel: Arc<Channel>,
         tuning: Tuning,
         classes: (u8, u8),
         counters: (u64, u32),
@@ -139,6 +147,8 @@ impl Links {
             sending,
             serving,
             sizes,
+            lanes,
+            channel,
             tuning,
             service_level: classes.0,
             traffic_class: classes.1,
@@ -185,7 +195,7 @@ impl Links {
         (self.counters.0 + 8 * u64::from(source), self.counters.1)
     }
 
-    fn tuned(&self, peer: u32) -> Tuning {
+    pub(super) fn tuned(&self, peer: u32) -> Tuning {
         let mtu = self.tuning.mtu.min(u32::from(self.cards[peer as usize].mtu));
         Tuning { mtu, ..self.tuning }
     }
@@ -233,7 +243,7 @@ impl Links {
 
     fn make_responder(&self, peer: u32, requester: u32, psn: u32) -> io::Result<Responder> {
         let tuning = self.tuned(peer);
-        let sizes = Sizes { sends: 1, receives: 1, pieces: 1, inline: 0 };
+        let sizes = Sizes { sends: 1, receives: 1, pieces: 1, scatter: 1, inline: 0 };
         let pair = Fresh::new(&self.serving, sizes, &tuning, true)?;
         pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)
     }
@@ -275,6 +285,11 @@ impl Links {
                 entry.pongs += 1;
                 changed = true;
                 None
+            }
+            Message::Pair { .. } | Message::Paired { .. } | Message::Unpaired { .. } => {
+                let (answer, look) = self.hear_of_lane(&mut table, source, message);
+                changed = look;
+                answer
             }
             Message::Reply { .. } | Message::Refuse { .. } => None,
         };
@@ -331,6 +346,9 @@ impl Links {
                 }
                 next = Some(next.map_or(a.due, |n: Instant| n.min(a.due)));
             }
+            let (message, due) = peer.pairing.due(now);
+            out.extend(message.map(|m| (rank as u32, m)));
+            next = due.into_iter().chain(next).min();
             if std::mem::take(&mut peer.ping_due) {
                 out.push((rank as u32, Message::Ping));
             }

@@ -20,10 +20,13 @@ mod endpoint;
 mod engine;
 mod far;
 mod find;
+mod lanes;
 mod links;
+mod lists;
 mod liveness;
 mod notices;
 mod ops;
+mod pinned;
 mod post;
 mod regions;
 mod start;
@@ -53,8 +56,10 @@ use card::Message;
 use endpoint::Endpoint;
 use engine::Engine;
 use links::Links;
+use lists::Lanes;
 use liveness::{Pulse, Suspects};
 use notices::Heard;
+use pinned::UserMemory;
 use post::Limits;
 use regions::Regions;
 use sys::queue::{Channel, Completion, Completions};
@@ -103,6 +108,8 @@ impl VerbsDevice {
         receives: Receives,
         pool: Pool,
         regions: Regions,
+        user: UserMemory,
+        lanes: Lanes,
         channel: Arc<Channel>,
         sends_done: Arc<Completions>,
         receives_done: Arc<Completions>,
@@ -114,7 +121,7 @@ impl VerbsDevice {
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
-            engine: RefCell::new(Engine::new(&links, pool, regions, window)),
+            engine: RefCell::new(Engine::new(&links, pool, regions, user, lanes, window)),
             taken: RefCell::default(),
             pulse: RefCell::new(pulse),
             links,
@@ -208,6 +215,7 @@ impl VerbsDevice {
             }
         }
         any |= self.take_sends()?;
+        self.engine.borrow_mut().poll_lanes(&self.stats)?;
         self.engine.borrow_mut().drive(&self.stats)?;
         loop {
             let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
@@ -231,6 +239,7 @@ impl VerbsDevice {
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
+        self.engine.borrow_mut().poll_lanes(&self.stats)?;
         while self.take_sends()? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
@@ -283,6 +292,7 @@ impl VerbsDevice {
         self.channel.drain();
         self.links.rank_bell.hear();
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
+        let armed = armed.and_then(|()| self.engine.borrow().arm_lanes());
         armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
     }
 

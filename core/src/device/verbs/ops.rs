@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::buffers::{Chunk, Pool};
 use super::engine::Notice;
-use super::sys::Memory;
+use super::pinned::Leases;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
@@ -40,8 +40,8 @@ pub(super) struct Op {
     pub(super) error: Option<Error>,
     pub(super) chunk: Option<Chunk>,
     pub(super) results: SmallVec<[CopyOut; 1]>,
-    /// Registrations for the while.
-    pub(super) memories: Vec<Memory>,
+    /// Registrations of memory of the user.
+    pub(super) memories: Leases,
     /// The card itself reads or writes memory of the user.
     pub(super) direct: bool,
     /// A cell to set when it has succeeded.
@@ -57,7 +57,7 @@ impl Op {
             error: None,
             chunk: None,
             results: SmallVec::new(),
-            memories: Vec::new(),
+            memories: Leases::new(),
             direct: false,
             notice: None,
         }
@@ -127,8 +127,9 @@ impl Ops {
         direct
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 }
 
@@ -168,7 +169,7 @@ mod tests {
         assert!(ops.has_failed(n));
         let op = ops.landed(n, Err(Error::new(ErrorKind::PeerLost, "write"))).unwrap();
         assert_eq!(op.error.unwrap().kind(), ErrorKind::BadKey);
-        assert!(ops.is_empty() && ops.landed(n, Ok(())).is_none());
+        assert!(ops.count() == 0 && ops.landed(n, Ok(())).is_none());
     }
 
     #[test]

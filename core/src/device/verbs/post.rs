@@ -2,7 +2,8 @@
 //! Work requests of the seam as requests to the card.
 //!
 //! Bytes go inside the request up to the inline limit; registered memory is used where it lies, by gather and
-//! scatter lists; other memory is copied through a chunk up to 64 KiB, and registered for the while above that.
+//! scatter lists, that of the user too if it was registered for an earlier operation; other memory is copied through a
+//! chunk up to 64 KiB, and registered above that ([`super::pinned`]).
 
 use std::sync::atomic::Ordering;
 
@@ -11,11 +12,13 @@ use smallvec::{SmallVec, smallvec};
 use super::buffers::{LARGEST, PACKET};
 use super::credits;
 use super::engine::{Engine, Notice};
+use super::lists::Way;
 use super::ops::{CopyOut, Op, Owner};
+use super::pinned::Leases;
 use super::stream::Flight;
+use super::sys::Rights;
 use super::sys::qp::Action;
 use super::sys::queue::Piece;
-use super::sys::{Memory, Rights};
 use crate::device::{Block, Operation, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
@@ -54,8 +57,8 @@ pub(super) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<
 
 /// Where the bytes of a transfer are for the card.
 enum Local {
-    /// In memory that is registered, perhaps for the while.
-    Direct(SmallVec<[Piece; 2]>, Vec<Memory>),
+    /// In memory that is registered, perhaps for this operation.
+    Direct(SmallVec<[Piece; 2]>, Leases),
     /// To be copied through a chunk.
     Bounce,
 }
@@ -107,6 +110,8 @@ impl Engine {
                     Ok(Posted::Done)
                 }
                 Operation::Send { header, body } => self.send(request.peer, header, body, stats),
+                Operation::Scatter { into } => self.list(request, into, Way::Scatter, stats),
+                Operation::Gather { from } => self.list(request, from, Way::Gather, stats),
             }
         }
     }
@@ -207,7 +212,7 @@ impl Engine {
             flights.push(flight);
         } else {
             // SAFETY: by the contract.
-            let pieces = match unsafe { self.local(from, len, Rights::Source) }? {
+            let pieces = match unsafe { self.local(from, len, Rights::Source, stats) }? {
                 Local::Direct(pieces, memories) => {
                     op.direct = true;
                     op.memories = memories;
@@ -284,7 +289,7 @@ impl Engine {
             Local::Bounce
         } else {
             // SAFETY: by the contract.
-            unsafe { self.local(into, len, Rights::Local) }?
+            unsafe { self.local(into, len, Rights::Local, stats) }?
         };
         let pieces = match local {
             Local::Direct(pieces, memories) => {
@@ -372,53 +377,22 @@ impl Engine {
     ///
     /// # Safety
     /// The blocks are valid until the operation is complete or cancelled.
-    unsafe fn local(&self, blocks: &[Block], len: usize, rights: Rights) -> Result<Local> {
-        let piece = |b: &Block, key| Piece { address: b.base.addr() as u64, len: b.len as u32, key };
+    unsafe fn local(&mut self, blocks: &[Block], len: usize, rights: Rights, stats: &Stats) -> Result<Local> {
         let keys: SmallVec<[Option<u32>; 8]> = blocks.iter().map(|b| self.regions.local_key(b.base, b.len)).collect();
         let fits = |b: &Block| u32::try_from(b.len).is_ok();
         if keys.iter().all(Option::is_some) && blocks.iter().all(fits) {
+            let piece = |b: &Block, key| Piece { address: b.base.addr() as u64, len: b.len as u32, key };
             let pieces = blocks.iter().zip(&keys).map(|(b, k)| piece(b, k.unwrap_or(0))).collect();
-            return Ok(Local::Direct(pieces, Vec::new()));
+            return Ok(Local::Direct(pieces, Leases::new()));
         }
-        if len <= LARGEST {
-            return Ok(Local::Bounce);
+        let regions = &self.regions;
+        let known = |b: &Block| regions.local_key(b.base, b.len);
+        if len > LARGEST {
+            // SAFETY: by the contract.
+            return unsafe { self.user.pieces(blocks, rights, known, stats) }.map(|(p, l)| Local::Direct(p.into(), l));
         }
-        let register = |base: *mut u8, len: usize| {
-            // SAFETY: valid blocks; where gaps are in between, the kernel refuses what is not mapped.
-            unsafe { Memory::register(&self.links.domain, base, len, rights) }
-        };
-        let mut memories = Vec::new();
-        let mut pieces = SmallVec::new();
-        // One registration for blocks whose gaps cost less to pin than further registrations.
-        let start = blocks.iter().map(|b| b.base.addr()).min().unwrap_or(0);
-        let end = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0);
-        let group = (blocks.len() > 1 && (end - start) / 2 <= len)
-            .then(|| blocks.iter().map(|b| b.base).min())
-            .flatten()
-            .and_then(|base| register(base, end - start).ok());
-        for (b, key) in blocks.iter().zip(&keys).filter(|(b, _)| b.len > 0) {
-            let key = match (key, &group) {
-                (Some(key), _) => *key,
-                (None, Some(group)) => group.local_key(),
-                (None, None) => {
-                    let memory = register(b.base, b.len).map_err(|e| {
-                        super::links::limit("register a buffer for the while", e).cause(format!("{} bytes", b.len))
-                    })?;
-                    let key = memory.local_key();
-                    memories.push(memory);
-                    key
-                }
-            };
-            // The card counts a piece by 32 bits.
-            let mut at = 0;
-            while at < b.len {
-                let part = (b.len - at).min(1 << 30);
-                pieces.push(Piece { address: (b.base.addr() + at) as u64, len: part as u32, key });
-                at += part;
-            }
-        }
-        memories.extend(group);
-        Ok(Local::Direct(pieces, memories))
+        let found = if len > PACKET { self.user.find(blocks, known) } else { None };
+        Ok(found.map_or(Local::Bounce, |(pieces, leases)| Local::Direct(pieces.into(), leases)))
     }
 }
 

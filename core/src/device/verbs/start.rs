@@ -9,20 +9,26 @@ use super::credits;
 use super::endpoint::Endpoint;
 use super::find::{self, Choice};
 use super::links::{Links, limit};
+use super::lists::Lanes;
+use super::pinned::{self, UserMemory};
 use super::post::Limits;
 use super::regions::Regions;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::wait::random;
-use crate::device::{Atomics, Capabilities, CutOffs};
+use crate::device::{Atomics, Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::registrations::Limits as Limit;
 use crate::settings::Settings;
 
 /// Blocks in one gather list of the seam; the card's own limit cuts it into requests.
 const MAX_BLOCKS: usize = 1024;
 /// Pieces of one request that are asked for.
 const PIECES: u32 = 16;
+/// Lists of each kind that are posted to one peer at once, and blocks of one that are asked for.
+const LISTS: u32 = 64;
+const LIST_BLOCKS: i32 = 64;
 /// Inline sizes that are tried, best first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
 /// Reads and atomics under way on one connection.
@@ -40,6 +46,8 @@ pub struct Prepared {
     card: Card,
     capabilities: Capabilities,
     max_completions: usize,
+    /// The card follows the page tables: memory of the user need not be pinned.
+    on_demand: bool,
     limits: Limits,
     settings: Settings,
 }
@@ -88,6 +96,7 @@ impl Prepared {
                 .cause(format!("{} has no remote atomics, which locks and accumulates are made of", choice.device))
                 .remedy("choose another device by FARSIDE_VERBS_DEVICE"));
         }
+        let (general, reliable) = context.on_demand();
         let domain = Domain::new(&context).map_err(failed)?;
         let tuning = Tuning {
             pkey_index: find_pkey(&context.partition_keys(choice.port, port.pkey_tbl_len), settings.verbs_pkey)?,
@@ -127,11 +136,16 @@ impl Prepared {
                 ordered: false,
                 mappable: false,
                 accumulate: true,
+                lists: Some(Lists {
+                    blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
+                    bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
+                }),
                 // From half a packet on a block alone is no more packets than packed ones.
                 cut_offs: CutOffs { multi_w_block: PACKET as u64 / 2, ..CutOffs::UNMEASURED },
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },
+            on_demand: pinned::on_demand(general, reliable),
             max_completions: attributes.max_cqe.max(32) as usize,
             limits: Limits {
                 pieces: PIECES.min(attributes.max_sge.max(1) as u32) as usize,
@@ -183,6 +197,16 @@ impl Prepared {
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
         let pool = Pool::new(&self.domain).map_err(failed)?;
         let regions = Regions::new(&self.domain, self.rank, cards.len())?;
+        let kept = Limit { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
+        let user = UserMemory::new(&self.domain, kept, self.on_demand);
+        let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
+        let lanes = Sizes {
+            sends: LISTS,
+            receives: LISTS,
+            pieces: lists.blocks as u32,
+            scatter: lists.blocks as u32,
+            inline: 0,
+        };
         let serving = parts(Some(shared));
         let capabilities = Capabilities { inline_bytes: sizes.inline as usize, ..self.capabilities };
         let classes = (self.settings.verbs_service_level, self.settings.verbs_traffic_class);
@@ -195,6 +219,8 @@ impl Prepared {
             sending,
             serving,
             sizes,
+            lanes,
+            Arc::clone(&channel),
             self.tuning,
             classes,
             regions.counters(),
@@ -206,6 +232,8 @@ impl Prepared {
             buffers,
             pool,
             regions,
+            user,
+            Lanes::new(cards.len(), lists),
             channel,
             sends,
             receives,
@@ -219,7 +247,7 @@ impl Prepared {
     fn sizes(&self, parts: &Parts, queue: u32) -> std::io::Result<Sizes> {
         let mut last = std::io::Error::other("no size was tried");
         for inline in INLINE {
-            let sizes = Sizes { sends: queue, receives: 1, pieces: self.limits.pieces as u32, inline };
+            let sizes = Sizes { sends: queue, receives: 1, pieces: self.limits.pieces as u32, scatter: 1, inline };
             match Fresh::new(parts, sizes, &self.tuning, false) {
                 Ok(_) => return Ok(sizes),
                 Err(e) => last = e,
@@ -250,8 +278,10 @@ pub fn probe(settings: &Settings) -> Result<String> {
     let mtu = 128u32 << prepared.card.mtu;
     let Limits { pieces, message } = prepared.limits;
     Ok(format!(
-        "{}; path MTU {mtu}, {pieces} pieces a request, messages up to {message} bytes, {} reads at once; {atomics}",
-        prepared.choice.why, prepared.card.depth
+        "{}; path MTU {mtu}, {pieces} pieces a request, {} a list, messages up to {message} bytes, {} reads at once; {atomics}",
+        prepared.choice.why,
+        prepared.capabilities.lists.map_or(0, |l| l.blocks),
+        prepared.card.depth
     ))
 }
 

@@ -9,6 +9,7 @@
 //!
 //! Children keep their parents alive (`Arc`), so that objects are destroyed in order.
 
+pub(super) mod lane;
 pub(super) mod qp;
 pub(super) mod queue;
 
@@ -109,6 +110,18 @@ impl Context {
         }
     }
 
+    /// What the device can do with memory that is not pinned: in general, and on reliable connections.
+    pub(super) fn on_demand(&self) -> (u64, u32) {
+        // SAFETY: plain data, filled by the call if it succeeds.
+        unsafe {
+            let mut a: rdma_sys::ibv_device_attr_ex = std::mem::zeroed();
+            if rdma_sys::ibv_query_device_ex(self.0, std::ptr::null(), &raw mut a) != 0 {
+                return (0, 0);
+            }
+            (a.odp_caps.general_caps, a.odp_caps.per_transport_caps.rc_odp_caps)
+        }
+    }
+
     pub(super) fn port(&self, port: u8) -> io::Result<ibv_port_attr> {
         // SAFETY: plain data, filled by the call.
         unsafe {
@@ -206,6 +219,8 @@ pub(super) enum Rights {
     Local,
     /// Peers read, write and update it.
     Remote,
+    /// As `Local`, and the card follows the page tables: nothing is pinned.
+    OnDemand,
 }
 
 /// A registration of memory with the card.
@@ -228,6 +243,7 @@ impl Memory {
         let flags = match rights {
             Rights::Source => 0,
             Rights::Local => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0,
+            Rights::OnDemand => (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_ON_DEMAND).0,
             Rights::Remote => {
                 (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
                     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE

@@ -30,7 +30,9 @@ pub(in super::super) struct Parts {
 pub(in super::super) struct Sizes {
     pub(in super::super) sends: u32,
     pub(in super::super) receives: u32,
+    /// Of one request, and of one receive.
     pub(in super::super) pieces: u32,
+    pub(in super::super) scatter: u32,
     pub(in super::super) inline: u32,
 }
 
@@ -50,8 +52,8 @@ const RNR_TIMER: u8 = 12;
 const RNR_RETRIES: u8 = 7;
 
 #[derive(Debug)]
-struct Pair {
-    raw: *mut ibv_qp,
+pub(super) struct Pair {
+    pub(super) raw: *mut ibv_qp,
     inline: u32,
     _parts: (Arc<Domain>, Arc<Completions>, Arc<Completions>, Option<Arc<SharedReceives>>),
 }
@@ -60,7 +62,7 @@ struct Pair {
 unsafe impl Send for Pair {}
 
 impl Pair {
-    fn new(parts: &Parts, sizes: Sizes, datagram: bool) -> io::Result<Self> {
+    pub(super) fn new(parts: &Parts, sizes: Sizes, datagram: bool) -> io::Result<Self> {
         // SAFETY: plain data.
         let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         init.send_cq = parts.sends.raw;
@@ -71,7 +73,7 @@ impl Pair {
             max_send_wr: sizes.sends,
             max_recv_wr: sizes.receives,
             max_send_sge: sizes.pieces,
-            max_recv_sge: 1,
+            max_recv_sge: sizes.scatter,
             max_inline_data: sizes.inline,
         };
         // SAFETY: live parts; the attributes are copied and the true sizes written back.
@@ -84,22 +86,22 @@ impl Pair {
         Ok(Self { raw, inline: sizes.inline, _parts: kept })
     }
 
-    fn number(&self) -> u32 {
+    pub(super) fn number(&self) -> u32 {
         // SAFETY: a live queue pair.
         unsafe { (*self.raw).qp_num }
     }
 
-    fn modify(&self, mut attributes: ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
+    pub(super) fn modify(&self, mut attributes: ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
         // SAFETY: a live queue pair; the attributes are copied.
         check(unsafe { ibv_modify_qp(self.raw, &raw mut attributes, mask.0 as i32) })
     }
 
-    fn fail(&self) -> io::Result<()> {
+    pub(super) fn fail(&self) -> io::Result<()> {
         self.modify(attributes(ibv_qp_state::IBV_QPS_ERR), ibv_qp_attr_mask::IBV_QP_STATE)
     }
 }
 
-fn attributes(state: ibv_qp_state::Type) -> ibv_qp_attr {
+pub(super) fn attributes(state: ibv_qp_state::Type) -> ibv_qp_attr {
     // SAFETY: plain data.
     let mut a: ibv_qp_attr = unsafe { std::mem::zeroed() };
     a.qp_state = state;
@@ -297,7 +299,7 @@ impl Requester {
     }
 }
 
-fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
+pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
     wr.wr_id = order.id;
     wr.num_sge = order.pieces.len() as i32;
     let flag = |on: bool, f: ibv_send_flags| if on { f.0 } else { 0 };

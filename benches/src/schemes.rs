@@ -1,0 +1,210 @@
+#![allow(unsafe_code)]
+//! Transfers between two strided layouts over verbs, by each scheme (SEEDS §2): packed, a message a block, lists of blocks on
+//! both sides; and contiguous, as the limit. Time of a put with the fences that close it, bandwidth of several puts, processor
+//! time at either side; and the cut-offs that follow.
+//!
+//! The ranks are two threads of this process, one device each.
+
+use std::time::Instant;
+
+use farside_core::Job;
+use farside_core::device::CutOffs;
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::settings::Settings;
+use farside_datatype::{Datatype, Named, TypeMap};
+use farside_rma::Assert;
+use farside_rma::raw::{Options, RawWindow};
+
+use crate::usage::{Of, Usage};
+
+/// Ints of a row of the matrix whose columns are sent.
+pub const ROW: u64 = 4096;
+/// Puts of one measurement of bandwidth.
+const PUTS: u32 = 4;
+
+/// How the bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Packed, sent, unpacked.
+    Generic,
+    /// A message for each block.
+    MultiW,
+    /// Lists of blocks on both sides.
+    Sgrs,
+    /// As many bytes in one block.
+    Contiguous,
+}
+
+impl Way {
+    /// All, in the order of the tables.
+    pub const ALL: [Way; 4] = [Way::Generic, Way::MultiW, Way::Sgrs, Way::Contiguous];
+
+    fn setting(self) -> &'static str {
+        match self {
+            Way::Generic => "generic",
+            Way::MultiW | Way::Contiguous => "multi-w",
+            Way::Sgrs => "sgrs",
+        }
+    }
+}
+
+/// `blocks` blocks of `block` bytes, `stride` bytes from start to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many.
+    pub blocks: u64,
+    /// Bytes of each.
+    pub block: u64,
+    /// Bytes from one to the next.
+    pub stride: u64,
+}
+
+impl Shape {
+    /// Columns of a matrix of `rows` rows.
+    #[must_use]
+    pub fn columns(rows: u64, columns: u64) -> Self {
+        Self { blocks: rows, block: 4 * columns, stride: 4 * ROW }
+    }
+
+    /// A message of `bytes` in `blocks` blocks, with gaps as long as they.
+    #[must_use]
+    pub fn of(bytes: u64, blocks: u64) -> Self {
+        Self { blocks, block: bytes / blocks, stride: 2 * bytes / blocks }
+    }
+
+    /// Bytes of the message.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks * self.block
+    }
+
+    fn map(&self, way: Way) -> Result<TypeMap> {
+        let (blocks, block, stride) =
+            if way == Way::Contiguous { (1, self.bytes(), 0) } else { (self.blocks, self.block, self.stride) };
+        let failed = |e: farside_datatype::DatatypeError| {
+            Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
+        };
+        let vector = Datatype::hvector(blocks, block / 4, stride as i64, &Named::Int.into()).map_err(failed)?;
+        vector.message(1).map_err(failed)
+    }
+}
+
+/// What one shape costs by one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Of a put and the fence that closes it, at best.
+    pub us: f64,
+    /// Of some puts and a fence, at best.
+    pub mb_per_s: f64,
+    /// Processor time of the origin's thread, for a put and its fence.
+    pub origin_us: f64,
+    /// The same of the target's.
+    pub target_us: f64,
+}
+
+/// Measures every shape by `way`, each so many times.
+///
+/// # Errors
+/// What the calls fail with.
+pub fn measure(way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
+    let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| way.setting().to_owned());
+    let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
+    let mut both = Job::threads_with(2, &settings, |job| rank(job, way, shapes, rounds))?;
+    let (target, mut origin) = (both.pop().unwrap_or_default(), both.pop().unwrap_or_default());
+    for (o, t) in origin.iter_mut().zip(target) {
+        o.target_us = t.origin_us;
+    }
+    Ok(origin)
+}
+
+fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
+    let team = job.world()?;
+    let most = shapes.iter().map(|s| s.blocks * s.stride + s.bytes()).max().unwrap_or(0) as usize;
+    let window = RawWindow::allocate(&team, most, Options::default())?;
+    let buffer = vec![1u8; most];
+    window.fence(Assert::empty())?;
+    let mut costs = Vec::new();
+    for shape in shapes {
+        let map = shape.map(way)?;
+        let run = |puts: u32| -> Result<f64> {
+            let start = Instant::now();
+            if team.rank() == 0 {
+                for _ in 0..puts {
+                    // SAFETY: the buffer outlives the fence.
+                    unsafe { window.put_typed(buffer.as_ptr(), &map, 1, 0, &map) }?;
+                }
+            }
+            window.fence(Assert::empty())?;
+            Ok(start.elapsed().as_secs_f64() * 1e6)
+        };
+        // Connected, registered, and the layout known.
+        run(1)?;
+        let before = Usage::now(Of::Thread)?;
+        let times = (0..rounds).map(|_| run(1)).collect::<Result<Vec<f64>>>()?;
+        let used = Usage::now(Of::Thread)? - before;
+        let many = (0..rounds).map(|_| run(PUTS)).collect::<Result<Vec<f64>>>()?;
+        let least = |times: Vec<f64>| times.into_iter().fold(f64::INFINITY, f64::min);
+        costs.push(Cost {
+            us: least(times),
+            mb_per_s: (u64::from(PUTS) * shape.bytes()) as f64 / least(many),
+            origin_us: used.cpu.as_secs_f64() * 1e6 / f64::from(rounds),
+            target_us: 0.0,
+        });
+    }
+    window.fence(Assert::NOSUCCEED)?;
+    window.free()?;
+    Ok(costs)
+}
+
+/// The cut-offs by what was measured: for each shape the microseconds of [`Way::ALL`] in order.
+///
+/// Each is the shortest block (or message) from which on the scheme wins more time than it loses, over all shapes; so one
+/// shape that was disturbed moves none of them. What was not measured is left as it is in `now`.
+#[must_use]
+pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
+    let best = |of: fn(&Shape) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Shape) -> bool| {
+        let mut starts: Vec<u64> = shapes.iter().filter(|(s, _)| chosen(s)).map(|(s, _)| of(s)).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let sum = |start: u64| -> f64 {
+            shapes.iter().filter(|(s, _)| chosen(s) && of(s) >= start).map(|(_, us)| gain(us)).sum()
+        };
+        let best = starts.into_iter().map(|start| (start, sum(start))).max_by(|a, b| a.1.total_cmp(&b.1));
+        best.map_or(u64::MAX, |(start, gain)| if gain > 0.0 { start } else { u64::MAX })
+    };
+    let multi_w_block = best(|s| s.block, &|us| us[0].min(us[2]).ln() - us[1].ln(), &|_| true);
+    let below = move |s: &Shape| s.block < multi_w_block;
+    let sgrs_block = best(|s| s.block, &|us| us[0].ln() - us[2].ln(), &below);
+    let lists = move |s: &Shape| below(s) && s.block >= sgrs_block;
+    let sgrs_bytes = best(Shape::bytes, &|us| us[0].ln() - us[2].ln(), &lists);
+    CutOffs { multi_w_block, sgrs_block, sgrs_bytes, ..now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_offs_are_where_the_measured_times_cross() {
+        // Generic costs a byte, SGRS 2000 and a tenth, Multi-W 300 a block and a twentieth.
+        let mut all = Vec::new();
+        for bytes in [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
+            for blocks in [4, 16, 64] {
+                let shape = Shape::of(bytes, blocks);
+                let (n, b) = (blocks as f64, bytes as f64);
+                all.push((
+                    shape,
+                    [b, 300.0 * n + b / 20.0, 2000.0 + b / 10.0 + 10_000.0 * (64.0 / shape.block as f64), 0.0],
+                ));
+            }
+        }
+        let cut = cut_offs(&all, CutOffs::UNMEASURED);
+        assert!(cut.multi_w_block >= 1 << 10 && cut.multi_w_block <= 64 << 10, "{cut:?}");
+        assert!(cut.sgrs_bytes >= 4 << 10 && cut.sgrs_bytes <= 64 << 10, "{cut:?}");
+        assert_eq!(cut.gather_block, CutOffs::UNMEASURED.gather_block);
+        // A scheme that always loses is never chosen.
+        let never: Vec<_> = all.iter().map(|(s, us)| (*s, [us[0], 1e9, 1e9, 0.0])).collect();
+        let cut = cut_offs(&never, CutOffs::UNMEASURED);
+        assert_eq!((cut.multi_w_block, cut.sgrs_block, cut.sgrs_bytes), (u64::MAX, u64::MAX, u64::MAX));
+    }
+}

@@ -1,0 +1,207 @@
+//! Lanes: the second queue pair between two ranks, for scatter and gather lists (SEEDS §2). It has a receive queue of its
+//! own, so that a list never takes a buffer that was posted for packets, nor a packet a list. No buffers belong to it. It
+//! is made when a list is first posted.
+//!
+//! Both ends are alike: each rank has one queue pair for the peer, made when it posts a list or is asked for one. Who has
+//! something to send repeats `Pair`, with its queue pair's number, until `Paired` tells that the other end is connected;
+//! whoever hears of the other's connects its own to it. So it does not matter who begins, or whether both do.
+//!
+//! A lane that breaks breaks at both ends, since nobody knows which lists met: each end makes its next queue pair,
+//! with a higher attempt, and hearing of a higher attempt ends the own one that was connected to the former.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::card::Message;
+use super::links::{Links, REPEAT, REPEAT_MOST, Table, limit};
+use super::sys::lane::LanePair;
+use super::wait::random;
+use crate::error::{Error, ErrorKind, Result};
+
+const OP: &str = "connect to a peer for lists";
+
+/// Where the lane to one peer stands.
+#[derive(Debug, Default)]
+pub(super) struct Pairing {
+    /// Number of the own queue pair among those that were made.
+    attempt: u32,
+    own: Option<Arc<LanePair>>,
+    /// The peer's last attempt that was heard of.
+    theirs: Option<u32>,
+    /// The own queue pair is connected to that one; else that one is over.
+    met: bool,
+    /// When `Pair` is to be said next, and the pause after that.
+    asking: Option<(Instant, Duration)>,
+    refused: Option<String>,
+}
+
+/// What the attempt of a message is to who knows `known`.
+#[derive(Debug, PartialEq, Eq)]
+enum Age {
+    Old,
+    Same,
+    First,
+    Newer,
+}
+
+fn age(known: Option<u32>, attempt: u32) -> Age {
+    match known.map(|k| attempt.wrapping_sub(k) as i32) {
+        None => Age::First,
+        Some(0) => Age::Same,
+        Some(1..) => Age::Newer,
+        Some(_) => Age::Old,
+    }
+}
+
+impl Pairing {
+    /// When it is due to be asked for again.
+    pub(super) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
+        let (Some((due, pause)), Some(own)) = (&mut self.asking, &self.own) else { return (None, None) };
+        let mut message = None;
+        if *due <= now {
+            message = Some(Message::Pair { attempt: self.attempt, number: own.number(), psn: own.psn });
+            *due = now + *pause;
+            *pause = (*pause * 2).min(REPEAT_MOST);
+        }
+        (message, Some(*due))
+    }
+}
+
+impl Links {
+    fn fresh_lane(&self, peer: u32, pairing: &mut Pairing) -> io::Result<Arc<LanePair>> {
+        let psn = u32::from_le_bytes(random::<4>()?) & 0xff_ffff;
+        let pair = LanePair::new(&self.domain, &self.channel, self.lanes, &self.tuned(peer), psn)?;
+        if peer == self.me {
+            pair.connect(pair.number(), psn, &self.path(peer), &self.tuned(peer))?;
+            pair.confirm();
+        }
+        let pair = Arc::new(pair);
+        pairing.attempt = pairing.attempt.wrapping_add(1);
+        pairing.met = false;
+        pairing.own = Some(Arc::clone(&pair));
+        Ok(pair)
+    }
+
+    /// The queue pair for lists to and from `peer`, made if there is none. It takes receives, and once it is confirmed sends.
+    pub(super) fn lane(&self, peer: u32) -> Result<Arc<LanePair>> {
+        let mut table = self.lock();
+        let pairing = &mut table.peers[peer as usize].pairing;
+        if let Some(why) = &pairing.refused {
+            return Err(Error::new(ErrorKind::Limit, OP)
+                .peer(peer)
+                .device("verbs")
+                .cause(format!("it refused: {why}")));
+        }
+        match &pairing.own {
+            Some(own) if own.ended().is_none() => Ok(Arc::clone(own)),
+            _ => self.fresh_lane(peer, pairing).map_err(|e| limit(OP, e).peer(peer)),
+        }
+    }
+
+    /// Sees to it that `lane` will be confirmed.
+    pub(super) fn pair(&self, peer: u32, lane: &Arc<LanePair>) {
+        let mut table = self.lock();
+        let pairing = &mut table.peers[peer as usize].pairing;
+        let current = pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane));
+        if current && !lane.is_confirmed() && pairing.asking.is_none() {
+            pairing.asking = Some((Instant::now(), REPEAT));
+            drop(table);
+            self.agent_bell.ring();
+        }
+    }
+
+    /// Ends `lane`, and lets the peer know by connecting anew.
+    pub(super) fn renew(&self, peer: u32, lane: &Arc<LanePair>, why: &str) {
+        lane.end(why);
+        let mut table = self.lock();
+        let pairing = &mut table.peers[peer as usize].pairing;
+        if !pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane)) {
+            return;
+        }
+        let was_connected = std::mem::take(&mut pairing.met);
+        (pairing.own, pairing.asking) = (None, None);
+        // A peer that knew of none has nothing to end.
+        if was_connected && peer != self.me {
+            match self.fresh_lane(peer, pairing) {
+                Ok(_) => pairing.asking = Some((Instant::now(), REPEAT)),
+                Err(e) => tracing::warn!("no new queue pair for lists to rank {peer}: {e}"),
+            }
+            drop(table);
+            self.agent_bell.ring();
+        }
+    }
+
+    /// Takes in a message about the lane to `source`; the answer, and whether the rank is to look.
+    pub(super) fn hear_of_lane(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
+        let pairing = &mut table.peers[source as usize].pairing;
+        match message {
+            Message::Pair { attempt, number, psn } => match self.meet(pairing, source, attempt, number, psn) {
+                Ok(true) => {
+                    let own = pairing.own.as_ref().map_or((0, 0), |own| (own.number(), own.psn));
+                    let answer =
+                        Message::Paired { answers: attempt, attempt: pairing.attempt, number: own.0, psn: own.1 };
+                    (Some(answer), true)
+                }
+                Ok(false) => (None, false),
+                Err(e) => (Some(Message::Unpaired { answers: attempt, why: e.to_string() }), true),
+            },
+            Message::Paired { answers, attempt, number, psn }
+                if answers == pairing.attempt && pairing.own.is_some() =>
+            {
+                match self.meet(pairing, source, attempt, number, psn) {
+                    // Meeting a newer one has made a newer one here too, which this does not answer.
+                    Ok(true) if answers == pairing.attempt => {
+                        if let Some(own) = &pairing.own {
+                            own.confirm();
+                        }
+                        pairing.asking = None;
+                    }
+                    Ok(_) => {}
+                    Err(e) => pairing.refused = Some(format!("the connection cannot be opened here: {e}")),
+                }
+                (None, true)
+            }
+            Message::Unpaired { answers, why } if answers == pairing.attempt => {
+                pairing.refused = Some(why);
+                pairing.asking = None;
+                (None, true)
+            }
+            _ => (None, false),
+        }
+    }
+
+    /// Connects to queue pair `number` of the peer's `attempt`, if that is not done; `false` for one that is over.
+    fn meet(&self, pairing: &mut Pairing, peer: u32, attempt: u32, number: u32, psn: u32) -> io::Result<bool> {
+        match age(pairing.theirs, attempt) {
+            Age::Old => return Ok(false),
+            Age::Same => return Ok(pairing.met),
+            Age::First | Age::Newer => {
+                if let (true, Some(own)) = (pairing.met, &pairing.own) {
+                    own.end("the other side has ended the connection for lists");
+                    (pairing.own, pairing.asking) = (None, None);
+                }
+            }
+        }
+        let own = match &pairing.own {
+            Some(own) => Arc::clone(own),
+            None => self.fresh_lane(peer, pairing)?,
+        };
+        own.connect(number, psn, &self.path(peer), &self.tuned(peer))?;
+        (pairing.theirs, pairing.met) = (Some(attempt), true);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_told_apart_also_where_they_wrap() {
+        assert_eq!(age(None, 7), Age::First);
+        assert_eq!([6, 7, 8].map(|a| age(Some(7), a)), [Age::Old, Age::Same, Age::Newer]);
+        assert_eq!([u32::MAX, 0].map(|a| age(Some(u32::MAX), a)), [Age::Same, Age::Newer]);
+        assert_eq!(age(Some(0), u32::MAX), Age::Old);
+    }
+}

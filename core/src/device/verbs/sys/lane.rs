@@ -1,0 +1,153 @@
+#![allow(unsafe_code)]
+//! The queue pair of a lane: it sends and receives, and has receives and completions of its own. Shared by the rank, which
+//! posts, and its agent, which connects it or ends it.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rdma_sys::{ibv_post_recv, ibv_post_send, ibv_qp_attr_mask as m, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use smallvec::SmallVec;
+
+use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, attributes, fill};
+use super::queue::{Channel, Completions, Piece};
+use super::{Domain, Path};
+
+/// A sender to whom no list was posted tries again after 0.33 s, six times.
+const RNR_TIMER: u8 = 30;
+const RNR_RETRIES: u8 = 6;
+
+/// A queue pair that is connected to one of the same kind at the peer, or is about to be.
+#[derive(Debug)]
+pub(in super::super) struct LanePair {
+    pair: Pair,
+    pub(in super::super) completions: Arc<Completions>,
+    pub(in super::super) psn: u32,
+    /// The peer's is connected too: what is sent will be received.
+    confirmed: AtomicBool,
+    /// Why it was ended.
+    ended: OnceLock<String>,
+}
+
+// SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
+unsafe impl Sync for LanePair {}
+
+impl LanePair {
+    /// Makes one, to which receives can be posted already.
+    pub(in super::super) fn new(
+        domain: &Arc<Domain>,
+        channel: &Arc<Channel>,
+        sizes: Sizes,
+        tuning: &Tuning,
+        psn: u32,
+    ) -> io::Result<Self> {
+        let completions = Completions::new(channel, (sizes.sends + sizes.receives) as usize)?;
+        let parts = Parts {
+            domain: Arc::clone(domain),
+            sends: Arc::clone(&completions),
+            receives: Arc::clone(&completions),
+            shared: None,
+        };
+        let pair = Pair::new(&parts, sizes, false)?;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
+        a.pkey_index = tuning.pkey_index;
+        a.port_num = tuning.port;
+        pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_ACCESS_FLAGS)?;
+        Ok(Self { pair, completions, psn, confirmed: AtomicBool::new(false), ended: OnceLock::new() })
+    }
+
+    pub(in super::super) fn number(&self) -> u32 {
+        self.pair.number()
+    }
+
+    /// Connects it to queue pair `peer`, whose first packet has number `psn`.
+    pub(in super::super) fn connect(&self, peer: u32, psn: u32, path: &Path, tuning: &Tuning) -> io::Result<()> {
+        let mut a = attributes(ibv_qp_state::IBV_QPS_RTR);
+        a.path_mtu = tuning.mtu;
+        a.dest_qp_num = peer;
+        a.rq_psn = psn & 0xff_ffff;
+        a.min_rnr_timer = RNR_TIMER;
+        a.ah_attr = path.attributes();
+        self.pair.modify(
+            a,
+            m::IBV_QP_STATE
+                | m::IBV_QP_AV
+                | m::IBV_QP_PATH_MTU
+                | m::IBV_QP_DEST_QPN
+                | m::IBV_QP_RQ_PSN
+                | m::IBV_QP_MAX_DEST_RD_ATOMIC
+                | m::IBV_QP_MIN_RNR_TIMER,
+        )?;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_RTS);
+        a.sq_psn = self.psn & 0xff_ffff;
+        a.timeout = tuning.timeout;
+        a.retry_cnt = tuning.retries;
+        a.rnr_retry = RNR_RETRIES;
+        self.pair.modify(
+            a,
+            m::IBV_QP_STATE
+                | m::IBV_QP_SQ_PSN
+                | m::IBV_QP_MAX_QP_RD_ATOMIC
+                | m::IBV_QP_TIMEOUT
+                | m::IBV_QP_RETRY_CNT
+                | m::IBV_QP_RNR_RETRY,
+        )
+    }
+
+    /// From now on it may send.
+    pub(in super::super) fn confirm(&self) {
+        // Release: pairs with the Acquire of `is_confirmed`, whose rank posts to the queue pair that was connected before.
+        self.confirmed.store(true, Ordering::Release);
+    }
+
+    pub(in super::super) fn is_confirmed(&self) -> bool {
+        // Acquire: see `confirm`.
+        self.confirmed.load(Ordering::Acquire)
+    }
+
+    /// Ends it: everything that was posted completes with an error, and the card touches no memory of it after that.
+    pub(in super::super) fn end(&self, why: &str) {
+        if self.ended.set(why.to_owned()).is_ok()
+            && let Err(e) = self.pair.fail()
+        {
+            tracing::warn!("a queue pair for lists was not ended: {e}");
+        }
+    }
+
+    pub(in super::super) fn ended(&self) -> Option<&str> {
+        self.ended.get().map(String::as_str)
+    }
+
+    /// Sends pieces as one message.
+    ///
+    /// # Safety
+    /// The memory stays registered and mapped until the completion.
+    pub(in super::super) unsafe fn send(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
+        let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
+        let order = Order { id, action: Action::Send, pieces, inline: false, immediate: None, signalled: true };
+        // SAFETY: plain data.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        fill(&mut wr, &order);
+        wr.sg_list = sges.as_mut_ptr();
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live request on a live queue pair; the memory by the contract.
+        super::check(unsafe { ibv_post_send(self.pair.raw, &raw mut wr, &raw mut bad) })
+    }
+
+    /// Receives one message into pieces.
+    ///
+    /// # Safety
+    /// As [`send`](Self::send), and nobody else touches the memory.
+    pub(in super::super) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
+        let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
+        // SAFETY: plain data.
+        let mut wr: ibv_recv_wr = unsafe { std::mem::zeroed() };
+        wr.wr_id = id;
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = sges.len() as i32;
+        let mut bad = ptr::null_mut();
+        // SAFETY: as above.
+        super::check(unsafe { ibv_post_recv(self.pair.raw, &raw mut wr, &raw mut bad) })
+    }
+}

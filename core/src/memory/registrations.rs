@@ -1,0 +1,262 @@
+//! The registration cache: memory of the user that a device has registered for a transfer stays so for the next one.
+//!
+//! An index by address, of stretches that hold blocks; gaps that were pinned with them ([`super::group`]) are not in it, so
+//! that a page which came to be used later is never reached by an old registration. It has a limit of bytes and of
+//! registrations; what has not been used for longest goes first, and never what is in use: whoever uses a registration
+//! holds an `Rc` of it, and what is forgotten meanwhile ends with the last of them.
+//!
+//! The rank alone reads and writes it, so it needs no lock and no epochs (the design named crossbeam-epoch for it). The one
+//! other thread that has to do with it, the watcher of [`super::watch`], must neither allocate nor free, for a free that
+//! unmaps watched memory would wait for the watcher itself: it writes down ranges, and the rank forgets them before its
+//! next look.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::group::Group;
+
+/// How much a cache keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that are registered.
+    pub bytes: usize,
+    /// Registrations.
+    pub entries: usize,
+}
+
+#[derive(Debug)]
+struct Kept<R> {
+    registration: Rc<R>,
+    group: Group,
+    used: u64,
+}
+
+/// Registrations by address.
+#[derive(Debug)]
+pub struct Cache<R> {
+    /// By its start: the end of a stretch, and its registration.
+    parts: BTreeMap<usize, (usize, u64)>,
+    kept: FxHashMap<u64, Kept<R>>,
+    bytes: usize,
+    limits: Limits,
+    last: u64,
+    clock: u64,
+}
+
+impl<R> Cache<R> {
+    /// An empty one.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { parts: BTreeMap::new(), kept: FxHashMap::default(), bytes: 0, limits, last: 0, clock: 0 }
+    }
+
+    /// Whether a registration of that many bytes would be kept.
+    #[must_use]
+    pub fn admits(&self, bytes: usize) -> bool {
+        bytes <= self.limits.bytes && self.limits.entries > 0
+    }
+
+    /// Bytes and registrations that are kept.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        (self.bytes, self.kept.len())
+    }
+
+    /// The registration that holds `len` bytes at `start`.
+    pub fn find(&mut self, start: usize, len: usize) -> Option<Rc<R>> {
+        let (_, (end, number)) = self.parts.range(..=start).next_back()?;
+        if start.checked_add(len)? > *end {
+            return None;
+        }
+        let kept = self.kept.get_mut(number)?;
+        self.clock += 1;
+        kept.used = self.clock;
+        Some(Rc::clone(&kept.registration))
+    }
+
+    /// `group` together with what is kept and overlaps it, so that one registration can take the place of all; `None` if
+    /// that is `group` itself, or more than fits.
+    #[must_use]
+    pub fn widened(&self, group: &Group) -> Option<Group> {
+        let mut parts = group.parts.clone();
+        for number in self.overlapping(group) {
+            parts.extend_from_slice(&self.kept.get(&number)?.group.parts);
+        }
+        let blocks = parts.iter().map(|(start, end)| (*start, end - start));
+        let wide = super::group::groups(blocks, usize::MAX).pop()?;
+        (wide != *group && wide.len() <= self.limits.bytes / 2).then_some(wide)
+    }
+
+    /// Keeps a registration of `group` in place of those that it overlaps; what is too much then goes.
+    pub fn insert(&mut self, group: Group, registration: R) -> Rc<R> {
+        for number in self.overlapping(&group) {
+            self.remove(number);
+        }
+        self.last += 1;
+        self.clock += 1;
+        for (start, end) in &group.parts {
+            self.parts.insert(*start, (*end, self.last));
+        }
+        self.bytes += group.len();
+        let registration = Rc::new(registration);
+        self.kept.insert(self.last, Kept { registration: Rc::clone(&registration), group, used: self.clock });
+        while self.bytes > self.limits.bytes || self.kept.len() > self.limits.entries {
+            if !self.evict() {
+                break;
+            }
+        }
+        registration
+    }
+
+    /// Lets the registration go that was used least recently of those that nobody uses; whether there was one.
+    pub fn evict(&mut self) -> bool {
+        let idle = self.kept.iter().filter(|(_, k)| Rc::strong_count(&k.registration) == 1);
+        let oldest = idle.min_by_key(|(_, k)| k.used).map(|(number, _)| *number);
+        oldest.inspect(|number| self.remove(*number)).is_some()
+    }
+
+    /// Forgets every registration that has to do with `[start, end)`: that memory is not what it was. Returns how many.
+    pub fn forget(&mut self, start: usize, end: usize) -> usize {
+        let gone = self.overlapping(&Group { start, end, parts: vec![(start, end)] });
+        gone.iter().for_each(|number| self.remove(*number));
+        gone.len()
+    }
+
+    fn overlapping(&self, group: &Group) -> Vec<u64> {
+        let mut found = Vec::new();
+        for &(start, end) in &group.parts {
+            // Stretches are disjoint: at most one begins before and reaches into this one.
+            let before = self.parts.range(..start).next_back().filter(|(_, (e, _))| *e > start);
+            let inside = self.parts.range(start..end.max(start));
+            found.extend(before.into_iter().chain(inside).map(|(_, (_, number))| *number));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(kept) = self.kept.remove(&number) else { return };
+        self.bytes -= kept.group.len();
+        for (start, _) in &kept.group.parts {
+            self.parts.remove(start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::groups;
+    use super::super::segment::PAGE;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn group(parts: &[(usize, usize)]) -> Group {
+        groups(parts.iter().map(|(s, e)| (s * PAGE, (e - s) * PAGE)), usize::MAX).pop().unwrap()
+    }
+
+    fn cache(pages: usize, entries: usize) -> Cache<&'static str> {
+        Cache::new(Limits { bytes: pages * PAGE, entries })
+    }
+
+    #[test]
+    fn block_inside_a_stretch_is_found_and_one_in_a_gap_is_not() {
+        let mut c = cache(100, 10);
+        c.insert(group(&[(10, 12), (14, 15)]), "a");
+        let mut find = |at: usize, len| c.find(at, len).map(|r| *r);
+        assert_eq!(find(10 * PAGE + 7, PAGE), Some("a"));
+        assert_eq!(find(14 * PAGE, PAGE), Some("a"));
+        assert_eq!(find(12 * PAGE - 1, 2), None);
+        assert_eq!(find(13 * PAGE, 1), None);
+        assert_eq!(find(9 * PAGE, 2 * PAGE), None);
+        assert_eq!(find(10 * PAGE, usize::MAX), None);
+    }
+
+    #[test]
+    fn least_recently_used_goes_first_and_what_is_in_use_stays() {
+        let mut c = cache(3, 10);
+        for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+            c.insert(group(&[(2 * i, 2 * i + 1)]), name);
+        }
+        let a = c.find(0, 1);
+        c.find(2 * PAGE, 1);
+        c.insert(group(&[(10, 11)]), "d");
+        assert!(c.find(4 * PAGE, 1).is_none(), "c was the oldest");
+        c.insert(group(&[(20, 22)]), "e");
+        assert!(c.find(2 * PAGE, 1).is_none() && c.find(10 * PAGE, 1).is_none());
+        assert_eq!(c.size(), (3 * PAGE, 2));
+        c.insert(group(&[(30, 33)]), "f");
+        assert_eq!(c.find(0, 1), a, "in use");
+        assert_eq!(Rc::strong_count(&a.unwrap()), 2);
+    }
+
+    #[test]
+    fn entries_are_limited_too_and_a_limit_of_nothing_keeps_nothing() {
+        let mut c = cache(100, 2);
+        for i in 0..5 {
+            c.insert(group(&[(2 * i, 2 * i + 1)]), "x");
+        }
+        assert_eq!(c.size().1, 2);
+        assert!(c.admits(100 * PAGE) && !c.admits(100 * PAGE + 1));
+        assert!(!cache(0, 2).admits(1) && !cache(1, 0).admits(1));
+    }
+
+    #[test]
+    fn memory_that_went_is_forgotten_with_all_that_was_registered_with_it() {
+        let mut c = cache(100, 10);
+        c.insert(group(&[(10, 12), (14, 15)]), "a");
+        c.insert(group(&[(20, 21)]), "b");
+        assert_eq!(c.forget(12 * PAGE, 14 * PAGE), 0, "the gap is nobody's");
+        assert_eq!(c.forget(11 * PAGE, 11 * PAGE + 1), 1);
+        assert!(c.find(10 * PAGE, 1).is_none() && c.find(14 * PAGE, 1).is_none() && c.find(20 * PAGE, 1).is_some());
+        assert_eq!(c.forget(0, usize::MAX), 1);
+        assert_eq!(c.size(), (0, 0));
+    }
+
+    #[test]
+    fn overlapping_registrations_become_one() {
+        let mut c = cache(100, 10);
+        c.insert(group(&[(10, 12)]), "a");
+        c.insert(group(&[(14, 16)]), "b");
+        let wanted = group(&[(11, 15)]);
+        let wide = c.widened(&wanted).unwrap();
+        assert_eq!((wide.start, wide.end), (10 * PAGE, 16 * PAGE));
+        c.insert(wide, "c");
+        assert_eq!(c.size(), (6 * PAGE, 1));
+        assert_eq!(c.find(10 * PAGE, 6 * PAGE).as_deref(), Some(&"c"));
+        assert!(c.widened(&group(&[(10, 16)])).is_none() && c.widened(&group(&[(50, 51)])).is_none());
+        assert!(c.widened(&group(&[(15, 80)])).is_none(), "more than half of the limit");
+    }
+
+    proptest! {
+        /// Against a list of who registered which page last.
+        #[test]
+        fn index_agrees_with_a_map_of_pages(ops in prop::collection::vec((0u8..3, 0usize..60, 1usize..8), 1..80)) {
+            let mut c = Cache::new(Limits { bytes: usize::MAX / 4, entries: 1000 });
+            let mut pages: Vec<Option<usize>> = vec![None; 80];
+            let drop_of = |pages: &mut Vec<Option<usize>>, from: usize, to: usize| {
+                let gone: Vec<usize> = pages[from..to].iter().flatten().copied().collect();
+                pages.iter_mut().filter(|p| p.is_some_and(|n| gone.contains(&n))).for_each(|p| *p = None);
+            };
+            for (n, (what, at, len)) in ops.into_iter().enumerate() {
+                match what {
+                    0 => {
+                        drop_of(&mut pages, at, at + len);
+                        c.insert(group(&[(at, at + len)]), n);
+                        pages[at..at + len].fill(Some(n));
+                    }
+                    1 => {
+                        c.forget(at * PAGE, (at + len) * PAGE);
+                        drop_of(&mut pages, at, at + len);
+                    }
+                    _ => {
+                        let all = pages[at].filter(|n| pages[at..at + len].iter().all(|p| *p == Some(*n)));
+                        prop_assert_eq!(c.find(at * PAGE, len * PAGE).map(|r| *r), all);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+#![allow(unsafe_code)]
+//! Watches memory of the user by `userfaultfd`: which of it was unmapped, moved or given back since the last look. So a
+//! registration that is kept is never used for pages that are no longer there, whoever frees them and how.
+//!
+//! The kernel makes who unmaps wait until a thread of this watcher has read the event. That thread only writes it down, in
+//! memory that is there already: to allocate or free could unmap watched memory, and wait for itself.
+//! [`Watch::settle`] closes the gap between the unmapping and the event: while there is one the kernel refuses to
+//! fill pages (`EAGAIN`), so it asks for a page of its own until that is refused for being there (`EEXIST`), and then lets
+//! the thread finish.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use memmap2::{MmapMut, MmapOptions};
+
+use super::segment::PAGE;
+
+/// Of `linux/userfaultfd.h`, which `libc` does not have.
+mod uffd {
+    pub const USER_MODE_ONLY: i32 = 1;
+    pub const API: u64 = 0xaa;
+    pub const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    pub const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    pub const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+    pub const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+    /// Events of `mremap`, of pages given back (`madvise`), of unmapping; faults of protected pages are told apart.
+    pub const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1;
+    /// No page is ever protected, so this mode makes no faults, only events.
+    pub const MODE_WRITE_PROTECT: u64 = 2;
+    pub const EVENT_PAGEFAULT: u8 = 0x12;
+    pub const EVENT_REMAP: u8 = 0x14;
+    pub const EVENT_REMOVE: u8 = 0x15;
+    pub const EVENT_UNMAP: u8 = 0x16;
+}
+
+/// Ranges that can be written down between two looks; more are all of memory.
+const NOTES: usize = 256;
+
+/// What the thread has written down.
+#[derive(Debug)]
+struct Notes {
+    /// An event is being read and written down.
+    busy: AtomicBool,
+    stop: AtomicBool,
+    /// More came than there was room for.
+    overflow: AtomicBool,
+    written: AtomicUsize,
+    taken: AtomicUsize,
+    ranges: [(AtomicUsize, AtomicUsize); NOTES],
+}
+
+impl Notes {
+    fn new() -> Self {
+        Self {
+            busy: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            overflow: AtomicBool::new(false),
+            written: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            ranges: std::array::from_fn(|_| (AtomicUsize::new(0), AtomicUsize::new(0))),
+        }
+    }
+
+    /// By the thread.
+    fn write(&self, start: usize, end: usize) {
+        let n = self.written.load(Ordering::SeqCst);
+        if n.wrapping_sub(self.taken.load(Ordering::SeqCst)) == NOTES {
+            self.overflow.store(true, Ordering::SeqCst);
+            return;
+        }
+        self.ranges[n % NOTES].0.store(start, Ordering::SeqCst);
+        self.ranges[n % NOTES].1.store(end, Ordering::SeqCst);
+        self.written.store(n.wrapping_add(1), Ordering::SeqCst);
+    }
+
+    /// By the rank.
+    fn take(&self, mut gone: impl FnMut(usize, usize)) {
+        if self.overflow.swap(false, Ordering::SeqCst) {
+            gone(0, usize::MAX);
+        }
+        let mut n = self.taken.load(Ordering::SeqCst);
+        while n != self.written.load(Ordering::SeqCst) {
+            let (start, end) = &self.ranges[n % NOTES];
+            gone(start.load(Ordering::SeqCst), end.load(Ordering::SeqCst));
+            n = n.wrapping_add(1);
+            self.taken.store(n, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A watcher. What it watches is watched until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    fd: Arc<OwnedFd>,
+    bell: Arc<OwnedFd>,
+    notes: Arc<Notes>,
+    thread: Option<JoinHandle<()>>,
+    /// A page that is watched and there.
+    own: MmapMut,
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn control(fd: &OwnedFd, request: libc::c_ulong, argument: &mut [u64]) -> io::Result<()> {
+    // SAFETY: an open descriptor and a live argument of the size that the request names, which is encoded in it.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument.as_mut_ptr()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Watch {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// Where the kernel has no `userfaultfd` with events, or does not allow it to this process.
+    pub fn new() -> io::Result<Self> {
+        let open = |flags: i32| {
+            // SAFETY: no pointers.
+            owned(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | flags) })
+        };
+        // Allowed to all; kernels before 5.11 know only the other one.
+        let fd = Arc::new(open(uffd::USER_MODE_ONLY).or_else(|_| open(0))?);
+        control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
+        // SAFETY: no pointers.
+        let bell = Arc::new(owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }.into())?);
+        let mut own = MmapOptions::new().len(PAGE).map_anon()?;
+        own.fill(1);
+        let notes = Arc::new(Notes::new());
+        let mut watch = Self { fd, bell, notes, thread: None, own };
+        watch.add(watch.own.as_ptr().addr(), watch.own.as_ptr().addr() + PAGE)?;
+        let (fd, bell, notes) = (Arc::clone(&watch.fd), Arc::clone(&watch.bell), Arc::clone(&watch.notes));
+        watch.thread =
+            Some(std::thread::Builder::new().name("farside-watch".into()).spawn(move || run(&fd, &bell, &notes))?);
+        Ok(watch)
+    }
+
+    /// Watches whole pages `[start, end)` too.
+    ///
+    /// # Errors
+    /// For memory that is not anonymous, not mapped, or watched by somebody else.
+    pub fn add(&self, start: usize, end: usize) -> io::Result<()> {
+        let range = (start as u64, (end - start) as u64);
+        control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
+    }
+
+    /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that had changed the memory
+    /// before this one began.
+    pub fn settle(&self, gone: impl FnMut(usize, usize)) {
+        loop {
+            let page = &mut [self.own.as_ptr().addr() as u64, PAGE as u64, 0, 0];
+            match control(&self.fd, uffd::UFFDIO_ZEROPAGE, page) {
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => std::thread::yield_now(),
+                _ => break,
+            }
+        }
+        while self.notes.busy.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.notes.take(gone);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.notes.stop.store(true, Ordering::SeqCst);
+        let one = 1u64;
+        // SAFETY: a live word of eight bytes.
+        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread. Allocates and frees nothing once it runs.
+fn run(fd: &OwnedFd, bell: &OwnedFd, notes: &Notes) {
+    let poll = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    while !notes.stop.load(Ordering::SeqCst) {
+        let mut polls = [poll(fd), poll(bell)];
+        // SAFETY: a live array of two.
+        unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) };
+        // Before the event is read: who waits for that sees either this or the note.
+        notes.busy.store(true, Ordering::SeqCst);
+        let mut message = [0u64; 4];
+        // SAFETY: a live buffer of the size of one event; the descriptor does not block.
+        while unsafe { libc::read(fd.as_raw_fd(), message.as_mut_ptr().cast(), 32) } == 32 {
+            let at = |i: usize| message[i] as usize;
+            match message[0].to_le_bytes()[0] {
+                uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => notes.write(at(1), at(2)),
+                // From, to, length.
+                uffd::EVENT_REMAP => notes.write(at(1), at(1).saturating_add(at(3))),
+                uffd::EVENT_PAGEFAULT => {
+                    // Somebody protected a page of watched memory: whoever wrote it goes on.
+                    let page = message[2] & !(PAGE as u64 - 1);
+                    let _ = control(fd, uffd::UFFDIO_WRITEPROTECT, &mut [page, PAGE as u64, 0]);
+                }
+                _ => {}
+            }
+        }
+        notes.busy.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `None`, with a word, where it is not allowed.
+    fn watch() -> Option<Watch> {
+        Watch::new().inspect_err(|e| println!("skipped: no userfaultfd: {e}")).ok()
+    }
+
+    fn pages(count: usize) -> MmapMut {
+        let mut m = MmapOptions::new().len(count * PAGE).map_anon().unwrap();
+        m.fill(7);
+        m
+    }
+
+    fn gone(watch: &Watch) -> Vec<(usize, usize)> {
+        let mut all = Vec::new();
+        watch.settle(|start, end| all.push((start, end)));
+        all
+    }
+
+    #[test]
+    fn unmapped_and_given_back_memory_is_told_once() {
+        let Some(watch) = watch() else { return };
+        let m = pages(8);
+        let at = m.as_ptr().addr();
+        watch.add(at, at + 8 * PAGE).unwrap();
+        assert_eq!(gone(&watch), []);
+        // SAFETY: pages of the mapping, which nobody looks at.
+        unsafe { libc::madvise((at + 2 * PAGE) as *mut _, 3 * PAGE, libc::MADV_DONTNEED) };
+        assert_eq!(gone(&watch), [(at + 2 * PAGE, at + 5 * PAGE)]);
+        drop(m);
+        assert_eq!(gone(&watch), [(at, at + 8 * PAGE)]);
+        assert_eq!(gone(&watch), []);
+    }
+
+    #[test]
+    fn moved_memory_is_told_by_its_old_place() {
+        let Some(watch) = watch() else { return };
+        let (m, other) = (pages(4), pages(4));
+        let (at, to) = (m.as_ptr().addr(), other.as_ptr().addr());
+        watch.add(at, at + 4 * PAGE).unwrap();
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        std::mem::forget(m);
+        // SAFETY: both mappings belong to this test; the second is replaced and dropped as such.
+        let moved = unsafe { libc::mremap(at as *mut _, 4 * PAGE, 4 * PAGE, flags, to as *mut libc::c_void) };
+        assert_eq!(moved.addr(), to);
+        assert!(gone(&watch).contains(&(at, at + 4 * PAGE)));
+    }
+
+    #[test]
+    fn more_events_than_notes_are_all_of_memory() {
+        let Some(watch) = watch() else { return };
+        let m = pages(2);
+        let at = m.as_ptr().addr();
+        watch.add(at, at + 2 * PAGE).unwrap();
+        for _ in 0..NOTES + 10 {
+            // SAFETY: a page of the mapping.
+            unsafe { libc::madvise(at as *mut _, PAGE, libc::MADV_DONTNEED) };
+        }
+        assert!(gone(&watch).contains(&(0, usize::MAX)));
+        assert_eq!(gone(&watch), []);
+    }
+
+    /// Another thread unmaps, and this one gets the address again: it hears of it before it can use the address.
+    #[test]
+    fn address_that_another_thread_gave_up_is_told_before_it_is_used() {
+        let Some(watch) = watch() else { return };
+        for _ in 0..200 {
+            let m = pages(64);
+            let at = m.as_ptr().addr();
+            watch.add(at, at + 64 * PAGE).unwrap();
+            gone(&watch);
+            let other = std::thread::spawn(move || drop(m));
+            let again = loop {
+                // SAFETY: a new mapping, made only if nothing is there.
+                let p = unsafe {
+                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+                    libc::mmap(at as *mut _, 64 * PAGE, libc::PROT_READ, flags, -1, 0)
+                };
+                if p != libc::MAP_FAILED {
+                    break p;
+                }
+                std::thread::yield_now();
+            };
+            assert_eq!(again.addr(), at);
+            assert!(gone(&watch).contains(&(at, at + 64 * PAGE)));
+            other.join().unwrap();
+            // SAFETY: the mapping of this turn.
+            unsafe { libc::munmap(again, 64 * PAGE) };
+        }
+    }
+}

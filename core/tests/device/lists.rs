@@ -1,0 +1,75 @@
+#![allow(unsafe_code)]
+//! Scatter and gather lists: where a device has them they meet in order; where it has none it says so.
+
+use farside_core::device::{Block, Operation};
+use farside_core::job::Track;
+use farside_core::stats::Kind;
+use farside_core::{ErrorKind, Job, Result};
+
+use crate::world::{World, pattern};
+
+fn blocks(parts: &mut [Vec<u8>]) -> Vec<Block> {
+    parts.iter_mut().map(|p| Block { base: p.as_mut_ptr(), len: p.len() }).collect()
+}
+
+fn refused(job: &Job, operation: Operation<'_>) {
+    // SAFETY: refused, so no memory is used.
+    let e = unsafe { job.post(0, operation, None, &[]) }.unwrap_err();
+    assert_eq!((e.kind(), e.blamed()), (ErrorKind::Unsupported, Some(0)), "{e}");
+    assert!(e.to_string().contains("Capabilities::lists"), "{e}");
+}
+
+every_config! {
+    fn lists_meet_in_order_or_are_refused(job, config) over 3 {
+        if job.device().capabilities().lists.is_none() {
+            refused(job, Operation::Gather { from: &[] });
+            refused(job, Operation::Scatter { into: &[] });
+            return Ok(());
+        }
+        let world = World::new(job, config, 64)?;
+        let (me, ranks) = (world.me(), world.team.size());
+        let (to, from) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+        // Two messages each way: one block to three, and three to one.
+        let mut into = [vec![vec![0u8; 100], vec![0; 1], vec![0; 899]], vec![vec![0u8; 1200]]];
+        let mut out = [vec![pattern(me, 1000)], vec![pattern(me + 10, 400), pattern(me + 20, 400), pattern(me + 30, 400)]];
+        let (received, sent) = (Track::new(), Track::new());
+        let post = |peer: usize, operation: Operation<'_>, track| {
+            // SAFETY: the vectors outlive the waits below.
+            unsafe { job.post(peer as u32, operation, None, &[track]) }.map(|_| ())
+        };
+        for parts in &mut into {
+            post(from, Operation::Scatter { into: &blocks(parts) }, &received)?;
+        }
+        world.barrier()?;
+        let before = job.stats();
+        for parts in &mut out {
+            post(to, Operation::Gather { from: &blocks(parts) }, &sent)?;
+        }
+        job.wait("lists", || Ok((received.open() + sent.open() == 0).then_some(())))?;
+        received.check()?;
+        sent.check()?;
+        let spent = job.stats() - before;
+        assert_eq!((spent.count(Kind::Gather), spent.bytes(Kind::Gather), spent.count(Kind::Copy)), (2, 2200, 0));
+        assert_eq!(into[0].concat(), pattern(from, 1000));
+        assert_eq!(into[1][0], [pattern(from + 10, 400), pattern(from + 20, 400), pattern(from + 30, 400)].concat());
+        world.barrier()
+    }
+}
+
+/// One that nobody answers does not keep a rank from ending in order.
+#[test]
+fn scatter_that_stays_open_does_not_hold_up_the_end() {
+    let settings = crate::harness::settings(&[]);
+    let mut memory = [0u8; 100];
+    let base = memory.as_mut_ptr().expose_provenance();
+    Job::threads_with(2, &settings, |job| -> Result<()> {
+        if job.device().capabilities().lists.is_some() && job.rank() == 0 {
+            let into = [Block { base: std::ptr::with_exposed_provenance_mut(base), len: 100 }];
+            // SAFETY: the array outlives the ranks.
+            unsafe { job.post(1, Operation::Scatter { into: &into }, None, &[]) }?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(memory, [0; 100]);
+}

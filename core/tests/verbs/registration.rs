@@ -1,0 +1,190 @@
+//! The registration cache: memory of the program is registered once, and never used for what it was once it has gone.
+
+use farside_core::device::{Block, Operation, Place};
+use farside_core::stats::Kind;
+use farside_core::{Job, Result, coll};
+
+use crate::{region, two, two_with, well};
+
+const LEN: usize = 256 << 10;
+
+/// Rank 0 does something with a region of rank 1, of `2 * LEN` bytes.
+fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result<()> {
+    let team = job.world()?;
+    let own = job.device().allocate(2 * LEN, region(std::ptr::null_mut(), 2 * LEN));
+    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let result = if job.rank() == 0 { body(Place { region: remotes[1].handle, offset: 0 }) } else { Ok(()) };
+    team.barrier()?;
+    remotes.iter().for_each(|r| job.device().forget(r.handle));
+    job.device().release(own.handle)?;
+    result
+}
+
+fn write(job: &Job, to: Place, bytes: &[u8]) -> Result<()> {
+    let from = [Block::of(bytes.as_ptr(), bytes.len())];
+    // SAFETY: the bytes live.
+    unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) }
+}
+
+fn read(job: &Job, from: Place, bytes: &mut [u8]) -> Result<()> {
+    let into = [Block { base: bytes.as_mut_ptr(), len: bytes.len() }];
+    // SAFETY: as above.
+    unsafe { job.complete("read", 1, Operation::Read { into: &into, from }) }
+}
+
+/// Registrations made, and copies, in `f`.
+fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
+    let before = job.stats();
+    f()?;
+    let spent = job.stats() - before;
+    Ok((spent.count(Kind::Register), spent.count(Kind::Copy)))
+}
+
+/// Whether registrations are kept here: memory can be watched.
+fn is_kept() -> bool {
+    let kept = farside_core::memory::watch::Watch::new();
+    if let Err(e) = &kept {
+        println!("skipped in part: registrations are not kept, memory cannot be watched: {e}");
+    }
+    kept.is_ok()
+}
+
+fn pages(len: usize, value: u8) -> memmap2::MmapMut {
+    let mut m = memmap2::MmapMut::map_anon(len).unwrap();
+    m.fill(value);
+    m
+}
+
+/// The buffer of an earlier operation, and any part of it above the packet's size, is used where it lies without being
+/// registered again, for writing and reading alike.
+#[test]
+fn buffer_is_registered_once() {
+    if !is_kept() {
+        return;
+    }
+    well(two(|job| {
+        against_a_region(job, |place| {
+            let (mine, mut back) = (pages(LEN, 3), pages(LEN, 0));
+            assert_eq!(cost(job, || write(job, place, &mine))?, (1, 0));
+            assert_eq!(cost(job, || write(job, place, &mine))?, (0, 0));
+            assert_eq!(cost(job, || write(job, place, &mine[100..10_000]))?, (0, 0), "a part of it");
+            assert_eq!(cost(job, || read(job, place, &mut back))?, (1, 0));
+            assert_eq!(cost(job, || read(job, place, &mut back[5..70_000]))?, (0, 0));
+            assert!(back[..] == mine[..]);
+            Ok(())
+        })
+    }));
+}
+
+/// Blocks of one page each, with gaps: one registration where gaps are short, one for each where they are long.
+#[test]
+fn blocks_are_registered_in_groups() {
+    const PAGE: usize = 4096;
+    if !is_kept() {
+        return;
+    }
+    well(two(|job| {
+        against_a_region(job, |to| {
+            for (stride, groups) in [(2 * PAGE, 1), (40 * PAGE, 32)] {
+                let mine = pages(32 * stride, 9);
+                let from: Vec<Block> = (0..32).map(|i| Block::of(mine[i * stride..].as_ptr(), PAGE)).collect();
+                // SAFETY: the pages live.
+                let write = || unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) };
+                assert_eq!(cost(job, write)?, (groups, 0));
+                assert_eq!(cost(job, write)?, (0, 0));
+            }
+            Ok(())
+        })
+    }));
+}
+
+/// The address of a buffer that was registered and unmapped, with other pages: what goes is what is there now.
+#[test]
+fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
+    well(two(|job| {
+        against_a_region(job, |place| {
+            let mut there = vec![0u8; LEN];
+            let first = pages(LEN, 1);
+            let at = first.as_ptr().addr();
+            write(job, place, &first)?;
+            drop(first);
+            for value in 2..20u8 {
+                // SAFETY: a new mapping, where nothing is.
+                let again = unsafe {
+                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+                    let p = libc::mmap(at as *mut _, LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+                    assert_eq!(p.addr(), at, "the address is taken");
+                    std::slice::from_raw_parts_mut(p.cast::<u8>(), LEN)
+                };
+                again.fill(value);
+                write(job, place, again)?;
+                read(job, place, &mut there)?;
+                assert!(there.iter().all(|b| *b == value), "sent {} instead of {value}", there[0]);
+                again.fill(0);
+                read(job, place, again)?;
+                assert!(again.iter().all(|b| *b == value), "received into other pages: {}", again[0]);
+                // SAFETY: the mapping of this turn.
+                unsafe { libc::munmap(at as *mut _, LEN) };
+            }
+            Ok(())
+        })
+    }));
+}
+
+/// As it happens in programs: buffers of the allocator come and go, large and small, and their pages with them; pages are
+/// given back inside a buffer, and a buffer moves as it grows.
+#[test]
+fn freed_given_back_and_moved_memory_is_never_mistaken() {
+    well(two(|job| {
+        against_a_region(job, |place| {
+            let mut there = vec![0u8; 2 * LEN];
+            let mut check = |bytes: &[u8], what: &str| -> Result<()> {
+                write(job, place, bytes)?;
+                let there = &mut there[..bytes.len()];
+                read(job, place, there)?;
+                assert!(there == bytes, "{what}");
+                Ok(())
+            };
+            for value in 0..20u8 {
+                let len = LEN - usize::from(value) * 5000;
+                let mut bytes = vec![value; len];
+                check(&bytes, "a new buffer")?;
+                bytes.resize(2 * LEN, value + 100);
+                check(&bytes, "a buffer that grew")?;
+                let mut map = pages(LEN, value);
+                check(&map, "a mapping")?;
+                let middle = map[LEN / 2..].as_mut_ptr();
+                // SAFETY: pages of the mapping, which read as zero from then on.
+                unsafe { libc::madvise(middle.cast(), LEN / 4, libc::MADV_DONTNEED) };
+                map[LEN / 2] = value + 1;
+                check(&map, "pages given back")?;
+            }
+            Ok(())
+        })
+    }));
+}
+
+/// What is too much goes, the oldest first, and comes back when it is needed.
+#[test]
+fn cache_keeps_to_its_limits() {
+    if !is_kept() {
+        return;
+    }
+    well(two_with(&[("FARSIDE_VERBS_CACHE", "524288")], |job| {
+        against_a_region(job, |place| {
+            let buffers: Vec<_> = (0..3).map(|i| pages(LEN, i)).collect();
+            let cost = |i: usize| cost(job, || write(job, place, &buffers[i]));
+            assert_eq!([cost(0)?, cost(1)?, cost(0)?], [(1, 0), (1, 0), (0, 0)]);
+            assert_eq!([cost(2)?, cost(0)?, cost(1)?], [(1, 0), (0, 0), (1, 0)], "the second was the oldest");
+            Ok(())
+        })
+    }));
+    well(two_with(&[("FARSIDE_VERBS_CACHE", "0")], |job| {
+        against_a_region(job, |place| {
+            let buffer = pages(LEN, 1);
+            let cost = || cost(job, || write(job, place, &buffer));
+            assert_eq!([cost()?, cost()?], [(1, 0), (1, 0)], "for one operation at a time");
+            Ok(())
+        })
+    }));
+}

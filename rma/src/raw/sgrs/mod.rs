@@ -1,0 +1,401 @@
+#![allow(unsafe_code)]
+//! Send-gather / receive-scatter: a transfer between two layouts in messages of many blocks on both sides, with nothing
+//! copied at either (SEEDS §2; Santhanaraman, Wu, Panda, "Zero-Copy MPI Derived Datatype Communication over InfiniBand").
+//!
+//! | | put | get |
+//! |---|---|---|
+//! | origin | sends the layouts, where they are not known | posts scatter lists, sends the layouts |
+//! | target | matches them, posts scatter lists, says how many | matches them, posts gather lists |
+//! | origin | posts gather lists | |
+//!
+//! Who receives decides how the layouts are cut; both ranks cut by the same function ([`Plan::descriptors`]), so what is
+//! told is a number of lists and of bytes, for [`LISTS`] lists at a time. A layout that was sent is known by rank, name and
+//! version, and not sent again. Messages: of a put one request and one answer, of a get one request, for each [`LISTS`]
+//! lists, and one for each list.
+//!
+//! The target takes part, so this is for epochs in which it comes into the runtime: fence, and start with post and wait. The
+//! transfer is carried out by the closing call of the origin, while the target is in its own, or wherever it waits. A rank
+//! that is locked may compute, and there transfers go without its help.
+//!
+//! An error of a transfer does not keep the closing calls from meeting: both ranks get it from theirs.
+//!
+//! [`Plan::descriptors`]: farside_datatype::Plan::descriptors
+
+mod message;
+mod serve;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use farside_core::am::{self, Counters, HandlerId};
+use farside_core::device::{Block, Lists, Operation, Registration};
+use farside_core::job::Track;
+use farside_core::stats::Kind;
+use farside_core::wire::{Reader, Writer};
+use farside_core::{Error, ErrorKind, Job, Result};
+use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
+use rustc_hash::FxHashMap;
+
+use super::layouts::{Action, Layouts, Owned, refused};
+use super::operations::Request as Single;
+use super::{Access, RawWindow, Target};
+use message::{Decision, Named, Request, Verdict};
+use serve::{Shared, decide};
+
+/// Lists that are posted for one request. Twice as many, and as many for a transfer the other way, have room on a lane.
+const LISTS: usize = 16;
+/// Layouts of one version that an origin names, and its peers remember.
+const LAYOUTS: usize = 64;
+/// Longest wire form of a layout that is sent.
+const LONGEST: usize = 64 << 10;
+/// Where the handlers of windows begin.
+const FIRST_HANDLER: u16 = 0x8000;
+
+/// The layouts that one target knows.
+#[derive(Debug, Default)]
+struct Told {
+    version: u32,
+    names: FxHashMap<Vec<u8>, u32>,
+}
+
+impl Told {
+    /// The names of two layouts, the version that they are of, and which of them are new.
+    fn names(&mut self, wires: [&[u8]; 2]) -> (u32, [Named; 2]) {
+        if self.names.len() + 2 > LAYOUTS {
+            self.forget();
+        }
+        let version = self.version;
+        let names = wires.map(|wire| {
+            let next = self.names.len() as u32;
+            match self.names.get(wire) {
+                Some(id) => Named { id: *id, len: None },
+                None => {
+                    self.names.insert(wire.to_vec(), next);
+                    Named { id: next, len: Some(wire.len() as u32) }
+                }
+            }
+        });
+        (version, names)
+    }
+
+    fn forget(&mut self) {
+        self.version = self.version.wrapping_add(1);
+        self.names.clear();
+    }
+}
+
+/// What a window has for it.
+#[derive(Debug)]
+pub(super) struct Sgrs {
+    shared: Rc<Shared>,
+    handler: HandlerId,
+    /// By team rank.
+    handlers: Vec<HandlerId>,
+    told: RefCell<Vec<Told>>,
+    /// Transfers of this epoch, by target.
+    pending: RefCell<Vec<(usize, Rc<Owned>)>>,
+    /// The first transfer of this rank that failed.
+    failed: RefCell<Option<Error>>,
+    last: Cell<u32>,
+    job: Job,
+}
+
+fn limits(lists: Lists) -> PlanLimits {
+    PlanLimits {
+        max_sge: u32::try_from(lists.blocks).unwrap_or(u32::MAX),
+        max_message: lists.bytes as u64,
+        mapped: false,
+        target_helps: true,
+    }
+}
+
+impl Sgrs {
+    /// For memory of this rank, where its device has lists.
+    pub(super) fn new(job: &Job, own: &Registration, ranks: usize) -> Result<Option<Self>> {
+        let Some(lists) = job.device().capabilities().lists else { return Ok(None) };
+        let shared = Rc::new(Shared::new(own.base, own.len, limits(lists)));
+        let taken = |handler: u16| {
+            let shared = Rc::clone(&shared);
+            job.active_messages().register(HandlerId(handler), move |m| shared.hear(m)).is_err()
+        };
+        let mut free = (FIRST_HANDLER..u16::MAX).skip_while(|handler| taken(*handler));
+        let handler = free.next().map(HandlerId).ok_or_else(|| {
+            Error::new(ErrorKind::Limit, "make a window").cause("all handlers of active messages are taken")
+        })?;
+        let told = (0..ranks).map(|_| Told::default()).collect();
+        let (pending, failed, last) = Default::default();
+        Ok(Some(Self {
+            shared,
+            handler,
+            handlers: Vec::new(),
+            told: RefCell::new(told),
+            pending,
+            failed,
+            last,
+            job: job.clone(),
+        }))
+    }
+
+    /// What the other ranks must know: the handler, and the limits.
+    pub(super) fn card(this: Option<&Self>) -> Vec<u8> {
+        let (handler, limits) = this.map_or((0, None), |s| (s.handler.0, Some(s.shared.limits.get())));
+        let (blocks, bytes) = limits.map_or((0, 0), |l| (l.max_sge, l.max_message));
+        Writer::new().u32(u32::from(handler)).u32(blocks).u64(bytes).done()
+    }
+
+    /// With the cards of all ranks; `None` if one of them has no lists.
+    pub(super) fn meet(mut self, cards: &[&[u8]]) -> Option<Self> {
+        let mut least = self.shared.limits.get();
+        for card in cards {
+            let mut r = Reader::new(card);
+            let (handler, blocks, bytes) = (u16::try_from(r.u32()?).ok()?, r.u32()?, r.u64()?);
+            self.handlers.push(HandlerId(handler));
+            least.max_sge = least.max_sge.min(blocks);
+            least.max_message = least.max_message.min(bytes);
+        }
+        self.shared.limits.set(least);
+        (least.max_sge > 0 && least.max_message > 0).then_some(self)
+    }
+
+    /// Drops what has not begun, and takes back what was posted for others.
+    pub(super) fn abandon(&self) {
+        self.pending.borrow_mut().clear();
+        if self.shared.track.open() > 0 {
+            self.job.cancel(&self.shared.track);
+        }
+    }
+
+    /// No request is served any more: the memory goes.
+    pub(super) fn forget(&self) {
+        self.job.active_messages().unregister(self.handler);
+    }
+
+    pub(super) fn has_pending(&self, target: usize) -> bool {
+        self.pending.borrow().iter().any(|(t, _)| *t == target)
+    }
+}
+
+impl Drop for Sgrs {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl RawWindow {
+    /// Whether a transfer goes by lists on both sides; then the closing call carries it out.
+    pub(super) fn by_lists(&self, t: &Target, l: &Layouts<'_>, request: Option<&Single>) -> Result<bool> {
+        let Some(sgrs) = &self.sgrs else { return Ok(false) };
+        let helps = matches!(self.access.get(), Access::Fence(_) | Access::Start);
+        if !helps || request.is_some() || t.team_rank == self.team.rank() {
+            return Ok(false);
+        }
+        let wanted = self.planner.wants_lists(l, sgrs.shared.limits.get())?;
+        if !wanted || [l.origin, l.target].iter().any(|map| map.to_wire().len() > LONGEST) {
+            return Ok(false);
+        }
+        sgrs.pending.borrow_mut().push((t.team_rank, Rc::new(l.owned())));
+        Ok(true)
+    }
+
+    /// Whether a transfer to `target` waits for the closing call.
+    pub(super) fn has_lists(&self, target: usize) -> bool {
+        self.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
+    }
+
+    /// Carries out the transfers to `target`, one after the other. A failure is kept for [`end_lists`](Self::end_lists).
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub(super) fn run_lists(&self, target: usize) -> Result<()> {
+        let Some(sgrs) = self.sgrs.as_ref().filter(|s| s.has_pending(target)) else { return Ok(()) };
+        let all = std::mem::take(&mut *sgrs.pending.borrow_mut());
+        let (now, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
+        sgrs.pending.borrow_mut().extend(later);
+        for (_, owned) in now {
+            let l = owned.borrow();
+            if let Err(e) = self.transfer(sgrs, target, &l) {
+                let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
+                if e.kind() == ErrorKind::PeerLost {
+                    return Err(e);
+                }
+                sgrs.failed.borrow_mut().get_or_insert(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until what others have sent to this rank by lists is here, and gives the first error of a transfer from or to
+    /// it.
+    ///
+    /// # Errors
+    /// That error.
+    pub(super) fn end_lists(&self) -> Result<()> {
+        let Some(sgrs) = &self.sgrs else { return Ok(()) };
+        let track = &sgrs.shared.track;
+        if track.open() > 0 {
+            self.job.wait_until("receive lists", None, || Ok((track.open() == 0).then_some(())))?;
+        }
+        let failed = sgrs.failed.borrow_mut().take().or_else(|| sgrs.shared.failed.borrow_mut().take());
+        failed.map_or_else(|| track.check(), Err)
+    }
+
+    /// Whether nothing that others send to this rank by lists is under way.
+    pub(super) fn lists_are_here(&self) -> bool {
+        self.sgrs.as_ref().is_none_or(|s| s.shared.track.open() == 0)
+    }
+
+    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>) -> Result<()> {
+        let name = l.action.name();
+        let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
+        let limits = sgrs.shared.limits.get();
+        let plan = Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &CutOffs::default())
+            .map_err(|e| refused(name, &e))?;
+        let mut messages = plan.descriptors();
+        let (mut packed, mut earlier, mut now) = (0, Track::new(), Track::new());
+        let result = loop {
+            let part: Vec<Descriptor> = messages.by_ref().take(LISTS).collect();
+            if part.is_empty() {
+                break self.landed(name, &earlier);
+            }
+            let sent = self.part(sgrs, target, l, &plan, &part, packed, &now);
+            // At most two parts are under way.
+            if let Err(e) = sent.and_then(|()| self.landed(name, &earlier)) {
+                break Err(e);
+            }
+            packed += decide(&part).bytes;
+            (earlier, now) = (now, Track::new());
+        };
+        if result.is_err() {
+            [&earlier, &now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
+        }
+        result
+    }
+
+    fn landed(&self, name: &'static str, track: &Track) -> Result<()> {
+        self.job.wait_until(name, None, || Ok((track.open() == 0).then_some(())))?;
+        track.check()
+    }
+
+    /// One part of a transfer: the lists of both ranks are posted.
+    #[allow(clippy::too_many_arguments)]
+    fn part(
+        &self,
+        sgrs: &Sgrs,
+        target: usize,
+        l: &Layouts<'_>,
+        plan: &Plan<'_>,
+        part: &[Descriptor],
+        packed: u64,
+        track: &Rc<Track>,
+    ) -> Result<()> {
+        let decision = decide(part);
+        let get = l.action == Action::Get;
+        if get {
+            self.post_lists(target, l, part, track)?;
+        }
+        let asked = if get { decision } else { Decision::default() };
+        let mut again = true;
+        loop {
+            let number = self.ask(sgrs, target, l, plan, packed, asked)?;
+            let verdict = self.job.wait(l.action.name(), || {
+                let answer = sgrs.shared.answer.borrow_mut().take();
+                // Of a get only a refusal is told.
+                let done = get && track.open() == 0;
+                let verdict = answer.filter(|a| a.number == number).map(|a| a.verdict);
+                Ok(verdict.or_else(|| done.then_some(Verdict::Go(decision))))
+            })?;
+            match verdict {
+                Verdict::Go(d) if d == decision => break,
+                Verdict::Go(d) => {
+                    return Err(Error::new(ErrorKind::Protocol, l.action.name()).cause(format!(
+                        "the target counts {} lists of {} bytes, and this rank {} of {}",
+                        d.lists, d.bytes, decision.lists, decision.bytes
+                    )));
+                }
+                Verdict::Unknown if std::mem::take(&mut again) => sgrs.told.borrow_mut()[target].forget(),
+                Verdict::Unknown => {
+                    return Err(Error::new(ErrorKind::Protocol, l.action.name())
+                        .cause("the target does not know the layouts that were sent to it"));
+                }
+                Verdict::Refused(kind, text) => {
+                    return Err(Error::new(kind, l.action.name()).cause(format!("the target refused: {text}")));
+                }
+            }
+        }
+        if get { Ok(()) } else { self.post_lists(target, l, part, track) }
+    }
+
+    /// Asks the target for its lists; the number of the request.
+    fn ask(
+        &self,
+        sgrs: &Sgrs,
+        target: usize,
+        l: &Layouts<'_>,
+        plan: &Plan<'_>,
+        packed: u64,
+        decision: Decision,
+    ) -> Result<u32> {
+        debug_assert_eq!(plan.scheme(), Scheme::Sgrs);
+        let wires = [l.origin, l.target].map(TypeMap::to_wire);
+        let (version, named) = sgrs.told.borrow_mut()[target].names([&wires[0], &wires[1]]);
+        let mut data = Vec::new();
+        for (wire, _) in wires.iter().zip(&named).filter(|(_, n)| n.len.is_some()) {
+            self.stats().add(Kind::Layout, wire.len());
+            data.extend_from_slice(wire);
+        }
+        let number = sgrs.last.get().wrapping_add(1);
+        sgrs.last.set(number);
+        let request = Request {
+            number,
+            direction: if l.action == Action::Put { Direction::Put } else { Direction::Get },
+            reply: sgrs.handler.0,
+            offset: l.offset as u64,
+            packed,
+            decision,
+            version,
+            origin: named[0],
+            target: named[1],
+        };
+        let peer = self.targets[target].region.peer;
+        am::send(&self.job, peer, sgrs.handlers[target], &request.write(), &data, Counters::default())?;
+        Ok(number)
+    }
+
+    fn post_lists(&self, target: usize, l: &Layouts<'_>, part: &[Descriptor], track: &Rc<Track>) -> Result<()> {
+        for message in part {
+            let at = |(at, len): &(i64, u64)| Block { base: l.local.wrapping_offset(*at as isize), len: *len as usize };
+            let blocks: Vec<Block> = message.origin.iter().map(at).collect();
+            let operation = match l.action {
+                Action::Get => Operation::Scatter { into: &blocks },
+                _ => Operation::Gather { from: &blocks },
+            };
+            // SAFETY: by the contract of the call that made the operation its memory is valid until the epoch is closed,
+            // which waits for the track or cancels it.
+            unsafe { self.job.post(self.targets[target].region.peer, operation, None, &[track]) }?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_told_once_in_each_version() {
+        let mut told = Told::default();
+        let (a, b) = (&b"first"[..], &b"second"[..]);
+        let new = |id, wire: &[u8]| Named { id, len: Some(wire.len() as u32) };
+        let old = |id| Named { id, len: None };
+        assert_eq!(told.names([a, b]), (0, [new(0, a), new(1, b)]));
+        assert_eq!(told.names([b, a]), (0, [old(1), old(0)]));
+        assert_eq!(told.names([b, b]), (0, [old(1), old(1)]));
+        told.forget();
+        assert_eq!(told.names([a, a]), (1, [new(0, a), old(0)]), "one layout on both sides");
+        for i in 0..1000u32 {
+            let (_, names) = told.names([&i.to_le_bytes(), a]);
+            assert!(names.iter().all(|n| (n.id as usize) < LAYOUTS));
+        }
+        assert!(told.version > 1 && told.names.len() <= LAYOUTS);
+    }
+}

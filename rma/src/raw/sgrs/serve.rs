@@ -1,0 +1,167 @@
+#![allow(unsafe_code)]
+//! The target's side: it matches its own layout with the origin's, posts its lists, and says that they are posted.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Then};
+use farside_core::device::{Block, Operation};
+use farside_core::job::Track;
+use farside_core::{Error, ErrorKind, Job, Result};
+use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
+use rustc_hash::FxHashMap;
+
+use super::message::{Answer, Decision, Message, Named, Request, Verdict, refusal};
+use super::{LAYOUTS, LISTS};
+use crate::raw::layouts::{reach, refused};
+
+const OP: &str = "serve a transfer of lists";
+
+/// The layouts of one origin, by its names for them.
+#[derive(Debug, Default)]
+struct Known {
+    version: u32,
+    maps: FxHashMap<u32, TypeMap>,
+}
+
+/// What a window and its handler share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    base: *mut u8,
+    len: usize,
+    pub(super) limits: Cell<PlanLimits>,
+    known: RefCell<FxHashMap<u32, Known>>,
+    /// Lists that are posted for others.
+    pub(super) track: Rc<Track>,
+    /// The first transfer that failed here.
+    pub(super) failed: RefCell<Option<Error>>,
+    /// The last answer to a request of this rank.
+    pub(super) answer: RefCell<Option<Answer>>,
+}
+
+impl Shared {
+    pub(super) fn new(base: *mut u8, len: usize, limits: PlanLimits) -> Self {
+        Self {
+            base,
+            len,
+            limits: Cell::new(limits),
+            known: RefCell::default(),
+            track: Track::new(),
+            failed: RefCell::default(),
+            answer: RefCell::default(),
+        }
+    }
+
+    /// The handler's part in the dispatcher: answers are taken in, requests are served after it.
+    pub(super) fn hear(self: &Rc<Self>, m: Active<'_>) -> Delivery {
+        match Message::read(m.header, m.data) {
+            Some(Message::Answer(answer)) => {
+                self.answer.replace(Some(answer));
+                Delivery::Done
+            }
+            Some(Message::Request(request)) => {
+                let (shared, source) = (Rc::clone(self), m.source);
+                let then = move |job: &Job, data: Vec<u8>| shared.serve(job, source, &request, &data);
+                Delivery::Into(Vec::new(), Then::Later(Box::new(then)))
+            }
+            None => {
+                let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("a request that makes no sense");
+                self.failed.borrow_mut().get_or_insert(e);
+                Delivery::Done
+            }
+        }
+    }
+
+    fn serve(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<()> {
+        let verdict = match self.post(job, source, request, data) {
+            Ok(verdict) => verdict,
+            Err(e) if e.kind() == ErrorKind::PeerLost => return Err(e),
+            Err(e) => {
+                let verdict = refusal(&e);
+                self.failed.borrow_mut().get_or_insert(e.rank(job.rank()).peer(source));
+                verdict
+            }
+        };
+        // The origin of a get has decided, and waits for the bytes alone.
+        if request.direction == Direction::Get && matches!(verdict, Verdict::Go(_)) {
+            return Ok(());
+        }
+        let answer = Answer { number: request.number, verdict };
+        let (header, text) = answer.write();
+        am::send(job, source, HandlerId(request.reply), &header, text, Counters::default())
+    }
+
+    fn post(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
+        if !self.learn(source, request, data)? {
+            return Ok(Verdict::Unknown);
+        }
+        let known = self.known.borrow();
+        let map = |n: Named| known.get(&source).and_then(|k| k.maps.get(&n.id));
+        let (Some(origin), Some(target)) = (map(request.origin), map(request.target)) else {
+            return Ok(Verdict::Unknown);
+        };
+        let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
+        if reach(target, offset).is_none_or(|(at, n)| at > self.len || n > self.len - at) {
+            let (lb, ub) = (i128::from(target.true_lb()), i128::from(target.true_ub()));
+            let (lb, ub) = (lb + i128::from(request.offset), ub + i128::from(request.offset));
+            return Err(Error::new(ErrorKind::OutOfRange, OP)
+                .cause(format!("bytes {lb} to {ub} of a window of {} bytes", self.len)));
+        }
+        let (direction, limits) = (request.direction, self.limits.get());
+        let plan = Plan::with_scheme(Scheme::Sgrs, origin, target, direction, limits, &CutOffs::default())
+            .map_err(|e| refused(OP, &e))?;
+        let messages: Vec<Descriptor> = plan.descriptors_from(request.packed).take(LISTS).collect();
+        let decision = decide(&messages);
+        if direction == Direction::Get && decision != request.decision {
+            return Err(Error::new(ErrorKind::Protocol, OP).cause(format!(
+                "the origin counts {} lists of {} bytes, and this rank {} of {}",
+                request.decision.lists, request.decision.bytes, decision.lists, decision.bytes
+            )));
+        }
+        drop(known);
+        for message in &messages {
+            let at = |(at, len): &(i64, u64)| Block {
+                base: self.base.wrapping_add(offset).wrapping_offset(*at as isize),
+                len: *len as usize,
+            };
+            let blocks: Vec<Block> = message.target.iter().map(at).collect();
+            let operation = match direction {
+                Direction::Put => Operation::Scatter { into: &blocks },
+                Direction::Get => Operation::Gather { from: &blocks },
+            };
+            // SAFETY: inside the window, as was checked, which waits for the track, or cancels it, before its memory
+            // goes; the origin is in an access epoch to it.
+            unsafe { job.post(source, operation, None, &[&self.track]) }?;
+        }
+        Ok(Verdict::Go(decision))
+    }
+
+    /// Takes in the layouts that came; `false` if others are of a version that is not known here.
+    fn learn(&self, source: u32, request: &Request, data: &[u8]) -> Result<bool> {
+        let mut known = self.known.borrow_mut();
+        let known = known.entry(source).or_default();
+        if known.version != request.version {
+            *known = Known { version: request.version, maps: FxHashMap::default() };
+        }
+        let mut rest = data;
+        for named in [request.origin, request.target] {
+            let Some(len) = named.len else { continue };
+            let bad = |cause: String| Error::new(ErrorKind::Protocol, OP).cause(cause);
+            let (wire, others) = rest
+                .split_at_checked(len as usize)
+                .ok_or_else(|| bad(format!("{len} bytes of a layout are announced, and {} came", rest.len())))?;
+            rest = others;
+            if known.maps.len() >= LAYOUTS && !known.maps.contains_key(&named.id) {
+                return Err(bad(format!("more than {LAYOUTS} layouts of one version")));
+            }
+            let map = TypeMap::from_wire(wire).map_err(|e| bad(format!("the layout of a peer: {}", e.cause())))?;
+            known.maps.insert(named.id, map);
+        }
+        Ok([request.origin, request.target].iter().all(|n| known.maps.contains_key(&n.id)))
+    }
+}
+
+/// The decision of who receives.
+pub(super) fn decide(messages: &[Descriptor]) -> Decision {
+    Decision { lists: messages.len() as u32, bytes: messages.iter().map(|m| m.len).sum() }
+}

@@ -1,0 +1,299 @@
+#![allow(unsafe_code)]
+//! Transfers by lists on both sides (send-gather, receive-scatter) over verbs: counted work requests, no copies, no layout
+//! sent twice, and what is refused is refused at both ranks. Runs where `FARSIDE_DEVICE=verbs`; elsewhere each test is
+//! skipped, and says so.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use farside_datatype::{Datatype, Named, TypeMap};
+use farside_rma::core::am::{self, Counters, HandlerId};
+use farside_rma::core::coll;
+use farside_rma::core::settings::Settings;
+use farside_rma::core::stats::{Kind, Snapshot};
+use farside_rma::core::wire::Writer;
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, ErrorKind, Job, LockKind, Result, Team};
+
+const NONE: Assert = Assert::empty();
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// `count` blocks of `block` ints, `stride` ints from start to start.
+fn vector(count: usize, block: usize, stride: usize) -> TypeMap {
+    Datatype::vector(count as u64, block as u64, stride as i64, &Named::Int.into()).unwrap().message(1).unwrap()
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
+}
+
+/// Runs `body` as two ranks with transfers by `scheme`; what each gave. `None`, with a word, elsewhere.
+fn two<R: Send + 'static>(
+    scheme: &'static str,
+    body: impl Fn(&Job) -> Result<R> + Send + Sync + 'static,
+) -> Option<Vec<R>> {
+    if !std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs") {
+        println!("skipped: FARSIDE_DEVICE is not verbs");
+        return None;
+    }
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || {
+        let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| scheme.to_owned());
+        let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
+        let _ = done.send(Job::threads_with(2, &settings, |job| body(job)));
+    });
+    Some(result.recv_timeout(WATCHDOG).expect("somebody still waits").unwrap())
+}
+
+fn blocks_of_a_list(job: &Job) -> u64 {
+    job.device().capabilities().lists.unwrap().blocks as u64
+}
+
+/// Copies what one layout of `from` holds to the places of another in `to`.
+fn moved(from: &[u8], origin: &TypeMap, to: &mut [u8], target: &TypeMap) {
+    let bytes: Vec<u8> =
+        origin.blocks(0).flat_map(|(at, len)| from[at as usize..at as usize + len as usize].to_vec()).collect();
+    let mut taken = 0;
+    for (at, len) in target.blocks(0) {
+        to[at as usize..at as usize + len as usize].copy_from_slice(&bytes[taken..taken + len as usize]);
+        taken += len as usize;
+    }
+}
+
+/// How an epoch is opened and closed by both ranks.
+type Epoch = fn(&RawWindow, &mut dyn FnMut() -> Result<()>) -> Result<()>;
+
+fn fenced(w: &RawWindow, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    w.fence(NONE)?;
+    body()?;
+    w.fence(Assert::NOSUCCEED)
+}
+
+fn started(w: &RawWindow, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let peer = [1 - w.team().rank()];
+    w.post(&peer, NONE)?;
+    w.start(&peer, NONE)?;
+    body()?;
+    w.complete()?;
+    w.wait()
+}
+
+/// One transfer of each rank to the other's window at byte 64, or from it, twice; what each of the two cost here.
+fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &TypeMap) -> Result<[Snapshot; 2]> {
+    let (me, job) = (team.rank(), team.job());
+    let room = target.true_ub() as usize + 128;
+    let window = RawWindow::allocate(team, room, Options::default())?;
+    let mut local = vec![0u8; origin.true_ub() as usize];
+    let mut costs = [Snapshot::default(); 2];
+    for (round, cost) in costs.iter_mut().enumerate() {
+        let (mine, own) = (pattern(me + 2 * round, local.len()), pattern(me + 50, room));
+        local.copy_from_slice(&mine);
+        // SAFETY: this rank's own memory, which nobody accesses between epochs.
+        unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), window.base(), room) };
+        team.barrier()?;
+        let before = job.stats();
+        epoch(&window, &mut || {
+            // SAFETY: the buffer outlives the epoch.
+            unsafe {
+                if put {
+                    window.put_typed(local.as_ptr(), origin, 1 - me, 64, target)
+                } else {
+                    window.get_typed(local.as_mut_ptr(), origin, 1 - me, 64, target)
+                }
+            }
+        })?;
+        *cost = job.stats() - before;
+        team.barrier()?;
+        let mut now = vec![0; room];
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(window.base(), now.as_mut_ptr(), room) };
+        let (mut expected_window, mut expected_local) = (own, mine);
+        if put {
+            let theirs = pattern(1 - me + 2 * round, local.len());
+            moved(&theirs, origin, &mut expected_window[64..], target);
+        } else {
+            moved(&pattern(1 - me + 50, room)[64..], target, &mut expected_local, origin);
+        }
+        assert!(now == expected_window, "the window, round {round}, put: {put}");
+        assert!(local[..] == expected_local[..], "the buffer, round {round}, put: {put}");
+    }
+    window.free()?;
+    Ok(costs)
+}
+
+/// Both ranks at once, puts and gets, in both kinds of epoch: the bytes are right, there is one work request at each side for
+/// as many blocks as a list has, and none is copied. The second transfer of the same layouts sends no layout.
+#[test]
+fn lists_of_blocks_on_both_sides_and_nothing_copied() {
+    const BLOCKS: usize = 1000;
+    two("sgrs", |job| {
+        let team = job.world()?;
+        let most = blocks_of_a_list(job);
+        let (origin, target) = (vector(BLOCKS, 128, 200), vector(BLOCKS, 128, 333));
+        for epoch in [fenced as Epoch, started] {
+            for put in [true, false] {
+                let [first, second] = transfers(&team, epoch, put, &origin, &target)?;
+                for s in [&first, &second] {
+                    let lists = (BLOCKS as u64).div_ceil(most);
+                    assert_eq!((s.count(Kind::Gather), s.count(Kind::Scatter)), (lists, lists), "{s:?}");
+                    assert_eq!((s.bytes(Kind::Gather), s.bytes(Kind::Scatter)), (origin.size(), origin.size()));
+                    assert_eq!((s.count(Kind::Copy), s.count(Kind::Write), s.count(Kind::Read)), (0, 0, 0), "{s:?}");
+                }
+                let wires = (origin.to_wire().len() + target.to_wire().len()) as u64;
+                assert_eq!((first.count(Kind::Layout), first.bytes(Kind::Layout)), (2, wires), "{first:?}");
+                assert_eq!((second.count(Kind::Layout), second.bytes(Kind::Layout)), (0, 0), "{second:?}");
+                assert_eq!(second.count(Kind::Register), 0, "{second:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The same transfer block by block, as the measure of it.
+#[test]
+fn multi_w_sends_a_work_request_for_each_block() {
+    const BLOCKS: usize = 200;
+    two("multi-w", |job| {
+        let team = job.world()?;
+        let (origin, target) = (vector(BLOCKS, 128, 200), vector(BLOCKS, 128, 333));
+        let [_, s] = transfers(&team, fenced, true, &origin, &target)?;
+        assert_eq!((s.count(Kind::Write), s.count(Kind::Gather)), (BLOCKS as u64, 0), "{s:?}");
+        assert!(s.count(Kind::Post) >= BLOCKS as u64, "{s:?}");
+        Ok(())
+    });
+}
+
+/// Blocks of different lengths on the two sides, one of them in one piece, and a message of one list.
+#[test]
+fn blocks_are_split_where_the_other_side_has_ends() {
+    two("sgrs", |job| {
+        let team = job.world()?;
+        for (origin, target) in [
+            (vector(700, 30, 41), vector(300, 70, 77)),
+            (vector(300, 70, 77), vector(700, 30, 41)),
+            (vector(1, 21_000, 1), vector(700, 30, 41)),
+            (vector(700, 30, 41), vector(1, 21_000, 1)),
+            (vector(3, 2, 5), vector(2, 3, 5)),
+        ] {
+            for put in [true, false] {
+                let [_, s] = transfers(&team, fenced, put, &origin, &target)?;
+                assert!(s.count(Kind::Gather) > 0 && s.count(Kind::Gather) == s.count(Kind::Scatter), "{s:?}");
+                assert_eq!((s.bytes(Kind::Gather), s.count(Kind::Copy)), (origin.size(), 0), "{s:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// More layouts than a rank remembers: those that were forgotten are sent again, and every transfer is right.
+#[test]
+fn more_layouts_than_are_remembered() {
+    two("sgrs", |job| {
+        let team = job.world()?;
+        let (me, peer) = (team.rank(), 1 - team.rank());
+        let window = RawWindow::allocate(&team, 4096, Options::default())?;
+        let bytes = pattern(me, 4096);
+        let theirs = pattern(peer, 4096);
+        for stride in (3..90).chain(3..6) {
+            let (origin, target) = (vector(4, 2, stride), vector(4, 2, stride + 1));
+            window.fence(NONE)?;
+            // SAFETY: the buffer outlives the fences.
+            unsafe { window.put_typed(bytes.as_ptr(), &origin, peer, 0, &target) }?;
+            window.fence(Assert::NOSUCCEED)?;
+            let mut now = vec![0u8; 4096];
+            // SAFETY: this rank's own memory, between epochs.
+            unsafe { std::ptr::copy_nonoverlapping(window.base(), now.as_mut_ptr(), 4096) };
+            let mut expected = now.clone();
+            moved(&theirs, &origin, &mut expected, &target);
+            assert!(now == expected, "stride {stride}");
+            team.barrier()?;
+        }
+        window.free()
+    });
+}
+
+/// A target that may compute is not asked to help.
+#[test]
+fn locked_target_is_not_asked_to_help() {
+    two("sgrs", |job| {
+        let team = job.world()?;
+        let (origin, target) = (vector(100, 8, 11), vector(100, 8, 13));
+        let window = RawWindow::allocate(&team, 100 * 13 * 4, Options::default())?;
+        let bytes = pattern(1, 100 * 11 * 4);
+        if team.rank() == 0 {
+            let before = job.stats();
+            window.lock(LockKind::Shared, 1, NONE)?;
+            // SAFETY: the buffer outlives the unlock.
+            unsafe { window.put_typed(bytes.as_ptr(), &origin, 1, 0, &target) }?;
+            window.unlock(1)?;
+            let s = job.stats() - before;
+            assert_eq!((s.count(Kind::Gather), s.count(Kind::Layout)), (0, 0), "{s:?}");
+        }
+        team.barrier()?;
+        if team.rank() == 1 {
+            let mut now = vec![0u8; 100 * 13 * 4];
+            // SAFETY: this rank's own memory; the other has unlocked it.
+            unsafe { std::ptr::copy_nonoverlapping(window.base(), now.as_mut_ptr(), now.len()) };
+            let mut expected = vec![0; now.len()];
+            moved(&bytes, &origin, &mut expected, &target);
+            assert!(now == expected);
+        }
+        window.free()
+    });
+}
+
+/// A request of a put as an origin writes it, to the first window's handler: with these layouts in place of true ones.
+fn forged(job: &Job, offset: u64, origin: &[u8], target: &[u8]) -> Result<()> {
+    const HANDLER: u16 = 0x8000;
+    let header = Writer::new().u8(1).u32(99).u8(0).u32(u32::from(HANDLER)).u64(offset).u64(0).u32(0).u64(0).u32(0);
+    let header = header.u32(0).u8(1).u32(origin.len() as u32).u32(1).u8(1).u32(target.len() as u32).done();
+    let data = [origin, target].concat();
+    am::send(job, 1, HandlerId(HANDLER), &header, &data, Counters::default())
+}
+
+/// What no origin of the same build sends is refused by the target, whose closing call says why; nothing is written, nobody
+/// hangs.
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    const LEN: usize = 4096;
+    let vector_wire = |count, block, stride| vector(count, block, stride).to_wire();
+    let good = vector_wire(4, 2, 5);
+    let mut corrupted = good.clone();
+    corrupted.truncate(good.len() - 1);
+    let floats = Datatype::vector(4, 2, 5, &Named::Float.into()).unwrap().message(1).unwrap().to_wire();
+    let twice = Datatype::hvector(4, 2, 4, &Named::Int.into()).unwrap().message(1).unwrap().to_wire();
+    let cases = [
+        (0, good.clone(), corrupted, ErrorKind::Protocol),
+        (LEN as u64 - 8, good.clone(), good.clone(), ErrorKind::OutOfRange),
+        (u64::MAX, good.clone(), good.clone(), ErrorKind::OutOfRange),
+        (0, floats, good.clone(), ErrorKind::BadArgument),
+        (0, good.clone(), twice, ErrorKind::BadArgument),
+        (0, good.clone(), Vec::new(), ErrorKind::Protocol),
+    ];
+    for (offset, origin, target, kind) in cases {
+        two("sgrs", move |job| {
+            let team = job.world()?;
+            let window = RawWindow::allocate(&team, LEN, Options::default())?;
+            window.fence(NONE)?;
+            if team.rank() == 0 {
+                forged(job, offset, &origin, &target)?;
+            }
+            team.barrier()?;
+            // The request came before the barrier's signal, and is served by the first turn that finds it.
+            (0..10).try_for_each(|_| job.progress().map(|_| ()))?;
+            let closed = window.fence(Assert::NOSUCCEED);
+            if team.rank() == 1 {
+                let e = closed.expect_err("a request that makes no sense");
+                assert_eq!((e.kind(), e.blamed()), (kind, Some(0)), "{e}");
+                let mut now = vec![1u8; LEN];
+                // SAFETY: this rank's own memory, between epochs.
+                unsafe { std::ptr::copy_nonoverlapping(window.base(), now.as_mut_ptr(), LEN) };
+                assert!(now.iter().all(|b| *b == 0));
+            } else {
+                closed?;
+            }
+            coll::allgather(&team, &[])?;
+            window.free()
+        });
+    }
+}
