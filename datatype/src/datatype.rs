@@ -27,10 +27,8 @@ pub(crate) enum Repr {
 #[derive(Debug)]
 pub(crate) struct Derived {
     map: TypeMap,
-    lb: i64,
-    ub: i64,
-    /// Whether a resized type in it fixes its bounds.
-    marked: bool,
+    /// Its bounds, if a resized type in it fixes them.
+    marks: Option<Box<(i64, i64)>>,
     /// The strictest alignment of its elements, as a power of two.
     align_log: u8,
     depth: u8,
@@ -200,7 +198,7 @@ impl Datatype {
     pub fn lb(&self) -> i64 {
         match &self.0 {
             Repr::Named(_) => 0,
-            Repr::Derived(derived) => derived.lb,
+            Repr::Derived(derived) => derived.marks.as_ref().map_or(derived.map.true_lb(), |marks| marks.0),
         }
     }
 
@@ -209,7 +207,11 @@ impl Datatype {
     pub fn ub(&self) -> i64 {
         match &self.0 {
             Repr::Named(named) => named.extent() as i64,
-            Repr::Derived(derived) => derived.ub,
+            Repr::Derived(derived) => match &derived.marks {
+                Some(marks) => marks.1,
+                // It fits: `finish` has looked.
+                None => derived.map.true_ub() + padding(&derived.map, derived.align_log),
+            },
         }
     }
 
@@ -289,7 +291,7 @@ impl Datatype {
     pub(crate) fn draft(&self, call: &'static str) -> Result<Draft> {
         let (map, marks) = match &self.0 {
             Repr::Named(named) => (TypeMap::named(*named)?, None),
-            Repr::Derived(derived) => (derived.map.clone(), derived.marked.then_some((derived.lb, derived.ub))),
+            Repr::Derived(derived) => (derived.map.clone(), derived.marks.as_deref().copied()),
         };
         if usize::from(self.depth()) >= MAX_DEPTH {
             let cause = format!("more than {MAX_DEPTH} constructors inside each other");
@@ -359,22 +361,25 @@ impl Draft {
         let (lb, ub) = match self.marks {
             Some(bounds) => bounds,
             None => {
-                let extent = high.checked_sub(low).ok_or_else(too_far)?;
-                let align = 1_i64 << self.align_log;
-                (low, high.checked_add((align - extent % align) % align).ok_or_else(too_far)?)
+                high.checked_sub(low).ok_or_else(too_far)?;
+                (low, high.checked_add(padding(&self.map, self.align_log)).ok_or_else(too_far)?)
             }
         };
         ub.checked_sub(lb).ok_or_else(too_far)?;
         Ok(Datatype(Repr::Derived(Arc::new(Derived {
             map: self.map,
-            lb,
-            ub,
-            marked: self.marks.is_some(),
+            marks: self.marks.map(Box::new),
             align_log: self.align_log,
             depth: self.depth + 1,
             contents,
         }))))
     }
+}
+
+/// What a C compiler adds to the end of a struct of these bytes.
+fn padding(map: &TypeMap, align_log: u8) -> i64 {
+    let align = 1_i64 << align_log;
+    (align - (map.true_ub() - map.true_lb()) % align) % align
 }
 
 /// Drafts one after the other.
@@ -406,7 +411,7 @@ impl Join {
 
     pub(crate) fn finish(self) -> Result<Draft> {
         let shape: Shape = self.sequence.finish()?;
-        let map = TypeMap { shape, signature: self.signature };
+        let map = TypeMap::new(shape, self.signature);
         Ok(Draft { map, marks: self.marks, align_log: self.align_log, depth: self.depth })
     }
 }

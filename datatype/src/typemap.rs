@@ -1,6 +1,7 @@
 //! The type map of a message: where its bytes lie, in which order, and the signature of its elements.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -31,15 +32,30 @@ const OVERLAP_LIMIT: u64 = 1 << 20;
 /// Memory does not grow with counts, only with the lists that indexed and struct types were given. Made by
 /// [`Datatype::message`](crate::Datatype::message), from a [`Layout`], or from its wire form
 /// ([`TypeMap::from_wire`]). Offsets are relative to the address that the transfer is given, and may be negative.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
+    /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
+    overlap: Option<Arc<OnceLock<Overlap>>>,
 }
+
+impl PartialEq for TypeMap {
+    fn eq(&self, other: &Self) -> bool {
+        self.shape == other.shape && self.signature == other.signature
+    }
+}
+
+impl Eq for TypeMap {}
 
 impl TypeMap {
     /// No bytes.
-    pub const EMPTY: TypeMap = TypeMap { shape: Shape::EMPTY, signature: Signature::NONE };
+    pub const EMPTY: TypeMap = TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, overlap: None };
+
+    pub(crate) fn new(shape: Shape, signature: Signature) -> Self {
+        let overlap = (!matches!(shape.node, Node::Run { .. })).then(Arc::default);
+        Self { shape, signature, overlap }
+    }
 
     /// Bytes that are transferred.
     #[must_use]
@@ -109,25 +125,23 @@ impl TypeMap {
         MapBlocks::new(self.runs(from, u64::MAX))
     }
 
-    /// Whether its nested strides and ascending lists alone show that no two bytes share an address: what
-    /// [`overlap`](Self::overlap) tries first, in a step per level and entry of a list, without memory of its own.
-    #[must_use]
-    #[inline]
-    pub fn has_disjoint_strides(&self) -> bool {
-        match &self.shape.node {
-            Node::Run { count, stride, len } => *count <= 1 || stride.unsigned_abs() >= *len,
-            node => disjoint(node).is_some(),
-        }
-    }
-
     /// Whether two bytes share an address, which the receiving side of a transfer must not have (MPI-4.1 §3.2.4,
     /// §12.3.1).
     ///
     /// Nested strides are decided in a step per level, in whichever order they nest; other types by sorting their
-    /// blocks, up to 2^20 of them.
+    /// blocks, up to 2^20 of them. Asked again, of a clone too, it takes no time.
     #[must_use]
+    #[inline]
     pub fn overlap(&self) -> Overlap {
-        if self.has_disjoint_strides() {
+        match (&self.shape.node, &self.overlap) {
+            (Node::Run { count, stride, len }, _) if *count <= 1 || stride.unsigned_abs() >= *len => Overlap::None,
+            (_, Some(found)) => *found.get_or_init(|| self.find_overlap()),
+            (_, None) => self.find_overlap(),
+        }
+    }
+
+    fn find_overlap(&self) -> Overlap {
+        if disjoint(&self.shape.node).is_some() {
             return Overlap::None;
         }
         let mut ends = BTreeMap::new();
@@ -165,15 +179,18 @@ impl TypeMap {
             }
             None => block(0, named.size())?,
         }
-        Ok(Self { shape: sequence.finish()?, signature: named.signature() })
+        Ok(Self::new(sequence.finish()?, named.signature()))
     }
 
     pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
-        Ok(Self { shape: self.shape.shift(by, call)?, signature: self.signature })
+        Ok(Self::new(self.shape.shift(by, call)?, self.signature))
     }
 
     pub(crate) fn repeat(&self, count: u64, stride: i64, call: &'static str) -> Result<Self> {
-        Ok(Self { shape: self.shape.repeat(count, stride, call)?, signature: self.signature.repeat(count) })
+        if count == 1 {
+            return Ok(self.clone());
+        }
+        Ok(Self::new(self.shape.repeat(count, stride, call)?, self.signature.repeat(count)))
     }
 }
 

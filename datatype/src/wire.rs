@@ -58,7 +58,7 @@ impl TypeMap {
         if shape.size == 0 && offset != 0 {
             return Err(bad("an offset of nothing"));
         }
-        Ok(Self { shape: shape.shift(offset, CALL)?, signature })
+        Ok(Self::new(shape.shift(offset, CALL)?, signature))
     }
 }
 

@@ -104,9 +104,9 @@ fn version(team: &Team, grid: [usize; 3], options: &Options, sync: Sync, scheme:
 
 /// Three factors of `ranks`, as near to each other as they get.
 fn near_cubic(ranks: usize) -> [usize; 3] {
-    let triples = (1..=ranks).filter(|x| ranks % x == 0).flat_map(|x| {
+    let triples = (1..=ranks).filter(|x| ranks.is_multiple_of(*x)).flat_map(|x| {
         let rest = ranks / x;
-        (1..=rest).filter(move |y| rest % y == 0).map(move |y| [x, y, rest / y])
+        (1..=rest).filter(move |y| rest.is_multiple_of(*y)).map(move |y| [x, y, rest / y])
     });
     triples.min_by_key(|t| t.iter().sum::<usize>()).unwrap_or([1, 1, ranks])
 }

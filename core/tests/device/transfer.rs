@@ -101,6 +101,68 @@ every_config! {
 }
 
 every_config! {
+    fn write_read_with_lists_on_both_sides(job, config) over 2 {
+        use farside_core::ErrorKind;
+        use farside_core::device::{Block, Operation, Range, Spread};
+        const LEN: usize = 300 << 10;
+        let world = World::new(job, config, LEN)?;
+        let to = 1 - world.me();
+        let region = world.remotes[to].handle;
+        let most = job.device().capabilities().max_blocks;
+        if !world.remotes[to].lists {
+            let (blocks, spread) = ([Block::of(std::ptr::null(), 0)], Spread { region, ranges: &[] });
+            let e = world.complete(to, Operation::WriteBlocks { from: &blocks, to: spread }).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            return world.barrier();
+        }
+        let mut model = vec![0u8; LEN];
+        for (seed, count) in [0, 1, 3, 64, most, 2 * most + 1].into_iter().enumerate() {
+            // Ranges of 0 to 100 bytes from the ragged start on, descending for odd seeds; blocks of 7 bytes, and what is
+            // left.
+            let mut ranges: Vec<Range> =
+                (0..count).map(|i| Range { offset: seed + i * 110, len: (i * 37 + seed) % 101 }).collect();
+            if seed % 2 == 1 {
+                ranges.reverse();
+            }
+            let len = ranges.iter().map(|r| r.len).sum();
+            let source = pattern(seed, len);
+            let blocks: Vec<Block> = source.chunks(7).map(|c| Block::of(c.as_ptr(), c.len())).collect();
+            let spread = Spread { region, ranges: &ranges };
+            world.complete(to, Operation::WriteBlocks { from: &blocks, to: spread })?;
+            let mut at = 0;
+            for r in &ranges {
+                model[r.offset..r.offset + r.len].copy_from_slice(&source[at..at + r.len]);
+                at += r.len;
+            }
+            assert!(world.read(to, 0, LEN)? == model, "write of {count} ranges");
+            let mut back = vec![0u8; len];
+            let into: Vec<Block> =
+                back.chunks_mut(13).map(|c| Block { base: c.as_mut_ptr(), len: c.len() }).collect();
+            world.complete(to, Operation::ReadBlocks { into: &into, from: spread })?;
+            assert!(back == source, "read of {count} ranges");
+        }
+        world.barrier()?;
+        assert!(world.own_bytes() == model, "the region as its owner sees it");
+        let bytes = [1u8; 8];
+        let blocks = [Block::of(bytes.as_ptr(), 8)];
+        for (ranges, kind) in [
+            ([Range { offset: 0, len: 4 }, Range { offset: 8, len: 3 }], ErrorKind::BadArgument),
+            ([Range { offset: 0, len: 4 }, Range { offset: 8, len: 5 }], ErrorKind::BadArgument),
+            ([Range { offset: 0, len: 4 }, Range { offset: LEN - 3, len: 4 }], ErrorKind::OutOfRange),
+            ([Range { offset: usize::MAX, len: 4 }, Range { offset: 0, len: 4 }], ErrorKind::OutOfRange),
+            ([Range { offset: 0, len: 8 }, Range { offset: 0, len: usize::MAX }], ErrorKind::OutOfRange),
+        ] {
+            let spread = Spread { region, ranges: &ranges };
+            let e = world.complete(to, Operation::WriteBlocks { from: &blocks, to: spread }).unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (kind, Some(to as u32)), "{e}");
+        }
+        world.barrier()?;
+        assert!(world.own_bytes() == model, "a refused write changed memory");
+        world.barrier()
+    }
+}
+
+every_config! {
     fn write_read_own_memory(job, config) over 1 {
         let world = World::new(job, config, 3 * PAGE)?;
         let mut model = Model::new(&world);

@@ -108,7 +108,6 @@ impl<'a> Layouts<'a> {
             )));
         }
         if let Some((side, map)) = self.receiver()
-            && !map.has_disjoint_strides()
             && let Overlap::At(at) = map.overlap()
         {
             return Err(Error::new(ErrorKind::BadArgument, name)

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::{Class, Named, Scheme, TypeMap};
+use farside_datatype::{Class, Named, Overlap, Scheme, TypeMap};
 
 use super::item::Item;
 use super::layouts::{Action, Layouts, reach, refused};
@@ -58,7 +58,7 @@ impl RawWindow {
         at: &TypeMap,
     ) -> Result<()> {
         if let Some(to) = self.direct_layout(target, offset, at)
-            && at.has_disjoint_strides()
+            && at.overlap() == Overlap::None
             && origin.signature() == at.signature()
         {
             self.count_copy(Kind::Write, at);
@@ -90,7 +90,7 @@ impl RawWindow {
         at: &TypeMap,
     ) -> Result<()> {
         if let Some(from) = self.direct_layout(target, offset, at)
-            && origin.has_disjoint_strides()
+            && origin.overlap() == Overlap::None
             && origin.signature() == at.signature()
         {
             self.count_copy(Kind::Read, at);

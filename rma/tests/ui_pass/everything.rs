@@ -15,6 +15,9 @@ fn active(team: &Team, others: &[usize]) -> Result<()> {
         epoch.get(&mut into, 0, 8)?;
         epoch.get_accumulate(Op::Prod, &from, &mut old, 0, 12)?;
         epoch.compare_and_swap(1, 2, &mut one, 0, 8)?;
+        // Selections need not outlive the call.
+        let every_other = Selection::vector(2, 1, 2)?;
+        epoch.put_selected(&from, &every_other, 0, 4, &Selection::contiguous(2)?)?;
         epoch.len_at(0)
     })?;
     // Buffers are free again, results are there.

@@ -98,6 +98,16 @@ impl Import {
         }
     }
 
+    fn check(&self, range: Range, operation: &'static str) -> Result<()> {
+        if range.offset.checked_add(range.len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::OutOfRange, operation)
+            .peer(self.peer)
+            .device("shm")
+            .cause(format!("{} bytes at offset {} of a region of {}", range.len, range.offset, self.len)))
+    }
+
     /// Whether none of it is mapped.
     pub(super) fn is_unmapped(&self) -> bool {
         self.mapped.lo >= self.mapped.hi
@@ -142,13 +152,8 @@ pub(super) fn region<'a>(
             .device("shm")
             .cause("the region is of another rank"));
     }
-    match place.offset.checked_add(len) {
-        Some(end) if end <= import.len => Ok(import),
-        _ => Err(Error::new(ErrorKind::OutOfRange, operation)
-            .peer(import.peer)
-            .device("shm")
-            .cause(format!("{len} bytes at offset {} of a region of {}", place.offset, import.len))),
-    }
+    import.check(Range { offset: place.offset, len }, operation)?;
+    Ok(import)
 }
 
 /// The region of `spread` at `peer`, with room for all of its ranges, which together have `len` bytes.
@@ -162,7 +167,7 @@ pub(super) fn spread<'a>(
     let import = region(imports, peer, Place { region: spread.region, offset: 0 }, 0, operation)?;
     let mut total = Some(0usize);
     for range in spread.ranges {
-        region(imports, peer, Place { region: spread.region, offset: range.offset }, range.len, operation)?;
+        import.check(*range, operation)?;
         total = total.and_then(|t| t.checked_add(range.len));
     }
     if total == Some(len) {
