@@ -93,7 +93,7 @@ impl RawWindow {
             self.notify(*target, cell::COMPLETE, t.starts.get())?;
         }
         self.started.borrow().iter().try_for_each(|t| self.complete_at(*t))?;
-        self.end_lists()
+        self.check_lists()
     }
 
     /// Closes the exposure: waits until all its origins have completed. Sends nothing.

@@ -29,6 +29,9 @@ const PIECES: u32 = 16;
 /// Lists of each kind that are posted to one peer at once, and blocks of one that are asked for.
 const LISTS: u32 = 64;
 const LIST_BLOCKS: i32 = 64;
+/// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; a card of its own has others
+/// (`FARSIDE_CUT_OFFS`).
+const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
 /// Inline sizes that are tried, best first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
 /// Reads and atomics under way on one connection.
@@ -140,8 +143,7 @@ impl Prepared {
                     blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
-                // From half a packet on a block alone is no more packets than packed ones.
-                cut_offs: CutOffs { multi_w_block: PACKET as u64 / 2, ..CutOffs::UNMEASURED },
+                cut_offs: MEASURED,
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
             },

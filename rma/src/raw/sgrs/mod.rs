@@ -26,6 +26,7 @@ mod serve;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use farside_core::am::{self, Counters, HandlerId};
 use farside_core::device::{Block, Lists, Operation, Registration};
@@ -48,6 +49,8 @@ const LISTS: usize = 16;
 const LAYOUTS: usize = 64;
 /// Longest wire form of a layout that is sent.
 const LONGEST: usize = 64 << 10;
+/// How long what was sent may take to come, once its sender has seen that it came.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the handlers of windows begin.
 const FIRST_HANDLER: u16 = 0x8000;
 
@@ -98,6 +101,13 @@ pub(super) struct Sgrs {
     failed: RefCell<Option<Error>>,
     last: Cell<u32>,
     job: Job,
+}
+
+/// The parts of transfers to one target that are under way.
+#[derive(Debug)]
+struct Flow {
+    earlier: Rc<Track>,
+    now: Rc<Track>,
 }
 
 fn limits(lists: Lists) -> PlanLimits {
@@ -202,7 +212,8 @@ impl RawWindow {
         self.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
     }
 
-    /// Carries out the transfers to `target`, one after the other. A failure is kept for [`end_lists`](Self::end_lists).
+    /// Carries out the transfers to `target`, in order. A failure ends them, and is kept for
+    /// [`check_lists`](Self::check_lists).
     ///
     /// # Errors
     /// `PeerLost`.
@@ -211,31 +222,43 @@ impl RawWindow {
         let all = std::mem::take(&mut *sgrs.pending.borrow_mut());
         let (now, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
         sgrs.pending.borrow_mut().extend(later);
-        for (_, owned) in now {
-            let l = owned.borrow();
-            if let Err(e) = self.transfer(sgrs, target, &l) {
-                let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
-                if e.kind() == ErrorKind::PeerLost {
-                    return Err(e);
-                }
-                sgrs.failed.borrow_mut().get_or_insert(e);
-            }
+        let mut flow = Flow { earlier: Track::new(), now: Track::new() };
+        let name = now.last().map_or("put", |(_, owned)| owned.action.name());
+        let sent = now.iter().try_for_each(|(_, owned)| self.transfer(sgrs, target, &owned.borrow(), &mut flow));
+        let landed = sent.and_then(|()| self.landed(name, &flow.earlier));
+        let Err(e) = landed else { return Ok(()) };
+        [&flow.earlier, &flow.now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
+        let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
+        if e.kind() == ErrorKind::PeerLost {
+            return Err(e);
         }
+        sgrs.failed.borrow_mut().get_or_insert(e);
         Ok(())
     }
 
-    /// Waits until what others have sent to this rank by lists is here, and gives the first error of a transfer from or to
-    /// it.
+    /// Gives the first error of this rank's own transfers.
     ///
     /// # Errors
     /// That error.
+    pub(super) fn check_lists(&self) -> Result<()> {
+        let failed = self.sgrs.as_ref().and_then(|s| s.failed.borrow_mut().take());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// As [`check_lists`](Self::check_lists), and for the transfers of others to and from this rank, all of whom have said
+    /// that they are done: waits until what they have sent is here.
+    ///
+    /// # Errors
+    /// As [`check_lists`](Self::check_lists); `Timeout` for lists that were asked for and are not used.
     pub(super) fn end_lists(&self) -> Result<()> {
+        self.check_lists()?;
         let Some(sgrs) = &self.sgrs else { return Ok(()) };
         let track = &sgrs.shared.track;
         if track.open() > 0 {
-            self.job.wait_until("receive lists", None, || Ok((track.open() == 0).then_some(())))?;
+            let deadline = Some(Instant::now() + PATIENCE);
+            self.job.wait_until("receive lists", deadline, || Ok((track.open() == 0).then_some(())))?;
         }
-        let failed = sgrs.failed.borrow_mut().take().or_else(|| sgrs.shared.failed.borrow_mut().take());
+        let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)
     }
 
@@ -244,31 +267,25 @@ impl RawWindow {
         self.sgrs.as_ref().is_none_or(|s| s.shared.track.open() == 0)
     }
 
-    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>) -> Result<()> {
+    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow) -> Result<()> {
         let name = l.action.name();
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let limits = sgrs.shared.limits.get();
         let plan = Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &CutOffs::default())
             .map_err(|e| refused(name, &e))?;
         let mut messages = plan.descriptors();
-        let (mut packed, mut earlier, mut now) = (0, Track::new(), Track::new());
-        let result = loop {
+        let mut packed = 0;
+        loop {
             let part: Vec<Descriptor> = messages.by_ref().take(LISTS).collect();
             if part.is_empty() {
-                break self.landed(name, &earlier);
+                return Ok(());
             }
-            let sent = self.part(sgrs, target, l, &plan, &part, packed, &now);
-            // At most two parts are under way.
-            if let Err(e) = sent.and_then(|()| self.landed(name, &earlier)) {
-                break Err(e);
-            }
+            self.part(sgrs, target, l, &plan, &part, packed, &flow.now)?;
+            // At most two parts are under way, of this transfer or the one before.
+            self.landed(name, &flow.earlier)?;
             packed += decide(&part).bytes;
-            (earlier, now) = (now, Track::new());
-        };
-        if result.is_err() {
-            [&earlier, &now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
+            flow.earlier = std::mem::replace(&mut flow.now, Track::new());
         }
-        result
     }
 
     fn landed(&self, name: &'static str, track: &Track) -> Result<()> {
