@@ -41,6 +41,7 @@ mod datatype;
 mod descriptors;
 mod error;
 mod external32;
+mod kernels;
 mod layout;
 mod named;
 mod pack;
@@ -48,6 +49,7 @@ mod plan;
 mod runs;
 mod shape;
 mod signature;
+mod transfer;
 mod typemap;
 mod wire;
 
