@@ -43,6 +43,7 @@ mod error;
 mod external32;
 mod kernels;
 mod layout;
+mod long_double;
 mod named;
 mod pack;
 mod plan;
