@@ -8,8 +8,6 @@
 use crate::kernels::{self, Steps};
 use crate::shape::{Block, Inner, Node, Shape};
 
-/// Bytes of the buffer that the repetitions of a tile span, without the gaps between them.
-const TILE_BYTES: u64 = 8192;
 /// A distance between repetitions of which a page holds few.
 const FAR_BYTES: u64 = 1024;
 /// Repetitions below which there is no tile, and pieces above which there is none.
@@ -153,12 +151,12 @@ struct Times {
 }
 
 impl Times {
-    #[inline]
+    #[inline(always)]
     fn of(count: usize, stride: i64, inner: &Inner) -> Self {
         let stride_abs = stride.unsigned_abs();
         // Far strides may fall on the same few lines of the cache.
         let most = if stride_abs < FAR_BYTES { usize::MAX } else { 8 };
-        let tile = if stride_abs >= inner.span { most.min((TILE_BYTES / inner.span) as usize) } else { 0 };
+        let tile = if stride_abs >= inner.span { most.min(inner.in_tile as usize) } else { 0 };
         Self { count, at: stride as isize, packed: inner.size as isize, tile }
     }
 
@@ -172,6 +170,7 @@ impl Times {
     }
 
     /// The tiles, each with where it starts in the buffer and in packed form.
+    #[inline(always)]
     fn each_tile(self, at: *mut u8, packed: *mut u8, mut visit: impl FnMut(Times, *mut u8, *mut u8)) {
         let mut done = 0;
         while done < self.count {

@@ -290,17 +290,33 @@ unsafe fn equal<const COLLECTS: bool, M: Move>(
     mut packed: *mut u8,
 ) -> usize {
     let block = M::of(len);
-    for (done, next) in blocks.iter().enumerate() {
-        if next.end - before != block.len() as u64 {
-            return done;
-        }
-        before = next.end;
+    let len = block.len() as u64;
+    // SAFETY, of each call: a block that the caller vouches for.
+    let one = |next: &Block, packed: *mut u8| unsafe {
         let place = at.wrapping_offset(next.at as isize);
-        // SAFETY: a block that the caller vouches for.
-        unsafe { if COLLECTS { block.one(place, packed) } else { block.one(packed, place) } };
-        packed = packed.wrapping_add(block.len());
+        if COLLECTS { block.one(place, packed) } else { block.one(packed, place) }
+    };
+    let (fours, _) = blocks.as_chunks::<4>();
+    let mut done = 0;
+    for [a, b, c, d] in fours {
+        let other = (a.end - before ^ len) | (b.end - a.end ^ len) | (c.end - b.end ^ len) | (d.end - c.end ^ len);
+        if other != 0 {
+            break;
+        }
+        one(a, packed);
+        one(b, packed.wrapping_add(len as usize));
+        one(c, packed.wrapping_add(2 * len as usize));
+        one(d, packed.wrapping_add(3 * len as usize));
+        (before, packed, done) = (d.end, packed.wrapping_add(4 * len as usize), done + 4);
     }
-    blocks.len()
+    for next in &blocks[done..] {
+        if next.end - before != len {
+            break;
+        }
+        one(next, packed);
+        (before, packed, done) = (next.end, packed.wrapping_add(len as usize), done + 1);
+    }
+    done
 }
 
 /// # Safety

@@ -7,6 +7,10 @@ use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 /// Levels of a layout, and constructors of a datatype, that may nest.
 pub const MAX_DEPTH: usize = 64;
 
+/// Bytes of a buffer, without gaps between repetitions, that pack and unpack go through piece by piece: they stay in the
+/// nearest cache.
+const TILE_BYTES: u64 = 8192;
+
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -31,6 +35,8 @@ pub(crate) struct Inner {
     /// Bytes from the lowest to the highest, and where the lowest lies.
     pub(crate) span: u64,
     low: i64,
+    /// How many of it make a tile; see [`TILE_BYTES`].
+    pub(crate) in_tile: u32,
     depth: u32,
 }
 
@@ -219,7 +225,8 @@ fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
         return Err(too_deep(call));
     }
     let (low, high) = node.reach();
-    Ok(Arc::new(Inner { span: high.wrapping_sub(low) as u64, node, size, low, depth }))
+    let span = high.wrapping_sub(low) as u64;
+    Ok(Arc::new(Inner { in_tile: (TILE_BYTES / span.max(1)) as u32, span, node, size, low, depth }))
 }
 
 /// Shapes one after the other in packed order; neighbours merge as they come.
