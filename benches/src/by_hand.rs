@@ -25,48 +25,63 @@ pub struct Facts {
     pub room: usize,
 }
 
-/// Packs the first buffer to the second.
+/// Moves bytes of the first buffer to the second.
 pub type Loop = fn(&Facts, &[u8], &mut [u8]);
 
-/// The loops of a shape: pack, and unpack.
+/// The ways of a loop.
+const PACK: u8 = 0;
+const UNPACK: u8 = 1;
+const COPY: u8 = 2;
+
+/// The loops of a shape: pack, unpack, and copy to the same layout elsewhere.
 #[must_use]
-pub fn loops(shape: Shape) -> (Loop, Loop) {
-    macro_rules! both {
+pub fn loops(shape: Shape) -> [Loop; 3] {
+    macro_rules! all {
         ($name:ident $(, $len:literal)?) => {
-            (
-                |facts, memory, packed| $name::<true $(, $len)?>(facts, memory.as_ptr().cast_mut(), memory.len(), packed.as_mut_ptr(), packed.len()),
-                |facts, packed, memory| $name::<false $(, $len)?>(facts, memory.as_mut_ptr(), memory.len(), packed.as_ptr().cast_mut(), packed.len()),
-            )
+            [
+                |facts, memory, packed| {
+                    let (from, to) = (memory.as_ptr().cast_mut(), packed.as_mut_ptr());
+                    $name::<PACK $(, $len)?>(facts, from, memory.len(), to, packed.len())
+                },
+                |facts, packed, memory| {
+                    let (from, to) = (packed.as_ptr().cast_mut(), memory.as_mut_ptr());
+                    $name::<UNPACK $(, $len)?>(facts, to, memory.len(), from, packed.len())
+                },
+                |facts, memory, other| {
+                    let (from, to) = (memory.as_ptr().cast_mut(), other.as_mut_ptr());
+                    $name::<COPY $(, $len)?>(facts, from, memory.len(), to, other.len())
+                },
+            ]
         };
     }
     match shape {
-        Shape::Vector4 | Shape::Column => both!(strided, 4),
-        Shape::Vector8 | Shape::FaceX => both!(strided, 8),
-        Shape::Vector16 => both!(strided, 16),
-        Shape::Vector64 => both!(strided, 64),
-        Shape::Vector512 => both!(strided, 512),
-        Shape::Vector4096 => both!(strided, 4096),
-        Shape::None | Shape::Columns64 | Shape::Columns128 | Shape::FaceY | Shape::FaceZ => both!(rows),
-        Shape::Indexed8 => both!(listed, 8),
-        Shape::Indexed64 => both!(listed, 64),
-        Shape::Struct => both!(structures),
-        Shape::Nested => both!(nested),
+        Shape::Vector4 | Shape::Column => all!(strided, 4),
+        Shape::Vector8 | Shape::FaceX => all!(strided, 8),
+        Shape::Vector16 => all!(strided, 16),
+        Shape::Vector64 => all!(strided, 64),
+        Shape::Vector512 => all!(strided, 512),
+        Shape::Vector4096 => all!(strided, 4096),
+        Shape::None | Shape::Columns64 | Shape::Columns128 | Shape::FaceY | Shape::FaceZ => all!(rows),
+        Shape::Indexed8 => all!(listed, 8),
+        Shape::Indexed64 => all!(listed, 64),
+        Shape::Struct => all!(structures),
+        Shape::Nested => all!(nested),
     }
 }
 
-/// The bytes from memory to packed form, or back.
+/// The bytes from memory to packed form or other memory, or back.
 ///
 /// # Safety
 /// `len` bytes at both, apart.
 #[inline(always)]
-unsafe fn go<const PACK: bool>(memory: *mut u8, packed: *mut u8, len: usize) {
-    let (from, to) = if PACK { (memory, packed) } else { (packed, memory) };
+unsafe fn go<const WAY: u8>(memory: *mut u8, packed: *mut u8, len: usize) {
+    let (from, to) = if WAY == UNPACK { (packed, memory) } else { (memory, packed) };
     // SAFETY: the caller's promise.
     unsafe { copy_nonoverlapping(from, to, len) }
 }
 
 #[inline(never)]
-fn strided<const PACK: bool, const LEN: usize>(
+fn strided<const WAY: u8, const LEN: usize>(
     facts: &Facts,
     memory: *mut u8,
     room: usize,
@@ -74,27 +89,31 @@ fn strided<const PACK: bool, const LEN: usize>(
     packed_len: usize,
 ) {
     assert!(facts.first + (facts.count - 1) * facts.stride + LEN <= room && facts.count * LEN <= packed_len);
+    let (first, step) = if WAY == COPY { (facts.first, facts.stride) } else { (0, LEN) };
+    assert!(WAY != COPY || packed_len >= room);
     let mut at = memory.wrapping_add(facts.first);
-    let mut packed = packed;
+    let mut packed = packed.wrapping_add(first);
     for _ in 0..facts.count {
         // SAFETY: the last block ends inside, as was checked.
-        unsafe { go::<PACK>(at, packed, LEN) };
-        (at, packed) = (at.wrapping_add(facts.stride), packed.wrapping_add(LEN));
+        unsafe { go::<WAY>(at, packed, LEN) };
+        (at, packed) = (at.wrapping_add(facts.stride), packed.wrapping_add(step));
     }
 }
 
 #[inline(never)]
-fn rows<const PACK: bool>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut u8, packed_len: usize) {
+fn rows<const WAY: u8>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut u8, packed_len: usize) {
     let len = facts.len;
     assert!(facts.first + (facts.count - 1) * facts.stride + len <= room && facts.count * len <= packed_len);
+    assert!(WAY != COPY || packed_len >= room);
+    let (first, step) = if WAY == COPY { (facts.first, facts.stride) } else { (0, len) };
     for i in 0..facts.count {
         // SAFETY: the last block ends inside, as was checked.
-        unsafe { go::<PACK>(memory.add(facts.first + i * facts.stride), packed.add(i * len), len) };
+        unsafe { go::<WAY>(memory.add(facts.first + i * facts.stride), packed.add(first + i * step), len) };
     }
 }
 
 #[inline(never)]
-fn listed<const PACK: bool, const LEN: usize>(
+fn listed<const WAY: u8, const LEN: usize>(
     facts: &Facts,
     memory: *mut u8,
     room: usize,
@@ -103,39 +122,47 @@ fn listed<const PACK: bool, const LEN: usize>(
 ) {
     // The list is this program's own.
     assert!(facts.room <= room && facts.list.len() * LEN <= packed_len);
+    assert!(WAY != COPY || packed_len >= room);
     let mut packed = packed;
     for at in &facts.list {
         // SAFETY: the block lies inside, as was checked.
-        unsafe { go::<PACK>(memory.add(*at), packed, LEN) };
-        packed = packed.wrapping_add(LEN);
-    }
-}
-
-#[inline(never)]
-fn structures<const PACK: bool>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut u8, packed_len: usize) {
-    let (size, extent) = (STRUCT_BYTES as usize, STRUCT_EXTENT as usize);
-    assert!(facts.count * extent <= room + 7 && facts.count * size <= packed_len);
-    for i in 0..facts.count {
-        // SAFETY: int, three doubles and char of a structure that lies inside, as was checked.
-        unsafe {
-            let (one, packed) = (memory.add(i * extent), packed.add(i * size));
-            go::<PACK>(one, packed, 4);
-            go::<PACK>(one.add(8), packed.add(4), 25);
+        unsafe { go::<WAY>(memory.add(*at), if WAY == COPY { packed.add(*at) } else { packed }, LEN) };
+        if WAY != COPY {
+            packed = packed.wrapping_add(LEN);
         }
     }
 }
 
 #[inline(never)]
-fn nested<const PACK: bool>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut u8, packed_len: usize) {
+fn structures<const WAY: u8>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut u8, packed_len: usize) {
+    let (size, extent) = (STRUCT_BYTES as usize, STRUCT_EXTENT as usize);
+    assert!(facts.count * extent <= room + 7 && facts.count * size <= packed_len);
+    assert!(WAY != COPY || packed_len >= room);
+    for i in 0..facts.count {
+        // SAFETY: int, three doubles and char of a structure that lies inside, as was checked.
+        unsafe {
+            let (one, packed) = (memory.add(i * extent), packed.add(i * if WAY == COPY { extent } else { size }));
+            go::<WAY>(one, packed, 4);
+            go::<WAY>(one.add(8), packed.add(if WAY == COPY { 8 } else { 4 }), 25);
+        }
+    }
+}
+
+#[inline(never)]
+fn nested<const WAY: u8>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut u8, packed_len: usize) {
     let (outer, inner) = (facts.count, facts.len);
     let end = (outer - 1) * facts.stride + (inner - 1) * facts.first + 8;
     assert!(end <= room && outer * inner * 8 <= packed_len);
+    assert!(WAY != COPY || packed_len >= room);
     let mut packed = packed;
     for i in 0..outer {
         for j in 0..inner {
+            let at = i * facts.stride + j * facts.first;
             // SAFETY: the last double ends inside, as was checked.
-            unsafe { go::<PACK>(memory.add(i * facts.stride + j * facts.first), packed, 8) };
-            packed = packed.wrapping_add(8);
+            unsafe { go::<WAY>(memory.add(at), if WAY == COPY { packed.add(at) } else { packed }, 8) };
+            if WAY != COPY {
+                packed = packed.wrapping_add(8);
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The suite "pack": one message from its layout to consecutive bytes and back, by Farside, by a loop for just this
-//! layout, and as much by memcpy.
+//! The suite "pack": one message from its layout to consecutive bytes, back, and to the same layout elsewhere (as a put
+//! on a mapped window goes), by Farside, by a loop for just this layout, and as much by memcpy.
 //!
 //! The three take turns, a block of calls each, and of each the fastest block counts: what else the machine does meets
 //! all alike, and makes times only longer. What arrives is compared before.
@@ -35,18 +35,26 @@ struct Buffers {
     memory: Pages,
     packed: Pages,
     flat: Pages,
+    /// As `memory`, elsewhere.
+    other: Pages,
 }
 
-/// Measures both ways of `case`: three records each.
+impl Buffers {
+    fn of(case: &Case) -> Self {
+        let (bytes, room) = (case.bytes as usize, case.map.true_ub() as usize);
+        let (memory, packed, flat) = (Pages::new(room, 0), Pages::new(bytes, PACKED_AT), Pages::new(bytes, 0));
+        Self { memory, packed, flat, other: Pages::new(room, 0) }
+    }
+}
+
+/// Measures the three ways of `case`: three records each.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if bytes came out wrong.
 pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
-    let (bytes, room) = (case.bytes as usize, case.map.true_ub() as usize);
-    let memory = Pages::new(room, 0);
-    let mut buffers = Buffers { memory, packed: Pages::new(bytes, PACKED_AT), flat: Pages::new(bytes, 0) };
+    let mut buffers = Buffers::of(case);
     check(case, &mut buffers)?;
-    let (pack, unpack) = loops(case.shape);
+    let [pack, unpack, copy] = loops(case.shape);
     let (map, facts, budget) = (&case.map, &case.facts, budget(effort));
     // None of the calls fails: all were made by the check.
     let packing = rounds(
@@ -63,8 +71,15 @@ pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
         |b| unpack(black_box(facts), b.packed.get(), b.memory.get_mut()),
         |b| b.flat.get_mut().copy_from_slice(black_box(b.packed.get())),
     );
+    let copying = rounds(
+        budget,
+        &mut buffers,
+        |b| drop(black_box(black_box(map).copy(b.memory.get(), 0, black_box(map), b.other.get_mut(), 0))),
+        |b| copy(black_box(facts), b.memory.get(), b.other.get_mut()),
+        |b| b.flat.get_mut().copy_from_slice(black_box(b.packed.get())),
+    );
     let mut records = Vec::new();
-    for (op, measured) in [(Op::Pack, packing), (Op::Unpack, unpacking)] {
+    for (op, measured) in [(Op::Pack, packing), (Op::Unpack, unpacking), (Op::Copy, copying)] {
         for (library, (iterations, us)) in [Library::Farside, Library::Loop, Library::Limit].into_iter().zip(measured) {
             let (suite, window, sync, shape) = (Suite::Pack, Window::None, Sync::None, case.shape);
             let key = Key { suite, window, sync, op, shape, bytes: case.bytes, ranks: 1 };
@@ -82,20 +97,28 @@ fn check(case: &Case, buffers: &mut Buffers) -> Result<()> {
     };
     let fill =
         |bytes: &mut [u8], by: usize| bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * by >> 3) as u8);
-    let (pack, unpack) = loops(case.shape);
-    let Buffers { memory, packed, flat } = buffers;
+    let [pack, unpack, copy] = loops(case.shape);
+    let Buffers { memory, packed, flat, other } = buffers;
     fill(memory.get_mut(), 41);
     let done = case.map.pack(memory.get(), 0, 0, packed.get_mut());
     pack(&case.facts, memory.get(), flat.get_mut());
     if done != Ok(packed.get().len()) || packed.get() != flat.get() {
         return wrong("packed");
     }
-    let mut other = vec![7; memory.get().len()];
     memory.get_mut().fill(7);
+    other.get_mut().fill(7);
     let done = case.map.unpack(packed.get(), 0, memory.get_mut(), 0);
-    unpack(&case.facts, packed.get(), &mut other);
-    if done != Ok(packed.get().len()) || memory.get() != other {
+    unpack(&case.facts, packed.get(), other.get_mut());
+    if done != Ok(packed.get().len()) || memory.get() != other.get() {
         return wrong("unpacked");
+    }
+    other.get_mut().fill(7);
+    let done = case.map.copy(memory.get(), 0, &case.map, other.get_mut(), 0);
+    let by_farside = memory.get() == other.get();
+    other.get_mut().fill(7);
+    copy(&case.facts, memory.get(), other.get_mut());
+    if done != Ok(packed.get().len()) || !by_farside || memory.get() != other.get() {
+        return wrong("copied");
     }
     Ok(())
 }
@@ -179,18 +202,16 @@ mod tests {
         for shape in all() {
             for bytes in sizes(shape, Effort::Quick) {
                 let case = Case::new(shape, bytes).unwrap();
-                let (room, bytes) = (case.map.true_ub() as usize, bytes as usize);
-                let (memory, packed) = (Pages::new(room, 0), Pages::new(bytes, PACKED_AT));
-                check(&case, &mut Buffers { memory, packed, flat: Pages::new(bytes, 0) }).unwrap();
+                check(&case, &mut Buffers::of(&case)).unwrap();
             }
         }
     }
 
     #[test]
-    fn measure_gives_both_ways_of_all_three() {
+    fn measure_gives_three_ways_of_all_three() {
         let case = Case::new(Shape::Struct, 29 * 4).unwrap();
         let records = measure(&case, Effort::Quick).unwrap();
-        assert_eq!(records.len(), 6);
+        assert_eq!(records.len(), 9);
         for record in &records {
             assert_eq!(Record::parse(&record.line()).unwrap().key(), record.key());
         }

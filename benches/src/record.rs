@@ -197,6 +197,8 @@ names! {
         Pack = "pack",
         /// From consecutive bytes to a layout.
         Unpack = "unpack",
+        /// From a layout to the same one elsewhere.
+        Copy = "copy",
         /// A cache line from one core to another and back.
         LineRoundTrip = "line_round_trip",
         /// The same with a line for each way.

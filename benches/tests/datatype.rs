@@ -19,7 +19,7 @@ fn datatype_quick_measures_both_ways_beside_loop_and_memcpy() {
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let records = results["records"].as_array().unwrap();
     for library in ["farside", "loop", "limit"] {
-        for op in ["pack", "unpack"] {
+        for op in ["pack", "unpack", "copy"] {
             for shape in ["vector_4", "face_x", "struct"] {
                 let of = |r: &&serde_json::Value| r["library"] == library && r["op"] == op && r["shape"] == shape;
                 assert!(records.iter().filter(of).count() >= 2, "{library} {op} {shape}");

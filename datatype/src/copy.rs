@@ -141,18 +141,22 @@ unsafe fn same<const PACK: bool>(list: &[i64], inner: &Inner, at: *mut u8, packe
 
 /// Repetitions: how many, and how far from start to start in the buffer and in packed form.
 #[derive(Clone, Copy)]
-struct Times {
-    count: usize,
-    at: isize,
-    packed: isize,
+pub(crate) struct Times {
+    pub(crate) count: usize,
+    pub(crate) at: isize,
+    /// In a copy from layout to layout, at its source.
+    pub(crate) packed: isize,
     /// How many of them make a tile; 0 if what two of them span in the buffer may interleave, so that their order
     /// matters to bytes that are shared.
-    tile: usize,
+    pub(crate) tile: usize,
 }
 
 impl Times {
+    /// Once.
+    pub(crate) const ONCE: Times = Times { count: 1, at: 0, packed: 0, tile: 0 };
+
     #[inline(always)]
-    fn of(count: usize, stride: i64, inner: &Inner) -> Self {
+    pub(crate) fn of(count: usize, stride: i64, inner: &Inner) -> Self {
         let stride_abs = stride.unsigned_abs();
         // Far strides may fall on the same few lines of the cache.
         let most = if stride_abs < FAR_BYTES { usize::MAX } else { 8 };
@@ -165,13 +169,13 @@ impl Times {
     }
 
     /// Whether it pays to go through `pieces` pieces one by one, each for a tile.
-    fn tiles(self, pieces: usize) -> bool {
+    pub(crate) fn tiles(self, pieces: usize) -> bool {
         self.tile >= TILE_MIN && self.count >= TILE_MIN && pieces <= PIECES_MAX
     }
 
     /// The tiles, each with where it starts in the buffer and in packed form.
     #[inline(always)]
-    fn each_tile(self, at: *mut u8, packed: *mut u8, mut visit: impl FnMut(Times, *mut u8, *mut u8)) {
+    pub(crate) fn each_tile(self, at: *mut u8, packed: *mut u8, mut visit: impl FnMut(Times, *mut u8, *mut u8)) {
         let mut done = 0;
         while done < self.count {
             let count = self.tile.min(self.count - done);

@@ -167,6 +167,8 @@ const FROM: u8 = 2;
 type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
 type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
 type Listed = unsafe fn(usize, &[i64], *const u8, *mut u8);
+type Matched = unsafe fn(usize, &[i64], &[i64], *const u8, *mut u8);
+type CountedBoth = unsafe fn(usize, u64, &[Block], &[Block], *const u8, *mut u8) -> usize;
 type Counted = unsafe fn(usize, u64, &[Block], *mut u8, *mut u8) -> usize;
 
 const STRIDED: &[Strided; CLASSES] = table!(each, NEITHER);
@@ -177,6 +179,8 @@ const COLLECT_NESTED: &[Nested; CLASSES] = table!(each_of_each, TO);
 const SPREAD_NESTED: &[Nested; CLASSES] = table!(each_of_each, FROM);
 const GATHER: &[Listed; CLASSES] = table!(listed, true);
 const SCATTER: &[Listed; CLASSES] = table!(listed, false);
+const MATCHED: &[Matched; CLASSES] = table!(each_matched);
+const MATCHED_EQUAL: &[CountedBoth; CLASSES] = table!(equal_both);
 const GATHER_EQUAL: &[Counted; CLASSES] = table!(equal, true);
 const SCATTER_EQUAL: &[Counted; CLASSES] = table!(equal, false);
 
@@ -261,6 +265,16 @@ pub(crate) unsafe fn scatter(len: usize, at: &[i64], from: *const u8, to: *mut u
     unsafe { choose(SCATTER, len)(len, at, from, to) }
 }
 
+/// Copies blocks of `len` bytes from these displacements of `from` to those of `to`, of which there are as many.
+///
+/// # Safety
+/// As [`strided`].
+#[inline(always)]
+pub(crate) unsafe fn matched(len: usize, at: &[i64], places: &[i64], from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { choose(MATCHED, len)(len, at, places, from, to) }
+}
+
 /// Copies the first of `blocks`, which start at packed byte `before`, and those after it as long as they have its
 /// length, to consecutive places (`COLLECTS`) or from there, and returns how many.
 ///
@@ -280,6 +294,49 @@ pub(crate) unsafe fn blocks<const COLLECTS: bool>(
     unsafe { choose(table, len)(len, before, blocks, at, packed) }
 }
 
+/// Copies the first block of `list` to the place of the first of `places`, and those after them as long as both have the
+/// same length, and returns how many. The first two are of equal length, and start at packed byte `before`.
+///
+/// # Safety
+/// As [`strided`].
+#[inline(always)]
+pub(crate) unsafe fn matched_blocks(
+    before: u64,
+    list: &[Block],
+    places: &[Block],
+    from: *const u8,
+    to: *mut u8,
+) -> usize {
+    let Some(first) = list.first() else { return 0 };
+    let len = (first.end - before) as usize;
+    // SAFETY: the caller's promise.
+    unsafe { choose(MATCHED_EQUAL, len)(len, before, list, places, from, to) }
+}
+
+/// # Safety
+/// As [`strided`].
+unsafe fn equal_both<M: Move>(
+    len: usize,
+    mut before: u64,
+    list: &[Block],
+    places: &[Block],
+    from: *const u8,
+    to: *mut u8,
+) -> usize {
+    let block = M::of(len);
+    let mut done = 0;
+    for (a, b) in list.iter().zip(places) {
+        let end = before + block.len() as u64;
+        if (a.end ^ end) | (b.end ^ end) != 0 {
+            break;
+        }
+        // SAFETY: blocks that the caller vouches for.
+        unsafe { block.one(from.wrapping_offset(a.at as isize), to.wrapping_offset(b.at as isize)) };
+        (before, done) = (end, done + 1);
+    }
+    done
+}
+
 /// # Safety
 /// As [`strided`].
 unsafe fn equal<const COLLECTS: bool, M: Move>(
@@ -291,16 +348,16 @@ unsafe fn equal<const COLLECTS: bool, M: Move>(
 ) -> usize {
     let block = M::of(len);
     let len = block.len() as u64;
-    // SAFETY, of each call: a block that the caller vouches for.
-    let one = |next: &Block, packed: *mut u8| unsafe {
+    let one = |next: &Block, packed: *mut u8| {
         let place = at.wrapping_offset(next.at as isize);
-        if COLLECTS { block.one(place, packed) } else { block.one(packed, place) }
+        // SAFETY: a block that the caller vouches for.
+        unsafe { if COLLECTS { block.one(place, packed) } else { block.one(packed, place) } }
     };
     let (fours, _) = blocks.as_chunks::<4>();
     let mut done = 0;
     for [a, b, c, d] in fours {
-        let other = (a.end - before ^ len) | (b.end - a.end ^ len) | (c.end - b.end ^ len) | (d.end - c.end ^ len);
-        if other != 0 {
+        let other = |from: u64, to: u64| (to - from) ^ len;
+        if other(before, a.end) | other(a.end, b.end) | other(b.end, c.end) | other(c.end, d.end) != 0 {
             break;
         }
         one(a, packed);
@@ -396,5 +453,15 @@ unsafe fn listed<const COLLECTS: bool, M: Move>(len: usize, at: &[i64], mut from
                 from = from.wrapping_add(block.len());
             }
         }
+    }
+}
+
+/// # Safety
+/// As [`strided`].
+unsafe fn each_matched<M: Move>(len: usize, at: &[i64], places: &[i64], from: *const u8, to: *mut u8) {
+    let block = M::of(len);
+    for (at, place) in at.iter().zip(places) {
+        // SAFETY: blocks that the caller vouches for.
+        unsafe { block.one(from.wrapping_offset(*at as isize), to.wrapping_offset(*place as isize)) };
     }
 }

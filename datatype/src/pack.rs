@@ -96,6 +96,7 @@ impl TypeMap {
     /// # Safety
     /// All bytes of this message relative to `from` must be readable and all of `target` relative to `to` writable, and
     /// no block of the one may overlap a block of the other.
+    #[inline]
     pub unsafe fn copy_raw(
         &self,
         from: *const u8,
@@ -114,6 +115,7 @@ impl TypeMap {
     ///
     /// # Errors
     /// `Signature` if the two have different elements, `Buffer` if a buffer does not hold its message.
+    #[inline]
     pub fn copy(
         &self,
         buffer: &[u8],
@@ -122,8 +124,10 @@ impl TypeMap {
         to: &mut [u8],
         to_origin: usize,
     ) -> Result<usize> {
-        check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
-        check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
+        if !self.lies_in(buffer.len(), origin) || !target.lies_in(to.len(), to_origin) {
+            check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
+            check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
+        }
         let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
         // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
         unsafe { self.copy_raw(from, target, to, 0, u64::MAX) }
@@ -131,16 +135,22 @@ impl TypeMap {
 }
 
 /// Checks that two sides have the same elements in the same order.
+#[inline]
 pub(crate) fn check_signatures(origin: &TypeMap, target: &TypeMap, call: &'static str) -> Result<()> {
-    let (a, b): (Signature, Signature) = (origin.signature(), target.signature());
-    if a == b && origin.size() == target.size() {
+    if origin.signature == target.signature && origin.size() == target.size() {
         return Ok(());
     }
+    Err(different(origin, target, call))
+}
+
+#[cold]
+fn different(origin: &TypeMap, target: &TypeMap, call: &'static str) -> DatatypeError {
+    let (a, b): (Signature, Signature) = (origin.signature(), target.signature());
     let cause = if a.elements() == b.elements() {
         format!("{} elements on both sides, but of different types or in a different order", a.elements())
     } else {
         let (n, m, left, right) = (a.elements(), b.elements(), origin.size(), target.size());
         format!("{n} elements ({left} bytes) at the origin and {m} elements ({right} bytes) at the target")
     };
-    Err(DatatypeError::new(DatatypeErrorKind::Signature, call, cause))
+    DatatypeError::new(DatatypeErrorKind::Signature, call, cause)
 }

@@ -1,7 +1,7 @@
 //! Copies from one layout to another in one pass, without a buffer between.
 #![allow(unsafe_code)]
 
-use crate::copy::walk;
+use crate::copy::{Times, walk};
 use crate::kernels::{self, Steps};
 use crate::runs::{Run, Runs};
 use crate::shape::{Node, Shape};
@@ -12,6 +12,7 @@ use crate::shape::{Node, Shape};
 /// # Safety
 /// Every block of `from` must be readable and every one of `to` writable, relative to their bases, and none of the
 /// first may share a byte with one of the second.
+#[inline]
 pub(crate) unsafe fn transfer(
     from: &Shape,
     from_base: *const u8,
@@ -25,58 +26,135 @@ pub(crate) unsafe fn transfer(
     let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
     // SAFETY: the caller's promise, for the blocks of each side.
     unsafe {
-        if len == 0 {
-            return 0;
-        }
-        if to.node.block().is_some() {
-            return walk::<true>(from, from_base.cast_mut(), skip, len, b.wrapping_add(skip as usize));
-        }
-        if from.node.block().is_some() {
-            return walk::<false>(to, to_base, skip, len, a.cast_mut().wrapping_add(skip as usize));
-        }
-        if len < from.size || len < to.size || !alike(&from.node, &to.node, a, b) {
-            by_runs(Runs::new(from, skip, len), from_base, Runs::new(to, skip, len), to_base);
+        if let (Node::Run { count, stride, len: each }, Node::Run { count: n, stride: by, len: l }) =
+            (&from.node, &to.node)
+            && (count, each) == (n, l)
+            && len == total
+        {
+            let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+            kernels::strided(*each as usize, steps, a, b);
+        } else if len > 0 {
+            unlike(from, from_base, to, to_base, skip, len);
         }
     }
     len as usize
 }
 
-/// Copies one to the other, if they are nested strides of the same counts and lengths, and says whether it did.
+/// [`transfer`] of what is not all of two vectors that are alike; `len` bytes, which are there.
 ///
 /// # Safety
-/// As [`transfer`], with the first blocks at `from` and `to`.
-unsafe fn alike(a: &Node, b: &Node, from: *const u8, to: *mut u8) -> bool {
+/// As [`transfer`].
+unsafe fn unlike(from: &Shape, from_base: *const u8, to: &Shape, to_base: *mut u8, skip: u64, len: u64) {
+    let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
+    // SAFETY: the caller's promise, for the blocks of each side.
+    unsafe {
+        if to.node.block().is_some() {
+            walk::<true>(from, from_base.cast_mut(), skip, len, b.wrapping_add(skip as usize));
+        } else if from.node.block().is_some() {
+            walk::<false>(to, to_base, skip, len, a.cast_mut().wrapping_add(skip as usize));
+        } else if len < from.size || len < to.size || !alike(&from.node, &to.node, Times::ONCE, a, b) {
+            by_runs(Runs::new(from, skip, len), from_base, Runs::new(to, skip, len), to_base);
+        }
+    }
+}
+
+/// Copies one to the other so many times (`times.at` apart at `to`, `times.packed` at `from`), if they are levels of the
+/// same kind with pieces of the same lengths, and says whether they are; if not, some of it may have been copied.
+///
+/// # Safety
+/// As [`transfer`], with the first blocks at `from` and `to`, and for every repetition.
+unsafe fn alike(a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) -> bool {
+    let steps = Steps { count: times.count, from: times.packed, to: times.at };
+    let (by, to_by) = (|at: i64| from.wrapping_offset(at as isize), |at: i64| to.wrapping_offset(at as isize));
     // SAFETY: the caller's promise, for the blocks of each level.
     unsafe {
         match (a, b) {
-            (Node::Run { count, stride, len }, Node::Run { count: n, stride: by, len: l })
-                if (count, len) == (n, l) =>
-            {
-                let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-                kernels::strided(*len as usize, steps, from, to);
+            (Node::Run { count, stride, len }, Node::Run { count: n, stride: by, len: l }) => {
+                if (count, len) != (n, l) {
+                    return false;
+                }
+                let inner = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+                match (steps.count, inner.count) {
+                    (1, _) => kernels::strided(*len as usize, inner, from, to),
+                    (_, 1) => kernels::strided(*len as usize, steps, from, to),
+                    _ => kernels::nested(*len as usize, steps, inner, from, to),
+                }
                 true
             }
             (Node::Repeat { count, stride, inner }, Node::Repeat { count: n, stride: by, inner: other })
-                if count == n && inner.size == other.size =>
+                if count == n && inner.size == other.size && times.count == 1 =>
             {
-                let outer = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-                match (&inner.node, &other.node) {
-                    (Node::Run { count, stride, len }, Node::Run { count: n, stride: by, len: l })
-                        if (count, len) == (n, l) =>
-                    {
-                        let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-                        kernels::nested(*len as usize, outer, steps, from, to);
+                let times = Times { packed: *stride as isize, ..Times::of(*count as usize, *by, other) };
+                alike(&inner.node, &other.node, times, from, to)
+            }
+            (Node::Same { at, inner }, Node::Same { at: list, inner: other })
+                if at.len() == list.len() && inner.size == other.size && times.count == 1 =>
+            {
+                match (inner.node.block(), other.node.block()) {
+                    (Some(len), Some(_)) => {
+                        kernels::matched(len as usize, at, list, from, to);
                         true
                     }
-                    // That the first are alike says it of all.
-                    (inner, other) => (0..outer.count as isize).all(|i| {
-                        let (from, to) = (from.wrapping_offset(i * outer.from), to.wrapping_offset(i * outer.to));
-                        alike(inner, other, from, to)
-                    }),
+                    _ => (at.iter().zip(list.iter()))
+                        .all(|(at, place)| alike(&inner.node, &other.node, Times::ONCE, by(*at), to_by(*place))),
                 }
             }
+            (Node::Blocks(list), Node::Blocks(places)) if list.len() == places.len() => {
+                if times.count > 1 {
+                    return tiles(list.len(), a, b, times, from, to);
+                }
+                let (mut start, mut done) = (0, 0);
+                while done < list.len() && list[done].end == places[done].end {
+                    done += kernels::matched_blocks(start, &list[done..], &places[done..], from, to);
+                    start = list[done - 1].end;
+                }
+                done == list.len()
+            }
+            (Node::Parts(parts), Node::Parts(places))
+                if parts.items.len() == places.items.len() && times.count == 1 =>
+            {
+                parts.items.iter().zip(&places.items).all(|(part, place)| {
+                    let same = part.end == place.end;
+                    same && alike(&part.node, &place.node, Times::ONCE, by(part.at), to_by(place.at))
+                })
+            }
+            // Repetitions of what is none of these in one loop: one by one.
+            _ if times.count > 1 => (0..times.count as isize).all(|i| {
+                let (from, to) = (from.wrapping_offset(i * times.packed), to.wrapping_offset(i * times.at));
+                alike(a, b, Times::ONCE, from, to)
+            }),
             _ => false,
         }
+    }
+}
+
+/// [`alike`] of blocks that are repeated: one by one for a tile of repetitions, where that pays.
+///
+/// # Safety
+/// As [`alike`].
+unsafe fn tiles(pieces: usize, a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) -> bool {
+    let (Node::Blocks(list), Node::Blocks(places)) = (a, b) else { return false };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !times.tiles(pieces) {
+            return (0..times.count as isize).all(|i| {
+                let (from, to) = (from.wrapping_offset(i * times.packed), to.wrapping_offset(i * times.at));
+                alike(a, b, Times::ONCE, from, to)
+            });
+        }
+        if list.iter().zip(places.iter()).any(|(block, place)| block.end != place.end) {
+            return false;
+        }
+        times.each_tile(to, from.cast_mut(), |times, to, from| {
+            let mut start = 0;
+            for (block, place) in list.iter().zip(places.iter()) {
+                let steps = Steps { count: times.count, from: times.packed, to: times.at };
+                let (from, to) = (from.wrapping_offset(block.at as isize), to.wrapping_offset(place.at as isize));
+                kernels::strided((block.end - start) as usize, steps, from, to);
+                start = block.end;
+            }
+        });
+        true
     }
 }
 

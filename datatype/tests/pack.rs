@@ -71,7 +71,7 @@ fn check_ranges(map: &TypeMap, at: usize) {
     let offsets = offsets(map);
     let origin = at + map.true_lb().min(0).unsigned_abs() as usize;
     let len = origin + map.true_ub().max(0) as usize;
-    let source: Vec<u8> = (0..len).map(|i| (i * 7 >> 1) as u8).collect();
+    let source: Vec<u8> = (0..len).map(|i| ((i * 7) >> 1) as u8).collect();
     let packed = naive_pack(&offsets, &source, origin);
     let size = packed.len();
     for from in [0, 1, size / 3, size / 2, size.saturating_sub(9)] {
@@ -114,6 +114,40 @@ fn every_kernel_in_every_level() {
             for (count, stride) in [(2, 50), (9, 80), (33, 60), (9, -70), (6, 1), (5, 0)] {
                 let repeated = Datatype::hvector(count, 1, stride * step + 1, t).unwrap();
                 check_ranges(&repeated.message(1).unwrap(), at);
+            }
+        }
+    }
+}
+
+/// Lists, blocks and parts to those of the same lengths at other places, and to some of other lengths.
+#[test]
+fn copy_between_lists_of_the_same_lengths() {
+    let byte = Datatype::from(Named::Byte);
+    let lists = |len: u64, step: i64| {
+        let equal = Datatype::hindexed_block(len, &[3 * step, 0, step, 7 * step, 5 * step], &byte).unwrap();
+        let lens = [len, 1, len, len, len + 1, 2];
+        let blocks = Datatype::hindexed(&lens, &[2 * step, 0, 4 * step, 8 * step, 10 * step, 6 * step], &byte).unwrap();
+        let strided = Datatype::hvector(5, len, step, &byte).unwrap();
+        let parts = Datatype::structure(&[1, 1], &[0, 20 * step], &[strided.clone(), equal.clone()]).unwrap();
+        [equal, blocks, strided, parts]
+    };
+    for len in 1..70_u64 {
+        let (near, far) = (lists(len, len as i64 + 2), lists(len, len as i64 + 9));
+        for (a, b) in near.iter().zip(&far).chain(near.iter().zip(far.iter().rev())) {
+            for (count, stride) in [(1, 0), (3, 40), (40, 33)] {
+                let message = |t: &Datatype, step: i64| {
+                    Datatype::hvector(count, 1, stride * (len as i64 + step), t).unwrap().message(1).unwrap()
+                };
+                let (from, to) = (message(a, 2), message(b, 9));
+                if from.size() != to.size() {
+                    continue;
+                }
+                let (source, at) = buffer(&from, 5);
+                let (mut expected, to_at) = buffer(&to, 77);
+                let mut got = expected.clone();
+                naive_unpack(&offsets(&to), &naive_pack(&offsets(&from), &source, at), &mut expected, to_at);
+                assert_eq!(from.copy(&source, at, &to, &mut got, to_at).unwrap() as u64, from.size());
+                assert_eq!(got, expected, "{from:?} to {to:?}");
             }
         }
     }

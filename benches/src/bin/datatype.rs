@@ -62,7 +62,7 @@ fn drive(arguments: &Arguments) -> Result<()> {
         }
     }
     let mut results = Results { title: "Farside: packing and unpacking", ..Results::here() };
-    let of_shape = |shape: &Shape| shapes::sizes(*shape, effort).len() * 2 * (3 + libraries.len());
+    let of_shape = |shape: &Shape| shapes::sizes(*shape, effort).len() * (3 * 3 + 2 * libraries.len());
     let total = arguments.rounds as usize * shapes.iter().map(of_shape).sum::<usize>();
     let mut progress = Progress::new(total as u64);
     for _ in 0..arguments.rounds {
