@@ -1,6 +1,9 @@
 //! Copy kernels: loops over equal blocks, one for each block length or class of lengths, chosen from a table.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
 use std::ptr::copy_nonoverlapping;
 
 use crate::shape::Block;
@@ -202,7 +205,13 @@ pub(crate) unsafe fn strided(len: usize, steps: Steps, from: *const u8, to: *mut
 #[inline(always)]
 pub(crate) unsafe fn collect(len: usize, count: usize, step: isize, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { choose(COLLECT, len)(len, count, step, 0, from, to) }
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if count >= avx2::MANY {
+            return avx2::many(len, count, step, from, to);
+        }
+        choose(COLLECT, len)(len, count, step, 0, from, to)
+    }
 }
 
 /// As [`strided`], from consecutive blocks.

@@ -51,6 +51,20 @@ fn check(map: &TypeMap, piece: usize) {
     assert_eq!(target, expected);
 }
 
+/// Vectors long enough for every kernel, also at its ends.
+#[test]
+fn many_short_blocks() {
+    let byte = Datatype::from(Named::Byte);
+    for len in [3, 4, 8, 16] {
+        for count in [511, 512, 513, 519, 1027] {
+            for stride in [1, 5, 9, 17, 31, 32, 33, 64, -5, -8, -9, -32, -33] {
+                let map = Datatype::hvector(count, len, stride, &byte).unwrap().message(1).unwrap();
+                check_ranges(&map, (count % 7) as usize);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_kernel_length_and_stride() {
     for len in (1..70).chain([127, 128, 1000]) {
