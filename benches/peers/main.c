@@ -7,16 +7,17 @@
 
 static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
-    "             [--single] [--packets]\n"
+    "             [--single] [--packets] [--messages LIST]\n"
     "  --quick      fewer sizes and shorter blocks\n"
-    "  --suites     of epoch,op,am,barrier,ghost (all)\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all), pack\n"
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
     "  --budget-ms  time for the blocks of one measurement (120; quick: 25)\n"
     "  --single     suite op: the time of every single iteration, in place of blocks\n"
     "  --packets    packets of each epoch or operation, from the counters of this machine's RDMA devices\n"
-    "An even number of ranks is needed.\n";
+    "  --messages   suite pack: SHAPE:BYTES,.. of benches/src/shapes.rs\n"
+    "An even number of ranks is needed but for pack.\n";
 
 static void refuse(int rank, const char *why, const char *what) {
     if (rank == 0)
@@ -58,12 +59,13 @@ static int parse_names(const char *text, const char *const *names, int *const *f
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost"}, *const windows[] = {"allocated", "user"};
-    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost};
+    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack"}, *const windows[] = {"allocated", "user"};
+    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack};
     int *const window_flags[] = {&o->allocated, &o->user};
     int quick = 0;
     for (int i = 1; i < argc; i++)
         quick |= strcmp(argv[i], "--quick") == 0;
+    o->messages = "";
     o->epoch = o->op = o->am = o->barrier = o->ghost = o->allocated = o->user = 1;
     o->budget_s = quick ? 0.025 : 0.12;
     o->blocks = quick ? 5 : 11;
@@ -77,10 +79,11 @@ static void parse(struct options *o, int argc, char **argv) {
             *(strcmp(name, "--single") == 0 ? &o->single : &o->packets) = 1;
             continue;
         }
-        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 5)
+        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 6)
                    : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
                    : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 131072)
+                   : strcmp(name, "--messages") == 0 ? (o->messages = text)[0] != 0
                    : strcmp(name, "--budget-ms") == 0 ? (o->budget_s = atof(text) / 1e3) > 0
                                                       : 0;
         if (!good)
@@ -96,6 +99,12 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &options.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &options.ranks);
     parse(&options, argc, argv);
+    if (options.pack)
+        run_pack(&options, options.messages);
+    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost)) {
+        MPI_Finalize();
+        return 0;
+    }
     if (options.ranks % 2 != 0)
         refuse(options.rank, "odd number of ranks", "");
     static const char *const kinds[] = {"allocated", "user"};

@@ -178,6 +178,8 @@ void measure(const struct options *options, const struct what *what, body run, v
            "\"bytes\":%ld,\"ranks\":%d,\"iterations\":%ld,\"us_median\":%.5g,\"us_min\":%.5g",
            name, version, what->suite, what->window, what->sync, what->op, what->bytes, options->ranks,
            plan[0] * plan[1], median, us[0]);
+    if (what->shape)
+        printf(",\"shape\":\"%s\"", what->shape);
     if (what->bandwidth)
         printf(",\"mb_per_s\":%.5g", (double)what->bytes / median);
     if (options->packets)

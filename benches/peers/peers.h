@@ -25,7 +25,8 @@ struct options {
     int blocks;          /* how many blocks make a median */
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
-    int epoch, op, am, barrier, ghost; /* which suites */
+    int epoch, op, am, barrier, ghost, pack; /* which suites */
+    const char *messages; /* suite pack: SHAPE:BYTES,... */
     int single;          /* suite op: time every single iteration, as perftest does */
     int packets;         /* count the packets of RDMA devices of this machine instead */
     int allocated, user;               /* which window kinds */
@@ -40,6 +41,7 @@ struct what {
     long bytes;
     double per_iteration; /* an iteration of the body does this many of what is reported */
     int bandwidth;        /* also report mb_per_s */
+    const char *shape;    /* the layout, where there are several */
 };
 
 /* A window with its memory and this rank's own buffer for origin data, both page-aligned. */
@@ -70,6 +72,7 @@ void run_epochs(const struct options *options, const char *kind);
 void run_operations(const struct options *options, const char *kind);
 void run_messages(const struct options *options);
 void run_ghost(const struct options *options, const char *kind);
+void run_pack(const struct options *options, const char *messages);
 void run_ghost_twosided(const struct options *options);
 
 #endif

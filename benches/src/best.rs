@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::record::{Key, Library, Record};
 
-/// Of the records with the same library and key, the one with the smallest median, in the order of first appearance.
+/// Of the records with the same library and key, the one with the smallest time, in the order of first appearance.
 #[must_use]
 pub fn best(records: &[Record]) -> Vec<Record> {
     let mut places: BTreeMap<(Library, Key), usize> = BTreeMap::new();
@@ -13,7 +13,7 @@ pub fn best(records: &[Record]) -> Vec<Record> {
         let place = *places.entry((record.library, record.key())).or_insert(best.len());
         match best.get_mut(place) {
             None => best.push(record.clone()),
-            Some(held) if record.us_median < held.us_median => *held = record.clone(),
+            Some(held) if record.us() < held.us() => *held = record.clone(),
             Some(_) => {}
         }
     }

@@ -9,6 +9,7 @@
 //! 5. collects all in [`results::Results`], and prints its [`table::Table`] or writes it as JSON lines or as HTML.
 
 pub mod best;
+pub mod by_hand;
 pub mod cores;
 pub mod growth;
 pub mod instructions;
@@ -17,6 +18,7 @@ pub mod limits;
 pub mod machine;
 pub mod measure;
 pub mod messages;
+pub mod pack;
 pub mod packets;
 pub mod peers;
 pub mod plan;
@@ -27,6 +29,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod schemes;
+pub mod shapes;
 pub mod table;
 pub mod targets;
 pub mod usage;

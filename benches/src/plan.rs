@@ -1,6 +1,6 @@
 //! What is to be measured: the same list for Farside and for the peers.
 
-use crate::record::{Key, Op, Suite, Sync, Window};
+use crate::record::{Key, Op, Shape, Suite, Sync, Window};
 
 /// How much time a run may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Plan {
     /// Every measurement of one library with `ranks` ranks, suite by suite.
     #[must_use]
     pub fn keys(&self, ranks: u32) -> Vec<Key> {
-        let key = |suite, window, sync, op, bytes| Key { suite, window, sync, op, bytes, ranks };
+        let key = |suite, window, sync, op, bytes| Key { suite, window, sync, op, shape: Shape::None, bytes, ranks };
         let mut keys = Vec::new();
         if self.suites.contains(&Suite::Am) {
             keys.push(key(Suite::Am, Window::None, Sync::None, Op::Pingpong, 8));
@@ -95,7 +95,15 @@ impl Plan {
         let mut keys = self.keys(ranks);
         if self.suites.contains(&Suite::Epoch) && self.windows.contains(&Window::Allocated) {
             let (suite, window, sync, op) = (Suite::Epoch, Window::Allocated, Sync::FenceClosure, Op::Put);
-            keys.extend(self.sizes.iter().map(|&bytes| Key { suite, window, sync, op, bytes, ranks }));
+            keys.extend(self.sizes.iter().map(|&bytes| Key {
+                suite,
+                window,
+                sync,
+                op,
+                shape: Shape::None,
+                bytes,
+                ranks,
+            }));
         }
         keys
     }

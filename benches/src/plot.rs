@@ -31,6 +31,7 @@ pub(crate) fn colour(library: Library) -> RGBColor {
     match library {
         Library::Farside => RGBColor(0x00, 0x5a, 0xa8),
         Library::Limit => RGBColor(0x70, 0x70, 0x70),
+        Library::Loop => RGBColor(0x22, 0x22, 0x22),
         Library::Mpich => RGBColor(0xd5, 0x5e, 0x00),
         Library::IntelMpi => RGBColor(0x00, 0x8f, 0x68),
         Library::OpenMpi => RGBColor(0xb8, 0x56, 0x93),
@@ -130,6 +131,7 @@ fn marker(library: Library, (x, y): (i32, i32)) -> Polygon<(i32, i32)> {
     let corners: &[(i32, i32)] = match library {
         Library::Farside => &[(-2, -4), (2, -4), (4, -2), (4, 2), (2, 4), (-2, 4), (-4, 2), (-4, -2)],
         Library::Limit => &[(-3, -1), (2, -1), (2, 1), (-3, 1)],
+        Library::Loop => &[(-1, -4), (1, -4), (1, 4), (-1, 4)],
         Library::Mpich => &[(0, -5), (5, 4), (-5, 4)],
         Library::IntelMpi => &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
         Library::OpenMpi => &[(0, -6), (5, 0), (0, 6), (-5, 0)],
@@ -200,6 +202,7 @@ pub(crate) fn bars(groups: &Bars) -> Result<String> {
 const fn short(library: Library) -> &'static str {
     match library {
         Library::Limit => "limit",
+        Library::Loop => "by hand",
         other => other.title(),
     }
 }

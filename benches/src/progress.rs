@@ -91,7 +91,7 @@ impl Progress {
 /// What the bar says of a measurement: each word once, and none that says nothing.
 fn message(library: Library, key: &Key) -> String {
     let mut words = vec![key.suite.name()];
-    for word in [key.sync.name(), key.op.name()] {
+    for word in [key.sync.name(), key.op.name(), key.shape.name()] {
         if word != "none" && !words.contains(&word) {
             words.push(word);
         }

@@ -41,6 +41,8 @@ names! {
         Farside = "farside",
         /// The machine: what nobody can go below.
         Limit = "limit",
+        /// A loop written by hand for just this.
+        Loop = "loop",
         /// MPICH.
         Mpich = "mpich",
         /// Intel MPI.
@@ -60,6 +62,7 @@ impl Library {
         match self {
             Library::Farside => "Farside",
             Library::Limit => "limit of the machine",
+            Library::Loop => "loop by hand",
             Library::Mpich => "MPICH",
             Library::IntelMpi => "Intel MPI",
             Library::OpenMpi => "Open MPI",
@@ -80,6 +83,8 @@ names! {
         Barrier = "barrier",
         /// The ghost-area exchange with four neighbours.
         Ghost = "ghost",
+        /// Packing and unpacking of a datatype; one rank.
+        Pack = "pack",
         /// Floors of the machine.
         Limit = "limit",
     }
@@ -122,6 +127,46 @@ names! {
 }
 
 names! {
+    /// The layout of the memory side; [`crate::shapes`] has the measures.
+    Shape {
+        /// Without gaps.
+        None = "none",
+        /// Blocks of 4 bytes, two lengths from start to start.
+        Vector4 = "vector_4",
+        /// The same with blocks of 8 bytes.
+        Vector8 = "vector_8",
+        /// The same with blocks of 16 bytes.
+        Vector16 = "vector_16",
+        /// The same with blocks of 64 bytes.
+        Vector64 = "vector_64",
+        /// The same with blocks of 512 bytes.
+        Vector512 = "vector_512",
+        /// The same with blocks of 4096 bytes.
+        Vector4096 = "vector_4096",
+        /// One column of a matrix of 4096 ints a row.
+        Column = "column",
+        /// Columns of 64 rows of such a matrix.
+        Columns64 = "columns_64",
+        /// Columns of 128 rows of such a matrix.
+        Columns128 = "columns_128",
+        /// The face of a cube of doubles whose blocks are one double.
+        FaceX = "face_x",
+        /// The face whose blocks are rows.
+        FaceY = "face_y",
+        /// The face that is one block.
+        FaceZ = "face_z",
+        /// Doubles at places chosen at random, in random order.
+        Indexed8 = "indexed_8",
+        /// Blocks of 64 bytes, likewise.
+        Indexed64 = "indexed_64",
+        /// An array of structures with gaps: an int, three doubles and a char.
+        Struct = "struct",
+        /// Four doubles, two doubles' room between them; and these again and again.
+        Nested = "nested",
+    }
+}
+
+names! {
     /// The operation.
     Op {
         /// A put; in fence epochs, one by each of the two.
@@ -148,6 +193,12 @@ names! {
         Empty = "empty",
         /// One exchange with all four neighbours.
         Ghost = "ghost",
+        /// From a layout to consecutive bytes.
+        Pack = "pack",
+        /// From consecutive bytes to a layout.
+        Unpack = "unpack",
+        /// From a layout to the same one elsewhere.
+        Copy = "copy",
         /// A cache line from one core to another and back.
         LineRoundTrip = "line_round_trip",
         /// The same with a line for each way.
@@ -192,10 +243,20 @@ pub struct Key {
     pub sync: Sync,
     /// The operation.
     pub op: Op,
+    /// The layout.
+    pub shape: Shape,
     /// Bytes per operation; in the ghost-area exchange, to each neighbour.
     pub bytes: u64,
     /// How many ranks took part.
     pub ranks: u32,
+}
+
+const fn contiguous() -> Shape {
+    Shape::None
+}
+
+fn is_contiguous(shape: &Shape) -> bool {
+    *shape == Shape::None
 }
 
 /// One measurement.
@@ -213,6 +274,9 @@ pub struct Record {
     pub sync: Sync,
     /// The operation.
     pub op: Op,
+    /// The layout, where there are several.
+    #[serde(default = "contiguous", skip_serializing_if = "is_contiguous")]
+    pub shape: Shape,
     /// Bytes per operation.
     pub bytes: u64,
     /// How many ranks took part.
@@ -259,6 +323,7 @@ impl Record {
             window: key.window,
             sync: key.sync,
             op: key.op,
+            shape: key.shape,
             bytes: key.bytes,
             ranks: key.ranks,
             iterations,
@@ -309,9 +374,17 @@ impl Record {
             window: self.window,
             sync: self.sync,
             op: self.op,
+            shape: self.shape,
             bytes: self.bytes,
             ranks: self.ranks,
         }
+    }
+
+    /// The time that counts, in microseconds: the median; where one rank works alone the smallest, for whatever else the
+    /// machine does only makes it longer.
+    #[must_use]
+    pub fn us(&self) -> f64 {
+        if self.suite == Suite::Pack { self.us_min } else { self.us_median }
     }
 
     /// The record as a line of JSON, without the line end.
@@ -368,6 +441,7 @@ mod tests {
                 window: Window::User,
                 sync: Sync::Flush,
                 op: Op::PutBandwidth,
+                shape: Shape::None,
                 bytes: 64,
                 ranks: 2
             }

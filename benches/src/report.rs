@@ -6,7 +6,7 @@ use farside_core::error::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::plot::{self, Bars, Series};
-use crate::record::{Key, Library, Op, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::results::Results;
 use crate::table::{Row, Table};
 
@@ -46,11 +46,11 @@ pub fn html(results: &Results) -> Result<String> {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
-                title { "Farside: cost of synchronization" }
+                title { (results.title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "Farside: cost of synchronization" }
+                h1 { (results.title) }
                 (facts(results))
                 @if !results.notes.is_empty() {
                     div class="notes" {
@@ -68,10 +68,10 @@ pub fn html(results: &Results) -> Result<String> {
                     }
                 }
                 h2 { "All times" }
-                p { "Microseconds, medians of the blocks. "
-                    @if table.peers.is_empty() { "The last column is Farside's time over the limit of the machine." }
-                    @else { "The last two columns are Farside's time over that of the best peer (below 1, Farside is faster) "
-                        "and over the limit of the machine." } }
+                p { "Microseconds. The columns with / are Farside's time over "
+                    @if !table.peers.is_empty() { "that of the best peer (below 1, Farside is faster), over " }
+                    @if table.by_hand { "that of a loop by hand, over " }
+                    "the limit of the machine." }
                 (rows(&table))
             }
         }
@@ -82,7 +82,7 @@ pub fn html(results: &Results) -> Result<String> {
 fn facts(results: &Results) -> Markup {
     let machine = &results.machine;
     let mut versions = BTreeMap::new();
-    for record in results.records.iter().filter(|record| record.library != Library::Limit) {
+    for record in results.records.iter().filter(|record| !matches!(record.library, Library::Limit | Library::Loop)) {
         versions.insert(record.library, &record.version);
     }
     html! {
@@ -102,19 +102,19 @@ fn facts(results: &Results) -> Markup {
 
 /// The plots of a suite with their captions: lines where there are several sizes, all others as bars of one plot.
 fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
-    let mut by_curve: BTreeMap<(u32, Window, Sync, Op), Vec<&Row>> = BTreeMap::new();
+    let mut by_curve: BTreeMap<(u32, Window, Sync, Op, Shape), Vec<&Row>> = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.key.suite == suite) {
-        let Key { ranks, window, sync, op, .. } = row.key;
-        by_curve.entry((ranks, window, sync, op)).or_default().push(row);
+        let Key { ranks, window, sync, op, shape, .. } = row.key;
+        by_curve.entry((ranks, window, sync, op, shape)).or_default().push(row);
     }
     let mut figures = Vec::new();
     let mut single: BTreeMap<(u32, Window), Bars> = BTreeMap::new();
-    for ((ranks, window, sync, op), rows) in by_curve {
+    for ((ranks, window, sync, op, shape), rows) in by_curve {
         if let [row] = rows[..] {
             single
                 .entry((ranks, window))
                 .or_default()
-                .push((name(&[sync_name(sync), op_name(op)]), values(table, row)));
+                .push((name(&[sync_name(sync), op_name(op), shape_name(shape)]), values(table, row)));
         } else {
             let mut series = Series::new();
             for row in rows {
@@ -122,8 +122,9 @@ fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
                     series.entry(library).or_default().insert(row.key.bytes, us);
                 }
             }
-            let caption = name(&[sync_name(sync), op_name(op), window_name(window)]);
-            figures.push((format!("{caption} · {ranks} ranks"), plot::lines(&series)?));
+            let caption = name(&[sync_name(sync), op_name(op), shape_name(shape), window_name(window)]);
+            let ranks = if ranks == 1 { String::new() } else { format!(" · {ranks} ranks") };
+            figures.push((format!("{caption}{ranks}"), plot::lines(&series)?));
         }
     }
     for ((ranks, window), mut bars) in single {
@@ -163,6 +164,29 @@ const fn sync_name(sync: Sync) -> &'static str {
     }
 }
 
+/// As people call it.
+const fn shape_name(shape: Shape) -> &'static str {
+    match shape {
+        Shape::None => "",
+        Shape::Vector4 => "vector, blocks of 4 B",
+        Shape::Vector8 => "vector, blocks of 8 B",
+        Shape::Vector16 => "vector, blocks of 16 B",
+        Shape::Vector64 => "vector, blocks of 64 B",
+        Shape::Vector512 => "vector, blocks of 512 B",
+        Shape::Vector4096 => "vector, blocks of 4 KiB",
+        Shape::Column => "one column of ints",
+        Shape::Columns64 => "columns, 64 rows",
+        Shape::Columns128 => "columns, 128 rows",
+        Shape::FaceX => "x face of a cube",
+        Shape::FaceY => "y face of a cube",
+        Shape::FaceZ => "z face of a cube",
+        Shape::Indexed8 => "doubles at random places",
+        Shape::Indexed64 => "64 B at random places",
+        Shape::Struct => "struct with gaps",
+        Shape::Nested => "nested vector",
+    }
+}
+
 /// As people call it; nothing where the heading of the suite says it.
 const fn op_name(op: Op) -> &'static str {
     match op {
@@ -178,12 +202,13 @@ const fn op_name(op: Op) -> &'static str {
 
 fn values(table: &Table, row: &Row) -> BTreeMap<Library, f64> {
     let peers = table.peers.iter().copied().zip(row.peers.iter().copied());
-    let all = [(Library::Farside, row.farside), (Library::Limit, row.limit)].into_iter().chain(peers);
+    let own = [(Library::Farside, row.farside), (Library::Limit, row.limit), (Library::Loop, row.by_hand)];
+    let all = own.into_iter().chain(peers);
     all.filter_map(|(library, us)| Some((library, us?))).collect()
 }
 
 fn rows(table: &Table) -> Markup {
-    let keys = Table::key_columns();
+    let keys = table.key_columns();
     html! {
         table {
             thead { tr { @for (i, name) in table.header().iter().enumerate() {
@@ -200,13 +225,15 @@ fn rows(table: &Table) -> Markup {
 
 /// How a cell looks: numbers to the right, Farside's own bold, its ratio to the best peer coloured.
 fn class(column: usize, table: &Table, row: &Row) -> Option<&'static str> {
-    let keys = Table::key_columns();
+    let keys = table.key_columns();
     match column {
-        _ if !table.peers.is_empty() && column + 2 == table.header().len() => Some(match row.to_best_peer() {
-            Some(ratio) if ratio < 0.95 => "n good",
-            Some(ratio) if ratio > 1.05 => "n bad",
-            _ => "n",
-        }),
+        _ if !table.peers.is_empty() && column + 2 + usize::from(table.by_hand) == table.header().len() => {
+            Some(match row.to_best_peer() {
+                Some(ratio) if ratio < 0.95 => "n good",
+                Some(ratio) if ratio > 1.05 => "n bad",
+                _ => "n",
+            })
+        }
         _ if column == keys => Some("n own"),
         _ => (column + 2 >= keys).then_some("n"),
     }
@@ -219,6 +246,7 @@ fn title(suite: Suite) -> &'static str {
         Suite::Am => "Message round trip",
         Suite::Barrier => "Barrier",
         Suite::Ghost => "Ghost-area exchange",
+        Suite::Pack => "Packing and unpacking",
         Suite::Limit => "Limits of the machine",
     }
 }
@@ -237,6 +265,10 @@ fn explanation(suite: Suite) -> &'static str {
         Suite::Barrier => "One barrier of all ranks.",
         Suite::Ghost => {
             "One exchange: every rank sends to its four neighbours on a periodic grid; size is that to one neighbour."
+        }
+        Suite::Pack => {
+            "One message from its layout to consecutive bytes, or back, by one rank; the smallest of many blocks that were \
+             taken in turns. The limit is a memcpy of as many bytes."
         }
         Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
     }

@@ -16,6 +16,8 @@ use crate::table::Table;
 /// The records and notes of one run on one machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
+    /// What it is about.
+    pub title: &'static str,
     /// Where and when.
     pub machine: Machine,
     /// Farside's, the limits' and the peers' records. Of two with the same library and key the later one counts.
@@ -28,7 +30,12 @@ impl Results {
     /// None yet, on this machine.
     #[must_use]
     pub fn here() -> Self {
-        Self { machine: Machine::here(), records: Vec::new(), notes: Vec::new() }
+        Self {
+            title: "Farside: cost of synchronization",
+            machine: Machine::here(),
+            records: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// The floors among the records.

@@ -8,9 +8,13 @@ use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use crate::limits::Floors;
 use crate::record::{Key, Library, Record, Suite};
 
-/// What was measured, one row per key, in microseconds (median).
+/// What was measured, one row per key, in microseconds.
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// Whether anything was also done by hand: then there is [`Row::by_hand`].
+    pub by_hand: bool,
+    /// The columns that say what was measured: those in which not all rows say nothing.
+    columns: Vec<usize>,
     /// The peers that have at least one value: the columns of [`Row::peers`].
     pub peers: Vec<Library>,
     /// The rows, ordered by key.
@@ -24,8 +28,10 @@ pub struct Row {
     pub key: Key,
     /// Farside's value.
     pub farside: Option<f64>,
-    /// The machine's limit, by [`Floors::of`].
+    /// The machine's limit: measured beside it, or by [`Floors::of`].
     pub limit: Option<f64>,
+    /// The loop by hand.
+    pub by_hand: Option<f64>,
     /// The peers' values, in the order of [`Table::peers`].
     pub peers: Vec<Option<f64>>,
 }
@@ -43,6 +49,12 @@ impl Row {
         Some(self.farside? / self.best_peer()?)
     }
 
+    /// Farside's value over that of the loop by hand.
+    #[must_use]
+    pub fn to_hand(&self) -> Option<f64> {
+        Some(self.farside? / self.by_hand?)
+    }
+
     /// Farside's value over the limit: 1 is as good as can be.
     #[must_use]
     pub fn to_limit(&self) -> Option<f64> {
@@ -56,31 +68,36 @@ impl Table {
     pub fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.suite != Suite::Limit) {
-            values.entry(record.key()).or_default().insert(record.library, record.us_median);
+            values.entry(record.key()).or_default().insert(record.library, record.us());
         }
         let measured = |peer: &Library| values.values().any(|of| of.contains_key(peer));
         let peers: Vec<Library> = Library::PEERS.iter().copied().filter(measured).collect();
-        let rows = values
+        let rows: Vec<Row> = values
             .iter()
             .map(|(key, of)| Row {
                 key: *key,
                 farside: of.get(&Library::Farside).copied(),
-                limit: floors.of(key),
+                limit: of.get(&Library::Limit).copied().or_else(|| floors.of(key)),
+                by_hand: of.get(&Library::Loop).copied(),
                 peers: peers.iter().map(|peer| of.get(peer).copied()).collect(),
             })
             .collect();
-        Self { peers, rows }
+        let says = |column: &usize| rows.iter().any(|row| key_cells(&row.key)[*column] != "none");
+        let columns = (0..KEY_COLUMNS.len()).filter(says).collect();
+        Self { by_hand: rows.iter().any(|row| row.by_hand.is_some()), columns, peers, rows }
     }
 
     /// The names of the columns.
     #[must_use]
     pub fn header(&self) -> Vec<String> {
-        let mut header: Vec<String> = KEY_COLUMNS.map(str::to_owned).into();
+        let mut header: Vec<String> = self.columns.iter().map(|column| KEY_COLUMNS[*column].to_owned()).collect();
         header.extend(["farside", "limit"].map(str::to_owned));
+        header.extend(self.by_hand.then(|| "by hand".to_owned()));
         header.extend(self.peers.iter().map(|peer| peer.name().to_owned()));
         if !self.peers.is_empty() {
             header.push("/ best peer".to_owned());
         }
+        header.extend(self.by_hand.then(|| "/ by hand".to_owned()));
         header.push("/ limit".to_owned());
         header
     }
@@ -88,29 +105,23 @@ impl Table {
     /// The cells of a row of this table, as text.
     #[must_use]
     pub fn cells(&self, row: &Row) -> Vec<String> {
-        let key = &row.key;
-        let mut cells = vec![
-            key.suite.to_string(),
-            key.window.to_string(),
-            key.sync.to_string(),
-            key.op.to_string(),
-            key.bytes.to_string(),
-            key.ranks.to_string(),
-            number(row.farside),
-            number(row.limit),
-        ];
+        let said = key_cells(&row.key);
+        let mut cells: Vec<String> = self.columns.iter().map(|column| said[*column].clone()).collect();
+        cells.extend([row.farside, row.limit].map(number));
+        cells.extend(self.by_hand.then(|| number(row.by_hand)));
         cells.extend(row.peers.iter().map(|us| number(*us)));
         if !self.peers.is_empty() {
             cells.push(number(row.to_best_peer()));
         }
+        cells.extend(self.by_hand.then(|| number(row.to_hand())));
         cells.push(number(row.to_limit()));
         cells
     }
 
     /// How many columns at the left say what was measured; those after them are numbers.
     #[must_use]
-    pub const fn key_columns() -> usize {
-        KEY_COLUMNS.len()
+    pub fn key_columns(&self) -> usize {
+        self.columns.len()
     }
 }
 
@@ -120,7 +131,19 @@ pub(crate) fn narrow(table: &mut comfy_table::Table) {
     table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 0)));
 }
 
-const KEY_COLUMNS: [&str; 6] = ["suite", "window", "sync", "op", "bytes", "ranks"];
+const KEY_COLUMNS: [&str; 7] = ["suite", "window", "sync", "op", "shape", "bytes", "ranks"];
+
+fn key_cells(key: &Key) -> [String; 7] {
+    [
+        key.suite.to_string(),
+        key.window.to_string(),
+        key.sync.to_string(),
+        key.op.to_string(),
+        key.shape.to_string(),
+        key.bytes.to_string(),
+        key.ranks.to_string(),
+    ]
+}
 
 /// Three significant digits, and no exponent; a dash where there is no value.
 #[must_use]
@@ -144,11 +167,12 @@ impl fmt::Display for Table {
         }
         narrow(&mut table);
         // bytes, ranks and all times to the right
-        for column in table.column_iter_mut().skip(KEY_COLUMNS.len() - 2) {
+        for column in table.column_iter_mut().skip(self.columns.len().saturating_sub(2)) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let best_peer = if self.peers.is_empty() { "" } else { "the best peer's and over " };
-        writeln!(f, "Microseconds, medians; / is Farside's time over {best_peer}the limit of the machine.")?;
+        let by_hand = if self.by_hand { "that of a loop by hand and over " } else { "" };
+        writeln!(f, "Microseconds; / is Farside's time over {best_peer}{by_hand}the limit of the machine.")?;
         write!(f, "{table}")
     }
 }
@@ -156,7 +180,7 @@ impl fmt::Display for Table {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::{Op, Sync, Window};
+    use crate::record::{Op, Shape, Sync, Window};
 
     pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
         let suite = match op {
@@ -168,7 +192,7 @@ pub(crate) mod tests {
         };
         let (window, sync) =
             if suite == Suite::Op { (Window::Allocated, Sync::Flush) } else { (Window::None, Sync::None) };
-        let key = Key { suite, window, sync, op, bytes, ranks: 2 };
+        let key = Key { suite, window, sync, op, shape: Shape::None, bytes, ranks: 2 };
         Record::from_blocks(library, "1", key, 1, &[us]).unwrap()
     }
 

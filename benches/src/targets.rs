@@ -6,7 +6,7 @@ use std::fmt;
 use comfy_table::CellAlignment;
 use serde::Serialize;
 
-use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 use crate::table::{narrow, number};
 
 /// One target.
@@ -82,8 +82,24 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
     let mut add = |what: String, ratio, bound| targets.push(Target { what, ratio, bound });
-    let epoch = |window, sync, bytes, ranks| Key { suite: Suite::Epoch, window, sync, op: Op::Put, bytes, ranks };
-    let op = |window, op, bytes| Key { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, ranks: 2 };
+    let epoch = |window, sync, bytes, ranks| Key {
+        suite: Suite::Epoch,
+        window,
+        sync,
+        op: Op::Put,
+        shape: Shape::None,
+        bytes,
+        ranks,
+    };
+    let op = |window, op, bytes| Key {
+        suite: Suite::Op,
+        window,
+        sync: Sync::Flush,
+        op,
+        shape: Shape::None,
+        bytes,
+        ranks: 2,
+    };
     for (name, sync) in EPOCHS {
         let ratio = times.to_best_peer(epoch(Window::Allocated, sync, 8, 2));
         add(format!("allocated window, 8 B: {name} epoch / best peer"), ratio, Bound::AtMost(0.5));
@@ -105,7 +121,15 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     add("allocated window, 1 MiB: memcpy / put + flush".to_owned(), ratio, Bound::AtLeast(0.95));
     let ratio = times.to_best_peer(op(Window::User, Op::Put, 1 << 20));
     add("user window, 1 MiB: put + flush / best peer".to_owned(), ratio, Bound::Below(1.0));
-    let single = |suite, op, bytes| Key { suite, window: Window::None, sync: Sync::None, op, bytes, ranks: 2 };
+    let single = |suite, op, bytes| Key {
+        suite,
+        window: Window::None,
+        sync: Sync::None,
+        op,
+        shape: Shape::None,
+        bytes,
+        ranks: 2,
+    };
     let ratio = times.to_limit(single(Suite::Am, Op::Pingpong, 8), Op::LineRoundTrip);
     add("active message round trip, 8 B / cache line's".to_owned(), ratio, Bound::AtMost(1.8));
     let ratio = times.to_limit(single(Suite::Am, Op::Pingpong, 8), Op::TwoLinesRoundTrip);
@@ -128,7 +152,15 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
 pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
-    let op = |op, bytes| Key { suite: Suite::Op, window: Window::Allocated, sync: Sync::Flush, op, bytes, ranks: 2 };
+    let op = |op, bytes| Key {
+        suite: Suite::Op,
+        window: Window::Allocated,
+        sync: Sync::Flush,
+        op,
+        shape: Shape::None,
+        bytes,
+        ranks: 2,
+    };
     for (what, key, raw, bound) in [
         ("8 B: put + flush / ib_write_lat, which is one way", op(Op::Put, 8), Op::RawWrite, 1.3),
         ("8 B: put + flush / ib_write_bw -t 1, write and completion", op(Op::Put, 8), Op::RawWriteDone, 1.3),
@@ -153,12 +185,47 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// Medians by library and key.
+/// All targets of the suite "pack": of each shape the worst size.
+#[must_use]
+pub fn pack_targets(records: &[Record]) -> Vec<Target> {
+    let times = Times::new(records);
+    let keys = || times.0.keys().filter(|(library, key)| *library == Library::Farside && key.suite == Suite::Pack);
+    let mut targets = Vec::new();
+    for &op in &[Op::Pack, Op::Unpack, Op::Copy] {
+        for &shape in Shape::ALL {
+            let keys: Vec<Key> = keys().map(|(_, key)| *key).filter(|key| (key.op, key.shape) == (op, shape)).collect();
+            let over = |floor: Library| {
+                let of = |key: &Key| Some(times.0.get(&(floor, *key))? / times.farside(*key)?);
+                keys.iter().filter_map(of).min_by(f64::total_cmp)
+            };
+            let peer = keys.iter().filter_map(|key| times.to_best_peer(*key)).max_by(f64::total_cmp);
+            let mut add = |what: &str, ratio, bound| {
+                targets.push(Target { what: format!("{op}, {shape}: {what}"), ratio, bound });
+            };
+            if keys.is_empty() {
+                continue;
+            }
+            // A copy may take 1.1 times as long.
+            let bound = if op == Op::Copy { 0.91 } else { 0.9 };
+            add("loop by hand / Farside, worst size", over(Library::Loop), Bound::AtLeast(bound));
+            if op == Op::Copy {
+                continue;
+            }
+            if shape == Shape::Vector4096 {
+                add("memcpy / Farside, worst size", over(Library::Limit), Bound::AtLeast(0.9));
+            }
+            add("Farside / best peer, worst size", peer, Bound::Below(1.0));
+        }
+    }
+    targets
+}
+
+/// Times by library and key.
 struct Times(BTreeMap<(Library, Key), f64>);
 
 impl Times {
     fn new(records: &[Record]) -> Self {
-        Self(records.iter().map(|record| ((record.library, record.key()), record.us_median)).collect())
+        Self(records.iter().map(|record| ((record.library, record.key()), record.us())).collect())
     }
 
     fn farside(&self, key: Key) -> Option<f64> {
@@ -222,7 +289,15 @@ mod tests {
     }
 
     fn limit(op: Op, bytes: u64, us: f64) -> Record {
-        let key = Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, bytes, ranks: 1 };
+        let key = Key {
+            suite: Suite::Limit,
+            window: Window::None,
+            sync: Sync::None,
+            op,
+            shape: Shape::None,
+            bytes,
+            ranks: 1,
+        };
         Record::from_blocks(Library::Limit, "0", key, 1, &[us]).unwrap()
     }
 

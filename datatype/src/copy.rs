@@ -1,269 +1,374 @@
-//! Copy kernels: the one module of this crate that handles addresses.
+//! Pack and unpack over the tree of a type map: whole levels by the loops of [`crate::kernels`], parts of one by the way
+//! down to where they start and end.
 //!
-//! A run of equal blocks is copied by a loop for its block length: 4, 8 and 16 bytes with AVX2 where the processor has
-//! it, other short lengths by a loop of fixed-size moves, and long ones by `memcpy` a block.
+//! What repeats something of several small pieces is copied piece by piece, each for a tile of repetitions that stays
+//! in the nearest cache: so one loop has blocks of one length.
 #![allow(unsafe_code)]
 
-use std::ptr::copy_nonoverlapping;
+use crate::kernels::{self, Steps};
+use crate::shape::{Block, Inner, Node, Shape};
 
-use crate::runs::{Run, Runs};
+/// A distance between repetitions of which a page holds few.
+const FAR_BYTES: u64 = 1024;
+/// Repetitions below which there is no tile, and pieces above which there is none.
+const TILE_MIN: usize = 4;
+const PIECES_MAX: usize = 16;
 
-/// The loop for a run's block length.
-macro_rules! by_length {
-    ($run:expr, $kernel:ident, $($argument:expr),*) => {
-        match $run.len {
-            1 => $kernel::<1>($($argument),*),
-            2 => $kernel::<2>($($argument),*),
-            4 => $kernel::<4>($($argument),*),
-            8 => $kernel::<8>($($argument),*),
-            12 => $kernel::<12>($($argument),*),
-            16 => $kernel::<16>($($argument),*),
-            24 => $kernel::<24>($($argument),*),
-            32 => $kernel::<32>($($argument),*),
-            64 => $kernel::<64>($($argument),*),
-            _ => any_length($($argument),*, $run.len as usize),
-        }
-    };
-}
-
-/// Copies `count` blocks of `N` bytes from `from_step` apart to `to_step` apart.
-///
-/// # Safety
-/// As [`strided`], with blocks of `N` bytes.
+/// Which way bytes go: from the buffer to their packed form (`PACK`) or back.
 #[inline(always)]
-unsafe fn fixed<const N: usize>(mut from: *const u8, from_step: isize, mut to: *mut u8, to_step: isize, count: usize) {
-    for _ in 0..count {
-        // SAFETY: a block that the caller vouches for; the addresses past the last are never used.
-        unsafe { to.cast::<[u8; N]>().write_unaligned(from.cast::<[u8; N]>().read_unaligned()) };
-        from = from.wrapping_offset(from_step);
-        to = to.wrapping_offset(to_step);
-    }
+fn way<const PACK: bool>(at: *mut u8, packed: *mut u8) -> (*const u8, *mut u8) {
+    if PACK { (at, packed) } else { (packed, at) }
 }
 
-/// # Safety
-/// As [`strided`].
-unsafe fn any_length(mut from: *const u8, from_step: isize, mut to: *mut u8, to_step: isize, count: usize, len: usize) {
-    for _ in 0..count {
-        // SAFETY: a block that the caller vouches for; the addresses past the last are never used.
-        unsafe { copy_nonoverlapping(from, to, len) };
-        from = from.wrapping_offset(from_step);
-        to = to.wrapping_offset(to_step);
-    }
+/// The same for distances, at the buffer and in packed form.
+#[inline(always)]
+fn steps<const PACK: bool>(count: usize, at: isize, packed: isize) -> Steps {
+    if PACK { Steps { count, from: at, to: packed } } else { Steps { count, from: packed, to: at } }
 }
 
-/// Copies `run.count` blocks of `run.len` bytes: `from` on, `from_step` apart, to `to` on, `to_step` apart.
+/// Moves `count` blocks of `len` bytes, `stride` from start to start in the buffer and consecutive in packed form.
 ///
 /// # Safety
-/// Every block at `from` must be readable and every one at `to` writable, and none of the first may share a byte with
-/// one of the second.
-#[inline]
-unsafe fn strided(run: &Run, from: *const u8, from_step: isize, to: *mut u8, to_step: isize) {
-    let count = run.count as usize;
-    // SAFETY: the caller's promise, for blocks of `run.len` bytes.
+/// As [`walk`], for these blocks.
+#[inline(always)]
+unsafe fn run<const PACK: bool>(len: u64, count: u64, stride: i64, at: *mut u8, packed: *mut u8) {
+    // SAFETY: the caller's promise.
     unsafe {
-        #[cfg(target_arch = "x86_64")]
-        if count >= 8 && matches!(run.len, 4 | 8 | 16) && std::arch::is_x86_feature_detected!("avx2") {
-            let done = match run.len {
-                4 if to_step == 4 => avx2::gather::<4>(from, from_step, to, count),
-                8 if to_step == 8 => avx2::gather::<8>(from, from_step, to, count),
-                16 if to_step == 16 => avx2::gather::<16>(from, from_step, to, count),
-                4 if from_step == 4 => avx2::scatter::<4>(from, to, to_step, count),
-                8 if from_step == 8 => avx2::scatter::<8>(from, to, to_step, count),
-                16 if from_step == 16 => avx2::scatter::<16>(from, to, to_step, count),
-                _ => 0,
-            };
-            let (from, to) =
-                (from.wrapping_offset(from_step * done as isize), to.wrapping_offset(to_step * done as isize));
-            return by_length!(run, fixed, from, from_step, to, to_step, count - done);
+        if PACK {
+            kernels::collect(len as usize, count as usize, stride as isize, at, packed);
+        } else {
+            kernels::spread(len as usize, count as usize, stride as isize, packed, at);
         }
-        by_length!(run, fixed, from, from_step, to, to_step, count)
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::{
-        __m128i, __m256i, _mm_loadu_si128, _mm_storeu_si128, _mm256_castsi256_si128, _mm256_extract_epi32,
-        _mm256_extract_epi64, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_set_epi32, _mm256_set_epi64x,
-        _mm256_set_m128i, _mm256_storeu_si256,
-    };
-
-    /// Strided blocks of 4, 8 or 16 bytes to consecutive ones, 32 bytes at a time. Returns how many blocks it copied;
-    /// fewer than 32 bytes are left.
-    ///
-    /// # Safety
-    /// As [`super::strided`], with consecutive blocks at `to`, on a processor with AVX2.
-    #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn gather<const LEN: usize>(from: *const u8, step: isize, to: *mut u8, count: usize) -> usize {
-        let lanes = 32 / LEN;
-        let whole = count - count % lanes;
-        let mut done = 0;
-        while done < whole {
-            let block = |i: usize| from.wrapping_offset((done + i) as isize * step);
-            // SAFETY: blocks `done` to `done + lanes` are below `count`; unaligned loads and stores.
-            unsafe {
-                let four = |i: usize| block(i).cast::<i32>().read_unaligned();
-                let eight = |i: usize| block(i).cast::<i64>().read_unaligned();
-                let both: __m256i = match LEN {
-                    4 => _mm256_set_epi32(four(7), four(6), four(5), four(4), four(3), four(2), four(1), four(0)),
-                    8 => _mm256_set_epi64x(eight(3), eight(2), eight(1), eight(0)),
-                    _ => {
-                        let half = |i: usize| _mm_loadu_si128(block(i).cast::<__m128i>());
-                        _mm256_set_m128i(half(1), half(0))
-                    }
-                };
-                _mm256_storeu_si256(to.add(done * LEN).cast(), both);
+/// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, and returns how many.
+///
+/// Where blocks share bytes, the last in packed order counts when they are unpacked.
+///
+/// # Safety
+/// Every block, relative to `base`, must be readable (`PACK`) or writable, and `packed` writable or readable for the
+/// bytes that are moved; the two must be apart.
+#[inline]
+pub(crate) unsafe fn walk<const PACK: bool>(
+    shape: &Shape,
+    base: *mut u8,
+    skip: u64,
+    len: u64,
+    packed: *mut u8,
+) -> usize {
+    let len = len.min(shape.size.saturating_sub(skip));
+    let at = base.wrapping_offset(shape.offset as isize);
+    if len > 0 {
+        // SAFETY: the caller's promise; the tree's first block is at 0 of `at`.
+        unsafe {
+            if len == shape.size {
+                if let Node::Run { count, stride, len } = &shape.node {
+                    run::<PACK>(*len, *count, *stride, at, packed);
+                    return shape.size as usize;
+                }
+                whole::<PACK>(&shape.node, at, packed);
+            } else {
+                part::<PACK>(&shape.node, shape.size, at, skip, len, packed);
             }
-            done += lanes;
         }
-        done
     }
+    len as usize
+}
 
-    /// Consecutive blocks of 4, 8 or 16 bytes to strided ones; otherwise as [`gather`].
-    ///
-    /// # Safety
-    /// As [`super::strided`], with consecutive blocks at `from`, on a processor with AVX2.
-    #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn scatter<const LEN: usize>(from: *const u8, to: *mut u8, step: isize, count: usize) -> usize {
-        let lanes = 32 / LEN;
-        let whole = count - count % lanes;
-        let mut done = 0;
-        while done < whole {
-            let block = |i: usize| to.wrapping_offset((done + i) as isize * step);
-            // SAFETY: as in `gather`.
-            unsafe {
-                let both = _mm256_loadu_si256(from.add(done * LEN).cast());
-                let four = |i: usize, value: i32| block(i).cast::<i32>().write_unaligned(value);
-                let eight = |i: usize, value: i64| block(i).cast::<i64>().write_unaligned(value);
-                match LEN {
-                    4 => {
-                        four(0, _mm256_extract_epi32::<0>(both));
-                        four(1, _mm256_extract_epi32::<1>(both));
-                        four(2, _mm256_extract_epi32::<2>(both));
-                        four(3, _mm256_extract_epi32::<3>(both));
-                        four(4, _mm256_extract_epi32::<4>(both));
-                        four(5, _mm256_extract_epi32::<5>(both));
-                        four(6, _mm256_extract_epi32::<6>(both));
-                        four(7, _mm256_extract_epi32::<7>(both));
-                    }
-                    8 => {
-                        eight(0, _mm256_extract_epi64::<0>(both));
-                        eight(1, _mm256_extract_epi64::<1>(both));
-                        eight(2, _mm256_extract_epi64::<2>(both));
-                        eight(3, _mm256_extract_epi64::<3>(both));
-                    }
-                    _ => {
-                        _mm_storeu_si128(block(0).cast::<__m128i>(), _mm256_castsi256_si128(both));
-                        _mm_storeu_si128(block(1).cast::<__m128i>(), _mm256_extracti128_si256::<1>(both));
-                    }
+/// Moves all of `node`, which is not empty.
+///
+/// # Safety
+/// As [`walk`].
+unsafe fn whole<const PACK: bool>(node: &Node, at: *mut u8, packed: *mut u8) {
+    // SAFETY: the caller's promise, for the blocks of each level.
+    unsafe {
+        match node {
+            Node::Run { count, stride, len } => run::<PACK>(*len, *count, *stride, at, packed),
+            Node::Repeat { count, stride, inner } => {
+                let times = Times::of(*count as usize, *stride, inner);
+                repeat::<PACK>(&inner.node, inner.size, times, at, packed);
+            }
+            Node::Same { at: list, inner } => same::<PACK>(list, inner, at, packed),
+            Node::Blocks(blocks) => each_block::<PACK>(0, blocks, at, packed),
+            Node::Parts(parts) => {
+                let mut start = 0;
+                for part in &parts.items {
+                    let packed = packed.wrapping_add(start as usize);
+                    whole::<PACK>(&part.node, at.wrapping_offset(part.at as isize), packed);
+                    start = part.end;
                 }
             }
-            done += lanes;
         }
-        done
     }
 }
 
-/// Packs runs of the buffer at `base` to `out`, and returns the bytes packed.
+/// Moves all of `blocks`, which start at packed byte `before`.
 ///
 /// # Safety
-/// Every block of `runs`, relative to `base`, must be readable, `out` writable for their total, and apart from them.
-pub(crate) unsafe fn pack(runs: Runs<'_>, base: *const u8, out: *mut u8) -> usize {
-    let mut at = 0;
-    for run in runs {
-        // SAFETY: the caller's promise for this run.
-        unsafe {
-            strided(&run, base.wrapping_offset(run.offset as isize), run.stride as isize, out.add(at), run.len as isize)
-        };
-        at += (run.count * run.len) as usize;
+/// As [`walk`].
+#[inline]
+unsafe fn each_block<const PACK: bool>(mut before: u64, mut blocks: &[Block], at: *mut u8, mut packed: *mut u8) {
+    while !blocks.is_empty() {
+        // SAFETY: the caller's promise.
+        let done = unsafe { kernels::blocks::<PACK>(before, blocks, at, packed) };
+        let end = blocks[done - 1].end;
+        packed = packed.wrapping_add((end - before) as usize);
+        (before, blocks) = (end, &blocks[done..]);
     }
-    at
 }
 
-/// Unpacks `input` to runs of the buffer at `base`, and returns the bytes unpacked. Where blocks share bytes, the last
-/// in packed order counts.
+/// Moves `inner` at each of these displacements.
 ///
 /// # Safety
-/// Every block of `runs`, relative to `base`, must be writable, `input` readable for their total, and apart from them.
-pub(crate) unsafe fn unpack(runs: Runs<'_>, input: *const u8, base: *mut u8) -> usize {
-    let mut at = 0;
-    for run in runs {
-        // SAFETY: the caller's promise for this run.
-        unsafe {
-            strided(
-                &run,
-                input.add(at),
-                run.len as isize,
-                base.wrapping_offset(run.offset as isize),
-                run.stride as isize,
-            )
-        };
-        at += (run.count * run.len) as usize;
+/// As [`walk`].
+#[inline]
+unsafe fn same<const PACK: bool>(list: &[i64], inner: &Inner, at: *mut u8, packed: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match inner.node.block() {
+            Some(len) if PACK => kernels::gather(len as usize, list, at, packed),
+            Some(len) => kernels::scatter(len as usize, list, packed, at),
+            None => {
+                for (i, by) in list.iter().enumerate() {
+                    let packed = packed.wrapping_add(i * inner.size as usize);
+                    whole::<PACK>(&inner.node, at.wrapping_offset(*by as isize), packed);
+                }
+            }
+        }
     }
-    at
 }
 
-/// Copies the bytes of `from` to those of `to`, layout to layout, and returns how many; the shorter side ends it.
+/// Repetitions: how many, and how far from start to start in the buffer and in packed form.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) count: usize,
+    pub(crate) at: isize,
+    /// In a copy from layout to layout, at its source.
+    pub(crate) packed: isize,
+    /// How many of them make a tile; 0 if what two of them span in the buffer may interleave, so that their order
+    /// matters to bytes that are shared.
+    pub(crate) tile: usize,
+}
+
+impl Times {
+    /// Once.
+    pub(crate) const ONCE: Times = Times { count: 1, at: 0, packed: 0, tile: 0 };
+
+    #[inline(always)]
+    pub(crate) fn of(count: usize, stride: i64, inner: &Inner) -> Self {
+        let stride_abs = stride.unsigned_abs();
+        // Far strides may fall on the same few lines of the cache.
+        let most = if stride_abs < FAR_BYTES { usize::MAX } else { 8 };
+        let tile = if stride_abs >= inner.span { most.min(inner.in_tile as usize) } else { 0 };
+        Self { count, at: stride as isize, packed: inner.size as isize, tile }
+    }
+
+    fn steps<const PACK: bool>(self) -> Steps {
+        steps::<PACK>(self.count, self.at, self.packed)
+    }
+
+    /// Whether it pays to go through `pieces` pieces one by one, each for a tile.
+    pub(crate) fn tiles(self, pieces: usize) -> bool {
+        self.tile >= TILE_MIN && self.count >= TILE_MIN && pieces <= PIECES_MAX
+    }
+
+    /// The tiles, each with where it starts in the buffer and in packed form.
+    #[inline(always)]
+    pub(crate) fn each_tile(self, at: *mut u8, packed: *mut u8, mut visit: impl FnMut(Times, *mut u8, *mut u8)) {
+        let mut done = 0;
+        while done < self.count {
+            let count = self.tile.min(self.count - done);
+            let (by, packed_by) = (self.at.wrapping_mul(done as isize), self.packed.wrapping_mul(done as isize));
+            visit(Times { count, ..self }, at.wrapping_offset(by), packed.wrapping_offset(packed_by));
+            done += count;
+        }
+    }
+}
+
+/// Moves `node`, of `size` bytes, so many times.
 ///
 /// # Safety
-/// Every block of `from` must be readable and every one of `to` writable, relative to their bases, and none of the
-/// first may share a byte with one of the second.
-pub(crate) unsafe fn transfer(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, to_base: *mut u8) -> usize {
-    let (mut from, mut to) = (Side::new(from), Side::new(to));
-    let mut total = 0;
-    while let (Some((a, a_step, a_len)), Some((b, b_step, b_len))) = (from.at_hand(), to.at_hand()) {
-        let (whole_a, whole_b) = (from.done == 0, to.done == 0);
-        // Blocks of one length pair off as long as both runs last, and a longer block is taken for a run of the other
-        // side's; else one piece.
-        let (count, len, a_step, b_step) = if whole_a && whole_b && a_len == b_len {
-            (from.run.count.min(to.run.count), a_len, a_step, b_step)
-        } else if whole_b && a_len > b_len {
-            (to.run.count.min(a_len / b_len), b_len, b_len as i64, b_step)
-        } else if whole_a && b_len > a_len {
-            (from.run.count.min(b_len / a_len), a_len, a_step, a_len as i64)
-        } else {
-            (1, a_len.min(b_len), 0, 0)
-        };
-        let run = Run { offset: 0, count, stride: 0, len };
-        // SAFETY: the pieces are parts of blocks that the caller vouches for.
-        unsafe {
-            let (a, b) = (from_base.wrapping_offset(a as isize), to_base.wrapping_offset(b as isize));
-            strided(&run, a, a_step as isize, b, b_step as isize);
+/// As [`walk`], for every repetition.
+unsafe fn repeat<const PACK: bool>(node: &Node, size: u64, times: Times, at: *mut u8, packed: *mut u8) {
+    let (from, to) = way::<PACK>(at, packed);
+    // SAFETY: the caller's promise, for the blocks of each repetition.
+    unsafe {
+        match node {
+            Node::Run { count: 1, len, .. } => kernels::strided(*len as usize, times.steps::<PACK>(), from, to),
+            Node::Run { count, stride, len } => {
+                let inner = steps::<PACK>(*count as usize, *stride as isize, *len as isize);
+                let outer = times.steps::<PACK>();
+                if times.packed as u64 != size {
+                    kernels::nested(*len as usize, outer, inner, from, to);
+                } else if PACK {
+                    kernels::collect_nested(*len as usize, outer, inner, from, to);
+                } else {
+                    kernels::spread_nested(*len as usize, outer, inner, from, to);
+                }
+            }
+            Node::Blocks(blocks) if times.tiles(blocks.len()) => times.each_tile(at, packed, |times, at, packed| {
+                let mut start = 0;
+                for block in blocks.iter() {
+                    let (from, to) =
+                        way::<PACK>(at.wrapping_offset(block.at as isize), packed.wrapping_add(start as usize));
+                    kernels::strided((block.end - start) as usize, times.steps::<PACK>(), from, to);
+                    start = block.end;
+                }
+            }),
+            Node::Parts(parts) if times.tiles(parts.items.len()) => times.each_tile(at, packed, |times, at, packed| {
+                let mut start = 0;
+                for part in &parts.items {
+                    let (at, packed) = (at.wrapping_offset(part.at as isize), packed.wrapping_add(start as usize));
+                    repeat::<PACK>(&part.node, part.end - start, times, at, packed);
+                    start = part.end;
+                }
+            }),
+            Node::Same { at: list, inner } if times.tiles(list.len()) => {
+                times.each_tile(at, packed, |times, at, packed| {
+                    for (i, by) in list.iter().enumerate() {
+                        let packed = packed.wrapping_add(i * inner.size as usize);
+                        repeat::<PACK>(&inner.node, inner.size, times, at.wrapping_offset(*by as isize), packed);
+                    }
+                });
+            }
+            Node::Repeat { count, stride, inner } if times.tiles(*count as usize) => {
+                times.each_tile(at, packed, |times, at, packed| {
+                    for i in 0..*count as usize {
+                        let (by, packed) = ((i as i64 * stride) as isize, packed.wrapping_add(i * inner.size as usize));
+                        repeat::<PACK>(&inner.node, inner.size, times, at.wrapping_offset(by), packed);
+                    }
+                });
+            }
+            _ => {
+                let (mut at, mut packed) = (at, packed);
+                for _ in 0..times.count {
+                    whole::<PACK>(node, at, packed);
+                    (at, packed) = (at.wrapping_offset(times.at), packed.wrapping_offset(times.packed));
+                }
+            }
         }
-        from.take(count * len);
-        to.take(count * len);
-        total += (count * len) as usize;
     }
-    total
 }
 
-/// One side of a transfer: the run at hand, of whose first block `done` bytes are copied.
-struct Side<'a> {
-    runs: Runs<'a>,
-    run: Run,
-    done: u64,
+/// Moves `len` bytes of `node`, of `size` bytes, from packed byte `skip` on; there are so many, and `len` is not 0.
+///
+/// # Safety
+/// As [`walk`].
+unsafe fn part<const PACK: bool>(node: &Node, size: u64, at: *mut u8, skip: u64, len: u64, packed: *mut u8) {
+    debug_assert!(len > 0 && len <= size && skip <= size - len);
+    // SAFETY: the caller's promise, for the blocks of each level.
+    unsafe {
+        if len == size {
+            return whole::<PACK>(node, at, packed);
+        }
+        match node {
+            Node::Run { stride, len: each, .. } => {
+                let block = |i: u64| at.wrapping_offset((i as i64 * stride) as isize);
+                equal(
+                    *each,
+                    skip,
+                    len,
+                    |i, skip, len, done| {
+                        let at = block(i).wrapping_add(skip as usize);
+                        run::<PACK>(len, 1, 0, at, packed.wrapping_add(done as usize));
+                    },
+                    |i, count, done| {
+                        run::<PACK>(*each, count, *stride, block(i), packed.wrapping_add(done as usize));
+                    },
+                );
+            }
+            Node::Repeat { stride, inner, .. } => {
+                let one = |i: u64| at.wrapping_offset((i as i64 * stride) as isize);
+                equal(
+                    inner.size,
+                    skip,
+                    len,
+                    |i, skip, len, done| {
+                        let packed = packed.wrapping_add(done as usize);
+                        part::<PACK>(&inner.node, inner.size, one(i), skip, len, packed);
+                    },
+                    |i, count, done| {
+                        let times = Times::of(count as usize, *stride, inner);
+                        repeat::<PACK>(&inner.node, inner.size, times, one(i), packed.wrapping_add(done as usize));
+                    },
+                );
+            }
+            Node::Same { at: list, inner } => equal(
+                inner.size,
+                skip,
+                len,
+                |i, skip, len, done| {
+                    let at = at.wrapping_offset(list[i as usize] as isize);
+                    part::<PACK>(&inner.node, inner.size, at, skip, len, packed.wrapping_add(done as usize));
+                },
+                |i, count, done| {
+                    let list = &list[i as usize..(i + count) as usize];
+                    same::<PACK>(list, inner, at, packed.wrapping_add(done as usize));
+                },
+            ),
+            Node::Blocks(blocks) => {
+                let end = skip + len;
+                let first = blocks.partition_point(|block| block.end <= skip);
+                let last = blocks.partition_point(|block| block.end <= end);
+                let start = |i: usize| i.checked_sub(1).map_or(0, |before| blocks[before].end);
+                let some = |i: usize, from: u64, to: u64| {
+                    let at = at.wrapping_offset(blocks[i].at as isize).wrapping_add((from - start(i)) as usize);
+                    run::<PACK>(to - from, 1, 0, at, packed.wrapping_add((from - skip) as usize));
+                };
+                if first == last {
+                    return some(first, skip, end);
+                }
+                let whole = if start(first) < skip { first + 1 } else { first };
+                if whole > first {
+                    some(first, skip, blocks[first].end);
+                }
+                let packed = packed.wrapping_add((start(whole) - skip) as usize);
+                each_block::<PACK>(start(whole), &blocks[whole..last], at, packed);
+                if start(last) < end {
+                    some(last, start(last), end);
+                }
+            }
+            Node::Parts(parts) => {
+                let mut i = parts.items.partition_point(|item| item.end <= skip);
+                let mut start = i.checked_sub(1).map_or(0, |before| parts.items[before].end);
+                let mut done = 0;
+                while done < len {
+                    let (item, inside) = (&parts.items[i], skip + done - start);
+                    let some = (item.end - start - inside).min(len - done);
+                    let (at, packed) = (at.wrapping_offset(item.at as isize), packed.wrapping_add(done as usize));
+                    part::<PACK>(&item.node, item.end - start, at, inside, some, packed);
+                    (start, done, i) = (item.end, done + some, i + 1);
+                }
+            }
+        }
+    }
 }
 
-impl<'a> Side<'a> {
-    fn new(runs: Runs<'a>) -> Self {
-        Self { runs, run: Run { offset: 0, count: 0, stride: 0, len: 0 }, done: 0 }
+/// Cuts `len` bytes from `skip` on of repetitions of `each` bytes into a rest of one, whole ones, and a start of one.
+/// `some` gets which, the bytes left out, the bytes taken and those before; `whole` the first, how many, and the bytes
+/// before.
+#[inline(always)]
+fn equal(
+    each: u64,
+    skip: u64,
+    len: u64,
+    mut some: impl FnMut(u64, u64, u64, u64),
+    mut whole: impl FnMut(u64, u64, u64),
+) {
+    let (mut first, head) = (skip / each, skip % each);
+    let mut done = 0;
+    if head > 0 {
+        done = len.min(each - head);
+        some(first, head, done, 0);
+        first += 1;
     }
-
-    /// Offset of what comes next, the stride of its run, and the bytes left of its block.
-    fn at_hand(&mut self) -> Option<(i64, i64, u64)> {
-        if self.run.count == 0 {
-            self.run = self.runs.next()?;
-        }
-        Some((self.run.offset + self.done as i64, self.run.stride, self.run.len - self.done))
+    let count = (len - done) / each;
+    if count > 0 {
+        whole(first, count, done);
+        (first, done) = (first + count, done + count * each);
     }
-
-    /// The next `bytes` are copied: whole blocks, or a part of one.
-    fn take(&mut self, bytes: u64) {
-        self.done += bytes;
-        let blocks = self.done / self.run.len;
-        self.done -= blocks * self.run.len;
-        self.run.count -= blocks;
-        // Past the last block there is nothing, and the sum need not fit.
-        self.run.offset = self.run.offset.wrapping_add(self.run.stride.wrapping_mul(blocks as i64));
+    if done < len {
+        some(first, 0, len - done, done);
     }
 }

@@ -1,12 +1,13 @@
 //! external32 (MPI-4.1 §5.3, §14.5.2): a packed form that every machine reads, big-endian and of fixed widths.
 //!
 //! Packed order is the order of the elements, so a message is packed as it is, a piece at a time, and each element
-//! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. The C
-//! compiler's `long double` has no conversion here.
+//! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. `long double` is
+//! converted as [`long_double`] says.
 
 use crate::contents::Contents;
 use crate::datatype::Datatype;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::long_double;
 use crate::named::{Class, Named};
 use crate::pack::check_buffer;
 
@@ -34,7 +35,7 @@ impl Datatype {
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the message or `out` its packed form, `External` if a value does not fit or
-    /// there is a `long double`. What was packed up to there stands in `out`.
+    /// a `long double` stands for none. What was packed up to there stands in `out`.
     pub fn pack_external(&self, count: u64, buffer: &[u8], origin: usize, out: &mut [u8]) -> Result<usize> {
         let call = "Datatype::pack_external";
         let map = self.message(count)?;
@@ -59,8 +60,7 @@ impl Datatype {
     /// Unpacks `count` of this type from external32, and returns the bytes used of `input`.
     ///
     /// # Errors
-    /// `Buffer` if `buffer` does not hold the message, or `input` is too short; `External` if there is a
-    /// `long double`.
+    /// `Buffer` if `buffer` does not hold the message, or `input` is too short.
     pub fn unpack_external(&self, input: &[u8], count: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
         let call = "Datatype::unpack_external";
         let map = self.message(count)?;
@@ -72,7 +72,7 @@ impl Datatype {
             let (size, external) = (named.size(), named.external_size());
             while n > 0 {
                 let some = n.min((PIECE / size) as u64) as usize;
-                from_external(named, &input[at..at + some * external], &mut piece[..some * size], call)?;
+                from_external(named, &input[at..at + some * external], &mut piece[..some * size]);
                 from += map.unpack(&piece[..some * size], from, buffer, origin)? as u64;
                 (at, n) = (at + some * external, n - some as u64);
             }
@@ -137,13 +137,9 @@ fn check_packed(needed: u64, len: usize, call: &'static str) -> Result<()> {
     Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
 }
 
-fn check_class(named: Named, call: &'static str) -> Result<()> {
-    if named.class() == Class::LongDouble {
-        let cause = format!("{} has no conversion here", named.mpi_name());
-        return Err(DatatypeError::new(DatatypeErrorKind::External, call, cause));
-    }
-    Ok(())
-}
+/// Bytes of a `long double` that count where it is x87's; elsewhere it is taken for what external32 has.
+const X87_BYTES: usize = 10;
+const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
 
 /// Turns bytes as they are here into big-endian order, or back.
 fn big_endian(bytes: &mut [u8]) {
@@ -153,8 +149,18 @@ fn big_endian(bytes: &mut [u8]) {
 }
 
 fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> Result<()> {
-    check_class(named, call)?;
     let (_, unit, external) = named.scalars();
+    if named.class() == Class::LongDouble && IS_X87 {
+        for (from, to) in from.chunks_exact(unit).zip(to.chunks_exact_mut(external)) {
+            let wide =
+                from.first_chunk::<X87_BYTES>().and_then(|bytes| long_double::widen(*bytes)).ok_or_else(|| {
+                    let cause = format!("bytes of {} that stand for no value", named.mpi_name());
+                    DatatypeError::new(DatatypeErrorKind::External, call, cause)
+                })?;
+            to.copy_from_slice(&wide.to_be_bytes());
+        }
+        return Ok(());
+    }
     let mut scalar = [0; 16];
     let scalar = &mut scalar[..unit];
     for (from, to) in from.chunks_exact(unit).zip(to.chunks_exact_mut(external)) {
@@ -171,16 +177,23 @@ fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> 
     Ok(())
 }
 
-fn from_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> Result<()> {
-    check_class(named, call)?;
+fn from_external(named: Named, from: &[u8], to: &mut [u8]) {
     let (_, unit, external) = named.scalars();
+    if named.class() == Class::LongDouble && IS_X87 {
+        for (from, to) in from.chunks_exact(external).zip(to.chunks_exact_mut(unit)) {
+            let wide = from.iter().fold(0, |bits: u128, byte| bits << 8 | u128::from(*byte));
+            let (value, rest) = to.split_at_mut(X87_BYTES);
+            value.copy_from_slice(&long_double::narrow(wide));
+            rest.fill(0);
+        }
+        return;
+    }
     for (from, to) in from.chunks_exact(external).zip(to.chunks_exact_mut(unit)) {
         let (high, low) = to.split_at_mut(unit - external);
         high.fill(extension(named, from[0]));
         low.copy_from_slice(from);
         big_endian(to);
     }
-    Ok(())
 }
 
 /// The bytes above those of a narrower integer that starts with `first`.

@@ -1,23 +1,37 @@
 //! Pack and unpack (MPI-4.1 §5.2), of any part of a message, and copies from one layout to another.
 #![allow(unsafe_code)] // calls the copy kernels; the checks that make it safe stand here
 
-use crate::copy;
+use crate::copy::walk;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::signature::Signature;
+use crate::transfer::transfer;
 use crate::typemap::TypeMap;
 
 /// Checks that a buffer of `len` bytes, in which the address that offsets count from is at `origin`, holds `map`.
 pub(crate) fn check_buffer(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> Result<()> {
-    let (origin, end) = (i128::try_from(origin).unwrap_or(i128::MAX), len as i128);
-    let (low, high) = (origin + i128::from(map.true_lb()), origin + i128::from(map.true_ub()));
-    if map.size() == 0 || (low >= 0 && high <= end) {
-        return Ok(());
+    let at = |bound: i64| i64::try_from(origin).ok()?.checked_add(bound);
+    match (at(map.true_lb()), at(map.true_ub())) {
+        (Some(low), Some(high)) if low >= 0 && high as u64 <= len as u64 => Ok(()),
+        _ if map.size() == 0 => Ok(()),
+        _ => Err(too_small(map, len, origin, call)),
     }
-    let cause = format!("the message takes bytes {low} to {high} of a buffer of {end}");
-    Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
+}
+
+#[cold]
+fn too_small(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> DatatypeError {
+    let at = |bound: i64| origin as i128 + i128::from(bound);
+    let (low, high) = (at(map.true_lb()), at(map.true_ub()));
+    let cause = format!("the message takes bytes {low} to {high} of a buffer of {len}");
+    DatatypeError::new(DatatypeErrorKind::Buffer, call, cause)
 }
 
 impl TypeMap {
+    /// Whether a buffer holds the message, as far as a short look tells: the common case of [`check_buffer`].
+    #[inline(always)]
+    fn lies_in(&self, len: usize, origin: usize) -> bool {
+        self.shape.low >= 0 && origin <= len && self.shape.high as u64 <= (len - origin) as u64
+    }
+
     /// Packs from packed byte `from` on, as much as `out` holds, and returns how much that was: 0 at the end of the
     /// message. So a message can be packed in pieces of any size, in any order.
     ///
@@ -26,11 +40,13 @@ impl TypeMap {
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the whole message.
+    #[inline]
     pub fn pack(&self, buffer: &[u8], origin: usize, from: u64, out: &mut [u8]) -> Result<usize> {
-        check_buffer(self, buffer.len(), origin, "TypeMap::pack")?;
-        let runs = self.runs(from, out.len() as u64);
-        // SAFETY: all blocks lie in `buffer`, the runs give at most `out.len()` bytes, and `out` is borrowed apart.
-        Ok(unsafe { copy::pack(runs, buffer.as_ptr().wrapping_add(origin), out.as_mut_ptr()) })
+        if !self.lies_in(buffer.len(), origin) {
+            check_buffer(self, buffer.len(), origin, "TypeMap::pack")?;
+        }
+        // SAFETY: all blocks lie in `buffer`, at most `out.len()` bytes are written, and `out` is borrowed apart.
+        Ok(unsafe { self.pack_raw(buffer.as_ptr().wrapping_add(origin), from, out.as_mut_ptr(), out.len()) })
     }
 
     /// Unpacks `input` as the bytes of the message from packed byte `from` on, and returns how many were used: fewer
@@ -39,11 +55,13 @@ impl TypeMap {
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the whole message.
+    #[inline]
     pub fn unpack(&self, input: &[u8], from: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
-        check_buffer(self, buffer.len(), origin, "TypeMap::unpack")?;
-        let runs = self.runs(from, input.len() as u64);
-        // SAFETY: all blocks lie in `buffer`, the runs take at most `input.len()` bytes, and `input` is borrowed apart.
-        Ok(unsafe { copy::unpack(runs, input.as_ptr(), buffer.as_mut_ptr().wrapping_add(origin)) })
+        if !self.lies_in(buffer.len(), origin) {
+            check_buffer(self, buffer.len(), origin, "TypeMap::unpack")?;
+        }
+        // SAFETY: all blocks lie in `buffer`, at most `input.len()` bytes are read, and `input` is borrowed apart.
+        Ok(unsafe { self.unpack_raw(input.as_ptr(), from, buffer.as_mut_ptr().wrapping_add(origin), input.len()) })
     }
 
     /// As [`TypeMap::pack`] of `len` bytes, for memory that others may write meanwhile; what they write may or may not
@@ -52,9 +70,10 @@ impl TypeMap {
     /// # Safety
     /// All bytes of the message relative to `buffer` must be readable, `out` writable for `len` bytes, and the two must
     /// not overlap.
+    #[inline]
     pub unsafe fn pack_raw(&self, buffer: *const u8, from: u64, out: *mut u8, len: usize) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { copy::pack(self.runs(from, len as u64), buffer, out) }
+        unsafe { walk::<true>(&self.shape, buffer.cast_mut(), from, len as u64, out) }
     }
 
     /// As [`TypeMap::unpack`] of `len` bytes, for memory that others may read or write meanwhile.
@@ -62,9 +81,10 @@ impl TypeMap {
     /// # Safety
     /// All bytes of the message relative to `buffer` must be writable, `input` readable for `len` bytes, and the two
     /// must not overlap.
+    #[inline]
     pub unsafe fn unpack_raw(&self, input: *const u8, from: u64, buffer: *mut u8, len: usize) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { copy::unpack(self.runs(from, len as u64), input, buffer) }
+        unsafe { walk::<false>(&self.shape, buffer, from, len as u64, input.cast_mut()) }
     }
 
     /// Copies this message, relative to `from`, to the places of `target`, relative to `to`, in one pass without a
@@ -76,6 +96,7 @@ impl TypeMap {
     /// # Safety
     /// All bytes of this message relative to `from` must be readable and all of `target` relative to `to` writable, and
     /// no block of the one may overlap a block of the other.
+    #[inline]
     pub unsafe fn copy_raw(
         &self,
         from: *const u8,
@@ -86,7 +107,7 @@ impl TypeMap {
     ) -> Result<usize> {
         check_signatures(self, target, "TypeMap::copy_raw")?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { copy::transfer(self.runs(skip, len), from, target.runs(skip, len), to) })
+        Ok(unsafe { transfer(&self.shape, from, &target.shape, to, skip, len) })
     }
 
     /// Copies this message from `buffer` to the places of `target` in `to`, in one pass; returns the bytes copied.
@@ -94,6 +115,7 @@ impl TypeMap {
     ///
     /// # Errors
     /// `Signature` if the two have different elements, `Buffer` if a buffer does not hold its message.
+    #[inline]
     pub fn copy(
         &self,
         buffer: &[u8],
@@ -102,8 +124,10 @@ impl TypeMap {
         to: &mut [u8],
         to_origin: usize,
     ) -> Result<usize> {
-        check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
-        check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
+        if !self.lies_in(buffer.len(), origin) || !target.lies_in(to.len(), to_origin) {
+            check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
+            check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
+        }
         let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
         // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
         unsafe { self.copy_raw(from, target, to, 0, u64::MAX) }
@@ -111,16 +135,22 @@ impl TypeMap {
 }
 
 /// Checks that two sides have the same elements in the same order.
+#[inline]
 pub(crate) fn check_signatures(origin: &TypeMap, target: &TypeMap, call: &'static str) -> Result<()> {
-    let (a, b): (Signature, Signature) = (origin.signature(), target.signature());
-    if a == b && origin.size() == target.size() {
+    if origin.signature == target.signature && origin.size() == target.size() {
         return Ok(());
     }
+    Err(different(origin, target, call))
+}
+
+#[cold]
+fn different(origin: &TypeMap, target: &TypeMap, call: &'static str) -> DatatypeError {
+    let (a, b): (Signature, Signature) = (origin.signature(), target.signature());
     let cause = if a.elements() == b.elements() {
         format!("{} elements on both sides, but of different types or in a different order", a.elements())
     } else {
         let (n, m, left, right) = (a.elements(), b.elements(), origin.size(), target.size());
         format!("{n} elements ({left} bytes) at the origin and {m} elements ({right} bytes) at the target")
     };
-    Err(DatatypeError::new(DatatypeErrorKind::Signature, call, cause))
+    DatatypeError::new(DatatypeErrorKind::Signature, call, cause)
 }

@@ -6,8 +6,9 @@
 
 use crate::descriptors::Descriptors;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::overlap::Overlap;
 use crate::pack::check_signatures;
-use crate::typemap::{Overlap, TypeMap};
+use crate::typemap::TypeMap;
 
 /// Which way the bytes go. The origin calls; its side is the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,6 +7,10 @@ use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 /// Levels of a layout, and constructors of a datatype, that may nest.
 pub const MAX_DEPTH: usize = 64;
 
+/// Bytes of a buffer, without gaps between repetitions, that pack and unpack go through piece by piece: they stay in the
+/// nearest cache.
+const TILE_BYTES: u64 = 8192;
+
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -28,6 +32,11 @@ pub(crate) struct Inner {
     pub(crate) node: Node,
     /// Packed bytes.
     pub(crate) size: u64,
+    /// Bytes from the lowest to the highest, and where the lowest lies.
+    pub(crate) span: u64,
+    low: i64,
+    /// How many of it make a tile; see [`TILE_BYTES`].
+    pub(crate) in_tile: u32,
     depth: u32,
 }
 
@@ -52,6 +61,12 @@ pub(crate) struct Part {
     pub(crate) node: Node,
 }
 
+impl Inner {
+    fn high(&self) -> i64 {
+        self.low.wrapping_add(self.span as i64)
+    }
+}
+
 impl Node {
     pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0 };
 
@@ -60,6 +75,37 @@ impl Node {
             Node::Run { .. } | Node::Blocks(_) => 0,
             Node::Repeat { inner, .. } | Node::Same { inner, .. } => 1 + inner.depth,
             Node::Parts(parts) => 1 + parts.depth,
+        }
+    }
+
+    /// Its lowest byte, and one past the highest, whose distance its maker has checked.
+    fn reach(&self) -> (i64, i64) {
+        let around = |reaches: &mut dyn Iterator<Item = (i64, i64)>| {
+            reaches.fold((i64::MAX, i64::MIN), |(low, high), (from, to)| (low.min(from), high.max(to)))
+        };
+        let repeated = |count: u64, stride: i64, low: i64, high: i64| {
+            let last = (count.saturating_sub(1) as i64).wrapping_mul(stride);
+            (low.wrapping_add(last.min(0)), high.wrapping_add(last.max(0)))
+        };
+        match self {
+            Node::Run { count, stride, len } => repeated(*count, *stride, 0, *len as i64),
+            Node::Repeat { count, stride, inner } => repeated(*count, *stride, inner.low, inner.high()),
+            Node::Same { at, inner } => {
+                around(&mut at.iter().map(|at| (at.wrapping_add(inner.low), at.wrapping_add(inner.high()))))
+            }
+            Node::Blocks(blocks) => {
+                let starts = std::iter::once(0).chain(blocks.iter().map(|block| block.end));
+                around(
+                    &mut blocks
+                        .iter()
+                        .zip(starts)
+                        .map(|(block, start)| (block.at, block.at.wrapping_add((block.end - start) as i64))),
+                )
+            }
+            Node::Parts(parts) => around(&mut parts.items.iter().map(|part| {
+                let (low, high) = part.node.reach();
+                (part.at.wrapping_add(low), part.at.wrapping_add(high))
+            })),
         }
     }
 
@@ -178,7 +224,9 @@ fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
     if depth as usize + 1 >= MAX_DEPTH {
         return Err(too_deep(call));
     }
-    Ok(Arc::new(Inner { node, size, depth }))
+    let (low, high) = node.reach();
+    let span = high.wrapping_sub(low) as u64;
+    Ok(Arc::new(Inner { in_tile: (TILE_BYTES / span.max(1)) as u32, span, node, size, low, depth }))
 }
 
 /// Shapes one after the other in packed order; neighbours merge as they come.

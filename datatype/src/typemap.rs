@@ -1,31 +1,15 @@
 //! The type map of a message: where its bytes lie, in which order, and the signature of its elements.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-
-use smallvec::SmallVec;
 
 use crate::error::{DatatypeError, Result};
 use crate::layout::Layout;
 use crate::named::Named;
+use crate::overlap::Overlap;
 use crate::pack::check_signatures;
 use crate::runs::{MapBlocks, Runs};
 use crate::shape::{Node, Sequence, Shape};
 use crate::signature::Signature;
-
-/// Whether two bytes of a message share an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlap {
-    /// No two do.
-    None,
-    /// Those at this offset do.
-    At(i64),
-    /// Not known: blocks of more than 2^20 interleave.
-    Undecided,
-}
-
-/// Blocks that [`TypeMap::overlap`] looks at singly before it gives up.
-const OVERLAP_LIMIT: u64 = 1 << 20;
 
 /// A message of some datatype (MPI-4.1 §5.1: type map and type signature): its bytes in packed order, normalized.
 ///
@@ -37,7 +21,7 @@ pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
     /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
-    overlap: Option<Arc<OnceLock<Overlap>>>,
+    pub(crate) overlap: Option<Arc<OnceLock<Overlap>>>,
 }
 
 impl PartialEq for TypeMap {
@@ -125,46 +109,6 @@ impl TypeMap {
         MapBlocks::new(self.runs(from, u64::MAX))
     }
 
-    /// Whether two bytes share an address, which the receiving side of a transfer must not have (MPI-4.1 §3.2.4,
-    /// §12.3.1).
-    ///
-    /// Nested strides are decided in a step per level, in whichever order they nest; other types by sorting their
-    /// blocks, up to 2^20 of them. Asked again, of a clone too, it takes no time.
-    #[must_use]
-    #[inline]
-    pub fn overlap(&self) -> Overlap {
-        match (&self.shape.node, &self.overlap) {
-            (Node::Run { count, stride, len }, _) if *count <= 1 || stride.unsigned_abs() >= *len => Overlap::None,
-            (_, Some(found)) => *found.get_or_init(|| self.find_overlap()),
-            (_, None) => self.find_overlap(),
-        }
-    }
-
-    fn find_overlap(&self) -> Overlap {
-        if disjoint(&self.shape.node).is_some() {
-            return Overlap::None;
-        }
-        let mut ends = BTreeMap::new();
-        for (index, (start, len)) in self.blocks(0).enumerate() {
-            if index as u64 >= OVERLAP_LIMIT {
-                return Overlap::Undecided;
-            }
-            let end = start + len as i64;
-            if let Some((_, before)) = ends.range(..=start).next_back()
-                && *before > start
-            {
-                return Overlap::At(start);
-            }
-            if let Some((after, _)) = ends.range(start..).next()
-                && *after < end
-            {
-                return Overlap::At(*after);
-            }
-            ends.insert(start, end);
-        }
-        Overlap::None
-    }
-
     pub(crate) fn named(named: Named) -> Result<Self> {
         let call = "predefined datatype";
         let mut sequence = Sequence::new(call);
@@ -210,53 +154,4 @@ impl TryFrom<&Layout> for TypeMap {
         }
         Ok(map)
     }
-}
-
-/// Bytes from the lowest to the highest, if nested strides show that no two share an address; `None`: not known.
-fn disjoint(node: &Node) -> Option<u64> {
-    let mut dims: SmallVec<[(u64, u64); 8]> = SmallVec::new();
-    let mut node = node;
-    let mut reach = loop {
-        match node {
-            Node::Run { count, stride, len } => {
-                dims.push((stride.unsigned_abs(), *count));
-                break *len;
-            }
-            Node::Repeat { count, stride, inner } => {
-                dims.push((stride.unsigned_abs(), *count));
-                node = &inner.node;
-            }
-            Node::Same { at, inner } => {
-                let inner = disjoint(&inner.node)?;
-                break ascending(at.iter().map(|at| (*at, inner)))?;
-            }
-            Node::Blocks(blocks) => {
-                let starts = std::iter::once(0).chain(blocks.iter().map(|block| block.end));
-                break ascending(blocks.iter().zip(starts).map(|(block, start)| (block.at, block.end - start)))?;
-            }
-            // Their lowest bytes need not be their first, so that their reach says little.
-            Node::Parts(_) => return None,
-        }
-    };
-    dims.sort_unstable();
-    for (stride, count) in dims.into_iter().filter(|(_, count)| *count > 1) {
-        if stride < reach {
-            return None;
-        }
-        reach = stride.checked_mul(count - 1)?.checked_add(reach)?;
-    }
-    Some(reach)
-}
-
-/// The reach of pieces (start, reach) that ascend without touching.
-fn ascending(pieces: impl Iterator<Item = (i64, u64)>) -> Option<u64> {
-    let mut end = 0_u64;
-    for (start, reach) in pieces {
-        let start = u64::try_from(start).ok()?;
-        if start < end {
-            return None;
-        }
-        end = start.checked_add(reach)?;
-    }
-    Some(end)
 }

@@ -51,6 +51,20 @@ fn check(map: &TypeMap, piece: usize) {
     assert_eq!(target, expected);
 }
 
+/// Vectors long enough for every kernel, also at its ends.
+#[test]
+fn many_short_blocks() {
+    let byte = Datatype::from(Named::Byte);
+    for len in [3, 4, 8, 16] {
+        for count in [511, 512, 513, 519, 1027] {
+            for stride in [1, 5, 9, 17, 31, 32, 33, 64, -5, -8, -9, -32, -33] {
+                let map = Datatype::hvector(count, len, stride, &byte).unwrap().message(1).unwrap();
+                check_ranges(&map, (count % 7) as usize);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_kernel_length_and_stride() {
     for len in (1..70).chain([127, 128, 1000]) {
@@ -63,6 +77,102 @@ fn every_kernel_length_and_stride() {
                 check(&map, 13);
             }
         }
+    }
+}
+
+/// As [`check`], from every kind of place to every other, `at` bytes into exactly as much memory as there must be.
+fn check_ranges(map: &TypeMap, at: usize) {
+    let offsets = offsets(map);
+    let origin = at + map.true_lb().min(0).unsigned_abs() as usize;
+    let len = origin + map.true_ub().max(0) as usize;
+    let source: Vec<u8> = (0..len).map(|i| ((i * 7) >> 1) as u8).collect();
+    let packed = naive_pack(&offsets, &source, origin);
+    let size = packed.len();
+    for from in [0, 1, size / 3, size / 2, size.saturating_sub(9)] {
+        let from = from.min(size);
+        for len in [size, size / 2, size / 3 + 1, 17, 1] {
+            let len = len.min(size - from);
+            let mut got = vec![0; len];
+            assert_eq!(map.pack(&source, origin, from as u64, &mut got), Ok(len));
+            assert_eq!(got, packed[from..][..len], "{map:?} from {from}");
+            let (mut target, mut expected) = (vec![9; source.len()], vec![9; source.len()]);
+            naive_unpack(&offsets[from..][..len], &got, &mut expected, origin);
+            assert_eq!(map.unpack(&got, from as u64, &mut target, origin), Ok(len));
+            assert_eq!(target, expected, "{map:?} from {from}");
+        }
+    }
+}
+
+/// Every kernel in every kind of level: lists, blocks of several lengths, parts, nested strides, all of it repeated
+/// apart, interleaved and backwards.
+#[test]
+fn every_kernel_in_every_level() {
+    let byte = Datatype::from(Named::Byte);
+    for len in 0..70_u64 {
+        let step = len as i64 + 3;
+        let block = Datatype::contiguous(len, &byte).unwrap();
+        let list = Datatype::hindexed_block(len, &[7 * step, 0, 2 * step, -3 * step, step], &byte).unwrap();
+        let blocks = Datatype::hindexed(&[len, 1, len + 1, 2], &[step, 0, 3 * step, -2], &byte).unwrap();
+        let strided = Datatype::hvector(5, len, step, &byte).unwrap();
+        let parts = [(&strided, 0), (&block, -step), (&list, 20 * step)];
+        let parts = Datatype::structure(
+            &[1, 1, 2],
+            &parts.map(|(_, at)| at),
+            &parts.map(|(t, _)| Datatype::resized(t, 0, 11 * step).unwrap()),
+        )
+        .unwrap();
+        let twice = Datatype::hvector(3, 1, 6 * step, &strided).unwrap();
+        for (i, t) in [&strided, &list, &blocks, &parts, &twice].into_iter().enumerate() {
+            let at = (len as usize + i) % 17;
+            check_ranges(&t.message(1).unwrap(), at);
+            for (count, stride) in [(2, 50), (9, 80), (33, 60), (9, -70), (6, 1), (5, 0)] {
+                let repeated = Datatype::hvector(count, 1, stride * step + 1, t).unwrap();
+                check_ranges(&repeated.message(1).unwrap(), at);
+            }
+        }
+    }
+}
+
+/// Lists, blocks and parts to those of the same lengths at other places, and to some of other lengths.
+#[test]
+fn copy_between_lists_of_the_same_lengths() {
+    let byte = Datatype::from(Named::Byte);
+    let lists = |len: u64, step: i64| {
+        let equal = Datatype::hindexed_block(len, &[3 * step, 0, step, 7 * step, 5 * step], &byte).unwrap();
+        let lens = [len, 1, len, len, len + 1, 2];
+        let blocks = Datatype::hindexed(&lens, &[2 * step, 0, 4 * step, 8 * step, 10 * step, 6 * step], &byte).unwrap();
+        let strided = Datatype::hvector(5, len, step, &byte).unwrap();
+        let parts = Datatype::structure(&[1, 1], &[0, 20 * step], &[strided.clone(), equal.clone()]).unwrap();
+        [equal, blocks, strided, parts]
+    };
+    for len in 1..70_u64 {
+        let (near, far) = (lists(len, len as i64 + 2), lists(len, len as i64 + 9));
+        for (a, b) in near.iter().zip(&far).chain(near.iter().zip(far.iter().rev())) {
+            for (count, stride) in [(1, 0), (3, 40), (40, 33)] {
+                let message = |t: &Datatype, step: i64| {
+                    Datatype::hvector(count, 1, stride * (len as i64 + step), t).unwrap().message(1).unwrap()
+                };
+                let (from, to) = (message(a, 2), message(b, 9));
+                if from.size() != to.size() {
+                    continue;
+                }
+                let (source, at) = buffer(&from, 5);
+                let (mut expected, to_at) = buffer(&to, 77);
+                let mut got = expected.clone();
+                naive_unpack(&offsets(&to), &naive_pack(&offsets(&from), &source, at), &mut expected, to_at);
+                assert_eq!(from.copy(&source, at, &to, &mut got, to_at).unwrap() as u64, from.size());
+                assert_eq!(got, expected, "{from:?} to {to:?}");
+            }
+        }
+    }
+}
+
+/// Blocks that share bytes: the last in packed order stays, also where pieces of repetitions are moved one by one.
+#[test]
+fn shared_bytes_last_wins() {
+    let ints = Datatype::hindexed(&[1, 2, 1], &[0, 6, 1], &Named::Int.into()).unwrap();
+    for stride in [-9, -1, 0, 1, 3, 8, 13, 14, 15] {
+        check_ranges(&Datatype::hvector(40, 1, stride, &ints).unwrap().message(1).unwrap(), 1);
     }
 }
 
@@ -123,7 +233,14 @@ proptest! {
         naive_unpack(&offsets(&target), &naive_pack(&offsets(&origin), &source, at), &mut expected, to_at);
         prop_assert_eq!(origin.copy(&source, at, &target, &mut got, to_at).unwrap() as u64, origin.size());
         prop_assert_eq!(got, expected);
-        // And back, from any cut: packed order is the same on both sides.
+        // To the same layout further apart, and from any cut: packed order is the same on both sides.
+        let wide = Datatype::resized(&naive.datatype, naive.lb() - 5, naive.extent() + 40).unwrap();
+        let wide = wide.message(count).unwrap();
+        let (mut expected, wide_at) = buffer(&wide, 3);
+        let mut got = expected.clone();
+        naive_unpack(&offsets(&wide), &naive_pack(&offsets(&origin), &source, at), &mut expected, wide_at);
+        prop_assert_eq!(origin.copy(&source, at, &wide, &mut got, wide_at).unwrap() as u64, origin.size());
+        prop_assert_eq!(got, expected);
         let cut = skip.index(origin.size() as usize + 1) as u64;
         let (a, b): (Vec<_>, Vec<_>) = (origin.blocks(cut).collect(), target.blocks(cut).collect());
         prop_assert_eq!(a.iter().map(|block| block.1).sum::<u64>(), b.iter().map(|block| block.1).sum::<u64>());

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Naive, Script, bytes};
-use farside_datatype::{Overlap, TypeMap};
+use farside_datatype::{Datatype, Overlap, TypeMap};
 use proptest::prelude::*;
 
 fn choices() -> impl Strategy<Value = Vec<u32>> {
@@ -21,6 +21,27 @@ fn expand(blocks: impl Iterator<Item = (i64, u64)>) -> Vec<i64> {
 fn expand_runs(map: &TypeMap, from: u64, len: u64) -> Vec<i64> {
     let runs = map.runs(from, len);
     expand(runs.flat_map(|run| (0..run.count as i64).map(move |i| (run.offset + i * run.stride, run.len))))
+}
+
+#[test]
+fn overlap_of_interleaved_strides_of_any_count() {
+    // Single bytes at 1000 i + 7 j + 5 k: two meet when j can differ by 5 and k by 7.
+    let far = |j, k, sign: i64| {
+        let byte = farside_datatype::Named::Byte.into();
+        let row = Datatype::hvector(k, 1, 5 * sign, &byte).unwrap();
+        let plane = Datatype::hvector(j, 1, 7, &row).unwrap();
+        Datatype::hvector(1 << 40, 1, 1000 * sign, &plane).unwrap().message(1).unwrap().overlap()
+    };
+    assert_eq!(far(5, 8, 1), Overlap::None);
+    assert_eq!(far(6, 7, 1), Overlap::None);
+    assert_eq!(far(6, 8, 1), Overlap::At(35));
+    assert_eq!(far(6, 8, -1), Overlap::At(0));
+    assert_eq!(far(5, 8, -1), Overlap::None);
+    // Too many ways, and too many blocks.
+    let byte = farside_datatype::Named::Byte.into();
+    let line = Datatype::hvector(1 << 30, 1, (1 << 31) + 1, &byte).unwrap();
+    let lines = Datatype::hvector(1 << 30, 1, 1 << 31, &line).unwrap();
+    assert_eq!(lines.message(1).unwrap().overlap(), Overlap::Undecided);
 }
 
 proptest! {

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use farside_core::error::{Error, ErrorKind, Result};
 
-use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 
 /// Blocks per figure.
 pub const BLOCKS: usize = 15;
@@ -76,7 +76,7 @@ pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
 }
 
 fn record(op: Op, bytes: u64, ranks: u32, iterations: u64, blocks_us: &[f64]) -> Result<Record> {
-    let key = Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, bytes, ranks };
+    let key = Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, shape: Shape::None, bytes, ranks };
     Record::from_blocks(Library::Limit, env!("CARGO_PKG_VERSION"), key, iterations, blocks_us)
 }
 
@@ -206,7 +206,7 @@ mod tests {
         ];
         let floors = Floors::from_records(&records, 4);
         let of = |suite, sync, op, bytes, ranks| {
-            floors.of(&Key { suite, window: Window::Allocated, sync, op, bytes, ranks })
+            floors.of(&Key { suite, window: Window::Allocated, sync, op, shape: Shape::None, bytes, ranks })
         };
         assert_eq!(of(Suite::Epoch, Sync::Fence, Op::Put, 8, 2), Some(110.0));
         assert_eq!(of(Suite::Epoch, Sync::Lock, Op::Put, 8, 2), Some(102.0));

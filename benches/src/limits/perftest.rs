@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use farside_core::error::{Error, ErrorKind, Result};
 
-use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 
 /// Runs where perftest tells an average only.
 const AVERAGES: usize = 3;
@@ -89,7 +89,8 @@ pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
 }
 
 fn floor(devices: &Devices, op: Op, tool: &str, arguments: &[&str], bytes: u64, iterations: u64) -> Result<Record> {
-    let key = Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, bytes, ranks: 2 };
+    let key =
+        Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, shape: Shape::None, bytes, ranks: 2 };
     let averages = tool.ends_with("_bw");
     let mut us = Vec::new();
     for _ in 0..if op == Op::RawWriteDone { AVERAGES } else { 1 } {

@@ -31,7 +31,7 @@ use farside_core::{Job, Team};
 use crate::cores;
 use crate::packets;
 use crate::plan::{Effort, Plan};
-use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 
 /// Iterations in one block at most.
 const ITERATIONS_MAX: u64 = 1_000_000;
@@ -177,6 +177,7 @@ impl Bench<'_> {
             suite: what.suite,
             window: what.window,
             sync: what.sync,
+            shape: Shape::None,
             op: what.op,
             bytes: what.bytes as u64,
             ranks: self.ranks as u32,

@@ -1,0 +1,174 @@
+//! The layouts of the suite "pack": their sizes, their datatypes and what a loop by hand must know of them.
+//! `benches/peers/pack.c` makes the same of MPI's constructors.
+
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap};
+
+use crate::by_hand::Facts;
+use crate::plan::Effort;
+use crate::record::Shape;
+
+/// Ints of a row of the matrix.
+const ROW_INTS: u64 = 4096;
+/// The structure: its packed bytes, and from one to the next.
+pub(crate) const STRUCT_BYTES: u64 = 29;
+pub(crate) const STRUCT_EXTENT: u64 = 40;
+/// The nested vector: doubles of the inner one, bytes from one to the next, bytes from one inner vector to the next.
+const NESTED: (u64, u64, u64) = (4, 24, 128);
+
+/// The shapes of the suite.
+#[must_use]
+pub fn all() -> Vec<Shape> {
+    Shape::ALL.iter().copied().filter(|shape| *shape != Shape::None).collect()
+}
+
+/// Bytes of a block of a vector.
+const fn vector_block(shape: Shape) -> Option<u64> {
+    match shape {
+        Shape::Vector4 => Some(4),
+        Shape::Vector8 => Some(8),
+        Shape::Vector16 => Some(16),
+        Shape::Vector64 => Some(64),
+        Shape::Vector512 => Some(512),
+        Shape::Vector4096 => Some(4096),
+        _ => None,
+    }
+}
+
+/// Bytes of messages of a shape: few blocks, what fits into the second cache, and what does not fit.
+#[must_use]
+pub fn sizes(shape: Shape, effort: Effort) -> Vec<u64> {
+    let mut sizes = match (shape, vector_block(shape)) {
+        (_, Some(block)) => vec![block, 4 * block, 64 * block, 1 << 18, 1 << 24],
+        (Shape::None, _) => vec![],
+        (Shape::Column, _) => vec![64 * 4, 128 * 4, 4096 * 4],
+        (Shape::Columns64, _) => [4, 32, 256, 2048].map(|columns| 64 * 4 * columns).into(),
+        (Shape::Columns128, _) => [4, 32, 256, 2048].map(|columns| 128 * 4 * columns).into(),
+        (Shape::FaceX | Shape::FaceY | Shape::FaceZ, _) => [16, 64, 256].map(|n| n * n * 8).into(),
+        (Shape::Indexed8, _) => vec![64 * 8, 4096 * 8, 1 << 23],
+        (Shape::Indexed64, _) => vec![64 * 64, 1024 * 64, 1 << 24],
+        (Shape::Struct, _) => [4, 64, 8192, 524_288].map(|count| STRUCT_BYTES * count).into(),
+        (_, _) => [4, 64, 8192, 524_288].map(|count| 8 * NESTED.0 * count).into(),
+    };
+    if effort == Effort::Quick {
+        sizes.retain(|bytes| *bytes < 1 << 19);
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// A message of a shape.
+pub struct Case {
+    /// The shape.
+    pub shape: Shape,
+    /// Bytes that are packed.
+    pub bytes: u64,
+    /// As Farside has it.
+    pub map: TypeMap,
+    /// As a loop by hand has it.
+    pub facts: Facts,
+}
+
+impl Case {
+    /// A message of `bytes` bytes, one of [`sizes`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadArgument`] if the shape has no message of that size.
+    pub fn new(shape: Shape, bytes: u64) -> Result<Self> {
+        let refuse = |cause: String| Error::new(ErrorKind::BadArgument, "make a layout").cause(cause);
+        let (map, facts) = make(shape, bytes).map_err(|error| refuse(error.to_string()))?;
+        if map.size() != bytes || bytes == 0 {
+            return Err(refuse(format!("no {shape} of {bytes} bytes")));
+        }
+        Ok(Self { shape, bytes, map, facts })
+    }
+}
+
+fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), DatatypeError> {
+    let (int, double) = (Datatype::from(Named::Int), Datatype::from(Named::Double));
+    let facts = |first: u64, count: u64, stride: u64, len: u64| Facts {
+        first: first as usize,
+        count: count as usize,
+        stride: stride as usize,
+        len: len as usize,
+        list: Vec::new(),
+        room: 0,
+    };
+    let rows = |rows: u64, columns: u64| {
+        let map = Datatype::vector(rows, columns, ROW_INTS as i64, &int)?.message(1)?;
+        Ok((map, facts(0, rows, 4 * ROW_INTS, 4 * columns)))
+    };
+    let side = (bytes / 8).isqrt();
+    let face = |subsizes: [u64; 3], starts: [u64; 3], facts: Facts| {
+        let (sizes, order, old) = ([side; 3].into(), Order::C, double.clone());
+        let array = Subarray { sizes, subsizes: subsizes.into(), starts: starts.into(), order, old };
+        Ok((Datatype::subarray(&array)?.message(1)?, facts))
+    };
+    match (shape, vector_block(shape)) {
+        (_, Some(block)) => {
+            let (length, old) = if block == 4 { (1, &int) } else { (block / 8, &double) };
+            let map = Datatype::hvector(bytes / block, length, 2 * block as i64, old)?.message(1)?;
+            Ok((map, facts(0, bytes / block, 2 * block, block)))
+        }
+        (Shape::Column, _) => rows(bytes / 4, 1),
+        (Shape::Columns64, _) => rows(64, bytes / (64 * 4)),
+        (Shape::Columns128, _) => rows(128, bytes / (128 * 4)),
+        (Shape::FaceX, _) => face([side, side, 1], [0, 0, 1], facts(8, side * side, 8 * side, 8)),
+        (Shape::FaceY, _) => face([side, 1, side], [0, 1, 0], facts(8 * side, side, 8 * side * side, 8 * side)),
+        (Shape::FaceZ, _) => face([1, side, side], [1, 0, 0], facts(8 * side * side, 1, 0, 8 * side * side)),
+        (Shape::Indexed8 | Shape::Indexed64, _) => {
+            let block = if shape == Shape::Indexed8 { 8 } else { 64 };
+            let places = places(bytes / block);
+            let at: Vec<i64> = places.iter().map(|place| (place * block / 8) as i64).collect();
+            let map = Datatype::indexed_block(block / 8, &at, &double)?.message(1)?;
+            let list = places.iter().map(|place| (place * block) as usize).collect();
+            let room = map.true_ub() as usize;
+            Ok((map, Facts { list, room, ..facts(0, bytes / block, 0, block) }))
+        }
+        (Shape::Struct, _) => {
+            let one = Datatype::structure(&[1, 3, 1], &[0, 8, 32], &[int, double, Named::Char.into()])?;
+            let one = Datatype::resized(&one, 0, STRUCT_EXTENT as i64)?;
+            let count = bytes / STRUCT_BYTES;
+            Ok((one.message(count)?, facts(0, count, STRUCT_EXTENT, STRUCT_BYTES)))
+        }
+        (Shape::None, _) => Ok((TypeMap::EMPTY, facts(0, 0, 0, 0))),
+        (_, _) => {
+            let (inner, stride, outer) = NESTED;
+            let one = Datatype::hvector(inner, 1, stride as i64, &double)?;
+            let count = bytes / (8 * inner);
+            let map = Datatype::hvector(count, 1, outer as i64, &one)?.message(1)?;
+            // `first` has the inner stride and `len` the inner count: a loop in a loop.
+            Ok((map, facts(stride, count, outer, inner)))
+        }
+    }
+}
+
+/// `count` of twice as many places, in random order; the same in `benches/peers/pack.c`.
+fn places(count: u64) -> Vec<u64> {
+    let mut places: Vec<u64> = (0..2 * count).collect();
+    let mut state = 1_u64;
+    for i in (1..places.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        places.swap(i, (state >> 33) as usize % (i + 1));
+    }
+    places.truncate(count as usize);
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_of_every_shape_is_a_message() {
+        for shape in all() {
+            let sizes = sizes(shape, Effort::Quick);
+            assert!(sizes.len() >= 2, "{shape}");
+            for bytes in sizes {
+                assert_eq!(Case::new(shape, bytes).unwrap().map.size(), bytes, "{shape}");
+            }
+            assert_eq!(Case::new(shape, 3).map(|case| case.bytes).unwrap_err().kind(), ErrorKind::BadArgument);
+        }
+    }
+}

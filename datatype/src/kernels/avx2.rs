@@ -1,0 +1,60 @@
+//! Many short blocks close to each other: collected by AVX2's gather instructions.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::{
+    _mm_mullo_epi32, _mm_set1_epi32, _mm_setr_epi32, _mm256_i32gather_epi32, _mm256_i32gather_epi64,
+    _mm256_mullo_epi32, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_storeu_si256,
+};
+
+use super::{COLLECT, choose};
+
+/// Blocks below which it does not pay, and bytes from start to start above which it does not: then each has a cache
+/// line of its own, and the loads, not their number, take the time.
+pub(super) const MANY: usize = 512;
+const NEAR: usize = 32;
+
+/// Blocks `by` apart to consecutive places, with AVX2 where it pays and the processor has it.
+///
+/// # Safety
+/// As [`super::strided`].
+#[inline(never)]
+pub(super) unsafe fn many(len: usize, count: usize, by: isize, from: *const u8, to: *mut u8) {
+    let is_here = || by.unsigned_abs() <= NEAR && is_x86_feature_detected!("avx2");
+    // SAFETY: the caller's promise; the processor was asked.
+    unsafe {
+        let done = match len {
+            4 if is_here() => collect::<8>(count, by, from, to),
+            8 if is_here() => collect::<4>(count, by, from, to),
+            _ => 0,
+        };
+        let (from, to) = (from.wrapping_offset(done as isize * by), to.wrapping_add(done * len));
+        choose(COLLECT, len)(len, count - done, by, 0, from, to);
+    }
+}
+
+/// Blocks of 32 / `LANES` bytes, 4 or 8, to consecutive places, 32 bytes at a time. Returns how many it copied; fewer
+/// than 32 bytes are left.
+///
+/// # Safety
+/// As [`super::strided`], with blocks at most [`NEAR`] apart, on a processor with AVX2.
+#[target_feature(enable = "avx2")]
+unsafe fn collect<const LANES: usize>(count: usize, by: isize, from: *const u8, to: *mut u8) -> usize {
+    let (step, whole) = (by as i32, count - count % LANES);
+    let fours = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(step));
+    let eights = _mm_mullo_epi32(_mm_setr_epi32(0, 1, 2, 3), _mm_set1_epi32(step));
+    let mut done = 0;
+    while done < whole {
+        let at = from.wrapping_offset(done as isize * by);
+        // SAFETY: blocks `done` to `done + LANES` are below `count`; only they are read.
+        unsafe {
+            let all = if LANES == 8 {
+                _mm256_i32gather_epi32::<1>(at.cast(), fours)
+            } else {
+                _mm256_i32gather_epi64::<1>(at.cast(), eights)
+            };
+            _mm256_storeu_si256(to.add(done * (32 / LANES)).cast(), all);
+        }
+        done += LANES;
+    }
+    done
+}
