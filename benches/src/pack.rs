@@ -96,7 +96,7 @@ fn check(case: &Case, buffers: &mut Buffers) -> Result<()> {
         Err(Error::new(ErrorKind::Protocol, "check the data of a measurement").cause(cause))
     };
     let fill =
-        |bytes: &mut [u8], by: usize| bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * by >> 3) as u8);
+        |bytes: &mut [u8], by: usize| bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((i * by) >> 3) as u8);
     let [pack, unpack, copy] = loops(case.shape);
     let Buffers { memory, packed, flat, other } = buffers;
     fill(memory.get_mut(), 41);
