@@ -138,8 +138,9 @@ impl Sgrs {
     /// Drops what has not begun, and takes back what was posted for others.
     pub(super) fn abandon(&self) {
         self.pending.borrow_mut().clear();
-        if self.shared.track.open() > 0 {
-            self.job.cancel(&self.shared.track);
+        let track = self.shared.track.borrow();
+        if track.open() > 0 {
+            self.job.cancel(&track);
         }
     }
 
@@ -221,10 +222,12 @@ impl RawWindow {
     pub(super) fn end_lists(&self) -> Result<()> {
         self.check_lists()?;
         let Some(sgrs) = &self.sgrs else { return Ok(()) };
-        let track = &sgrs.shared.track;
+        // A rank that is already in its next closing call may ask for more meanwhile.
+        let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
             let deadline = Some(Instant::now() + PATIENCE);
-            self.job.wait_until("receive lists", deadline, || Ok((track.open() == 0).then_some(())))?;
+            let here = || Ok((track.open() == 0).then_some(()));
+            self.job.wait_until("receive lists", deadline, here).inspect_err(|_| self.job.cancel(&track))?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)
@@ -232,7 +235,7 @@ impl RawWindow {
 
     /// Whether nothing that others send to this rank by lists is under way.
     pub(super) fn lists_are_here(&self) -> bool {
-        self.sgrs.as_ref().is_none_or(|s| s.shared.track.open() == 0)
+        self.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
     }
 
     fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow) -> Result<()> {

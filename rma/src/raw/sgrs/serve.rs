@@ -31,8 +31,8 @@ pub(super) struct Shared {
     len: usize,
     pub(super) limits: Cell<PlanLimits>,
     known: RefCell<FxHashMap<u32, Known>>,
-    /// Lists that are posted for others.
-    pub(super) track: Rc<Track>,
+    /// Lists that are posted for others since the last closing call.
+    pub(super) track: RefCell<Rc<Track>>,
     /// The first transfer that failed here.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
@@ -46,7 +46,7 @@ impl Shared {
             len,
             limits: Cell::new(limits),
             known: RefCell::default(),
-            track: Track::new(),
+            track: RefCell::new(Track::new()),
             failed: RefCell::default(),
             answer: RefCell::default(),
         }
@@ -119,6 +119,7 @@ impl Shared {
             )));
         }
         drop(known);
+        let track = Rc::clone(&self.track.borrow());
         for message in &messages {
             let at = |(at, len): &(i64, u64)| Block {
                 base: self.base.wrapping_add(offset).wrapping_offset(*at as isize),
@@ -131,7 +132,7 @@ impl Shared {
             };
             // SAFETY: inside the window, as was checked, which waits for the track, or cancels it, before its memory
             // goes; the origin is in an access epoch to it.
-            unsafe { job.post(source, operation, None, &[&self.track]) }?;
+            unsafe { job.post(source, operation, None, &[&track]) }?;
         }
         Ok(Verdict::Go(decision))
     }
