@@ -146,6 +146,7 @@ impl Sgrs {
 
     /// No request is served any more: the memory goes.
     pub(super) fn forget(&self) {
+        self.shared.ended.set(true);
         self.job.active_messages().unregister(self.handler);
     }
 

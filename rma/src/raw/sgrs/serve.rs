@@ -33,6 +33,8 @@ pub(super) struct Shared {
     known: RefCell<FxHashMap<u32, Known>>,
     /// Lists that are posted for others since the last closing call.
     pub(super) track: RefCell<Rc<Track>>,
+    /// The memory is the window's no more.
+    pub(super) ended: Cell<bool>,
     /// The first transfer that failed here.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
@@ -47,6 +49,7 @@ impl Shared {
             limits: Cell::new(limits),
             known: RefCell::default(),
             track: RefCell::new(Track::new()),
+            ended: Cell::new(false),
             failed: RefCell::default(),
             answer: RefCell::default(),
         }
@@ -92,6 +95,9 @@ impl Shared {
     }
 
     fn post(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
+        if self.ended.get() {
+            return Err(Error::new(ErrorKind::Freed, OP));
+        }
         if !self.learn(source, request, data)? {
             return Ok(Verdict::Unknown);
         }
