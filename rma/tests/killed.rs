@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! A rank that is killed, in every phase: the others get `PeerLost` that names it, within the three seconds that the
 //! launcher leaves them, and nothing stays behind.
 //!
@@ -6,9 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use farside_datatype::{Datatype, Named};
 use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
 use farside_rma::prelude::*;
+use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{DynamicWindow, GlobalArray};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
@@ -27,6 +30,7 @@ const PHASES: &[&str] = &[
     "lock-exclusive",
     "lock-shared",
     "lock-all",
+    "layouts",
     "user-window",
     "active-message",
     "dynamic",
@@ -135,6 +139,21 @@ fn rank(phase: &str) -> Result<()> {
                 die(me);
                 team.barrier()
             })
+        }
+        // Over verbs: lists on both sides, of which the victim posts none in its third epoch.
+        "layouts" => {
+            let window = RawWindow::allocate(&team, 64 * 256, Options::default())?;
+            let vector = Datatype::hvector(64, 128, 256, &Named::Byte.into()).and_then(|v| v.message(1)).unwrap();
+            let bytes = vec![me as u8; 64 * 256];
+            for round in 0.. {
+                window.fence(Assert::empty())?;
+                // SAFETY: the bytes outlive the fences, or the window.
+                unsafe { window.put_typed(bytes.as_ptr(), &vector, (me + 1) % 3, 0, &vector) }?;
+                if round == 2 {
+                    die(me);
+                }
+            }
+            Ok(())
         }
         "user-window" => {
             let w = LockWindow::<u64>::from_vec(&team, vec![0; 100])?;

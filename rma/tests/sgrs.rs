@@ -275,6 +275,8 @@ fn requests_that_make_no_sense_are_refused() {
             let team = job.world()?;
             let window = RawWindow::allocate(&team, LEN, Options::default())?;
             window.fence(NONE)?;
+            // The other has left its fence, which would be the one to say so.
+            team.barrier()?;
             if team.rank() == 0 {
                 forged(job, offset, &origin, &target)?;
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use farside_core::{Error, ErrorKind, Result};
 
-use super::{Access, RawWindow, lockword, packed, word};
+use super::{Access, RawWindow, lockword, word};
 
 impl RawWindow {
     /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
@@ -71,7 +71,7 @@ impl RawWindow {
         }
         self.no_epoch();
         self.access.set(Access::None);
-        packed::forget(&self.job, self.listens);
+        self.listener.forget(&self.job);
         if let Some(sgrs) = &self.sgrs {
             sgrs.forget();
         }

@@ -39,6 +39,7 @@ pub(crate) use item::Item;
 use layouts::Planner;
 use operations::Queued;
 pub(crate) use operations::Request;
+use packed::Listener;
 pub(crate) use target::widen;
 use target::{Exposed, Target, narrow};
 
@@ -140,7 +141,7 @@ pub struct RawWindow {
     /// A store may be followed by a look at who sleeps without a fence.
     sleepers_fence: bool,
     /// By which packed pieces for this rank's memory come; whether this rank has sent any that it has not waited for.
-    listens: u16,
+    listener: Listener,
     packed: Cell<bool>,
     broken: Cell<bool>,
     released: Cell<bool>,
@@ -214,6 +215,7 @@ impl RawWindow {
         };
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
         let mapped = regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
+        let listener = Listener::new(&job, own.base, own.len);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
             stats: NonNull::from(job.device().stats()),
@@ -242,7 +244,7 @@ impl RawWindow {
             in_line: false,
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
-            listens: 0,
+            listener,
             packed: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
@@ -251,10 +253,9 @@ impl RawWindow {
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
-        window.listens = packed::listen(&window.job, window.own.base, window.own.len);
         let lists = sgrs::Sgrs::new(&window.job, &window.own, team.size())?;
         let mut card = vec![u8::from(mapped), u8::from(boards)];
-        card.extend(window.listens.to_le_bytes());
+        card.extend(window.listener.id().to_le_bytes());
         card.extend(sgrs::Sgrs::card(lists.as_ref()));
         let all = coll::allgather(team, &card)?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));

@@ -5,7 +5,9 @@
 //! is in the runtime, and acknowledges it; the closing call waits for that before it notifies. So this is for epochs in
 //! which the target will be there: between fences, and from start to complete.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Then};
 use farside_core::stats::{Kind, Stats};
@@ -20,42 +22,58 @@ use super::{Access, RawWindow, Target};
 const UNDER_WAY: u64 = 4;
 
 /// This rank's own memory, as what unpacks into it sees it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Own {
     base: *mut u8,
     len: usize,
     stats: NonNull<Stats>,
+    /// Whether it is still the window's: pieces can come in several packets, the last of them after its end.
+    alive: Rc<Cell<bool>>,
 }
 
-/// Takes in packed pieces for the window over `len` bytes at `base`, until [`forget`]; the number by which others send
-/// them. 0: none is free.
-pub(super) fn listen(job: &Job, base: *mut u8, len: usize) -> u16 {
-    let own = Own { base, len, stats: NonNull::from(job.device().stats()) };
-    // The collectives have the highest; programs take the low ones.
-    let handler = move |_: Message<'_>| {
-        Delivery::Into(
-            Vec::new(),
-            Then::Quick(Box::new(move |bytes| {
+/// Takes in packed pieces for a window, until it is forgotten.
+#[derive(Debug)]
+pub(super) struct Listener {
+    id: u16,
+    alive: Rc<Cell<bool>>,
+}
+
+impl Listener {
+    /// For the window over `len` bytes at `base`.
+    pub(super) fn new(job: &Job, base: *mut u8, len: usize) -> Self {
+        let alive = Rc::new(Cell::new(true));
+        let own = Own { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
+        let handler = move |_: Message<'_>| {
+            let own = own.clone();
+            let unpack = move |bytes: Vec<u8>| {
                 if own.unpack(&bytes).is_none() {
-                    tracing::error!("{} bytes for a window are no packed piece, and left out", bytes.len());
+                    tracing::error!("{} bytes for a window are no packed piece of it, and left out", bytes.len());
                 }
-            })),
-        )
-    };
-    let free = |id: &u16| job.active_messages().register(HandlerId(*id), handler).is_ok();
-    (1 << 15..u16::MAX).rev().find(free).unwrap_or(0)
-}
+            };
+            Delivery::Into(Vec::new(), Then::Quick(Box::new(unpack)))
+        };
+        // The collectives have the highest number; programs take the low ones.
+        let free = |id: &u16| job.active_messages().register(HandlerId(*id), handler.clone()).is_ok();
+        Self { id: (1 << 15..u16::MAX).rev().find(free).unwrap_or(0), alive }
+    }
 
-/// The end of [`listen`].
-pub(super) fn forget(job: &Job, id: u16) {
-    if id != 0 {
-        job.active_messages().unregister(HandlerId(id));
+    /// By which others send; 0: no number was free.
+    pub(super) fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Once this has returned nothing is unpacked any more.
+    pub(super) fn forget(&self, job: &Job) {
+        self.alive.set(false);
+        if self.id != 0 {
+            job.active_messages().unregister(HandlerId(self.id));
+        }
     }
 }
 
 impl Own {
-    /// Unpacks a piece; `None` for what [`piece`] does not make.
-    fn unpack(self, bytes: &[u8]) -> Option<()> {
+    /// Unpacks a piece as [`RawWindow::put_packed`] makes it; `None` for anything else.
+    fn unpack(&self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader::new(bytes);
         let (offset, from) = (usize::try_from(reader.u64()?).ok()?, reader.u64()?);
         let wire = usize::try_from(reader.u64()?).ok()?;
@@ -63,12 +81,12 @@ impl Own {
         let map = TypeMap::from_wire(wire).ok()?;
         let (start, reached) = reach(&map, offset)?;
         let inside = start <= self.len && reached <= self.len - start;
-        if !inside || from.checked_add(packed.len() as u64)? > map.size() {
+        if !self.alive.get() || !inside || from.checked_add(packed.len() as u64)? > map.size() {
             return None;
         }
         // SAFETY: the counters live as long as the job, which dispatches to nobody after its end.
         unsafe { self.stats.as_ref() }.add(Kind::Copy, packed.len());
-        // SAFETY: all bytes of the message are inside the window's memory, which is given back after `forget`.
+        // SAFETY: all bytes of the message are inside the window's memory, which is not given back while it is alive.
         unsafe { map.unpack_raw(packed.as_ptr(), from, self.base.wrapping_add(offset), packed.len()) };
         Some(())
     }

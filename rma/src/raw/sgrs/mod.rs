@@ -23,6 +23,7 @@
 
 mod message;
 mod serve;
+mod told;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,13 +36,13 @@ use farside_core::stats::Kind;
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Job, Result};
 use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
-use rustc_hash::FxHashMap;
 
 use super::layouts::{Action, Layouts, Owned, refused};
 use super::operations::Request as Single;
 use super::{Access, RawWindow, Target};
-use message::{Decision, Named, Request, Verdict};
+use message::{Decision, Request, Verdict};
 use serve::{Shared, decide};
+use told::Told;
 
 /// Lists that are posted for one request. Twice as many, and as many for a transfer the other way, have room on a lane.
 const LISTS: usize = 16;
@@ -53,39 +54,6 @@ const LONGEST: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the handlers of windows begin.
 const FIRST_HANDLER: u16 = 0x8000;
-
-/// The layouts that one target knows.
-#[derive(Debug, Default)]
-struct Told {
-    version: u32,
-    names: FxHashMap<Vec<u8>, u32>,
-}
-
-impl Told {
-    /// The names of two layouts, the version that they are of, and which of them are new.
-    fn names(&mut self, wires: [&[u8]; 2]) -> (u32, [Named; 2]) {
-        if self.names.len() + 2 > LAYOUTS {
-            self.forget();
-        }
-        let version = self.version;
-        let names = wires.map(|wire| {
-            let next = self.names.len() as u32;
-            match self.names.get(wire) {
-                Some(id) => Named { id: *id, len: None },
-                None => {
-                    self.names.insert(wire.to_vec(), next);
-                    Named { id: next, len: Some(wire.len() as u32) }
-                }
-            }
-        });
-        (version, names)
-    }
-
-    fn forget(&mut self) {
-        self.version = self.version.wrapping_add(1);
-        self.names.clear();
-    }
-}
 
 /// What a window has for it.
 #[derive(Debug)]
@@ -170,13 +138,15 @@ impl Sgrs {
     /// Drops what has not begun, and takes back what was posted for others.
     pub(super) fn abandon(&self) {
         self.pending.borrow_mut().clear();
-        if self.shared.track.open() > 0 {
-            self.job.cancel(&self.shared.track);
+        let track = self.shared.track.borrow();
+        if track.open() > 0 {
+            self.job.cancel(&track);
         }
     }
 
     /// No request is served any more: the memory goes.
     pub(super) fn forget(&self) {
+        self.shared.ended.set(true);
         self.job.active_messages().unregister(self.handler);
     }
 
@@ -253,10 +223,12 @@ impl RawWindow {
     pub(super) fn end_lists(&self) -> Result<()> {
         self.check_lists()?;
         let Some(sgrs) = &self.sgrs else { return Ok(()) };
-        let track = &sgrs.shared.track;
+        // A rank that is already in its next closing call may ask for more meanwhile.
+        let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
             let deadline = Some(Instant::now() + PATIENCE);
-            self.job.wait_until("receive lists", deadline, || Ok((track.open() == 0).then_some(())))?;
+            let here = || Ok((track.open() == 0).then_some(()));
+            self.job.wait_until("receive lists", deadline, here).inspect_err(|_| self.job.cancel(&track))?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)
@@ -264,7 +236,7 @@ impl RawWindow {
 
     /// Whether nothing that others send to this rank by lists is under way.
     pub(super) fn lists_are_here(&self) -> bool {
-        self.sgrs.as_ref().is_none_or(|s| s.shared.track.open() == 0)
+        self.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
     }
 
     fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow) -> Result<()> {
@@ -391,28 +363,5 @@ impl RawWindow {
             unsafe { self.job.post(self.targets[target].region.peer, operation, None, &[track]) }?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layout_is_told_once_in_each_version() {
-        let mut told = Told::default();
-        let (a, b) = (&b"first"[..], &b"second"[..]);
-        let new = |id, wire: &[u8]| Named { id, len: Some(wire.len() as u32) };
-        let old = |id| Named { id, len: None };
-        assert_eq!(told.names([a, b]), (0, [new(0, a), new(1, b)]));
-        assert_eq!(told.names([b, a]), (0, [old(1), old(0)]));
-        assert_eq!(told.names([b, b]), (0, [old(1), old(1)]));
-        told.forget();
-        assert_eq!(told.names([a, a]), (1, [new(0, a), old(0)]), "one layout on both sides");
-        for i in 0..1000u32 {
-            let (_, names) = told.names([&i.to_le_bytes(), a]);
-            assert!(names.iter().all(|n| (n.id as usize) < LAYOUTS));
-        }
-        assert!(told.version > 1 && told.names.len() <= LAYOUTS);
     }
 }

@@ -31,8 +31,10 @@ pub(super) struct Shared {
     len: usize,
     pub(super) limits: Cell<PlanLimits>,
     known: RefCell<FxHashMap<u32, Known>>,
-    /// Lists that are posted for others.
-    pub(super) track: Rc<Track>,
+    /// Lists that are posted for others since the last closing call.
+    pub(super) track: RefCell<Rc<Track>>,
+    /// The memory is the window's no more.
+    pub(super) ended: Cell<bool>,
     /// The first transfer that failed here.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
@@ -46,7 +48,8 @@ impl Shared {
             len,
             limits: Cell::new(limits),
             known: RefCell::default(),
-            track: Track::new(),
+            track: RefCell::new(Track::new()),
+            ended: Cell::new(false),
             failed: RefCell::default(),
             answer: RefCell::default(),
         }
@@ -92,6 +95,9 @@ impl Shared {
     }
 
     fn post(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
+        if self.ended.get() {
+            return Err(Error::new(ErrorKind::Freed, OP));
+        }
         if !self.learn(source, request, data)? {
             return Ok(Verdict::Unknown);
         }
@@ -119,6 +125,7 @@ impl Shared {
             )));
         }
         drop(known);
+        let track = Rc::clone(&self.track.borrow());
         for message in &messages {
             let at = |(at, len): &(i64, u64)| Block {
                 base: self.base.wrapping_add(offset).wrapping_offset(*at as isize),
@@ -131,7 +138,7 @@ impl Shared {
             };
             // SAFETY: inside the window, as was checked, which waits for the track, or cancels it, before its memory
             // goes; the origin is in an access epoch to it.
-            unsafe { job.post(source, operation, None, &[&self.track]) }?;
+            unsafe { job.post(source, operation, None, &[&track]) }?;
         }
         Ok(Verdict::Go(decision))
     }

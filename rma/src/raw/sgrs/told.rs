@@ -1,0 +1,62 @@
+//! Names of layouts: what was sent once is called by its name.
+
+use rustc_hash::FxHashMap;
+
+use super::LAYOUTS;
+use super::message::Named;
+
+/// The layouts that one target knows.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    version: u32,
+    names: FxHashMap<Vec<u8>, u32>,
+}
+
+impl Told {
+    /// The names of two layouts, the version that they are of, and which of them are new.
+    pub(super) fn names(&mut self, wires: [&[u8]; 2]) -> (u32, [Named; 2]) {
+        if self.names.len() + 2 > LAYOUTS {
+            self.forget();
+        }
+        let version = self.version;
+        let names = wires.map(|wire| {
+            let next = self.names.len() as u32;
+            match self.names.get(wire) {
+                Some(id) => Named { id: *id, len: None },
+                None => {
+                    self.names.insert(wire.to_vec(), next);
+                    Named { id: next, len: Some(wire.len() as u32) }
+                }
+            }
+        });
+        (version, names)
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.version = self.version.wrapping_add(1);
+        self.names.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_told_once_in_each_version() {
+        let mut told = Told::default();
+        let (a, b) = (&b"first"[..], &b"second"[..]);
+        let new = |id, wire: &[u8]| Named { id, len: Some(wire.len() as u32) };
+        let old = |id| Named { id, len: None };
+        assert_eq!(told.names([a, b]), (0, [new(0, a), new(1, b)]));
+        assert_eq!(told.names([b, a]), (0, [old(1), old(0)]));
+        assert_eq!(told.names([b, b]), (0, [old(1), old(1)]));
+        told.forget();
+        assert_eq!(told.names([a, a]), (1, [new(0, a), old(0)]), "one layout on both sides");
+        for i in 0..1000u32 {
+            let (_, names) = told.names([&i.to_le_bytes(), a]);
+            assert!(names.iter().all(|n| (n.id as usize) < LAYOUTS));
+        }
+        assert!(told.version > 1 && told.names.len() <= LAYOUTS);
+    }
+}

@@ -1,0 +1,14 @@
+//! A buffer that ends inside the epoch is refused for transfers of selections too; the selections may end there.
+use farside_rma::prelude::*;
+
+fn put(window: &mut Window<'static, u64>) -> Result<()> {
+    window.fence(Assert::empty(), |epoch| {
+        let column = Selection::vector(4, 1, 4)?;
+        let buffer = vec![1u64; 16];
+        epoch.put_selected(&buffer, &column, 0, 0, &column)
+    })
+}
+
+fn main() {
+    let _ = put;
+}
