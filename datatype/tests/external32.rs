@@ -92,7 +92,7 @@ fn more_than_a_piece() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 500 }))]
 
     #[test]
     fn random_types_as_element_by_element(

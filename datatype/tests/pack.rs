@@ -203,7 +203,7 @@ fn copy_of_other_elements_is_an_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1000 }))]
 
     #[test]
     fn pack_in_pieces_as_byte_by_byte(

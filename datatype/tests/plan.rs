@@ -158,7 +158,7 @@ fn vectors(n: u64, levels: &[(prop::sample::Index, i64, bool)]) -> TypeMap {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1000 }))]
 
     #[test]
     fn any_type_to_spread_elements(

@@ -45,7 +45,7 @@ fn overlap_of_interleaved_strides_of_any_count() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1500 }))]
 
     #[test]
     fn bounds_as_defined(choices in choices()) {

@@ -71,7 +71,7 @@ fn hostile_forms_are_errors() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 3000 }))]
 
     #[test]
     fn round_trip_is_the_same(choices in proptest::collection::vec(any::<u32>(), 0..60), count in 0_u64..4) {
