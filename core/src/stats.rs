@@ -68,6 +68,8 @@ kinds! {
     Park = "park";
     /// Requests served for others.
     Served = "served";
+    /// Operations that `FARSIDE_FAULT` has damaged.
+    Damage = "damage";
 }
 
 /// One pair of counters.

@@ -6,12 +6,14 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use rustc_hash::FxHashSet;
+
 use super::{
     Capabilities, Device, Event, Operation, Place, Posted, Range, Region, Registration, RemoteRegion, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
-use crate::stats::{Snapshot, Stats};
+use crate::stats::{Kind, Snapshot, Stats};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ struct Faulty {
     /// Counts down to the operation that is damaged.
     until: Cell<u64>,
     late: RefCell<Vec<Late>>,
+    /// Imported regions without accumulates, which are boards: writes to them are synchronization, and no puts.
+    boards: RefCell<FxHashSet<u64>>,
 }
 
 /// Wraps `device` as the setting says: `none`, `unmapped`, or a damage and the number of the operation.
@@ -66,7 +70,7 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
         _ => return Err(bad()),
     };
     let until = Cell::new(number.parse().map_err(|_| bad())?);
-    Ok(Box::new(Faulty { inner: device, damage, until, late: RefCell::default() }))
+    Ok(Box::new(Faulty { inner: device, damage, until, late: RefCell::default(), boards: RefCell::default() }))
 }
 
 impl Faulty {
@@ -74,7 +78,19 @@ impl Faulty {
     fn hit(&self) -> bool {
         let n = self.until.get();
         self.until.set(n.saturating_sub(1));
+        if n == 1 {
+            self.inner.stats().add(Kind::Damage, 0);
+        }
         n == 1
+    }
+
+    fn is_put(&self, operation: &Operation<'_>) -> bool {
+        let region = match operation {
+            Operation::Write { to, .. } => to.region,
+            Operation::WriteBlocks { to, .. } => to.region,
+            _ => return false,
+        };
+        !self.boards.borrow().contains(&region)
     }
 
     /// Writes the bytes of this request once more, after so many polls.
@@ -156,19 +172,25 @@ impl Device for Faulty {
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
         let mut remote = self.inner.import(peer, key, accumulate)?;
         remote.mapped = None;
+        if accumulate.is_none() {
+            self.boards.borrow_mut().insert(remote.handle);
+        }
         Ok(remote)
     }
 
     fn forget(&self, handle: u64) {
+        self.boards.borrow_mut().remove(&handle);
         self.inner.forget(handle);
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let is_write = matches!(request.operation, Operation::Write { .. } | Operation::WriteBlocks { .. });
-        let is_atomic = matches!(
-            request.operation,
-            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. }
-        );
+        let is_write = self.is_put(&request.operation);
+        // A look, which adds nothing, is no update.
+        let is_atomic = match request.operation {
+            Operation::FetchAdd { add, .. } => add != 0,
+            Operation::CompareSwap { .. } | Operation::Accumulate { .. } => true,
+            _ => false,
+        };
         let mut damaged = *request;
         match self.damage {
             Damage::DropPut if is_write && self.hit() => {
