@@ -40,24 +40,27 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
 
 /// A meeting of all ranks by cells alone, after which packets are only taken by [`receive`], at rank `receiver`. Nobody
 /// sends before that one has all the signals that it waits for: behind packets that nobody takes, a signal may
-/// wait for a receive buffer for ever.
+/// wait for a receive buffer for ever. And twice, since the first signal to a rank may have to wait for a connection, and who
+/// waits takes packets.
 fn meet(job: &Job, receiver: usize) -> Result<Board> {
     let team = job.world()?;
     let board = Board::new(&team, 0)?;
     let others = |rank: usize| (0..team.size()).filter(move |other| *other != rank);
-    let await_from = |from: usize| -> Result<()> {
-        while board.get(from, 7) == 0 {
-            job.device().check_peers()?;
-            std::thread::yield_now();
+    for round in 1..=2 {
+        let await_from = |from: usize| -> Result<()> {
+            while board.get(from, 7) < round {
+                job.device().check_peers()?;
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        if team.rank() == receiver {
+            others(receiver).try_for_each(await_from)?;
+            others(receiver).try_for_each(|to| board.set(to, 7, round))?;
+        } else {
+            board.set(receiver, 7, round)?;
+            await_from(receiver)?;
         }
-        Ok(())
-    };
-    if team.rank() == receiver {
-        others(receiver).try_for_each(await_from)?;
-        others(receiver).try_for_each(|to| board.set(to, 7, 1))?;
-    } else {
-        board.set(receiver, 7, 1)?;
-        await_from(receiver)?;
     }
     Ok(board)
 }

@@ -57,12 +57,13 @@ fn of_the_machine(name: &str) -> Option<String> {
     device.then(|| std::env::var(name).ok()).flatten()
 }
 
-/// These configurations, or over verbs those that they come to there.
+/// These configurations, or over verbs those that they come to there; in a quick run over verbs the first of them.
 pub fn these(configs: &[Config]) -> Vec<Config> {
     if !verbs() {
         return configs.to_vec();
     }
-    VERBS[..2].iter().filter(|v| configs.iter().any(|c| c.memory == v.memory)).copied().collect()
+    let most = if quick() { 1 } else { 2 };
+    VERBS[..2].iter().filter(|v| configs.iter().any(|c| c.memory == v.memory)).take(most).copied().collect()
 }
 
 /// All configurations.
