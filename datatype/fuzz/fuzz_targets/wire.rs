@@ -14,6 +14,7 @@ const MOVED: u64 = 1 << 14;
 /// The system's allocator, with the bytes that are asked for in all.
 struct Counting;
 
+// Relaxed everywhere: one thread asks and looks.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to `System` as it came.
