@@ -187,7 +187,12 @@ impl RawWindow {
         if t.track.open() > 0 || !self.queue.borrow().is_empty() {
             self.enter(OP, target)?;
         }
-        self.complete_at(target)?;
+        // On mapped windows operations are copies, and complete when they return.
+        if self.mapped && t.track.open() == 0 {
+            t.track.check()?;
+        } else {
+            self.complete_at(target)?;
+        }
         // Stores to mapped memory leave this processor's buffer here: what follows cannot overtake them.
         // Atomics have done that by themselves.
         if self.stored.get() {
