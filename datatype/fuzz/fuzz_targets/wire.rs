@@ -3,6 +3,7 @@
 #![no_main]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+// Relaxed: one thread asks and looks, so that nothing pairs with it.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use farside_datatype::TypeMap;
@@ -14,7 +15,6 @@ const MOVED: u64 = 1 << 14;
 /// The system's allocator, with the bytes that are asked for in all.
 struct Counting;
 
-// Relaxed everywhere: one thread asks and looks.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to `System` as it came.
