@@ -19,7 +19,7 @@ use super::ending::End;
 use super::sweep::{become_subreaper, end_of, sweep};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The signals that are passed on to the ranks.
+/// The signals that are passed on to the ranks; a hangup is not where it was ignored when the launcher began (`nohup`).
 const PASSED_ON: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// What the worker has from its guard.
@@ -59,7 +59,7 @@ impl SignalMask {
         // SAFETY: sigemptyset initializes the set; sigaddset gets that set and valid signal numbers.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in PASSED_ON {
+            for signal in PASSED_ON.into_iter().filter(|s| *s != libc::SIGHUP || !is_ignored(*s)) {
                 libc::sigaddset(set.as_mut_ptr(), signal);
             }
             Self(set.assume_init())
@@ -87,6 +87,15 @@ impl SignalMask {
         // SAFETY: the call has just made this descriptor, and nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks only, into a live structure.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: plain integers, valid as zeros too.
+    let action = unsafe { action.assume_init() };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Runs `work` in a worker process under the guard of this one; the exit code that it gives.

@@ -176,6 +176,19 @@ fn interrupt_is_passed_on_to_the_ranks() {
 }
 
 #[test]
+fn hangups_pass_by_what_nohup_has_started() {
+    let run = "trap '' HUP; exec \"$0\" run -n 2 sh -c 'echo ready; sleep 1; echo done'";
+    let mut job = Marked::new("sh");
+    job.command.args(["-c", run, env!("CARGO_BIN_EXE_farside")]);
+    let mut running = job.start();
+    running.await_lines("ready", 2);
+    running.signal("HUP");
+    running.signal("HUP");
+    let done = running.finish();
+    assert!(done.code == Some(0) && done.out.matches("done").count() == 2, "{done:?}");
+}
+
+#[test]
 fn interrupt_that_ranks_handle_well_is_no_failure() {
     let mut job = shell(2, "trap 'exit 0' INT; echo ready; while :; do sleep 0.05; done");
     let mut running = job.start();

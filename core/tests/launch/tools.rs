@@ -1,10 +1,12 @@
+#![allow(unsafe_code)]
 //! What the tests share: starting the launcher, and looking for processes that it left behind.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long a test waits for what must happen, before it fails instead of hanging.
@@ -63,6 +65,16 @@ impl Marked {
         let mut command = Command::new(program);
         let (name, value) = mark.split_once('=').unwrap();
         command.env(name, value).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The tests may run where a shell in the background, or nohup, has these ignored.
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                Ok(())
+            });
+        }
         Self { command, mark }
     }
 
@@ -75,7 +87,9 @@ impl Marked {
 
     /// Waits for the end; then nothing may be left.
     pub fn finish(mut self) -> Finished {
-        let output = self.command.output().unwrap();
+        let child = self.command.spawn().unwrap();
+        let _limit = limit(child.id());
+        let output = child.wait_with_output().unwrap();
         self.wait_until_gone();
         Finished::from(output)
     }
@@ -90,7 +104,7 @@ impl Marked {
         let mut child = self.command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let err = BufReader::new(child.stderr.take().unwrap());
-        Running { child, out: Some(out), err }
+        Running { out: Some(out), err, _limit: limit(child.id()), child }
     }
 
     /// Processes with the mark that have not ended.
@@ -139,10 +153,23 @@ impl From<Output> for Finished {
     }
 }
 
+/// Kills the process if what is returned is not dropped in time: whoever reads what never comes then sees its end.
+fn limit(pid: u32) -> mpsc::Sender<()> {
+    let (running, over) = mpsc::channel();
+    std::thread::spawn(move || {
+        if over.recv_timeout(3 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("process {pid} takes too long and is killed");
+            signal(pid, "KILL");
+        }
+    });
+    running
+}
+
 pub struct Running {
     pub child: Child,
     pub out: Option<BufReader<std::process::ChildStdout>>,
     pub err: BufReader<std::process::ChildStderr>,
+    _limit: mpsc::Sender<()>,
 }
 
 impl Running {
