@@ -2,9 +2,10 @@
 //! Atomics and accumulates of the seam: one request to the card where it has what is asked for and nothing is before
 //! it, else an update in steps (`super::accumulate`).
 
+use super::cut::Limits;
 use super::engine::{Engine, Notice};
 use super::ops::{CopyOut, Op, Owner};
-use super::post::{Limits, counted};
+use super::post::counted;
 use super::stream::Flight;
 use super::sys::qp::Action;
 use super::update::{Update, What};

@@ -11,6 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::buffers::{LARGEST, PACKET};
 use super::credits;
+use super::cut::{Limits, cut};
 use super::engine::{Engine, Notice};
 use super::lists::Way;
 use super::ops::{CopyOut, Op, Owner};
@@ -22,38 +23,6 @@ use super::sys::queue::Piece;
 use crate::device::{Block, Operation, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
-
-/// Limits of one request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) pieces: usize,
-    pub(super) message: usize,
-}
-
-/// Cuts consecutive remote bytes and the local pieces behind each other into requests: for each its place from the
-/// start and its pieces.
-pub(super) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> {
-    let mut out: SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> = SmallVec::new();
-    let (mut at, mut room) = (0u64, 0usize);
-    for piece in pieces {
-        let mut rest = *piece;
-        while rest.len > 0 {
-            if room == 0 || out.last().is_none_or(|(_, p)| p.len() == limits.pieces) {
-                out.push((at, SmallVec::new()));
-                room = limits.message;
-            }
-            let len = rest.len.min(u32::try_from(room).unwrap_or(u32::MAX));
-            if let Some((_, list)) = out.last_mut() {
-                list.push(Piece { len, ..rest });
-            }
-            rest.address += u64::from(len);
-            rest.len -= len;
-            at += u64::from(len);
-            room -= len as usize;
-        }
-    }
-    out
-}
 
 /// Where the bytes of a transfer are for the card.
 enum Local {
@@ -188,14 +157,9 @@ impl Engine {
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
         let mut op = Op::new(Owner::User(request.id), request.peer, 1);
         if len == 0 {
-            stats.add(Kind::Write, 0);
-            if let Some(n) = &notice {
-                let signal = self.signal(n);
-                self.push(request.peer, [signal], stats)?;
-                stats.add(Kind::Signal, 8);
-            }
-            return Ok(Posted::Done);
-        } else if len <= inline {
+            return self.empty(request.peer, Kind::Write, notice.as_ref(), stats);
+        }
+        if len <= inline {
             let mut flight = Flight::new(Action::Write { address, key });
             for b in from {
                 let at = flight.inline.len();
@@ -251,6 +215,17 @@ impl Engine {
         Ok(counted(Posted::Pending, Kind::Write, len, stats))
     }
 
+    /// An operation on no bytes: its notification alone.
+    fn empty(&mut self, peer: u32, kind: Kind, notice: Option<&Notice>, stats: &Stats) -> Result<Posted> {
+        stats.add(kind, 0);
+        if let Some(n) = notice {
+            let signal = self.signal(n);
+            self.push_one(peer, signal, stats)?;
+            stats.add(Kind::Signal, 8);
+        }
+        Ok(Posted::Done)
+    }
+
     fn pool_back(&mut self, op: Op) {
         if let Some(chunk) = op.chunk {
             self.pool.give(chunk);
@@ -276,13 +251,7 @@ impl Engine {
         };
         let mut op = Op::new(Owner::User(request.id), request.peer, 1);
         if len == 0 {
-            stats.add(Kind::Read, 0);
-            if let Some(n) = &notice {
-                let signal = self.signal(n);
-                self.push(request.peer, [signal], stats)?;
-                stats.add(Kind::Signal, 8);
-            }
-            return Ok(Posted::Done);
+            return self.empty(request.peer, Kind::Read, notice.as_ref(), stats);
         }
         // A word is sooner copied than looked up.
         let local = if len <= 8 {
@@ -402,38 +371,4 @@ pub(super) fn counted(posted: Posted, kind: Kind, len: usize, stats: &Stats) -> 
         stats.add(kind, len);
     }
     posted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn piece(address: u64, len: u32) -> Piece {
-        Piece { address, len, key: 1 }
-    }
-
-    /// Address and length of every piece of every request.
-    fn lens(parts: &[(u64, SmallVec<[Piece; 2]>)]) -> Vec<(u64, Vec<(u64, u32)>)> {
-        parts.iter().map(|(at, p)| (*at, p.iter().map(|p| (p.address, p.len)).collect())).collect()
-    }
-
-    #[test]
-    fn long_piece_is_cut_at_the_longest_message() {
-        let parts = cut(&[piece(100, 25)], Limits { pieces: 4, message: 10 });
-        assert_eq!(lens(&parts), [(0, vec![(100, 10)]), (10, vec![(110, 10)]), (20, vec![(120, 5)])]);
-    }
-
-    #[test]
-    fn list_is_cut_at_the_most_pieces_and_empty_ones_are_left_out() {
-        let pieces = [piece(0, 3), piece(50, 0), piece(100, 4), piece(200, 5)];
-        let parts = cut(&pieces, Limits { pieces: 2, message: 100 });
-        assert_eq!(lens(&parts), [(0, vec![(0, 3), (100, 4)]), (7, vec![(200, 5)])]);
-    }
-
-    #[test]
-    fn piece_goes_on_in_the_next_message() {
-        let parts = cut(&[piece(0, 6), piece(100, 6)], Limits { pieces: 8, message: 8 });
-        assert_eq!(lens(&parts), [(0, vec![(0, 6), (100, 2)]), (8, vec![(102, 4)])]);
-        assert!(cut(&[], Limits { pieces: 8, message: 8 }).is_empty());
-    }
 }
