@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use farside_core::Job;
 use farside_core::error::{Error, ErrorKind, Result};
-use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Window};
+use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Selection, Window};
 
 /// Calls of the shorter of the two runs.
 pub const CALLS: u64 = 50_000;
 
 /// What can be counted: its name, and what it is.
-pub const CALLED: [(&str, &str); 12] = [
+pub const CALLED: [(&str, &str); 15] = [
     ("loop", "the loop alone, with its arguments"),
     ("put", "put of 8 bytes, in lock_all"),
     ("put_value", "put_value of 8 bytes, in lock_all"),
@@ -26,7 +26,13 @@ pub const CALLED: [(&str, &str); 12] = [
     ("lock", "shared lock, put of 8 bytes, unlock"),
     ("fences", "put of 8 bytes and fence, in a chain of fence epochs"),
     ("fence", "a fence epoch by itself, with a put of 8 bytes"),
+    ("by_hand", "a loop by hand that copies 64 blocks of 8 bytes, every other element at both sides"),
+    ("put_blocks", "put of the same, from selection to selection (put_selected), in lock_all"),
+    ("put_block", "put of 8 bytes from selection to selection (put_selected), in lock_all"),
 ];
+
+/// Blocks of the copies between vectors.
+const BLOCKS: usize = 64;
 
 /// Does `calls` calls of `name` through the typed interface, as rank 0 of 1 on its own window, which is mapped. All
 /// arguments are hidden from the compiler.
@@ -37,13 +43,17 @@ pub fn run(name: &str, calls: u64) -> Result<()> {
     let job = Job::init()?;
     let team = job.world()?;
     let mut active = Window::<u64>::allocate(&team, 16)?;
-    let passive = LockWindow::<u64>::allocate(&team, 16)?;
-    let word = [7u64];
+    let passive = LockWindow::<u64>::allocate(&team, 16 + 2 * BLOCKS)?;
+    let word = [7u64; 2 * BLOCKS];
     let none = Assert::empty();
     match name {
         "loop" => (0..calls).for_each(|_| {
             black_box((words(&word), rank(), place()));
         }),
+        "by_hand" => {
+            let mut other = [0u64; 16 + 2 * BLOCKS];
+            (0..calls).for_each(|_| by_hand(black_box(&word), black_box(&mut other[place()..]), black_box(BLOCKS)));
+        }
         "lock" => (0..calls).try_for_each(|_| {
             passive.lock(LockKind::Shared, rank(), none, |epoch| epoch.put(words(&word), rank(), place()))
         })?,
@@ -65,10 +75,18 @@ fn in_lock_all<'scope>(
     name: &str,
     calls: u64,
     epoch: &'scope PassiveEpoch<'scope, '_, u64>,
-    word: &'scope [u64; 1],
+    word: &'scope [u64; 2 * BLOCKS],
 ) -> Result<()> {
     let calls = 0..calls;
+    let vector = |blocks| Selection::vector(blocks, 1, 2);
     match name {
+        "put_blocks" | "put_block" => {
+            let from = vector(if name == "put_block" { 1 } else { BLOCKS })?;
+            let to = from.clone();
+            calls.into_iter().try_for_each(|_| {
+                epoch.put_selected(black_box(&word[..]), black_box(&from), rank(), place(), black_box(&to))
+            })
+        }
         "put" => calls.into_iter().try_for_each(|_| epoch.put(words(word), rank(), place())),
         "put_value" => calls.into_iter().try_for_each(|_| epoch.put_value(black_box(7), rank(), place())),
         "put_flush" => calls.into_iter().try_for_each(|_| {
@@ -95,8 +113,17 @@ fn in_lock_all<'scope>(
 }
 
 #[inline(always)]
-fn words(word: &[u64; 1]) -> &[u64] {
-    black_box(word.as_slice())
+fn words(word: &[u64; 2 * BLOCKS]) -> &[u64] {
+    black_box(&word[..1])
+}
+
+/// The loop that one would write: every other element, the ends checked once.
+#[inline(never)]
+fn by_hand(from: &[u64], to: &mut [u64], blocks: usize) {
+    let (from, to) = (&from[..2 * blocks - 1], &mut to[..2 * blocks - 1]);
+    for (from, to) in from.iter().step_by(2).zip(to.iter_mut().step_by(2)) {
+        *to = *from;
+    }
 }
 
 #[inline(always)]

@@ -25,6 +25,21 @@ fn program() -> PathBuf {
     executables.next_back().expect("cargo names the program")
 }
 
+/// What a put between two vectors does beside the loop that copies.
+#[test]
+fn put_between_vectors_takes_at_most_160_instructions_more_than_a_loop_by_hand() {
+    if !instructions::has_valgrind() {
+        println!("put_between_vectors: skipped, for valgrind is not here");
+        return;
+    }
+    let program = program();
+    let [by_hand, blocks, block] =
+        ["by_hand", "put_blocks", "put_block"].map(|name| instructions::of_one(&program, name).unwrap());
+    println!("64 blocks of 8 bytes: {blocks:.1} instructions, by hand {by_hand:.1}; one block: {block:.1}");
+    assert!(by_hand >= 128.0, "{by_hand} instructions for 64 loads and stores are not credible");
+    assert!(blocks <= by_hand + 160.0 && block <= 160.0, "{blocks} and {block} instructions");
+}
+
 #[test]
 fn put_in_lock_all_epoch_takes_at_most_60_instructions() {
     if !instructions::has_valgrind() {

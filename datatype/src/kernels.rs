@@ -401,10 +401,19 @@ unsafe fn each<const SIDE: u8, M: Move>(
         FROM => (block.len() as isize, step),
         _ => (by, step),
     };
-    for _ in 0..count {
-        // SAFETY: a block that the caller vouches for; addresses past the last are never used, so they may wrap.
-        unsafe { block.one(from, to) };
-        (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
+    // SAFETY: blocks that the caller vouches for; addresses past the last are never used, so they may wrap.
+    unsafe {
+        for _ in 0..count / 4 {
+            block.one(from, to);
+            block.one(from.wrapping_offset(by), to.wrapping_offset(step));
+            block.one(from.wrapping_offset(2 * by), to.wrapping_offset(2 * step));
+            block.one(from.wrapping_offset(3 * by), to.wrapping_offset(3 * step));
+            (from, to) = (from.wrapping_offset(by.wrapping_mul(4)), to.wrapping_offset(step.wrapping_mul(4)));
+        }
+        for _ in 0..count % 4 {
+            block.one(from, to);
+            (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
+        }
     }
 }
 
@@ -451,16 +460,30 @@ unsafe fn each_of_each<const SIDE: u8, M: Move>(
 /// As [`strided`].
 unsafe fn listed<const COLLECTS: bool, M: Move>(len: usize, at: &[i64], mut from: *const u8, mut to: *mut u8) {
     let block = M::of(len);
-    for at in at {
-        // SAFETY: blocks that the caller vouches for.
-        unsafe {
+    let len = block.len();
+    let (fours, rest) = at.as_chunks::<4>();
+    // SAFETY: blocks that the caller vouches for.
+    unsafe {
+        let one = |at: i64, n: usize, from: *const u8, to: *mut u8| {
             if COLLECTS {
-                block.one(from.wrapping_offset(*at as isize), to);
-                to = to.wrapping_add(block.len());
+                block.one(from.wrapping_offset(at as isize), to.wrapping_add(n * len));
             } else {
-                block.one(from, to.wrapping_offset(*at as isize));
-                from = from.wrapping_add(block.len());
+                block.one(from.wrapping_add(n * len), to.wrapping_offset(at as isize));
             }
+        };
+        let next = |n: usize, from: *const u8, to: *mut u8| {
+            if COLLECTS { (from, to.wrapping_add(n * len)) } else { (from.wrapping_add(n * len), to) }
+        };
+        for [a, b, c, d] in fours {
+            one(*a, 0, from, to);
+            one(*b, 1, from, to);
+            one(*c, 2, from, to);
+            one(*d, 3, from, to);
+            (from, to) = next(4, from, to);
+        }
+        for at in rest {
+            one(*at, 0, from, to);
+            (from, to) = next(1, from, to);
         }
     }
 }

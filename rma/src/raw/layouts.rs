@@ -66,10 +66,10 @@ impl Owned {
 /// it or ends nowhere.
 #[inline(always)]
 pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
-    let from = i128::try_from(offset).ok()?;
-    let start = usize::try_from(from + i128::from(map.true_lb())).ok()?;
-    let end = usize::try_from(from + i128::from(map.true_ub())).ok()?;
-    Some((start, end - start))
+    let start = offset.checked_add_signed(map.true_lb() as isize)?;
+    let len = map.true_ub().abs_diff(map.true_lb()) as usize;
+    start.checked_add(len)?;
+    Some((start, len))
 }
 
 impl<'a> Layouts<'a> {

@@ -59,13 +59,12 @@ impl RawWindow {
     ) -> Result<()> {
         if let Some(to) = self.direct_layout(target, offset, at)
             && at.overlap() == Overlap::None
-            && origin.signature() == at.signature()
+            // SAFETY: inside the target's mapped memory; `from` by the contract.
+            && unsafe { origin.copy_raw(from, at, to, 0, u64::MAX) }.is_ok()
         {
             self.count_copy(Kind::Write, at);
             self.stored.set(true);
-            // SAFETY: inside the target's mapped memory; `from` by the contract.
-            let copied = unsafe { origin.copy_raw(from, at, to, 0, u64::MAX) };
-            return copied.map(|_| ()).map_err(|e| refused("put", &e));
+            return Ok(());
         }
         let layouts = Layouts { action: Action::Put, local: from.cast_mut(), origin, offset, target: at, old: None };
         self.issue_layouts(target, layouts, None)
@@ -91,12 +90,11 @@ impl RawWindow {
     ) -> Result<()> {
         if let Some(from) = self.direct_layout(target, offset, at)
             && origin.overlap() == Overlap::None
-            && origin.signature() == at.signature()
+            // SAFETY: as in `put_typed`.
+            && unsafe { at.copy_raw(from, origin, into, 0, u64::MAX) }.is_ok()
         {
             self.count_copy(Kind::Read, at);
-            // SAFETY: as in `put_typed`.
-            let copied = unsafe { at.copy_raw(from, origin, into, 0, u64::MAX) };
-            return copied.map(|_| ()).map_err(|e| refused("get", &e));
+            return Ok(());
         }
         let layouts = Layouts { action: Action::Get, local: into, origin, offset, target: at, old: None };
         self.issue_layouts(target, layouts, None)
@@ -134,8 +132,8 @@ impl RawWindow {
     #[inline(always)]
     fn direct_layout(&self, target: usize, offset: usize, at: &TypeMap) -> Option<*mut u8> {
         let (start, len) = reach(at, offset)?;
-        self.direct(target, start, len).filter(|_| len > 0 && self.planner.is_free())?;
-        Some(self.targets[target].base.wrapping_add(offset))
+        let lowest = self.direct(target, start, len).filter(|_| len > 0 && self.planner.is_free())?;
+        Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
     #[inline(always)]
