@@ -1,8 +1,8 @@
-//! Every epoch and operation, as they are meant to be used.
+//! Every epoch and operation, with borrows as they are meant to be. It is not run.
 use farside_rma::block_on;
 use farside_rma::prelude::*;
 
-fn active(team: &Team, others: &[usize]) -> Result<()> {
+pub fn active(team: &Team, others: &[usize]) -> Result<()> {
     let none = Assert::empty();
     let mut window = Window::<u64>::from_vec(team, vec![1; 16])?;
     let from = vec![2u64; 4];
@@ -44,7 +44,7 @@ fn active(team: &Team, others: &[usize]) -> Result<()> {
     Ok(())
 }
 
-fn passive(team: &Team) -> Result<()> {
+pub fn passive(team: &Team) -> Result<()> {
     let none = Assert::empty();
     let window = LockWindow::<i32>::allocate(team, 8)?;
     let from = [1, 2];
@@ -65,8 +65,4 @@ fn passive(team: &Team) -> Result<()> {
         Ok(())
     })?;
     window.free()
-}
-
-fn main() {
-    let _ = (active, passive);
 }
