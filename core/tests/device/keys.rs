@@ -92,8 +92,10 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
 #[test]
 fn import_of_hostile_keys_is_refused_or_true() {
     for config in configs().iter().filter(|c| c.value("FARSIDE_WAIT").is_none()) {
-        Job::threads_with(2, &config.settings(), |job| hostile_keys(job, config, 400))
-            .unwrap_or_else(|e| panic!("{}: {e}", config.name));
+        Job::threads_with(2, &config.settings(), |job| {
+            hostile_keys(job, config, if crate::harness::quick() { 120 } else { 400 })
+        })
+        .unwrap_or_else(|e| panic!("{}: {e}", config.name));
     }
 }
 
