@@ -377,6 +377,26 @@ impl Board {
         Ok(old)
     }
 
+    /// Sets word `word` of team rank `of` to `desired` if it is `expected`, and returns its former value: one
+    /// compare-and-swap.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
+        if let Some(w) = self.peer_word(of, word) {
+            self.job.device().stats().add(Kind::CompareSwap, 8);
+            return Ok(w
+                .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|now| now));
+        }
+        let mut old = 0u64;
+        let at = self.word_place(of, word);
+        let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
+        // SAFETY: `old` lives until the operation is complete.
+        unsafe { self.job.complete("compare and swap a word of a peer", self.remotes[of].peer, operation) }?;
+        Ok(old)
+    }
+
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
         debug_assert!(offset + 8 <= (3 * self.size + self.words + 1) * LINE);
         // SAFETY: inside the board's memory (own or mapped, both of this size), aligned, an atomic for all,

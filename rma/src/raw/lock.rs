@@ -14,9 +14,15 @@
 //! Who locks the same target again and again enters by a claim instead ([`super::bias`]): one atomic exchange on a
 //! line of its own to lock, a plain store to unlock.
 //!
-//! Where the word is not mapped each is a message (a shared lock two), and the request is put off until the
-//! first operation: lock itself sends nothing, and an epoch without operations sends nothing at all. Who has to wait
-//! there is told when its turn has come ([`super::lockqueue`]).
+//! Where the word is not mapped each is a message (a shared lock two: a read and a compare-and-swap), and the request is
+//! put off until the first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
+//! Who has to wait there is told when its turn has come ([`super::lockqueue`]).
+//!
+//! A reader's ticket keeps those behind it waiting until that reader has entered. So it is taken by calls that wait for the
+//! lock alone, which enter as soon as they may, and one at a time: two readers that wait for two targets in different
+//! orders do not wait for each other, and one that waits for something else keeps nobody waiting. Before, a reader enters
+//! if nobody is in its way, or leaves the word alone. A writer's ticket is taken at once: whoever has to wait for that
+//! would have to wait for the lock as well.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -46,6 +52,8 @@ pub(crate) enum Held {
     No,
     /// Lock was called; nothing was sent.
     Wanted(LockKind),
+    /// The same, of a shared lock that could not be entered at once: the next step is that of a call that waits.
+    Deferred,
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
     /// The ticket is taken, and who comes before it will tell.
@@ -288,7 +296,17 @@ impl RawWindow {
         match self.targets[target].lock.get() {
             Held::No | Held::Local(_) => Ok(false),
             Held::Unchecked | Held::Inside(..) | Held::Claimed => Ok(true),
-            Held::Wanted(_) | Held::Waiting(..) | Held::InLine(..) | Held::Draining(..) => self.advance(target),
+            Held::Wanted(_) | Held::Deferred | Held::Waiting(..) | Held::InLine(..) | Held::Draining(..) => {
+                self.advance(target)
+            }
+        }
+    }
+
+    /// Lets the next step look at the lock once more, of a call that does not wait.
+    pub(super) fn look_again(&self, target: usize) {
+        let t = &self.targets[target];
+        if t.lock.get() == Held::Deferred {
+            t.lock.set(Held::Wanted(LockKind::Shared));
         }
     }
 
@@ -299,9 +317,19 @@ impl RawWindow {
             return Ok(self.drained(t, kind, ticket));
         }
         let (kind, ticket, now) = match t.lock.get() {
-            Held::Wanted(kind) => {
-                if let Some(inside) = self.enter_without_ticket(t, target, kind) {
+            held @ (Held::Wanted(_) | Held::Deferred) => {
+                let waits = self.waits_for.get() == Some(target);
+                let kind = if let Held::Wanted(kind) = held { kind } else { LockKind::Shared };
+                if held == Held::Deferred && !waits {
+                    return Ok(false);
+                }
+                if let Some(inside) = self.enter_without_ticket(t, target, kind, waits)? {
                     return Ok(inside);
+                }
+                if kind == LockKind::Shared && !waits {
+                    // Where another look costs nothing there will be one.
+                    t.lock.set(if self.board.is_mapped(target) { held } else { Held::Deferred });
+                    return Ok(false);
                 }
                 let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
                 let ticket = lockword::ticket(before);
@@ -331,7 +359,9 @@ impl RawWindow {
     }
 
     /// Whether a claim lets this rank in, or as a reader a look at the word, if one of them does not leave it to a ticket.
-    fn enter_without_ticket(&self, t: &Target, target: usize, kind: LockKind) -> Option<bool> {
+    fn enter_without_ticket(&self, t: &Target, target: usize, kind: LockKind, waits: bool) -> Result<Option<bool>> {
+        /// Looks, where other readers come between a look and the entry.
+        const LOOKS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
             let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
             if entry != Entry::NotCovered {
@@ -339,24 +369,26 @@ impl RawWindow {
             }
             if entry == Entry::Inside {
                 t.lock.set(Held::Claimed);
-                return Some(true);
+                return Ok(Some(true));
             }
             if entry == Entry::Revoked {
                 self.wake_waiters(target);
             }
         }
-        if kind == LockKind::Shared
-            && let Some(w) = self.board.peer_word(target, word::LOCK)
-        {
-            let now = w.load(Ordering::SeqCst);
-            if let Some(then) = lockword::reader_at_once(now)
-                && w.compare_exchange(now, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-            {
-                self.stats().add(farside_core::stats::Kind::CompareSwap, 8);
-                return Some(self.drained(t, kind, lockword::ticket(now)));
-            }
+        // Where each look is a message a ticket is no more, for who may take one.
+        if kind == LockKind::Exclusive || waits && !self.board.is_mapped(target) {
+            return Ok(None);
         }
-        None
+        let mut now = self.board.read_word(target, word::LOCK)?;
+        for _ in 0..LOOKS {
+            let Some(then) = lockword::reader_at_once(now) else { break };
+            let before = self.board.compare_swap(target, word::LOCK, now, then)?;
+            if before == now {
+                return Ok(Some(self.drained(t, kind, lockword::ticket(now))));
+            }
+            now = before;
+        }
+        Ok(None)
     }
 
     /// Adds to `target`'s lock word, which may let others in, and wakes them.
@@ -402,11 +434,16 @@ impl RawWindow {
         if self.queue.borrow().is_empty() && !self.has_unposted(target) {
             return Ok(());
         }
-        let turn = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
-        if !self.in_line {
-            return self.wait_word(name, target, turn);
-        }
-        self.wait_in_line(name, target, turn)
+        self.wait_for(name, target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))
+    }
+
+    /// Takes turns until one succeeds, each of which may take a ticket of `target`.
+    fn wait_for(&self, name: &'static str, target: usize, turn: impl FnMut() -> Result<bool>) -> Result<()> {
+        let outer = self.waits_for.replace(Some(target));
+        let waited =
+            if self.in_line { self.wait_in_line(name, target, turn) } else { self.wait_word(name, target, turn) };
+        self.waits_for.set(outer);
+        waited
     }
 
     /// Completes everything at `target` and gives the lock back.
@@ -418,7 +455,7 @@ impl RawWindow {
             self.complete_at(target)?;
         }
         match t.lock.replace(Held::No) {
-            Held::No | Held::Unchecked | Held::Wanted(_) => {}
+            Held::No | Held::Unchecked | Held::Wanted(_) | Held::Deferred => {}
             Held::Claimed | Held::Local(None) => self.leave_by_claim(t, target),
             held @ (Held::Waiting(..) | Held::InLine(..) | Held::Draining(..)) => {
                 // No operation needed it, but the ticket is out and its turn must come and pass.
@@ -505,9 +542,6 @@ impl RawWindow {
     }
 
     fn wait_for_turn(&self, name: &'static str, target: usize) -> Result<()> {
-        if !self.in_line {
-            return self.wait_word(name, target, || self.locked(name, target));
-        }
-        self.wait_in_line(name, target, || self.locked(name, target))
+        self.wait_for(name, target, || self.locked(name, target))
     }
 }

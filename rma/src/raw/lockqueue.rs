@@ -111,7 +111,7 @@ impl RawWindow {
         let t = &self.targets[target];
         let changed = || match t.lock.get() {
             Held::InLine(..) => self.told(target).load(Ordering::SeqCst) != 0,
-            Held::Wanted(_) | Held::Waiting(..) | Held::Draining(..) => true,
+            Held::Wanted(_) | Held::Deferred | Held::Waiting(..) | Held::Draining(..) => true,
             // What is still awaited then is an exposure.
             _ => self.board.reached(target, cell::POST, t.starts.get()),
         };

@@ -136,6 +136,8 @@ pub struct RawWindow {
     claims: usize,
     /// Who waits for a lock does so in line, since lock words are not mapped everywhere.
     in_line: bool,
+    /// The target for whose lock a call waits.
+    waits_for: Cell<Option<usize>>,
     /// Whether an access epoch is counted in the job's store order.
     counted: Cell<bool>,
     /// A store may be followed by a look at who sleeps without a fence.
@@ -242,6 +244,7 @@ impl RawWindow {
             claimant: team.rank(),
             claims,
             in_line: false,
+            waits_for: Cell::new(None),
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
             listener,

@@ -119,6 +119,7 @@ impl RawWindow {
     pub(crate) fn test_request(&self, request: &Request, target: usize) -> Result<bool> {
         self.usable("test a request")?;
         if request.queued.get() {
+            self.look_again(target);
             self.start_queued(Some(target))?;
         }
         if !request.done() {

@@ -40,7 +40,7 @@ pub fn active(team: &Team, others: &[usize]) -> Result<()> {
         window.fence(none, |epoch| epoch.put_value(1, 0, 0))?;
         Ok(window.local()?[0])
     })?;
-    lent[0] = first;
+    lent[0] += first;
     Ok(())
 }
 

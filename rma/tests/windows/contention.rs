@@ -91,8 +91,9 @@ fn waiting(team: &Team, kind: LockKind) -> Result<()> {
         team.barrier()?;
         if !w.is_mapped() {
             // Ticket, place, look; put; leave. Then looks when told, of which one may be in vain, who is behind, and its
-            // signal; a reader enters by an addition, after which it too looks who is behind.
-            let most = 5 + 2 + 2 + if kind == LockKind::Shared { 3 } else { 0 };
+            // signal; a reader looks before it takes a ticket, and enters by an addition, after which it too looks who is
+            // behind.
+            let most = 5 + 2 + 2 + if kind == LockKind::Shared { 4 } else { 0 };
             let messages = spent.messages();
             assert!(
                 messages <= most,
@@ -114,5 +115,104 @@ fn lock_that_is_held_costs_who_waits_a_few_messages_however_long_it_takes() {
                 within(30, "a lock that is held", run).unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
             }
         }
+    }
+}
+
+/// Ranks 2 and 3 hold their own memory while ranks 0 and 1, as readers, ask for both, each for another one first. Then
+/// each waits first for what the other one has asked for first: readers do not wait for each other.
+fn crossing(team: &Team, all: bool) -> Result<()> {
+    let w = RawWindow::allocate(team, 16, Options::default())?;
+    let rank = team.rank();
+    if rank >= 2 {
+        w.lock_local()?;
+        (0..3).try_for_each(|_| team.barrier())?;
+        w.unlock(rank)?;
+    } else {
+        team.barrier()?;
+        let (first, second) = (2 + rank, 3 - rank);
+        if all {
+            w.lock_all(NONE)?;
+        } else {
+            w.lock(LockKind::Shared, first, NONE)?;
+        }
+        w.put_value(7u64, first, 8 * rank)?;
+        team.barrier()?;
+        if !all {
+            w.lock(LockKind::Shared, second, NONE)?;
+        }
+        w.put_value(9u64, second, 8 * rank)?;
+        team.barrier()?;
+        w.flush(second)?;
+        w.flush(first)?;
+        if all {
+            w.unlock_all()?;
+        } else {
+            w.unlock(first)?;
+            w.unlock(second)?;
+        }
+    }
+    team.barrier()?;
+    // SAFETY: nobody accesses the window any more.
+    let own = unsafe { std::slice::from_raw_parts(w.base().cast::<u64>(), 2) };
+    match rank {
+        2 => assert_eq!(own, [7, 9]),
+        3 => assert_eq!(own, [9, 7]),
+        _ => assert_eq!(own, [0, 0]),
+    }
+    team.barrier()?;
+    w.free()
+}
+
+#[test]
+fn readers_that_wait_for_two_ranks_in_different_orders_do_not_wait_for_each_other() {
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        for all in [true, false] {
+            let run = move || config.run(4, |team| crossing(team, all)).map(|_| ());
+            within(30, "readers in different orders", run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
+        }
+    }
+}
+
+/// Rank 0 has asked for a lock that rank 2 holds, and waits for rank 1 in a barrier; rank 1 gets the same lock meanwhile.
+#[test]
+fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() {
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        let run = move || {
+            let body = |team: &Team| {
+                let w = RawWindow::allocate(team, 16, Options::default())?;
+                let rank = team.rank();
+                if rank == 2 {
+                    w.lock_local()?;
+                    (0..3).try_for_each(|_| team.barrier())?;
+                    w.unlock(rank)?;
+                    team.barrier()?;
+                } else {
+                    team.barrier()?;
+                    // Rank 0 comes first.
+                    for turn in 0..2 {
+                        if rank == turn {
+                            w.lock(LockKind::Shared, 2, NONE)?;
+                            w.put_value(5u64, 2, 8 * rank)?;
+                        }
+                        team.barrier()?;
+                    }
+                    if rank == 1 {
+                        w.unlock(2)?;
+                    }
+                    team.barrier()?;
+                    if rank == 0 {
+                        w.unlock(2)?;
+                    }
+                }
+                team.barrier()?;
+                // SAFETY: nobody accesses the window any more.
+                let own = unsafe { std::slice::from_raw_parts(w.base().cast::<u64>(), 2) };
+                assert_eq!(own, if rank == 2 { [5, 5] } else { [0, 0] });
+                team.barrier()?;
+                w.free()
+            };
+            config.run(3, body).map(|_| ())
+        };
+        within(30, "a reader behind one that waits elsewhere", run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
     }
 }
