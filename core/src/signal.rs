@@ -381,19 +381,25 @@ impl Board {
     /// compare-and-swap.
     ///
     /// # Errors
-    /// `PeerLost`.
+    /// `PeerLost`; `Protocol` for a device that says that it is done and has given no value.
     pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
+        const OP: &str = "compare and swap a word of a peer";
         if let Some(w) = self.peer_word(of, word) {
             self.job.device().stats().add(Kind::CompareSwap, 8);
             return Ok(w
                 .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|now| now));
         }
-        let mut old = 0u64;
+        // No value that a word has which was `expected` a moment ago.
+        let mut old = !expected;
         let at = self.word_place(of, word);
         let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
         // SAFETY: `old` lives until the operation is complete.
-        unsafe { self.job.complete("compare and swap a word of a peer", self.remotes[of].peer, operation) }?;
+        unsafe { self.job.complete(OP, self.remotes[of].peer, operation) }?;
+        if old == !expected {
+            let e = Error::new(ErrorKind::Protocol, OP).peer(self.remotes[of].peer).device(self.job.device().name());
+            return Err(e.cause("the device reported the operation as done without its former value"));
+        }
         Ok(old)
     }
 
