@@ -289,7 +289,6 @@ fn probe(found: Found, settings: &Settings) -> Result<String> {
 }
 
 /// For `farside info`: whether the device works here, and how, or why not; and a line for each port and GID.
-#[must_use]
 pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
     match Found::new(0, settings) {
         Ok(found) => {
