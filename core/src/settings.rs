@@ -148,7 +148,7 @@ settings! {
     nodes: Option<u32> = "FARSIDE_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
         "For tests: rank r counts as on node r modulo this number, also on one machine.";
     verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
-        "The RDMA device and port; auto takes the first whose port is active.";
+        "The RDMA device and port; auto takes the first active one through which all ranks reach each other.";
     verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),
         "The GID of the port; auto prefers RoCE v2 of an IPv4 address.";
     verbs_pkey: Option<u16> = "FARSIDE_VERBS_PKEY", "default", "default, or a key in hexadecimal", |s| if s == "default" { Some(None) } else { u16::from_str_radix(s.trim_start_matches("0x"), 16).ok().map(Some) },

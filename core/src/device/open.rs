@@ -43,7 +43,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
 
 #[cfg(feature = "verbs")]
 fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
-    let prepared = super::verbs::Prepared::new(bootstrap.rank(), settings)?;
+    let prepared = super::verbs::Prepared::new(bootstrap, settings)?;
     let cards = exchange(bootstrap, "verbs", &prepared.card())?;
     Ok(Box::new(prepared.connect(&cards)?))
 }
@@ -54,7 +54,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let ranks = nodes.sharing_with(me);
     let number = ranks.iter().position(|r| *r == me).unwrap_or(0);
     let near = shm::Prepared::new(number, ranks.clone(), settings)?;
-    let far = super::verbs::Prepared::new(me, settings)?;
+    let far = super::verbs::Prepared::new(bootstrap, settings)?;
     bootstrap.put(&format!("node.{me}"), &near.card()?)?;
     let cards = exchange(bootstrap, "verbs", &far.card())?;
     let near_cards = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;

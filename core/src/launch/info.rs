@@ -16,43 +16,51 @@ pub struct DeviceReport {
     pub name: &'static str,
     /// What it can do; or why it is not used, and what would help.
     pub usable: Result<String, String>,
+    /// Its ports, and why each is used or not.
+    pub ports: Vec<String>,
 }
 
-/// Finds out whether a device can be used.
-type Probe = fn(&Settings) -> Result<String, String>;
+/// What is found out of a device: whether it can be used, and its ports.
+type Found = (Result<String, String>, Vec<String>);
+type Probe = fn(&Settings) -> Found;
 
 /// Every device, best first.
 const DEVICES: &[(&str, Probe)] = &[
-    ("shm", |settings| crate::device::shm::probe(settings).map_err(|e| e.to_string())),
+    ("shm", |settings| (crate::device::shm::probe(settings).map_err(|e| e.to_string()), Vec::new())),
     ("verbs", verbs),
-    ("route", route),
-    ("tcp", |_| Err("not built yet".into())),
-    ("sim", |_| Err("not built yet".into())),
+    ("route", |settings| (route(settings), Vec::new())),
+    ("tcp", |_| (Err("not built yet".into()), Vec::new())),
+    ("sim", |_| (Err("not built yet".into()), Vec::new())),
 ];
 
 #[cfg(feature = "verbs")]
-fn verbs(settings: &Settings) -> Result<String, String> {
-    crate::device::verbs::probe(settings).map_err(|e| e.to_string())
+fn verbs(settings: &Settings) -> Found {
+    let (usable, ports) = crate::device::verbs::report(settings);
+    (usable.map_err(|e| e.to_string()), ports)
 }
 
 #[cfg(not(feature = "verbs"))]
-fn verbs(_: &Settings) -> Result<String, String> {
-    Err("not built in: build with feature `verbs`, which needs the packages libibverbs-dev, librdmacm-dev, \
-         libclang-dev, cmake and pkg-config"
-        .into())
+fn verbs(_: &Settings) -> Found {
+    let why = "not built in: build with feature `verbs`, which needs the packages libibverbs-dev, librdmacm-dev, \
+               libclang-dev, cmake and pkg-config";
+    (Err(why.into()), Vec::new())
 }
 
 /// Both devices in one job.
 fn route(settings: &Settings) -> Result<String, String> {
     let shm = crate::device::shm::probe(settings).map_err(|e| format!("no shared memory: {e}"));
-    shm.and_then(|_| verbs(settings).map_err(|e| format!("no verbs: {e}")))?;
+    shm.and_then(|_| verbs(settings).0.map_err(|e| format!("no verbs: {e}")))?;
     Ok("ranks of one node by shm, between nodes by verbs; a window over ranks of one node is mapped, any other is the \
         card's for all its ranks, those of one node too, so that its atomics are of one kind"
         .into())
 }
 
 fn devices(settings: &Settings) -> Vec<DeviceReport> {
-    DEVICES.iter().map(|(name, probe)| DeviceReport { name, usable: probe(settings) }).collect()
+    let report = |(name, probe): &(&'static str, Probe)| {
+        let (usable, ports) = probe(settings);
+        DeviceReport { name, usable, ports }
+    };
+    DEVICES.iter().map(report).collect()
 }
 
 /// Prints the report on standard output, for people or as JSON.
@@ -90,8 +98,8 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
     let devices: Vec<_> = devices(settings)
         .into_iter()
         .map(|d| match d.usable {
-            Ok(can) => json!({ "name": d.name, "usable": true, "capabilities": can }),
-            Err(why) => json!({ "name": d.name, "usable": false, "why": why }),
+            Ok(can) => json!({ "name": d.name, "usable": true, "capabilities": can, "ports": d.ports }),
+            Err(why) => json!({ "name": d.name, "usable": false, "why": why, "ports": d.ports }),
         })
         .collect();
     let settings: Vec<_> =
@@ -120,6 +128,7 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<24} {value}\n"));
     for device in devices(settings) {
         row(device.name, device.usable.unwrap_or_else(|why| format!("not used: {why}")));
+        device.ports.into_iter().for_each(|port| row("", format!("- {port}")));
     }
     row("", String::new());
     let unknown = || "unknown".to_owned();

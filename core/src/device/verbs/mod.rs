@@ -12,23 +12,28 @@
 
 mod accumulate;
 mod agent;
+mod agree;
 mod atomics;
 mod buffers;
 mod card;
+mod choose;
 mod credits;
 mod cut;
 mod endpoint;
 mod engine;
 mod far;
 mod find;
+mod gids;
 mod lanes;
 mod links;
 mod lists;
 mod liveness;
+mod netdev;
 mod notices;
 mod ops;
 mod pinned;
 mod post;
+mod reach;
 mod regions;
 mod start;
 mod status;
@@ -45,7 +50,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-pub use start::{Prepared, probe};
+pub use start::{Prepared, report};
 
 use super::{Capabilities, Device, Event, Posted, Region, Registration, RemoteRegion, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};

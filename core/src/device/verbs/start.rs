@@ -1,14 +1,17 @@
-//! Start-up: a rank opens its device and publishes a card; with all cards in hand it is ready, connected to nobody.
+//! Start-up: the ranks agree on a port for each, a rank opens its device and publishes a card; with all cards in hand it
+//! is ready, connected to nobody.
 
 use std::sync::Arc;
 
 use super::VerbsDevice;
+use super::agree::agree;
 use super::buffers::{PACKET, Pool, Receives};
 use super::card::Card;
+use super::choose::choose;
 use super::credits;
 use super::cut::Limits;
 use super::endpoint::Endpoint;
-use super::find::{self, Choice};
+use super::find::{Choice, Found, Opened};
 use super::links::{Links, limit};
 use super::lists::Lanes;
 use super::pinned::{self, UserMemory};
@@ -17,6 +20,7 @@ use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::wait::random;
+use crate::bootstrap::Bootstrap;
 use crate::device::{Atomics, Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::registrations::Limits as Limit;
@@ -82,23 +86,20 @@ fn node() -> Vec<u8> {
 }
 
 impl Prepared {
-    /// Opens the device of `rank`.
+    /// Opens the port of this rank that all ranks can be reached through. Collective.
     ///
     /// # Errors
-    /// `Unsupported` without a usable device, `Setting`, `Limit`.
-    pub fn new(rank: u32, settings: &Settings) -> Result<Self> {
+    /// `Unsupported` at all ranks if there is no such choice, `Setting`, `Limit`, `Protocol`; as those of `bootstrap`.
+    pub fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
+        let rank = bootstrap.rank();
+        Self::over(rank, agree(bootstrap, Found::new(rank, settings)).map_err(|e| e.rank(rank))?, settings)
+    }
+
+    fn over(rank: u32, (choice, context): Opened, settings: &Settings) -> Result<Self> {
         let failed = |e: std::io::Error| limit(OP, e).rank(rank);
-        let (choice, context) = find::choose(settings, rank)?;
         let attributes = context.attributes().map_err(failed)?;
         let port = context.port(choice.port).map_err(failed)?;
         let atomics = atomics(attributes.atomic_cap);
-        if atomics == Atomics::None {
-            return Err(Error::new(ErrorKind::Unsupported, OP)
-                .rank(rank)
-                .device("verbs")
-                .cause(format!("{} has no remote atomics, which locks and accumulates are made of", choice.device))
-                .remedy("choose another device by FARSIDE_VERBS_DEVICE"));
-        }
         let (general, reliable) = context.on_demand();
         let domain = Domain::new(&context).map_err(failed)?;
         let tuning = Tuning {
@@ -267,12 +268,12 @@ fn atomics(capability: u32) -> Atomics {
     }
 }
 
-/// Whether the device works here, and how, for `farside info`.
-///
-/// # Errors
-/// Why not.
-pub fn probe(settings: &Settings) -> Result<String> {
-    let prepared = Prepared::new(0, settings)?;
+/// What a job of one rank would use, and how.
+fn probe(found: Found, settings: &Settings) -> Result<String> {
+    let agreed = choose(std::slice::from_ref(&found.offer)).map_err(|_| found.nothing())?;
+    let index = agreed.picks.first().map_or(0, |p| usize::from(*p));
+    let opened = found.ports.into_iter().nth(index);
+    let prepared = Prepared::over(0, opened.ok_or_else(|| Error::new(ErrorKind::Unsupported, OP))?, settings)?;
     let atomics = match prepared.capabilities.atomics {
         Atomics::Coherent => "atomics coherent with the processor's",
         _ => "atomics among cards only",
@@ -285,6 +286,17 @@ pub fn probe(settings: &Settings) -> Result<String> {
         prepared.capabilities.lists.map_or(0, |l| l.blocks),
         prepared.card.depth
     ))
+}
+
+/// For `farside info`: whether the device works here, and how, or why not; and a line for each port and GID.
+pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
+    match Found::new(0, settings) {
+        Ok(found) => {
+            let lines = found.explain();
+            (probe(found, settings), lines)
+        }
+        Err(e) => (Err(e), Vec::new()),
+    }
 }
 
 #[cfg(test)]

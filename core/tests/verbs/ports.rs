@@ -1,0 +1,197 @@
+#![allow(unsafe_code)]
+//! Which port a rank takes. In the emulated machine each of two ranks is made to see two devices only: one first by name, in
+//! a subnet of its own, and one of the network that both have. The ranks are this program again, under `farside run`.
+
+use std::process::{Command, Stdio};
+
+use farside_core::device::{Block, Operation, Place};
+use farside_core::{Job, Result, coll};
+
+use crate::region;
+
+/// What rank 0 and rank 1 see of the devices, set for ranks.
+const SEEN: [&str; 2] = ["FARSIDE_TEST_SEEN_0", "FARSIDE_TEST_SEEN_1"];
+/// Hides all other devices from this process, and becomes the rank.
+const HIDE: &str = r#"set -e
+eval "seen=\$FARSIDE_TEST_SEEN_$PMI_RANK"
+mount -t tmpfs -o mode=755 tmpfs /dev/infiniband
+for u in /sys/class/infiniband_verbs/uverbs*; do
+    case " $seen " in *" $(cat "$u/ibdev") "*) mknod "/dev/infiniband/${u##*/}" c $(tr : ' ' <"$u/dev") ;; esac
+done
+exec "$@""#;
+
+/// Two devices more, each alone in its subnet: a0 and a1, which come before rxe0 and rxe1. They go with this.
+struct Lonely;
+
+impl Lonely {
+    /// `None`, with a word, where devices cannot be made.
+    fn new() -> Option<Self> {
+        if std::env::var_os("RXE").is_none() {
+            println!("skipped: not in the machine of ci/rxe");
+            return None;
+        }
+        let me = Self;
+        for i in 0..2 {
+            let (link, address) = (format!("d{i}"), format!("10.7{i}.0.1/24"));
+            me.ip(&["link", "add", &link, "type", "dummy"]);
+            me.ip(&["address", "add", &address, "dev", &link]);
+            me.ip(&["link", "set", &link, "up"]);
+            let made =
+                Command::new("rdma").args(["link", "add", &format!("a{i}"), "type", "rxe", "netdev", &link]).status();
+            assert!(made.unwrap().success(), "a{i}");
+        }
+        Some(me)
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+    }
+}
+
+impl Drop for Lonely {
+    fn drop(&mut self) {
+        for i in 0..2 {
+            let _ = Command::new("rdma").args(["link", "delete", &format!("a{i}")]).status();
+            let _ = Command::new("ip").args(["link", "delete", &format!("d{i}")]).status();
+        }
+    }
+}
+
+/// Packets that a device has sent.
+fn sent(device: &str) -> u64 {
+    let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
+    // What is read may be 10 ms old on devices that the machine has not made.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::read_to_string(counter).unwrap().trim().parse().unwrap()
+}
+
+/// A job of two ranks that see these devices, and what they said.
+fn job(seen: [&str; 2]) -> (bool, String) {
+    let output = Command::new("timeout")
+        .args([
+            "50",
+            env!("CARGO_BIN_EXE_farside"),
+            "run",
+            "-n",
+            "2",
+            "--",
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            HIDE,
+            "sh",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .args(["ports::as_a_rank", "--exact", "--nocapture"])
+        .envs(SEEN.into_iter().zip(seen))
+        .env("FARSIDE_VERBS_DEVICE", "auto")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}
+
+/// Not a test of its own: what the ranks run.
+#[test]
+fn as_a_rank() {
+    if std::env::var_os(SEEN[0]).is_none() {
+        return;
+    }
+    if let Err(e) = rank() {
+        println!("rank says: {e}");
+        std::process::exit(3);
+    }
+}
+
+/// Writes to the other rank and adds there, and looks at what came.
+fn rank() -> Result<()> {
+    let job = Job::init()?;
+    let team = job.world()?;
+    let own = job.device().allocate(64, region(std::ptr::null_mut(), 64));
+    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let me = job.rank();
+    let at = |offset| Place { region: remotes[1 - me as usize].handle, offset };
+    let (value, mut old) = (100 + u64::from(me), u64::MAX);
+    let from = [Block::of((&raw const value).cast(), 8)];
+    // SAFETY: the variables live until each operation is complete; after the barrier nobody writes this rank's memory.
+    let got = unsafe {
+        job.complete("write", 1 - me, Operation::Write { from: &from, to: at(0) })?;
+        job.complete("add", 1 - me, Operation::FetchAdd { at: at(8), add: 7, old: &raw mut old })?;
+        team.barrier()?;
+        [own.base.cast::<u64>().read(), own.base.cast::<u64>().add(1).read()]
+    };
+    assert_eq!((got, old), ([101 - u64::from(me), 7], 0));
+    remotes.iter().for_each(|r| job.device().forget(r.handle));
+    job.device().release(own.handle)?;
+    println!("rank {me} is done");
+    job.finalize()
+}
+
+/// The first port of each rank reaches nobody; the job runs over the second.
+#[test]
+fn port_that_reaches_the_peers_is_taken_though_another_is_first() {
+    let Some(_lonely) = Lonely::new() else { return };
+    for (seen, rank_1) in [(["a0 rxe0", "a1 rxe1"], "rxe1"), (["rxe0", "a1 rxe0"], "rxe0")] {
+        let before = ["a0", "a1", "rxe0", rank_1].map(sent);
+        let (well, text) = job(seen);
+        assert!(well && text.contains("rank 0 is done") && text.contains("rank 1 is done"), "{seen:?}: {text}");
+        let after = ["a0", "a1", "rxe0", rank_1].map(sent);
+        assert_eq!(before[..2], after[..2], "{seen:?}");
+        assert!(after[2] > before[2] && after[3] > before[3], "{seen:?}: {before:?} {after:?}");
+    }
+}
+
+/// Both ranks hear who has what, and what to do.
+#[test]
+fn ranks_without_a_common_network_are_told_what_each_has() {
+    let Some(_lonely) = Lonely::new() else { return };
+    let (well, text) = job(["a0", "a1 rxe1"]);
+    assert!(!well, "{text}");
+    let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
+    assert_eq!(said.len(), 2, "{text}");
+    for line in said {
+        for word in [
+            "rank 0 on `rxe` has a0 port 1 (RoCE v2, 10.70.0.0/24)",
+            "rank 1 on `rxe` has a1 port 1 (RoCE v2, 10.71.0.0/24), rxe1 port 1 (RoCE v2, 10.9.0.0/24)",
+            "FARSIDE_VERBS_DEVICE",
+        ] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+    }
+    // A rank with no device at all says what is wrong with its machine, and the other hears of it.
+    let (well, text) = job(["", "rxe1"]);
+    assert!(!well, "{text}");
+    let says = |what: &str| text.lines().any(|l| l.contains("rank says: ") && l.contains(what));
+    assert!(says("(at rank 0)") && says("(at rank 1)") && says("rank 0 on `rxe` has none: "), "{text}");
+}
+
+/// `farside info` says of each port and GID whether it would be used, and why.
+#[test]
+fn info_explains_every_port_and_gid() {
+    let Some(_lonely) = Lonely::new() else { return };
+    Command::new("ip").args(["link", "set", "d1", "down"]).status().unwrap();
+    let info = |set: &str| {
+        let mut info = Command::new(env!("CARGO_BIN_EXE_farside"));
+        let output = info.arg("info").env("FARSIDE_VERBS_DEVICE", set).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = info("auto");
+    for line in [
+        "- a0 port 1 (RoCE), GID 1 ::ffff:10.70.0.1 (RoCE v2, an IPv4 address), RoCE v2, 10.70.0.0/24: used if it reaches all",
+        "- rxe1 port 1 (RoCE), GID 1 ::ffff:10.9.0.2 (RoCE v2, an IPv4 address), RoCE v2, 10.9.0.0/24: used if it reaches all \
+         ranks of the job and none above does",
+        "- not used: a1: port 1 is not active",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let links: Vec<&str> = text
+        .lines()
+        .filter(|l| l.contains("- not used: a0: port 1") || l.contains("a0 port 1 (RoCE), GID 0"))
+        .collect();
+    assert!(links.len() == 1 && links[0].contains("an address of the link only"), "{text}");
+    let text = info("rxe1");
+    assert!(text.contains("- not used: a0: FARSIDE_VERBS_DEVICE names another"), "{text}");
+    assert!(!text.contains("- rxe0 port 1 (RoCE), GID 1"), "{text}");
+}
