@@ -2,7 +2,7 @@
 use farside_rma::block_on;
 use farside_rma::prelude::*;
 
-pub fn active(team: &Team, others: &[usize]) -> Result<()> {
+pub fn active(team: &Team, others: &[usize]) -> Result<u64> {
     let none = Assert::empty();
     let mut window = Window::<u64>::from_vec(team, vec![1; 16])?;
     let from = vec![2u64; 4];
@@ -41,7 +41,7 @@ pub fn active(team: &Team, others: &[usize]) -> Result<()> {
         Ok(window.local()?[0])
     })?;
     lent[0] += first;
-    Ok(())
+    Ok(lent[0])
 }
 
 pub fn passive(team: &Team) -> Result<()> {
