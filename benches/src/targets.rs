@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 use crate::table::{narrow, number};
-pub use puts::put_targets;
+pub use puts::{put_targets, standing};
 
 /// One target.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -246,6 +246,7 @@ fn drive(arguments: &Arguments) -> Result<()> {
     let mut targets = targets::pack_targets(&results.records);
     targets.extend(targets::put_targets(&results.records));
     println!("\n{}", targets::display(&targets));
+    print!("{}", targets::standing(&results.records));
     for note in &results.notes {
         println!("note: {note}");
     }

@@ -1,28 +1,27 @@
 //! The targets of the suite "put".
 
+use std::collections::BTreeMap;
+
 use super::{Bound, Target, Times};
 use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 use crate::shapes::blocks;
+use crate::table::number;
 
 /// Of each layout and kind of window the worst size: of a put beside the copy by hand, where memory is mapped; of a put, a
 /// burst of puts and the exchange beside the best peer, which for the exchange is the best of its puts and of MPI's own.
 #[must_use]
 pub fn put_targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
-    let is_wanted = |key: &Key| {
-        let op = matches!(key.op, Op::Put | Op::PutBandwidth | Op::Alltoall);
-        key.suite == Suite::Put && key.shape != Shape::None && op
-    };
-    let own = || times.0.keys().filter(|(of, key)| *of == Library::Farside && is_wanted(key)).map(|(_, key)| *key);
-    let mut groups: Vec<Key> = own().map(group).collect();
+    let own = wanted(&times);
+    let mut groups: Vec<Key> = own.iter().copied().map(group).collect();
     groups.sort_unstable();
     groups.dedup();
     let mut targets = Vec::new();
     for of in groups {
         // The largest ratio, and where it is.
-        let worst = |ratio: &dyn Fn(Key) -> Option<f64>| {
-            let all = own().filter(|key| group(*key) == of).filter_map(|key| Some((ratio(key)?, key)));
-            all.max_by(|a, b| a.0.total_cmp(&b.0))
+        let worst = |ratio: Ratio| {
+            let all = own.iter().filter(|key| group(**key) == of);
+            all.filter_map(|key| Some((ratio(&times, *key)?, *key))).max_by(|a, b| a.0.total_cmp(&b.0))
         };
         let mut add = |what: &str, worst: Option<(f64, Key)>, bound| {
             let name = if blocks(of.shape).is_some() { "blocks" } else { of.shape.name() };
@@ -34,19 +33,67 @@ pub fn put_targets(records: &[Record]) -> Vec<Target> {
             targets.push(Target { what, ratio: worst.map(|(ratio, _)| ratio), bound });
         };
         if of.op == Op::Put && of.window != Window::Unmapped {
-            let to_hand = |key| Some(times.farside(key)? / times.0.get(&(Library::Loop, key))?);
-            add("Farside / copy by hand", worst(&to_hand), Bound::AtMost(1.1));
+            add("Farside / copy by hand", worst(to_hand), Bound::AtMost(HAND));
         }
-        let to_peer = |key: Key| {
-            let of_mpi = Key { window: Window::None, sync: Sync::Twosided, ..key };
-            let both = if key.op == Op::Alltoall { vec![key, of_mpi] } else { vec![key] };
-            let peers = both.iter().flat_map(|key| Library::PEERS.iter().map(|peer| (*peer, *key)));
-            let best = peers.filter_map(|peer| times.0.get(&peer).copied()).min_by(f64::total_cmp)?;
-            Some(times.farside(key)? / best)
-        };
-        add("Farside / best peer", worst(&to_peer), Bound::Below(1.0));
+        add("Farside / best peer", worst(to_peer), Bound::Below(1.0));
     }
     targets
+}
+
+/// Where Farside stands, size by size: for each operation and kind of window a line that names the sizes at which it is
+/// behind.
+#[must_use]
+pub fn standing(records: &[Record]) -> String {
+    let times = Times::new(records);
+    type Line = (Op, Window, u32, bool);
+    let mut lines: BTreeMap<Line, (usize, Vec<String>)> = BTreeMap::new();
+    for key in wanted(&times) {
+        for (by_hand, ratio, bound) in [(true, to_hand as Ratio, HAND), (false, to_peer, 1.0)] {
+            let Some(ratio) = ratio(&times, key) else { continue };
+            let (all, behind) = lines.entry((key.op, key.window, key.ranks, by_hand)).or_default();
+            *all += 1;
+            if ratio > bound {
+                behind.push(format!("{}:{} ({})", key.shape, key.bytes, number(Some(ratio))));
+            }
+        }
+    }
+    let mut text = String::new();
+    for ((op, window, ranks, by_hand), (all, behind)) in lines {
+        let of =
+            if by_hand { format!("within {HAND} of the copy by hand") } else { "ahead of the best peer".to_owned() };
+        let but = if behind.is_empty() { String::new() } else { format!("; behind: {}", behind.join(", ")) };
+        let met = all - behind.len();
+        text += &format!("{op}, {window} window, {ranks} ranks: {of} at {met} of {all} sizes{but}\n");
+    }
+    text
+}
+
+/// What an operation may take, as a multiple of the copy by hand.
+const HAND: f64 = 1.1;
+
+/// Farside's time over another.
+type Ratio = fn(&Times, Key) -> Option<f64>;
+
+fn to_hand(times: &Times, key: Key) -> Option<f64> {
+    Some(times.farside(key)? / times.0.get(&(Library::Loop, key))?)
+}
+
+fn to_peer(times: &Times, key: Key) -> Option<f64> {
+    let of_mpi = Key { window: Window::None, sync: Sync::Twosided, ..key };
+    let both = if key.op == Op::Alltoall { vec![key, of_mpi] } else { vec![key] };
+    let peers = both.iter().flat_map(|key| Library::PEERS.iter().map(|peer| (*peer, *key)));
+    let best = peers.filter_map(|peer| times.0.get(&peer).copied()).min_by(f64::total_cmp)?;
+    Some(times.farside(key)? / best)
+}
+
+/// What Farside has measured and is compared.
+fn wanted(times: &Times) -> Vec<Key> {
+    let is_wanted = |key: &Key| {
+        let op = matches!(key.op, Op::Put | Op::PutBandwidth | Op::Alltoall);
+        key.suite == Suite::Put && key.shape != Shape::None && op
+    };
+    let own = times.0.keys().filter(|(of, key)| *of == Library::Farside && is_wanted(key));
+    own.map(|(_, key)| *key).collect()
 }
 
 /// What is one target: all sizes and numbers of blocks.
@@ -65,7 +112,7 @@ mod tests {
         let put = |shape, bytes| at(Window::Allocated, Sync::Flush, Op::Put, shape, bytes);
         let exchange = |window, sync| at(window, sync, Op::Alltoall, Shape::Columns64, 1024);
         let record = |library, key, us: f64| Record::from_blocks(library, "0", key, 1, &[us]).unwrap();
-        let targets = put_targets(&[
+        let records = [
             record(Library::Farside, put(Shape::Columns64, 1024), 1.2),
             record(Library::Loop, put(Shape::Columns64, 1024), 1.0),
             record(Library::Mpich, put(Shape::Columns64, 1024), 2.4),
@@ -78,7 +125,8 @@ mod tests {
             record(Library::Farside, exchange(Window::Allocated, Sync::Fence), 1.0),
             record(Library::Mpich, exchange(Window::Allocated, Sync::Fence), 4.0),
             record(Library::Mpich, exchange(Window::None, Sync::Twosided), 2.0),
-        ]);
+        ];
+        let targets = put_targets(&records);
         let find = |text: &str| {
             let found: Vec<_> = targets.iter().filter(|target| target.what.contains(text)).collect();
             assert_eq!(found.len(), 1, "{text}: {targets:?}");
@@ -91,5 +139,11 @@ mod tests {
         assert_eq!(find("blocks, allocated window, 2 ranks: Farside / best peer"), (None, None));
         assert_eq!(find("alltoall of columns_64"), (Some(0.5), Some(true)));
         assert_eq!(targets.len(), 5);
+        assert_eq!(
+            standing(&records),
+            "put, allocated window, 2 ranks: ahead of the best peer at 1 of 2 sizes; behind: columns_64:8192 (2.00)\n\
+             put, allocated window, 2 ranks: within 1.1 of the copy by hand at 2 of 3 sizes; behind: columns_64:1024 (1.20)\n\
+             alltoall, allocated window, 2 ranks: ahead of the best peer at 1 of 1 sizes\n"
+        );
     }
 }
