@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -196,11 +195,11 @@ long measure(const struct options *options, const struct what *what, body run, v
     return plan[0];
 }
 
+/* Processor time of this process. */
 static double used_us(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
 void measure_processors(const struct options *options, const struct what *what, body run, void *argument, long iterations) {
@@ -213,7 +212,7 @@ void measure_processors(const struct options *options, const struct what *what, 
         run(argument, iterations);
         MPI_Barrier(MPI_COMM_WORLD);
         double own = used_us() - before, both[2];
-        own = (own < 1 ? 1 : own) / (double)iterations; /* a tick of that clock at least */
+        own = (own < 1e-3 ? 1e-3 : own) / (double)iterations; /* a record has no zero */
         MPI_Allgather(&own, 1, MPI_DOUBLE, both, 1, MPI_DOUBLE, MPI_COMM_WORLD);
         us[0][i] = both[0];
         us[1][i] = both[1];

@@ -62,8 +62,8 @@ impl Bench<'_> {
             let before = Usage::now(Of::Process)?;
             run(iterations)?;
             self.team.barrier()?;
-            // What is below a tick of that clock is shown as a tick.
-            let used = (Usage::now(Of::Process)? - before).cpu.max(Duration::from_micros(1));
+            // A record has no zero.
+            let used = (Usage::now(Of::Process)? - before).cpu.max(Duration::from_nanos(1));
             let all = coll::allgather(&self.team, &(used.as_secs_f64() * 1e6).to_le_bytes())?;
             for (us, used) in us.iter_mut().zip(&all) {
                 us.push(super::seconds(used) / iterations as f64);
