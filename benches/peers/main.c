@@ -9,14 +9,14 @@ static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
     "             [--single] [--packets] [--messages LIST]\n"
     "  --quick      fewer sizes and shorter blocks\n"
-    "  --suites     of epoch,op,am,barrier,ghost (all), pack\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put\n"
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
     "  --budget-ms  time for the blocks of one measurement (120; quick: 25)\n"
     "  --single     suite op: the time of every single iteration, in place of blocks\n"
     "  --packets    packets of each epoch or operation, from the counters of this machine's RDMA devices\n"
-    "  --messages   suite pack: SHAPE:BYTES,.. of benches/src/shapes.rs\n"
+    "  --messages   suites pack and put: SHAPE:BYTES,.. of benches/src/shapes.rs\n"
     "An even number of ranks is needed but for pack.\n";
 
 static void refuse(int rank, const char *why, const char *what) {
@@ -59,8 +59,8 @@ static int parse_names(const char *text, const char *const *names, int *const *f
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack"}, *const windows[] = {"allocated", "user"};
-    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack};
+    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack", "put"}, *const windows[] = {"allocated", "user"};
+    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack, &o->put};
     int *const window_flags[] = {&o->allocated, &o->user};
     int quick = 0;
     for (int i = 1; i < argc; i++)
@@ -79,7 +79,7 @@ static void parse(struct options *o, int argc, char **argv) {
             *(strcmp(name, "--single") == 0 ? &o->single : &o->packets) = 1;
             continue;
         }
-        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 6)
+        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 7)
                    : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
                    : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 131072)
@@ -101,7 +101,7 @@ int main(int argc, char **argv) {
     parse(&options, argc, argv);
     if (options.pack)
         run_pack(&options, options.messages);
-    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost)) {
+    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put)) {
         MPI_Finalize();
         return 0;
     }
@@ -112,6 +112,8 @@ int main(int argc, char **argv) {
     run_messages(&options);
     if (options.ghost)
         run_ghost_twosided(&options);
+    if (options.put)
+        run_alltoall(&options);
     for (int i = 0; i < 2; i++) {
         if (!wanted[i])
             continue;
@@ -121,6 +123,8 @@ int main(int argc, char **argv) {
             run_operations(&options, kinds[i]);
         if (options.ghost)
             run_ghost(&options, kinds[i]);
+        if (options.put)
+            run_put(&options, kinds[i]);
     }
     MPI_Finalize();
     return 0;

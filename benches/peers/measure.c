@@ -142,11 +142,34 @@ static double packets_of_one(const struct options *options, body run, void *argu
     return (double)each / (LONG - SHORT);
 }
 
-void measure(const struct options *options, const struct what *what, body run, void *argument, int counts) {
+/* Writes the record of so many blocks, in microseconds of one of what is reported each. `packets` below 0: not counted. */
+static void report(const struct options *options, const struct what *what, double *us, long blocks, long iterations,
+                   double packets) {
+    if (options->rank != 0)
+        return;
+    qsort(us, (size_t)blocks, sizeof us[0], ascending);
+    double median = blocks % 2 ? us[blocks / 2] : (us[blocks / 2 - 1] + us[blocks / 2]) / 2;
+    char name[32], version[32];
+    library(name, version);
+    printf("{\"library\":\"%s\",\"version\":\"%s\",\"suite\":\"%s\",\"window\":\"%s\",\"sync\":\"%s\",\"op\":\"%s\","
+           "\"bytes\":%ld,\"ranks\":%d,\"iterations\":%ld,\"us_median\":%.5g,\"us_min\":%.5g",
+           name, version, what->suite, what->window, what->sync, what->op, what->bytes, options->ranks, iterations,
+           median, us[0]);
+    if (what->shape)
+        printf(",\"shape\":\"%s\"", what->shape);
+    if (what->bandwidth)
+        printf(",\"mb_per_s\":%.5g", (double)what->bytes / median);
+    if (packets >= 0)
+        printf(",\"packets\":%.6g", packets);
+    puts("}");
+    fflush(stdout);
+}
+
+long measure(const struct options *options, const struct what *what, body run, void *argument, int counts) {
     enum { SINGLES_MAX = 10000 };
     static double us[SINGLES_MAX];
     long plan[2] = {1, 1};
-    double packets = 0;
+    double packets = -1;
     if (options->packets) {
         packets = packets_of_one(options, run, argument, us) / what->per_iteration;
         us[0] /= what->per_iteration;
@@ -168,24 +191,37 @@ void measure(const struct options *options, const struct what *what, body run, v
                 us[i] = block_s(run, argument, plan[0], counts) * 1e6 / ((double)plan[0] * what->per_iteration);
         }
     }
-    if (options->rank != 0)
-        return;
-    qsort(us, (size_t)plan[1], sizeof us[0], ascending);
-    double median = plan[1] % 2 ? us[plan[1] / 2] : (us[plan[1] / 2 - 1] + us[plan[1] / 2]) / 2;
-    char name[32], version[32];
-    library(name, version);
-    printf("{\"library\":\"%s\",\"version\":\"%s\",\"suite\":\"%s\",\"window\":\"%s\",\"sync\":\"%s\",\"op\":\"%s\","
-           "\"bytes\":%ld,\"ranks\":%d,\"iterations\":%ld,\"us_median\":%.5g,\"us_min\":%.5g",
-           name, version, what->suite, what->window, what->sync, what->op, what->bytes, options->ranks,
-           plan[0] * plan[1], median, us[0]);
-    if (what->shape)
-        printf(",\"shape\":\"%s\"", what->shape);
-    if (what->bandwidth)
-        printf(",\"mb_per_s\":%.5g", (double)what->bytes / median);
-    if (options->packets)
-        printf(",\"packets\":%.6g", packets);
-    puts("}");
-    fflush(stdout);
+    report(options, what, us, plan[1], plan[0] * plan[1], packets);
+    return plan[0];
+}
+
+/* Processor time of this process. */
+static double used_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+void measure_processors(const struct options *options, const struct what *what, body run, void *argument, long iterations) {
+    enum { BLOCKS = 5, LONGER = 4 }; /* as benches/src/measure/turns.rs */
+    double us[2][BLOCKS];
+    iterations *= LONGER;
+    for (int i = 0; i < BLOCKS; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double before = used_us();
+        run(argument, iterations);
+        MPI_Barrier(MPI_COMM_WORLD);
+        double own = used_us() - before, both[2];
+        own = (own < 1e-3 ? 1e-3 : own) / (double)iterations; /* a record has no zero */
+        MPI_Allgather(&own, 1, MPI_DOUBLE, both, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+        us[0][i] = both[0];
+        us[1][i] = both[1];
+    }
+    struct what side = *what;
+    for (int i = 0; i < 2; i++) {
+        side.op = i == 0 ? "origin_cpu" : "target_cpu";
+        report(options, &side, us[i], BLOCKS, iterations * BLOCKS, -1);
+    }
 }
 
 void check(int holds, const char *suite, const char *sync, const char *op, const char *reason) {

@@ -33,51 +33,68 @@ static int *places(long count, int unit) {
     return place;
 }
 
-static void face(struct message *message, int z, int y, int x) {
-    int side = (int)lround(sqrt((double)message->bytes / 8));
+static void face(long bytes, MPI_Datatype *type, int z, int y, int x) {
+    int side = (int)lround(sqrt((double)bytes / 8));
     int sizes[] = {side, side, side}, subsizes[] = {z ? 1 : side, y ? 1 : side, x ? 1 : side}, starts[] = {z, y, x};
-    MPI_Type_create_subarray(3, sizes, subsizes, starts, MPI_ORDER_C, MPI_DOUBLE, &message->type);
+    MPI_Type_create_subarray(3, sizes, subsizes, starts, MPI_ORDER_C, MPI_DOUBLE, type);
 }
 
-/* The type of `message->bytes` bytes of a shape; false if it is not known. */
-static int make(struct message *message, const char *shape) {
-    long bytes = message->bytes;
+/* The two leading block diagonals of a square matrix of ints, of 16 x 16 blocks: a piece of each row. */
+static void diagonals(long bytes, MPI_Datatype *type) {
+    int side = (int)lround(sqrt((double)bytes / (4 * 31))), rows = 16 * side;
+    int *lengths = malloc((size_t)rows * sizeof *lengths), *at = malloc((size_t)rows * sizeof *at);
+    for (int row = 0; row < rows; row++) {
+        lengths[row] = row / side < 15 ? 2 * side : side;
+        at[row] = row * rows + row / side * side;
+    }
+    MPI_Type_indexed(rows, lengths, at, MPI_INT, type);
+    free(lengths);
+    free(at);
+}
+
+int make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count) {
     int block = 0;
-    message->count = 1;
+    *count = 1;
     if (sscanf(shape, "vector_%d", &block) == 1) {
         MPI_Type_create_hvector((int)(bytes / block), block == 4 ? 1 : block / 8, 2 * block, block == 4 ? MPI_INT : MPI_DOUBLE,
-                                &message->type);
+                                type);
     } else if (strcmp(shape, "column") == 0) {
-        MPI_Type_vector((int)(bytes / 4), 1, ROW_INTS, MPI_INT, &message->type);
+        MPI_Type_vector((int)(bytes / 4), 1, ROW_INTS, MPI_INT, type);
     } else if (sscanf(shape, "columns_%d", &block) == 1) {
-        MPI_Type_vector(block, (int)(bytes / (4 * block)), ROW_INTS, MPI_INT, &message->type);
+        MPI_Type_vector(block, (int)(bytes / (4 * block)), ROW_INTS, MPI_INT, type);
     } else if (strcmp(shape, "face_x") == 0) {
-        face(message, 0, 0, 1);
+        face(bytes, type, 0, 0, 1);
     } else if (strcmp(shape, "face_y") == 0) {
-        face(message, 0, 1, 0);
+        face(bytes, type, 0, 1, 0);
     } else if (strcmp(shape, "face_z") == 0) {
-        face(message, 1, 0, 0);
+        face(bytes, type, 1, 0, 0);
     } else if (sscanf(shape, "indexed_%d", &block) == 1) {
         int *at = places(bytes / block, block / 8);
-        MPI_Type_create_indexed_block((int)(bytes / block), block / 8, at, MPI_DOUBLE, &message->type);
+        MPI_Type_create_indexed_block((int)(bytes / block), block / 8, at, MPI_DOUBLE, type);
         free(at);
     } else if (strcmp(shape, "struct") == 0) {
         int lengths[] = {1, 3, 1};
         MPI_Aint at[] = {0, 8, 32};
         MPI_Datatype types[] = {MPI_INT, MPI_DOUBLE, MPI_CHAR}, one;
         MPI_Type_create_struct(3, lengths, at, types, &one);
-        MPI_Type_create_resized(one, 0, STRUCT_EXTENT, &message->type);
+        MPI_Type_create_resized(one, 0, STRUCT_EXTENT, type);
         MPI_Type_free(&one);
-        message->count = (int)(bytes / STRUCT_BYTES);
+        *count = (int)(bytes / STRUCT_BYTES);
     } else if (strcmp(shape, "nested") == 0) {
         MPI_Datatype one;
         MPI_Type_create_hvector(4, 1, 24, MPI_DOUBLE, &one);
-        MPI_Type_create_hvector((int)(bytes / 32), 1, 128, one, &message->type);
+        MPI_Type_create_hvector((int)(bytes / 32), 1, 128, one, type);
         MPI_Type_free(&one);
+    } else if (strcmp(shape, "none") == 0) {
+        MPI_Type_contiguous((int)(bytes / 4), MPI_INT, type);
+    } else if (sscanf(shape, "blocks_%d", &block) == 1) {
+        MPI_Type_create_hvector(block, (int)(bytes / block / 4), 2 * bytes / block, MPI_INT, type);
+    } else if (strcmp(shape, "diagonals") == 0) {
+        diagonals(bytes, type);
     } else {
         return 0;
     }
-    MPI_Type_commit(&message->type);
+    MPI_Type_commit(type);
     return 1;
 }
 
@@ -123,14 +140,26 @@ static int goes_round(struct message *m, size_t extent) {
     return good;
 }
 
+int next_message(const char **messages, char shape[32], long *bytes) {
+    int used = 0;
+    if (**messages == 0)
+        return 0;
+    if (sscanf(*messages, "%31[^:]:%ld%n", shape, bytes, &used) != 2 || *bytes < 1) {
+        fprintf(stderr, "peers: no message %s\n", *messages);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    *messages += used;
+    *messages += **messages == ',';
+    return 1;
+}
+
 void run_pack(const struct options *options, const char *messages) {
     struct options own = *options;
     char shape[32];
     struct message m;
-    int used;
-    while (sscanf(messages, "%31[^:]:%ld%n", shape, &m.bytes, &used) == 2) {
-        if (m.bytes < 1 || !make(&m, shape)) {
-            fprintf(stderr, "peers: no message %s\n", messages);
+    while (next_message(&messages, shape, &m.bytes)) {
+        if (!make_layout(shape, m.bytes, &m.type, &m.count)) {
+            fprintf(stderr, "peers: no shape %s\n", shape);
             MPI_Abort(MPI_COMM_WORLD, 2);
         }
         MPI_Aint low, extent;
@@ -150,7 +179,5 @@ void run_pack(const struct options *options, const char *messages) {
         MPI_Type_free(&m.type);
         free(m.memory);
         free(pages);
-        messages += used;
-        messages += *messages == ',';
     }
 }

@@ -25,8 +25,8 @@ struct options {
     int blocks;          /* how many blocks make a median */
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
-    int epoch, op, am, barrier, ghost, pack; /* which suites */
-    const char *messages; /* suite pack: SHAPE:BYTES,... */
+    int epoch, op, am, barrier, ghost, pack, put; /* which suites */
+    const char *messages; /* suites pack and put: SHAPE:BYTES,... */
     int single;          /* suite op: time every single iteration, as perftest does */
     int packets;         /* count the packets of RDMA devices of this machine instead */
     int allocated, user;               /* which window kinds */
@@ -59,8 +59,13 @@ struct window {
 /* Runs `iterations` iterations of a pattern on this rank. */
 typedef void (*body)(void *argument, long iterations);
 
-/* Times `run` and writes a record. Collective. `counts` says whether this rank's time counts. */
-void measure(const struct options *options, const struct what *what, body run, void *argument, int counts);
+/* Times `run` and writes a record. Collective. `counts` says whether this rank's time counts. Returns the iterations of
+ * a block. */
+long measure(const struct options *options, const struct what *what, body run, void *argument, int counts);
+
+/* Writes what ranks 0 and 1 use of their processors in an iteration of `run`, which rank 0 does while rank 1 waits in
+ * MPI_Barrier: as the operations origin_cpu and target_cpu. `iterations` fill a block. Collective. */
+void measure_processors(const struct options *options, const struct what *what, body run, void *argument, long iterations);
 
 /* Ends the whole job with a message when a check fails. */
 void check(int holds, const char *suite, const char *sync, const char *op, const char *reason);
@@ -73,6 +78,14 @@ void run_operations(const struct options *options, const char *kind);
 void run_messages(const struct options *options);
 void run_ghost(const struct options *options, const char *kind);
 void run_pack(const struct options *options, const char *messages);
+void run_put(const struct options *options, const char *kind);
+void run_alltoall(const struct options *options);
+
+/* The next SHAPE:BYTES of `*messages`, which then stands behind it; false at the end. Ends the job if it is none. */
+int next_message(const char **messages, char shape[32], long *bytes);
+
+/* Makes `count` of `type` the message of `bytes` bytes of a shape of benches/src/shapes.rs; false if it is not known. */
+int make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count);
 void run_ghost_twosided(const struct options *options);
 
 #endif

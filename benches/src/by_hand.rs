@@ -11,7 +11,7 @@ use crate::shapes::{STRUCT_BYTES, STRUCT_EXTENT};
 /// What a loop knows of its layout, in bytes.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Where the first block starts; of the nested vector, the inner stride.
+    /// Where the first block starts; of the nested vector, the inner stride; of the diagonals, bytes of a row of a block.
     pub first: usize,
     /// Blocks.
     pub count: usize,
@@ -37,7 +37,7 @@ const COPY: u8 = 2;
 #[must_use]
 pub fn loops(shape: Shape) -> [Loop; 3] {
     macro_rules! all {
-        ($name:ident $(, $len:literal)?) => {
+        ($name:ident $(, $len:tt)?) => {
             [
                 |facts, memory, packed| {
                     let (from, to) = (memory.as_ptr().cast_mut(), packed.as_mut_ptr());
@@ -62,10 +62,30 @@ pub fn loops(shape: Shape) -> [Loop; 3] {
         Shape::Vector512 => all!(strided, 512),
         Shape::Vector4096 => all!(strided, 4096),
         Shape::None | Shape::Columns64 | Shape::Columns128 | Shape::FaceY | Shape::FaceZ => all!(rows),
+        Shape::Blocks4 | Shape::Blocks8 | Shape::Blocks16 | Shape::Blocks32 | Shape::Blocks64 => all!(rows),
+        Shape::Diagonals => all!(diagonals, false),
         Shape::Indexed8 => all!(listed, 8),
         Shape::Indexed64 => all!(listed, 64),
         Shape::Struct => all!(structures),
         Shape::Nested => all!(nested),
+    }
+}
+
+/// Copies from a layout to the same one in other memory, of so many bytes each.
+pub type HandCopy = unsafe fn(&Facts, *const u8, *mut u8, usize);
+
+/// The two ways in which one would write a copy of rows of ints: a memcpy of each row, or a loop in a loop.
+///
+/// # Safety
+/// Of the functions: both sides are valid for so many bytes, disjoint, and not used by others meanwhile.
+#[must_use]
+pub fn copies(shape: Shape) -> [HandCopy; 2] {
+    match shape {
+        Shape::Diagonals => [
+            |facts, from, to, room| diagonals::<COPY, false>(facts, from.cast_mut(), room, to, room),
+            |facts, from, to, room| diagonals::<COPY, true>(facts, from.cast_mut(), room, to, room),
+        ],
+        _ => [|facts, from, to, room| rows::<COPY>(facts, from.cast_mut(), room, to, room), ints],
     }
 }
 
@@ -109,6 +129,59 @@ fn rows<const WAY: u8>(facts: &Facts, memory: *mut u8, room: usize, packed: *mut
     for i in 0..facts.count {
         // SAFETY: the last block ends inside, as was checked.
         unsafe { go::<WAY>(memory.add(facts.first + i * facts.stride), packed.add(first + i * step), len) };
+    }
+}
+
+/// The two leading block diagonals: in each row two blocks, in those of the last block one.
+#[inline(never)]
+fn diagonals<const WAY: u8, const BY_INTS: bool>(
+    facts: &Facts,
+    memory: *mut u8,
+    room: usize,
+    packed: *mut u8,
+    packed_len: usize,
+) {
+    let (rows, block) = (facts.count, facts.first);
+    let side = block / 4;
+    assert!(
+        rows * facts.stride <= room && (2 * rows - side) * block <= packed_len && (WAY != COPY || packed_len >= room)
+    );
+    let (mut first, mut at, mut packed) = (0, 0, packed);
+    while first < rows {
+        let len = if first + side < rows { 2 * block } else { block };
+        for _ in 0..side {
+            // SAFETY: a part of a row of the matrix, which lies inside, as was checked.
+            unsafe {
+                let to = if WAY == COPY { packed.add(at) } else { packed };
+                if BY_INTS { go_ints(memory.add(at), to, len) } else { go::<WAY>(memory.add(at), to, len) }
+            }
+            if WAY != COPY {
+                packed = packed.wrapping_add(len);
+            }
+            at += facts.stride;
+        }
+        (first, at) = (first + side, at + block);
+    }
+}
+
+/// Rows, int by int.
+#[inline(never)]
+fn ints(facts: &Facts, from: *const u8, to: *mut u8, room: usize) {
+    assert!(facts.first + (facts.count - 1) * facts.stride + facts.len <= room);
+    for i in 0..facts.count {
+        let at = facts.first + i * facts.stride;
+        // SAFETY: the last row ends inside, as was checked.
+        unsafe { go_ints(from.add(at), to.add(at), facts.len) };
+    }
+}
+
+/// # Safety
+/// `len` bytes at both.
+#[inline(always)]
+unsafe fn go_ints(from: *const u8, to: *mut u8, len: usize) {
+    for i in 0..len / 4 {
+        // SAFETY: the caller's promise; ints of any alignment, as the bytes are.
+        unsafe { to.add(4 * i).cast::<i32>().write_unaligned(from.add(4 * i).cast::<i32>().read_unaligned()) };
     }
 }
 

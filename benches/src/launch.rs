@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(15);
 pub struct Launcher {
     farside: PathBuf,
     program: PathBuf,
+    settings: Vec<(&'static str, &'static str)>,
 }
 
 impl Launcher {
@@ -36,7 +37,14 @@ impl Launcher {
                 .cause(format!("no `farside` beside {} or in PATH", program.display()))
                 .remedy("build it: cargo build --release -p farside-core --bin farside")
         })?;
-        Ok(Self { farside, program })
+        Ok(Self { farside, program, settings: Vec::new() })
+    }
+
+    /// The same, with a setting for the ranks.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.settings.push((name, value));
+        self
     }
 
     /// This program as `ranks` ranks with these arguments, ended after `limit`.
@@ -44,11 +52,12 @@ impl Launcher {
     pub fn command(&self, ranks: u32, limit: Duration, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(&self.farside);
         command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
-        command.arg(&self.program).args(arguments);
+        command.arg(&self.program).args(arguments).envs(self.settings.iter().copied());
         command
     }
 
-    /// Runs this program as `ranks` ranks that measure Farside, as [`crate::peers::Peers::run`] does with a peer.
+    /// Runs this program as `ranks` ranks that measure Farside, and limits and loops beside it, as
+    /// [`crate::peers::Peers::run`] does with a peer.
     pub fn measure(
         &self,
         ranks: u32,
@@ -82,9 +91,11 @@ mod tests {
 
     #[test]
     fn command_names_ranks_limit_program_and_arguments() {
-        let launcher = Launcher { farside: "/a/farside".into(), program: "/b/bench".into() };
+        let launcher = Launcher { farside: "/a/farside".into(), program: "/b/bench".into(), settings: vec![] };
+        let launcher = launcher.with("FARSIDE_A", "b");
         let command = launcher.command(4, Duration::from_secs(9), &["--worker"]);
         let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap()).collect();
         assert_eq!(words, ["run", "-n", "4", "--timeout", "9", "/b/bench", "--worker"]);
+        assert!(command.get_envs().eq([("FARSIDE_A".as_ref(), Some("b".as_ref()))]));
     }
 }

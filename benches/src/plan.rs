@@ -1,6 +1,7 @@
 //! What is to be measured: the same list for Farside and for the peers.
 
 use crate::record::{Key, Op, Shape, Suite, Sync, Window};
+use crate::shapes::{is_exchanged, put_ops};
 
 /// How much time a run may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +19,20 @@ pub struct Plan {
     pub effort: Effort,
     /// The suites; [`Suite::Limit`] is no part of a plan.
     pub suites: Vec<Suite>,
-    /// The kinds of window, of [`Window::Allocated`] and [`Window::User`].
+    /// The kinds of window; [`Window::Unmapped`] for [`Suite::Put`] only.
     pub windows: Vec<Window>,
     /// Bytes of puts and gets, ascending.
     pub sizes: Vec<u64>,
     /// 32-bit integers to each neighbour in the ghost-area exchange, ascending.
     pub counts: Vec<u64>,
+    /// Messages of [`Suite::Put`], shape and bytes; see [`crate::shapes::puts`].
+    pub layouts: Vec<(Shape, u64)>,
     /// Numbers of ranks, each even; every one is a run of its own.
     pub ranks: Vec<u32>,
 }
 
 impl Plan {
-    /// Everything, for these numbers of ranks.
+    /// Everything but [`Suite::Put`], for these numbers of ranks.
     #[must_use]
     pub fn new(effort: Effort, ranks: &[u32]) -> Self {
         let (sizes, counts) = match effort {
@@ -42,8 +45,16 @@ impl Plan {
             windows: vec![Window::Allocated, Window::User],
             sizes,
             counts,
+            layouts: Vec::new(),
             ranks: ranks.to_vec(),
         }
+    }
+
+    /// [`Suite::Put`] alone, of these messages.
+    #[must_use]
+    pub fn of_layouts(effort: Effort, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
+        let (suites, windows, layouts) = (vec![Suite::Put], windows.to_vec(), layouts.to_vec());
+        Self { suites, windows, layouts, ..Self::new(effort, &[ranks]) }
     }
 
     /// Every measurement of one library with `ranks` ranks, suite by suite.
@@ -61,6 +72,12 @@ impl Plan {
             keys.extend(self.counts.iter().map(|n| key(Suite::Ghost, Window::None, Sync::Twosided, Op::Ghost, 4 * n)));
         }
         for &window in &self.windows {
+            for &(shape, bytes) in self.layouts.iter().filter(|_| self.suites.contains(&Suite::Put)) {
+                let key = |sync, op| Key { suite: Suite::Put, window, sync, op, shape, bytes, ranks };
+                // Between two ranks, of which one only waits.
+                keys.extend(put_ops(shape).iter().filter(|_| ranks == 2).map(|op| key(Sync::Flush, *op)));
+                keys.extend(is_exchanged(shape, bytes, ranks).then(|| key(Sync::Fence, Op::Alltoall)));
+            }
             if self.suites.contains(&Suite::Epoch) {
                 for &bytes in &self.sizes {
                     for (sync, op) in EPOCHS {
@@ -108,6 +125,19 @@ impl Plan {
         keys
     }
 
+    /// Every measurement of a peer with `ranks` ranks: those of all libraries, and MPI's own exchange.
+    #[must_use]
+    pub fn peer_keys(&self, ranks: u32) -> Vec<Key> {
+        let mut keys = self.keys(ranks);
+        let puts = self
+            .layouts
+            .iter()
+            .filter(|(shape, bytes)| self.suites.contains(&Suite::Put) && is_exchanged(*shape, *bytes, ranks));
+        let (suite, window, sync, op) = (Suite::Put, Window::None, Sync::Twosided, Op::Alltoall);
+        keys.extend(puts.map(|&(shape, bytes)| Key { suite, window, sync, op, shape, bytes, ranks }));
+        keys
+    }
+
     /// The sizes of all transfers, for which [`crate::limits::measure`] is to measure a copy.
     #[must_use]
     pub fn copy_sizes(&self) -> Vec<u64> {
@@ -128,14 +158,17 @@ impl Plan {
         if self.effort == Effort::Quick {
             arguments.push("--quick".to_owned());
         }
-        for (name, value) in [
+        let mut lists = vec![
             ("--suites", list(&self.suites, |suite| suite.name().to_owned())),
             ("--windows", list(&self.windows, |window| window.name().to_owned())),
-            ("--sizes", list(&self.sizes, u64::to_string)),
-            ("--counts", list(&self.counts, u64::to_string)),
-        ] {
-            arguments.extend([name.to_owned(), value]);
+        ];
+        if self.suites[..] == [Suite::Put] {
+            lists.push(("--messages", list(&self.layouts, |(shape, bytes)| format!("{shape}:{bytes}"))));
+        } else {
+            lists.push(("--sizes", list(&self.sizes, u64::to_string)));
+            lists.push(("--counts", list(&self.counts, u64::to_string)));
         }
+        arguments.extend(lists.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
         arguments
     }
 }
@@ -195,5 +228,16 @@ mod tests {
             plan.peer_arguments().join(" "),
             "--quick --suites am,ghost --windows allocated,user --sizes 8,65536,1048576 --counts 1,256,16384"
         );
+        let plan = Plan::of_layouts(Effort::Full, 2, &[Window::User], &[(Shape::None, 8), (Shape::Columns64, 1024)]);
+        assert_eq!(plan.peer_arguments().join(" "), "--suites put --windows user --messages none:8,columns_64:1024");
+    }
+
+    #[test]
+    fn keys_of_layouts_are_puts_between_two_and_exchanges_of_all() {
+        let layouts = [(Shape::None, 1024), (Shape::Columns64, 1024), (Shape::Blocks4, 1024)];
+        let plan = Plan::of_layouts(Effort::Quick, 2, &[Window::Allocated, Window::Unmapped], &layouts);
+        assert_eq!(plan.keys(2).len(), 2 * (4 + 4 + 1 + 1));
+        assert_eq!(plan.keys(4).len(), 2);
+        assert_eq!(plan.peer_keys(4).len(), 3);
     }
 }

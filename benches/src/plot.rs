@@ -38,14 +38,21 @@ pub(crate) fn colour(library: Library) -> RGBColor {
     }
 }
 
-/// Microseconds by bytes, of each library.
+/// Microseconds by bytes, or by blocks, of each library.
 pub(crate) type Series = BTreeMap<Library, BTreeMap<u64, f64>>;
+
+/// What time is drawn against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Against {
+    Bytes,
+    Blocks,
+}
 
 /// A group of bars: what was measured, and the microseconds of each library.
 pub(crate) type Bars = Vec<(String, BTreeMap<Library, f64>)>;
 
-/// Microseconds against bytes, both logarithmic, a line per library.
-pub(crate) fn lines(series: &Series) -> Result<String> {
+/// Microseconds against bytes or blocks, both logarithmic, a line per library.
+pub(crate) fn lines(series: &Series, against: Against) -> Result<String> {
     let points = || series.values().flatten();
     let (Some(first), Some(last)) = (points().map(|(b, _)| *b).min(), points().map(|(b, _)| *b).max()) else {
         return Err(Error::new(ErrorKind::BadArgument, "plot").cause("no points"));
@@ -80,9 +87,9 @@ pub(crate) fn lines(series: &Series) -> Result<String> {
             .bold_line_style(MESH)
             .light_line_style(TRANSPARENT)
             .label_style((FONT, 12).into_font().color(&INK))
-            .x_label_formatter(&|bytes| size(*bytes as u64))
+            .x_label_formatter(&|x| if against == Against::Bytes { size(*x as u64) } else { tick(*x) })
             .y_label_formatter(&|us| tick(*us))
-            .x_desc("size")
+            .x_desc(if against == Against::Bytes { "size" } else { "blocks" })
             .y_desc("time in µs")
             .axis_desc_style((FONT, 12).into_font().color(&INK))
             .draw()
@@ -242,7 +249,7 @@ mod tests {
     fn lines_have_every_library_and_size() {
         let of = |us: f64| BTreeMap::from([(8, us), (65536, 20.0 * us)]);
         let series = Series::from([(Library::Farside, of(0.1)), (Library::Limit, of(0.05)), (Library::Mpich, of(0.4))]);
-        let svg = lines(&series).unwrap();
+        let svg = lines(&series, Against::Bytes).unwrap();
         for text in ["Farside", "limit of the machine", "MPICH", "8 B", "64 KiB", "time in µs"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
@@ -250,7 +257,9 @@ mod tests {
             let RGBColor(r, g, b) = colour(*library);
             assert!(svg.contains(&format!("#{r:02X}{g:02X}{b:02X}")), "{library} is not drawn");
         }
-        assert_eq!(lines(&Series::new()).unwrap_err().kind(), ErrorKind::BadArgument);
+        let svg = lines(&series, Against::Blocks).unwrap();
+        assert!(svg.contains("blocks") && !svg.contains("KiB"));
+        assert_eq!(lines(&Series::new(), Against::Bytes).unwrap_err().kind(), ErrorKind::BadArgument);
     }
 
     #[test]

@@ -85,6 +85,8 @@ names! {
         Ghost = "ghost",
         /// Packing and unpacking of a datatype; one rank.
         Pack = "pack",
+        /// Puts from layout to layout.
+        Put = "put",
         /// Floors of the machine.
         Limit = "limit",
     }
@@ -99,6 +101,8 @@ names! {
         Allocated = "allocated",
         /// Memory of the user, page-aligned.
         User = "user",
+        /// The same where it is not mapped, but reached by system calls (`FARSIDE_SHM_USER_MEMORY=vm`).
+        Unmapped = "unmapped",
     }
 }
 
@@ -163,6 +167,18 @@ names! {
         Struct = "struct",
         /// Four doubles, two doubles' room between them; and these again and again.
         Nested = "nested",
+        /// So many blocks of equal length with gaps as long as they; suite "put" only, as those that follow.
+        Blocks4 = "blocks_4",
+        /// See [`Blocks4`](Self::Blocks4).
+        Blocks8 = "blocks_8",
+        /// See [`Blocks4`](Self::Blocks4).
+        Blocks16 = "blocks_16",
+        /// See [`Blocks4`](Self::Blocks4).
+        Blocks32 = "blocks_32",
+        /// See [`Blocks4`](Self::Blocks4).
+        Blocks64 = "blocks_64",
+        /// The two leading block diagonals of a square matrix of ints.
+        Diagonals = "diagonals",
     }
 }
 
@@ -175,7 +191,7 @@ names! {
         Put1 = "put1",
         /// A get.
         Get = "get",
-        /// One of 64 puts before one flush.
+        /// One of many puts before one flush: 64, between layouts 16.
         PutBandwidth = "put_bw",
         /// One of 64 gets before one flush.
         GetBandwidth = "get_bw",
@@ -199,6 +215,12 @@ names! {
         Unpack = "unpack",
         /// From a layout to the same one elsewhere.
         Copy = "copy",
+        /// Processor time of the origin for a put and its flush.
+        OriginCpu = "origin_cpu",
+        /// Processor time of the target meanwhile, which waits in a barrier.
+        TargetCpu = "target_cpu",
+        /// An exchange of all ranks with all, themselves included.
+        Alltoall = "alltoall",
         /// A cache line from one core to another and back.
         LineRoundTrip = "line_round_trip",
         /// The same with a line for each way.
@@ -384,7 +406,12 @@ impl Record {
     /// machine does only makes it longer.
     #[must_use]
     pub fn us(&self) -> f64 {
-        if self.suite == Suite::Pack { self.us_min } else { self.us_median }
+        let alone = match self.suite {
+            Suite::Pack => true,
+            Suite::Put => matches!(self.op, Op::Put | Op::PutBandwidth),
+            _ => false,
+        };
+        if alone { self.us_min } else { self.us_median }
     }
 
     /// The record as a line of JSON, without the line end.

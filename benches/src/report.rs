@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use farside_core::error::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::plot::{self, Bars, Series};
+use crate::plot::{self, Against, Bars, Series};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::results::Results;
+use crate::shapes::blocks;
 use crate::table::{Row, Table};
 
 const STYLE: &str = "
@@ -100,16 +101,20 @@ fn facts(results: &Results) -> Markup {
     }
 }
 
-/// The plots of a suite with their captions: lines where there are several sizes, all others as bars of one plot.
+/// The plots of a suite with their captions: lines where there are several sizes, or numbers of blocks of one size; all
+/// others as bars of one plot.
 fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
-    let mut by_curve: BTreeMap<(u32, Window, Sync, Op, Shape), Vec<&Row>> = BTreeMap::new();
+    type Curve = (u32, Window, Sync, Op, Shape, Option<u64>);
+    let mut by_curve: BTreeMap<Curve, Vec<&Row>> = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.key.suite == suite) {
-        let Key { ranks, window, sync, op, shape, .. } = row.key;
-        by_curve.entry((ranks, window, sync, op, shape)).or_default().push(row);
+        let Key { ranks, window, sync, op, shape, bytes, .. } = row.key;
+        // Those of one size but different numbers of blocks are one curve, under the name of the first.
+        let (shape, size) = if blocks(shape).is_some() { (Shape::Blocks4, Some(bytes)) } else { (shape, None) };
+        by_curve.entry((ranks, window, sync, op, shape, size)).or_default().push(row);
     }
     let mut figures = Vec::new();
     let mut single: BTreeMap<(u32, Window), Bars> = BTreeMap::new();
-    for ((ranks, window, sync, op, shape), rows) in by_curve {
+    for ((ranks, window, sync, op, shape, size), rows) in by_curve {
         if let [row] = rows[..] {
             single
                 .entry((ranks, window))
@@ -119,12 +124,15 @@ fn figures(table: &Table, suite: Suite) -> Result<Vec<(String, String)>> {
             let mut series = Series::new();
             for row in rows {
                 for (library, us) in values(table, row) {
-                    series.entry(library).or_default().insert(row.key.bytes, us);
+                    series.entry(library).or_default().insert(blocks(row.key.shape).unwrap_or(row.key.bytes), us);
                 }
             }
-            let caption = name(&[sync_name(sync), op_name(op), shape_name(shape), window_name(window)]);
+            let of_blocks = size.map(|bytes| format!("blocks of {} together", plot::size(bytes)));
+            let shape = of_blocks.as_deref().unwrap_or(shape_name(shape));
+            let caption = name(&[sync_name(sync), op_name(op), shape, window_name(window)]);
             let ranks = if ranks == 1 { String::new() } else { format!(" · {ranks} ranks") };
-            figures.push((format!("{caption}{ranks}"), plot::lines(&series)?));
+            let against = if size.is_some() { Against::Blocks } else { Against::Bytes };
+            figures.push((format!("{caption}{ranks}"), plot::lines(&series, against)?));
         }
     }
     for ((ranks, window), mut bars) in single {
@@ -148,6 +156,7 @@ const fn window_name(window: Window) -> &'static str {
         Window::None => "",
         Window::Allocated => "allocated window",
         Window::User => "user window",
+        Window::Unmapped => "user window, not mapped",
     }
 }
 
@@ -184,6 +193,12 @@ const fn shape_name(shape: Shape) -> &'static str {
         Shape::Indexed64 => "64 B at random places",
         Shape::Struct => "struct with gaps",
         Shape::Nested => "nested vector",
+        Shape::Blocks4 => "4 blocks",
+        Shape::Blocks8 => "8 blocks",
+        Shape::Blocks16 => "16 blocks",
+        Shape::Blocks32 => "32 blocks",
+        Shape::Blocks64 => "64 blocks",
+        Shape::Diagonals => "block diagonals",
     }
 }
 
@@ -191,8 +206,10 @@ const fn shape_name(shape: Shape) -> &'static str {
 const fn op_name(op: Op) -> &'static str {
     match op {
         Op::Put1 => "put by one rank",
-        Op::PutBandwidth => "one of 64 puts",
-        Op::GetBandwidth => "one of 64 gets",
+        Op::PutBandwidth => "one of a burst of puts",
+        Op::GetBandwidth => "one of a burst of gets",
+        Op::OriginCpu => "processor time of the origin",
+        Op::TargetCpu => "processor time of the target",
         Op::FetchOp => "fetch-and-op",
         Op::Cas => "compare-and-swap",
         Op::Pingpong | Op::Barrier | Op::Ghost => "",
@@ -247,6 +264,7 @@ fn title(suite: Suite) -> &'static str {
         Suite::Barrier => "Barrier",
         Suite::Ghost => "Ghost-area exchange",
         Suite::Pack => "Packing and unpacking",
+        Suite::Put => "Puts from layout to layout",
         Suite::Limit => "Limits of the machine",
     }
 }
@@ -259,7 +277,7 @@ fn explanation(suite: Suite) -> &'static str {
         }
         Suite::Op => {
             "One operation and its flush, inside an epoch that locks all, while the target waits in a barrier. \
-             One of 64 puts or gets: there is one flush after all of them."
+             One of a burst of puts or gets: there is one flush after 64 of them."
         }
         Suite::Am => "Eight bytes there and back: active message, or send and receive.",
         Suite::Barrier => "One barrier of all ranks.",
@@ -269,6 +287,15 @@ fn explanation(suite: Suite) -> &'static str {
         Suite::Pack => {
             "One message from its layout to consecutive bytes, or back, by one rank; the smallest of many blocks that were \
              taken in turns. The limit is a memcpy of as many bytes."
+        }
+        Suite::Put => {
+            "A put from a layout to the same one at the target, and its flush, inside an epoch that locks all, while the \
+             target waits in a barrier; the smallest of many blocks. One of a burst: there is one flush after 16 puts. \
+             Processor time is that of the whole process, for a put and its flush. By hand is the faster of a memcpy of each \
+             row and a loop over its ints, from the same memory to the same memory; the limit is a memcpy of as many bytes. \
+             Alltoall: every rank puts its columns to each, between two fences; two-sided is MPI_Alltoall. For memory that \
+             is not mapped the peers' times are those of their user windows. On shared memory no layout is sent, so there \
+             is no cache of layouts to be with or without."
         }
         Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
     }

@@ -53,7 +53,7 @@ pub(crate) fn run_of(
         Ok(mut child) => {
             let mut foreign = 0;
             let ended = follow(&mut child, Instant::now() + limit + grace, |line| match Record::parse(line.trim()) {
-                Ok(record) if record.library == library && record.ranks == ranks => {
+                Ok(record) if is_of(&record, library) && record.ranks == ranks => {
                     on_record(&record);
                     records.push(record);
                 }
@@ -74,6 +74,12 @@ pub(crate) fn run_of(
         }
     }
     (records, notes)
+}
+
+/// Whether a record may come from a run that measures `library`: Farside's own program also measures what is beside it.
+fn is_of(record: &Record, library: Library) -> bool {
+    let beside = matches!(record.library, Library::Loop | Library::Limit);
+    record.library == library || library == Library::Farside && beside
 }
 
 /// Hands every line of output to `on_line` until the run has ended one way or another.

@@ -7,18 +7,18 @@
 
 use std::time::Instant;
 
-use farside_core::Job;
 use farside_core::device::CutOffs;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::settings::Settings;
-use farside_datatype::{Datatype, Named, TypeMap};
+use farside_core::stats::Kind;
+use farside_core::{Job, Team};
+use farside_datatype::{Datatype, DatatypeError, Named, TypeMap};
 use farside_rma::Assert;
 use farside_rma::raw::{Options, RawWindow};
 
+use crate::shapes::{ROW_INTS, diagonals, diagonals_bytes};
 use crate::usage::{Of, Usage};
 
-/// Ints of a row of the matrix whose columns are sent.
-pub const ROW: u64 = 4096;
 /// Puts of one measurement of bandwidth.
 const PUTS: u32 = 4;
 
@@ -63,7 +63,7 @@ impl Shape {
     /// Columns of a matrix of `rows` rows.
     #[must_use]
     pub fn columns(rows: u64, columns: u64) -> Self {
-        Self { blocks: rows, block: 4 * columns, stride: 4 * ROW }
+        Self { blocks: rows, block: 4 * columns, stride: 4 * ROW_INTS }
     }
 
     /// A message of `bytes` in `blocks` blocks, with gaps as long as they.
@@ -81,12 +81,13 @@ impl Shape {
     fn map(&self, way: Way) -> Result<TypeMap> {
         let (blocks, block, stride) =
             if way == Way::Contiguous { (1, self.bytes(), 0) } else { (self.blocks, self.block, self.stride) };
-        let failed = |e: farside_datatype::DatatypeError| {
-            Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
-        };
         let vector = Datatype::hvector(blocks, block / 4, stride as i64, &Named::Int.into()).map_err(failed)?;
         vector.message(1).map_err(failed)
     }
+}
+
+fn failed(e: DatatypeError) -> Error {
+    Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
 }
 
 /// What one shape costs by one way.
@@ -107,14 +108,80 @@ pub struct Cost {
 /// # Errors
 /// What the calls fail with.
 pub fn measure(way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
-    let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| way.setting().to_owned());
-    let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
+    let settings = settings(way)?;
     let mut both = Job::threads_with(2, &settings, |job| rank(job, way, shapes, rounds))?;
     let (target, mut origin) = (both.pop().unwrap_or_default(), both.pop().unwrap_or_default());
     for (o, t) in origin.iter_mut().zip(target) {
         o.target_us = t.origin_us;
     }
     Ok(origin)
+}
+
+fn settings(way: Way) -> Result<Settings> {
+    let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| way.setting().to_owned());
+    Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))
+}
+
+/// The two leading block diagonals of a square matrix, by lists on both sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Diagonals {
+    /// Bytes of the message.
+    pub bytes: u64,
+    /// Its blocks.
+    pub blocks: u64,
+    /// Microseconds of a put and the fence that closes it, at best, of a layout that the target knows.
+    pub known_us: f64,
+    /// The same of a layout that it does not know.
+    pub new_us: f64,
+    /// Bytes of layouts sent for one put of each.
+    pub layout_bytes: [u64; 2],
+}
+
+/// Measures block diagonals of blocks of such sides, each `rounds` times with the same layout and with a new one each time,
+/// in turns: the same diagonals of a matrix that starts elsewhere.
+///
+/// # Errors
+/// What the calls fail with.
+pub fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Diagonals>> {
+    let mut both = Job::threads_with(2, &settings(Way::Sgrs)?, |job| {
+        let team = job.world()?;
+        sides.iter().map(|side| diagonals_of(&team, *side, rounds)).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(both.swap_remove(0))
+}
+
+fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
+    let known = diagonals(side, 0).map_err(failed)?;
+    let new =
+        (1..=u64::from(rounds)).map(|first| diagonals(side, first).map_err(failed)).collect::<Result<Vec<_>>>()?;
+    let most = known.true_ub() as usize + 4 * rounds as usize;
+    let window = RawWindow::allocate(team, most, Options::default())?;
+    let buffer = vec![1u8; most];
+    window.fence(Assert::empty())?;
+    let run = |map: &TypeMap| -> Result<(f64, u64)> {
+        let (before, start) = (team.job().stats(), Instant::now());
+        if team.rank() == 0 {
+            // SAFETY: the buffer outlives the fence.
+            unsafe { window.put_typed(buffer.as_ptr(), map, 1, 0, map) }?;
+        }
+        window.fence(Assert::empty())?;
+        let us = start.elapsed().as_secs_f64() * 1e6;
+        Ok((us, (team.job().stats() - before).bytes(Kind::Layout)))
+    };
+    // Connected, registered, and the layout known.
+    run(&known)?;
+    let mut best = [(f64::INFINITY, 0); 2];
+    for new in &new {
+        for (best, map) in best.iter_mut().zip([&known, new]) {
+            let (us, layouts) = run(map)?;
+            *best = (best.0.min(us), best.1.max(layouts));
+        }
+    }
+    window.fence(Assert::NOSUCCEED)?;
+    window.free()?;
+    let [(known_us, known_bytes), (new_us, new_bytes)] = best;
+    let (bytes, blocks) = (diagonals_bytes(side), known.block_count());
+    Ok(Diagonals { bytes, blocks, known_us, new_us, layout_bytes: [known_bytes, new_bytes] })
 }
 
 fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {

@@ -1,4 +1,4 @@
-//! The layouts of the suite "pack": their sizes, their datatypes and what a loop by hand must know of them.
+//! The layouts of the suites "pack" and "put": their sizes, their datatypes and what a loop by hand must know of them.
 //! `benches/peers/pack.c` makes the same of MPI's constructors.
 
 use farside_core::error::{Error, ErrorKind, Result};
@@ -6,20 +6,95 @@ use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap}
 
 use crate::by_hand::Facts;
 use crate::plan::Effort;
-use crate::record::Shape;
+use crate::record::{Op, Shape};
 
 /// Ints of a row of the matrix.
-const ROW_INTS: u64 = 4096;
+pub(crate) const ROW_INTS: u64 = 4096;
+/// The square matrix has so many blocks on a side.
+const DIAGONAL_BLOCKS: u64 = 16;
 /// The structure: its packed bytes, and from one to the next.
 pub(crate) const STRUCT_BYTES: u64 = 29;
 pub(crate) const STRUCT_EXTENT: u64 = 40;
 /// The nested vector: doubles of the inner one, bytes from one to the next, bytes from one inner vector to the next.
 const NESTED: (u64, u64, u64) = (4, 24, 128);
 
-/// The shapes of the suite.
+/// The shapes of the suite "pack".
 #[must_use]
 pub fn all() -> Vec<Shape> {
-    Shape::ALL.iter().copied().filter(|shape| *shape != Shape::None).collect()
+    let all = Shape::ALL.iter().copied();
+    all.filter(|shape| !matches!(shape, Shape::None | Shape::Diagonals) && blocks(*shape).is_none()).collect()
+}
+
+/// Blocks of a shape that is named by their number.
+#[must_use]
+pub const fn blocks(shape: Shape) -> Option<u64> {
+    match shape {
+        Shape::Blocks4 => Some(4),
+        Shape::Blocks8 => Some(8),
+        Shape::Blocks16 => Some(16),
+        Shape::Blocks32 => Some(32),
+        Shape::Blocks64 => Some(64),
+        _ => None,
+    }
+}
+
+/// Rows of columns that are put.
+const fn rows(shape: Shape) -> Option<u64> {
+    match shape {
+        Shape::Columns64 => Some(64),
+        Shape::Columns128 => Some(128),
+        _ => None,
+    }
+}
+
+/// The messages of the suite "put", which are those of the paper (SEEDS §2): 4 to 2048 columns of 64 and 128 rows, as many
+/// bytes without gaps, 4 to 64 blocks, block diagonals.
+#[must_use]
+pub fn puts(effort: Effort) -> Vec<(Shape, u64)> {
+    let full = effort == Effort::Full;
+    let mut puts = Vec::new();
+    for (shape, rows) in [(Shape::Columns64, 64), (Shape::Columns128, 128)] {
+        let exponents = (2..12).step_by(if full { 1 } else { 3 });
+        puts.extend(exponents.map(|n| (shape, (4 * rows) << n)));
+    }
+    let mut flat: Vec<u64> = puts.iter().map(|(_, bytes)| *bytes).collect();
+    flat.sort_unstable();
+    flat.dedup();
+    puts.extend(flat.into_iter().map(|bytes| (Shape::None, bytes)));
+    for kib in if full { &[128, 256, 512][..] } else { &[128] } {
+        puts.extend(Shape::ALL.iter().filter(|shape| blocks(**shape).is_some()).map(|shape| (*shape, kib << 10)));
+    }
+    let sides = if full { &[4, 8, 16, 32, 64][..] } else { &[4, 16, 64] };
+    puts.extend(sides.iter().map(|side| (Shape::Diagonals, diagonals_bytes(*side))));
+    puts
+}
+
+/// Bytes of the two leading block diagonals, of blocks of `side` x `side` ints.
+pub(crate) const fn diagonals_bytes(side: u64) -> u64 {
+    4 * side * side * (2 * DIAGONAL_BLOCKS - 1)
+}
+
+/// What is measured of a message in the suite "put".
+#[must_use]
+pub fn put_ops(shape: Shape) -> &'static [Op] {
+    match shape {
+        Shape::None | Shape::Columns64 | Shape::Columns128 => {
+            &[Op::Put, Op::PutBandwidth, Op::OriginCpu, Op::TargetCpu]
+        }
+        _ => &[Op::Put],
+    }
+}
+
+/// Whether so many ranks exchange a message of the suite "put" each with each: columns, if all fit into a row.
+#[must_use]
+pub fn is_exchanged(shape: Shape, bytes: u64, ranks: u32) -> bool {
+    rows(shape).is_some_and(|rows| bytes / (4 * rows) * u64::from(ranks) <= ROW_INTS)
+}
+
+/// From the columns of an exchange that go to one rank to those that go to the next.
+#[must_use]
+pub fn columns_bytes(shape: Shape, bytes: u64) -> usize {
+    rows(shape).map_or(0, |rows| (bytes / rows) as usize)
 }
 
 /// Bytes of a block of a vector.
@@ -40,7 +115,8 @@ const fn vector_block(shape: Shape) -> Option<u64> {
 pub fn sizes(shape: Shape, effort: Effort) -> Vec<u64> {
     let mut sizes = match (shape, vector_block(shape)) {
         (_, Some(block)) => vec![block, 4 * block, 64 * block, 1 << 18, 1 << 24],
-        (Shape::None, _) => vec![],
+        (Shape::None | Shape::Diagonals, _) => vec![],
+        (shape, _) if blocks(shape).is_some() => vec![],
         (Shape::Column, _) => vec![64 * 4, 128 * 4, 4096 * 4],
         (Shape::Columns64, _) => [4, 32, 256, 2048].map(|columns| 64 * 4 * columns).into(),
         (Shape::Columns128, _) => [4, 32, 256, 2048].map(|columns| 128 * 4 * columns).into(),
@@ -71,7 +147,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A message of `bytes` bytes, one of [`sizes`].
+    /// A message of `bytes` bytes, one of [`sizes`] or [`puts`].
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] if the shape has no message of that size.
@@ -112,8 +188,10 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             Ok((map, facts(0, bytes / block, 2 * block, block)))
         }
         (Shape::Column, _) => rows(bytes / 4, 1),
-        (Shape::Columns64, _) => rows(64, bytes / (64 * 4)),
-        (Shape::Columns128, _) => rows(128, bytes / (128 * 4)),
+        (Shape::Columns64 | Shape::Columns128, _) => {
+            let count = self::rows(shape).unwrap_or(1);
+            rows(count, bytes / (4 * count))
+        }
         (Shape::FaceX, _) => face([side, side, 1], [0, 0, 1], facts(8, side * side, 8 * side, 8)),
         (Shape::FaceY, _) => face([side, 1, side], [0, 1, 0], facts(8 * side, side, 8 * side * side, 8 * side)),
         (Shape::FaceZ, _) => face([1, side, side], [1, 0, 0], facts(8 * side * side, 1, 0, 8 * side * side)),
@@ -132,7 +210,18 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             let count = bytes / STRUCT_BYTES;
             Ok((one.message(count)?, facts(0, count, STRUCT_EXTENT, STRUCT_BYTES)))
         }
-        (Shape::None, _) => Ok((TypeMap::EMPTY, facts(0, 0, 0, 0))),
+        (Shape::None, _) => Ok((Datatype::contiguous(bytes / 4, &int)?.message(1)?, facts(0, 1, 0, bytes))),
+        (Shape::Diagonals, _) => {
+            let side = (bytes / diagonals_bytes(1)).isqrt();
+            let row = DIAGONAL_BLOCKS * side;
+            Ok((diagonals(side, 0)?, facts(4 * side, row, 4 * row, 8 * side)))
+        }
+        (shape, _) if blocks(shape).is_some() => {
+            let count = blocks(shape).unwrap_or(1);
+            let len = bytes / count;
+            let map = Datatype::hvector(count, len / 4, 2 * len as i64, &int)?.message(1)?;
+            Ok((map, facts(0, count, 2 * len, len)))
+        }
         (_, _) => {
             let (inner, stride, outer) = NESTED;
             let one = Datatype::hvector(inner, 1, stride as i64, &double)?;
@@ -142,6 +231,15 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             Ok((map, facts(stride, count, outer, inner)))
         }
     }
+}
+
+/// The two leading block diagonals of a matrix of ints, of blocks of `side` x `side`, that starts at int `first`: of each
+/// row two blocks, of the last ones one.
+pub(crate) fn diagonals(side: u64, first: u64) -> std::result::Result<TypeMap, DatatypeError> {
+    let (row, last) = (DIAGONAL_BLOCKS * side, DIAGONAL_BLOCKS - 1);
+    let lengths: Vec<u64> = (0..row).map(|r| if r / side < last { 2 * side } else { side }).collect();
+    let at: Vec<i64> = (0..row).map(|r| (first + r * row + r / side * side) as i64).collect();
+    Datatype::indexed(&lengths, &at, &Named::Int.into())?.message(1)
 }
 
 /// `count` of twice as many places, in random order; the same in `benches/peers/pack.c`.
@@ -170,5 +268,26 @@ mod tests {
             }
             assert_eq!(Case::new(shape, 3).map(|case| case.bytes).unwrap_err().kind(), ErrorKind::BadArgument);
         }
+    }
+
+    #[test]
+    fn every_put_is_a_message_and_measured_once() {
+        for effort in [Effort::Full, Effort::Quick] {
+            let puts = puts(effort);
+            let different: std::collections::BTreeSet<_> = puts.iter().collect();
+            assert_eq!(different.len(), puts.len());
+            for (shape, bytes) in puts {
+                let map = Case::new(shape, bytes).unwrap().map;
+                assert_eq!(map.size(), bytes, "{shape}");
+                let expected = match shape {
+                    Shape::None => 1,
+                    Shape::Diagonals => 16 * (bytes / 124).isqrt(),
+                    _ => rows(shape).or(blocks(shape)).unwrap(),
+                };
+                assert_eq!(map.block_count(), expected, "{shape} of {bytes}");
+            }
+        }
+        assert!(is_exchanged(Shape::Columns128, 128 * 4 * 1024, 4));
+        assert!(!is_exchanged(Shape::Columns128, 128 * 4 * 2048, 4) && !is_exchanged(Shape::None, 1024, 2));
     }
 }

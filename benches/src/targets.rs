@@ -1,5 +1,7 @@
 //! What Farside sets itself as targets, each a ratio of times that were measured in the same run.
 
+mod puts;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -8,6 +10,7 @@ use serde::Serialize;
 
 use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 use crate::table::{narrow, number};
+pub use puts::{put_targets, standing};
 
 /// One target.
 #[derive(Clone, Debug, PartialEq, Serialize)]

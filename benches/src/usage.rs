@@ -39,10 +39,15 @@ impl Usage {
         }
         // SAFETY: plain numbers, zeroed before and written by the kernel.
         let usage = unsafe { usage.assume_init() };
-        let time = |t: libc::timeval| {
-            Duration::from_secs(t.tv_sec.unsigned_abs()) + Duration::from_micros(t.tv_usec.unsigned_abs())
-        };
-        Ok(Self { cpu: time(usage.ru_utime) + time(usage.ru_stime), switches: usage.ru_nvcsw.unsigned_abs() })
+        // By a clock of its own: what getrusage says of a thread that runs is as old as its last tick.
+        let clock = if of == Of::Process { libc::CLOCK_PROCESS_CPUTIME_ID } else { libc::CLOCK_THREAD_CPUTIME_ID };
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes one timespec.
+        if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+            return Err(Error::last_os("ask for the processor time"));
+        }
+        let cpu = Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_nanos(time.tv_nsec.unsigned_abs());
+        Ok(Self { cpu, switches: usage.ru_nvcsw.unsigned_abs() })
     }
 }
 

@@ -1,13 +1,70 @@
 //! The program `datatype`, run shortly: every line of its table, and its files.
 
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Folders in which the program finds the launcher: its own, or that of one built now.
+fn folders_with_launcher() -> Vec<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_datatype")).parent().unwrap();
+    if !beside.join("farside").is_file() {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "-p", "farside-core", "--bin", "farside", "--target-dir"]).arg(beside.parent().unwrap());
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    [beside.to_owned(), beside.with_file_name("debug")].into_iter().chain(env::split_paths(&path)).collect()
+}
+
+#[test]
+fn datatype_quick_measures_puts_beside_copies_by_hand_and_exchanges() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, html) = (folder.path().join("d.json"), folder.path().join("d.html"));
+    let output = Command::new(env!("CARGO_BIN_EXE_datatype"))
+        .args(["--quick", "--suites", "put", "--shapes", "columns_64,blocks_8,blocks_16,diagonals", "--json"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html)
+        .env("PATH", env::join_paths(folders_with_launcher()).unwrap())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!text.contains("note:"), "{text}");
+    assert!(text.contains("put of columns_64, allocated window, 2 ranks: Farside / copy by hand"), "{text}");
+    let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let records = results["records"].as_array().unwrap();
+    let count = |library: &str, window: &str, op: &str, shape: &str, ranks: u32| {
+        let of = |r: &&serde_json::Value| {
+            let what = r["library"] == library && r["window"] == window && r["op"] == op;
+            what && r["shape"] == shape && r["ranks"] == ranks
+        };
+        records.iter().filter(of).count()
+    };
+    for window in ["allocated", "user", "unmapped"] {
+        for op in ["put", "put_bw", "origin_cpu", "target_cpu"] {
+            assert_eq!(count("farside", window, op, "columns_64", 2), 4, "{window} {op}");
+        }
+        for library in ["loop", "limit"] {
+            let copies = if window == "unmapped" { 0 } else { 4 };
+            assert_eq!(count(library, window, "put", "columns_64", 2), copies, "{library} {window}");
+        }
+        for (ranks, sizes) in [(2, 4), (4, 3)] {
+            assert_eq!(count("farside", window, "alltoall", "columns_64", ranks), sizes, "{window} {ranks}");
+        }
+        assert_eq!(count("farside", window, "put", "blocks_16", 2), 1, "{window}");
+        assert_eq!(count("farside", window, "put", "diagonals", 2), 3, "{window}");
+    }
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("blocks of 128 KiB together") && page.contains("user window, not mapped"));
+}
 
 #[test]
 fn datatype_quick_measures_both_ways_beside_loop_and_memcpy() {
     let folder = tempfile::tempdir().unwrap();
     let (json, html) = (folder.path().join("d.json"), folder.path().join("d.html"));
     let output = Command::new(env!("CARGO_BIN_EXE_datatype"))
-        .args(["--quick", "--shapes", "vector_4,struct", "--json"])
+        .args(["--quick", "--suites", "pack", "--shapes", "vector_4,struct", "--json"])
         .arg(&json)
         .arg("--html")
         .arg(&html)
@@ -27,5 +84,5 @@ fn datatype_quick_measures_both_ways_beside_loop_and_memcpy() {
         }
     }
     let page = std::fs::read_to_string(html).unwrap();
-    assert!(page.contains("Farside: packing and unpacking") && page.contains("struct with gaps"));
+    assert!(page.contains("Packing and unpacking") && page.contains("struct with gaps"));
 }

@@ -9,15 +9,19 @@
 //! | am | an active message whose header handler takes the data, and one back |
 //! | barrier | the team's |
 //! | ghost | as epoch; in place of two-sided messages, active messages |
+//! | put | the untyped window, inside lock_all and between fences |
 //!
 //! The ranks run [`run`]; rank 0 writes the records.
 
+mod alltoall;
 mod am;
 mod barrier;
 mod epoch;
 mod ghost;
 mod op;
 mod pages;
+mod put;
+mod turns;
 mod untyped;
 
 use std::cell::RefCell;
@@ -33,6 +37,7 @@ use crate::packets;
 use crate::plan::{Effort, Plan};
 use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Iterations in one block at most.
 const ITERATIONS_MAX: u64 = 1_000_000;
 /// Iterations that are timed singly at most.
@@ -69,6 +74,12 @@ impl Budget {
             Effort::Full => Self { method, time: Duration::from_millis(120), blocks: 11 },
             Effort::Quick => Self { method, time: Duration::from_millis(25), blocks: 5 },
         }
+    }
+
+    /// As many more blocks, and shorter ones, as the peers' program takes where the fastest counts.
+    #[must_use]
+    pub const fn in_short_blocks(self) -> Self {
+        Self { blocks: 5 * self.blocks, ..self }
     }
 }
 
@@ -113,6 +124,10 @@ pub fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Re
         }
         if wanted(Suite::Ghost) {
             ghost::run(&bench, window, &plan.counts)?;
+        }
+        if wanted(Suite::Put) {
+            put::run(&bench, window, &plan.layouts)?;
+            alltoall::run(&bench, window, &plan.layouts)?;
         }
     }
     Ok(())
@@ -182,9 +197,12 @@ impl Bench<'_> {
             bytes: what.bytes as u64,
             ranks: self.ranks as u32,
         };
-        let version = env!("CARGO_PKG_VERSION");
-        let mut record = Record::from_blocks(Library::Farside, version, key, iterations, &us)?;
+        let mut record = Record::from_blocks(Library::Farside, VERSION, key, iterations, &us)?;
         (record.packets, record.requests) = counted.unzip();
+        self.write(&record)
+    }
+
+    fn write(&self, record: &Record) -> Result<()> {
         let mut output = self.output.borrow_mut();
         writeln!(output, "{}", record.line())
             .and_then(|()| output.flush())
@@ -261,29 +279,64 @@ fn seconds(bytes: &[u8]) -> f64 {
 mod tests {
     use std::collections::BTreeMap;
 
+    use farside_core::settings::Settings;
+
     use super::*;
     use crate::record;
 
-    /// Every planned measurement once, on ranks that are threads.
     fn keys_measured(ranks: u32, sizes: &[u64], counts: &[u64]) {
         let plan = Plan { sizes: sizes.to_vec(), counts: counts.to_vec(), ..Plan::new(Effort::Quick, &[ranks]) };
+        planned_measured(&plan, ranks, "auto");
+    }
+
+    /// Every planned measurement once, on ranks that are threads; what is written for others than Farside.
+    fn planned_measured(plan: &Plan, ranks: u32, user_memory: &str) -> Vec<Record> {
         let budget = Budget { method: Method::Blocks, time: Duration::from_nanos(1), blocks: 3 };
-        let outputs = Job::threads(ranks, |job| {
+        let given = |name: &str| (name == "FARSIDE_SHM_USER_MEMORY").then(|| user_memory.to_owned());
+        let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
+        let outputs = Job::threads_with(ranks, &settings, |job| {
             let mut output = Vec::new();
-            run(job, &plan, budget, &mut output)?;
+            run(job, plan, budget, &mut output)?;
             Ok(output)
         })
         .unwrap();
         assert!(outputs[1..].iter().all(Vec::is_empty), "only rank 0 writes");
         let lines = record::read(&outputs[0][..]).unwrap();
         assert!(lines.refused.is_empty(), "{:?}", lines.refused);
+        let (own, others): (Vec<_>, Vec<_>) = lines.records.into_iter().partition(|r| r.library == Library::Farside);
         let mut seen = BTreeMap::new();
-        for record in &lines.records {
-            assert_eq!(record.library, Library::Farside);
+        for record in &own {
             *seen.entry(record.key()).or_insert(0) += 1;
         }
         let planned: BTreeMap<_, _> = plan.farside_keys(ranks).into_iter().map(|key| (key, 1)).collect();
         assert_eq!(seen, planned);
+        others
+    }
+
+    #[test]
+    fn run_layouts_measures_every_key_once_and_copies_by_hand() {
+        let bytes = [(Shape::None, 4096), (Shape::Columns64, 1024), (Shape::Columns128, 128 * 4 * 2048)];
+        let layouts = [&bytes[..], &[(Shape::Blocks8, 8192), (Shape::Diagonals, 124 * 16)]].concat();
+        let mapped = [Window::Allocated, Window::User];
+        let others = planned_measured(&Plan::of_layouts(Effort::Quick, 2, &mapped, &layouts), 2, "auto");
+        for library in [Library::Loop, Library::Limit] {
+            // One for each put on each of the two windows; without gaps, no loop.
+            let count = others.iter().filter(|record| record.library == library).count();
+            assert_eq!(count, 2 * if library == Library::Loop { 4 } else { 5 }, "{others:?}");
+        }
+        let others = planned_measured(&Plan::of_layouts(Effort::Quick, 2, &[Window::Unmapped], &layouts), 2, "vm");
+        assert!(others.is_empty(), "{others:?}");
+        planned_measured(&Plan::of_layouts(Effort::Quick, 4, &mapped, &layouts), 4, "auto");
+        planned_measured(&Plan::of_layouts(Effort::Quick, 4, &[Window::Unmapped], &layouts), 4, "vm");
+    }
+
+    #[test]
+    fn run_unmapped_where_memory_is_mapped_is_refused() {
+        let plan = Plan::of_layouts(Effort::Quick, 2, &[Window::Unmapped], &[(Shape::None, 4096)]);
+        let settings = Settings::from_lookup(|_| None).unwrap();
+        let budget = Budget::of(Effort::Quick, Method::Blocks);
+        let error = Job::threads_with(2, &settings, |job| run(job, &plan, budget, &mut Vec::new())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 
     #[test]

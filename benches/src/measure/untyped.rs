@@ -7,10 +7,12 @@ use std::mem::ManuallyDrop;
 use farside_core::Team;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::memory::copy;
+use farside_datatype::TypeMap;
 use farside_rma::Op;
 use farside_rma::raw::{Options, RawWindow};
 
 use super::pages::Pages;
+use crate::by_hand::{Facts, HandCopy};
 use crate::record::Window;
 
 /// A lockable window of `bytes` bytes, and as many of this rank's own for the data of operations.
@@ -60,6 +62,31 @@ impl Untyped {
         // SAFETY: inside the origin's memory, which stays until the window is released, and is written by `set_origin`
         // and gets alone, between epochs or after a flush.
         unsafe { self.raw.put(from, len, target, to) }
+    }
+
+    /// Puts the bytes of `map`, relative to byte `from` of the origin's memory, to the same layout at byte `to` of
+    /// `target`.
+    #[inline(always)]
+    pub(super) fn put_typed(&self, from: usize, map: &TypeMap, target: usize, to: usize) -> Result<()> {
+        let from = self.origin_at(from, map.true_ub() as usize)?;
+        // SAFETY: inside the origin's memory, for no layout here begins before its address; else as in `put`.
+        unsafe { self.raw.put_typed(from, map, target, to, map) }
+    }
+
+    /// The same by a loop, from the start to the start; `false` if the memory of `target` is not mapped here. Nobody else
+    /// uses it meanwhile.
+    #[inline(always)]
+    pub(super) fn put_by_hand(&self, facts: &Facts, by: HandCopy, room: usize, target: usize) -> Result<bool> {
+        let from = self.origin_at(0, room)?;
+        let Some(to) = self.raw.mapped_base(target)? else { return Ok(false) };
+        // SAFETY: both are valid for `room` bytes, which is no more than any rank has, and apart.
+        unsafe { by(facts, from, to, room) };
+        Ok(true)
+    }
+
+    /// Whether the memory of `target` is mapped here.
+    pub(super) fn is_mapped(&self, target: usize) -> Result<bool> {
+        Ok(self.raw.mapped_base(target)?.is_some())
     }
 
     /// Gets `len` bytes of `target` into the origin's memory, both from the start.

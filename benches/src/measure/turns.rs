@@ -1,0 +1,78 @@
+//! Several ways of doing the same, a block of each in turns, so that whatever else the machine does meets all alike; and
+//! the processor time that a pattern takes on both sides.
+
+use std::time::Duration;
+
+use farside_core::coll;
+use farside_core::error::Result;
+
+use super::{Bench, VERSION};
+use crate::record::{Key, Library, Op, Record};
+use crate::usage::{Of, Usage};
+
+/// Blocks whose processor time is taken, each so many times as long as those whose time is.
+const BLOCKS: usize = 5;
+const LONGER: u64 = 4;
+
+/// One way.
+pub(super) struct Way<'a> {
+    pub(super) library: Library,
+    /// Does so many iterations.
+    pub(super) run: &'a mut dyn FnMut(u64) -> Result<()>,
+}
+
+impl Bench<'_> {
+    /// Times all `ways`, and writes a record for each library: of several ways of one, that of the fastest. Collective.
+    /// `counts` and what an iteration holds are as in [`Bench::measure`]. Returns the iterations in a block of the first.
+    pub(super) fn turns(&self, key: Key, per_iteration: u32, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
+        let plans = ways.iter_mut().map(|way| self.calibrate(counts, way.run)).collect::<Result<Vec<_>>>()?;
+        let mut us = vec![Vec::new(); ways.len()];
+        for block in 0..plans.iter().map(|(_, blocks)| *blocks).max().unwrap_or(0) {
+            for ((way, (iterations, blocks)), us) in ways.iter_mut().zip(&plans).zip(&mut us) {
+                if block < *blocks {
+                    // Once before, for those in between have used the caches.
+                    (way.run)(1)?;
+                    let all = *iterations as f64 * f64::from(per_iteration);
+                    us.push(self.block_s(*iterations, counts, way.run)? * 1e6 / all);
+                }
+            }
+        }
+        let mut best: Vec<Record> = Vec::new();
+        for ((way, (iterations, blocks)), us) in ways.iter().zip(&plans).zip(&us) {
+            let record = Record::from_blocks(way.library, VERSION, key, iterations * *blocks as u64, us)?;
+            match best.iter_mut().find(|held| held.library == way.library) {
+                Some(held) if record.us() < held.us() => *held = record,
+                Some(_) => {}
+                None => best.push(record),
+            }
+        }
+        if self.rank == 0 {
+            best.iter().try_for_each(|record| self.write(record))?;
+        }
+        Ok(plans.first().map_or(1, |(iterations, _)| *iterations))
+    }
+
+    /// Writes what the two ranks use of their processors in an iteration of `run`: the one that acts, and the one that waits
+    /// for it in a barrier. `iterations` fill a block. Collective.
+    pub(super) fn processors(&self, key: Key, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        let iterations = iterations * LONGER;
+        let mut us = [const { Vec::new() }; 2];
+        for _ in 0..BLOCKS {
+            self.team.barrier()?;
+            let before = Usage::now(Of::Process)?;
+            run(iterations)?;
+            self.team.barrier()?;
+            // A record has no zero.
+            let used = (Usage::now(Of::Process)? - before).cpu.max(Duration::from_nanos(1));
+            let all = coll::allgather(&self.team, &(used.as_secs_f64() * 1e6).to_le_bytes())?;
+            for (us, used) in us.iter_mut().zip(&all) {
+                us.push(super::seconds(used) / iterations as f64);
+            }
+        }
+        for (op, us) in [Op::OriginCpu, Op::TargetCpu].into_iter().zip(us).filter(|_| self.rank == 0) {
+            let key = Key { op, ..key };
+            self.write(&Record::from_blocks(Library::Farside, VERSION, key, iterations * BLOCKS as u64, &us)?)?;
+        }
+        Ok(())
+    }
+}
