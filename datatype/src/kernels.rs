@@ -77,6 +77,36 @@ impl<const N: usize> Move for Ends<N> {
     }
 }
 
+/// At least [`LONG`] bytes, and so few that a call costs more than it gains: 64 at a time, the last 64 once more.
+#[derive(Clone, Copy)]
+struct Row(usize);
+
+impl Move for Row {
+    #[inline(always)]
+    fn of(len: usize) -> Self {
+        Self(len)
+    }
+
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
+    unsafe fn one(self, from: *const u8, to: *mut u8) {
+        let last = self.0 - 64;
+        let mut at = 0;
+        // SAFETY: all pieces are parts of a block that the caller vouches for, which is longer than one of them.
+        unsafe {
+            while at < last {
+                copy_nonoverlapping(from.add(at), to.add(at), 64);
+                at += 64;
+            }
+            copy_nonoverlapping(from.add(last), to.add(last), 64);
+        }
+    }
+}
+
 /// So many bytes.
 #[derive(Clone, Copy)]
 struct Long(usize);
@@ -119,13 +149,16 @@ macro_rules! table {
             $kernel::<$($constant,)* Ends<32>>,
             $kernel::<$($constant,)* Fixed<64>>,
             $kernel::<$($constant,)* Ends<64>>,
+            $kernel::<$($constant,)* Row>,
         ]
     };
 }
 
-const CLASSES: usize = 16;
-/// Lengths from here on are left to `memcpy`.
+const CLASSES: usize = 17;
+/// Lengths from here on are not in [`CLASS`].
 const LONG: usize = 128;
+/// The longest [`Row`]; what is longer is left to `memcpy`.
+const ROW_MAX: usize = 1024;
 
 /// The place in a table for each length below [`LONG`].
 const CLASS: &[u8; LONG] = &{
@@ -157,7 +190,7 @@ const CLASS: &[u8; LONG] = &{
 /// The kernel of a table for blocks of `len` bytes.
 #[inline(always)]
 fn choose<T: Copy>(table: &[T; CLASSES], len: usize) -> T {
-    let class = if len < LONG { CLASS[len] } else { 0 };
+    let class = if len < LONG { CLASS[len] } else { 16 * u8::from(len <= ROW_MAX) };
     table[usize::from(class) % CLASSES]
 }
 
@@ -195,7 +228,23 @@ const SCATTER_EQUAL: &[Counted; CLASSES] = table!(equal, false);
 #[inline(always)]
 pub(crate) unsafe fn strided(len: usize, steps: Steps, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { choose(STRIDED, len)(len, steps.count, steps.from, steps.to, from, to) }
+    unsafe { by_table(STRIDED, len, steps, from, to) }
+}
+
+/// As [`strided`], by the kernel of a table, or what the processor has for rows.
+///
+/// # Safety
+/// As [`strided`].
+#[inline(always)]
+unsafe fn by_table(table: &[Strided; CLASSES], len: usize, steps: Steps, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise; the length is that of a row.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if (LONG..=ROW_MAX).contains(&len) && avx2::is_here() {
+            return avx2::rows(len, steps, from, to);
+        }
+        choose(table, len)(len, steps.count, steps.from, steps.to, from, to)
+    }
 }
 
 /// As [`strided`], to consecutive blocks.
@@ -207,10 +256,10 @@ pub(crate) unsafe fn collect(len: usize, count: usize, step: isize, from: *const
     // SAFETY: the caller's promise.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if count >= avx2::MANY {
+        if count >= avx2::MANY && len < LONG {
             return avx2::many(len, count, step, from, to);
         }
-        choose(COLLECT, len)(len, count, step, 0, from, to)
+        by_table(COLLECT, len, Steps { count, from: step, to: len as isize }, from, to)
     }
 }
 
@@ -221,7 +270,7 @@ pub(crate) unsafe fn collect(len: usize, count: usize, step: isize, from: *const
 #[inline(always)]
 pub(crate) unsafe fn spread(len: usize, count: usize, step: isize, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { choose(SPREAD, len)(len, count, 0, step, from, to) }
+    unsafe { by_table(SPREAD, len, Steps { count, from: len as isize, to: step }, from, to) }
 }
 
 /// Copies the blocks of `inner` for each step of `outer`.
