@@ -225,6 +225,8 @@ names! {
         LineRoundTrip = "line_round_trip",
         /// The same with a line for each way.
         TwoLinesRoundTrip = "two_lines_round_trip",
+        /// Two processes that wait for each other.
+        BareMeeting = "bare_meeting",
         /// From giving a core away to having it again, with so many ranks on it.
         YieldTurn = "yield_turn",
         /// A cache line from one core to another.

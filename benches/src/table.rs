@@ -184,9 +184,13 @@ pub(crate) mod tests {
 
     pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
         let suite = match op {
-            Op::Memcpy | Op::LineOneWay | Op::LineRoundTrip | Op::TwoLinesRoundTrip | Op::YieldTurn | Op::Atomic => {
-                Suite::Limit
-            }
+            Op::Memcpy
+            | Op::LineOneWay
+            | Op::LineRoundTrip
+            | Op::TwoLinesRoundTrip
+            | Op::BareMeeting
+            | Op::YieldTurn
+            | Op::Atomic => Suite::Limit,
             Op::Barrier => Suite::Barrier,
             _ => Suite::Op,
         };

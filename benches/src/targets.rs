@@ -139,6 +139,8 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     add("active message round trip, 8 B / two lines'".to_owned(), ratio, Bound::AtMost(1.8));
     let ratio = times.to_limit(single(Suite::Barrier, Op::Barrier, 0), Op::LineOneWay);
     add("barrier of 2 / cache line one way".to_owned(), ratio, Bound::AtMost(1.6));
+    let ratio = times.to_limit(single(Suite::Barrier, Op::Barrier, 0), Op::BareMeeting);
+    add("barrier of 2 / bare meeting of two processes".to_owned(), ratio, Bound::AtMost(1.6));
     if records.iter().any(|record| record.library == Library::Farside && record.ranks == 8) {
         for (name, sync) in EPOCHS {
             let of = |ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
@@ -308,7 +310,7 @@ mod tests {
     fn targets_without_records_are_not_measured() {
         let targets = targets(&[]);
         assert!(!targets.is_empty() && targets.iter().all(|target| target.met().is_none()));
-        assert!(display(&targets).contains("0 met, 0 not met, 24 not measured"), "{}", display(&targets));
+        assert!(display(&targets).contains("0 met, 0 not met, 25 not measured"), "{}", display(&targets));
     }
 
     #[test]
@@ -321,6 +323,7 @@ mod tests {
             limit(Op::LineRoundTrip, 64, 0.5),
             limit(Op::LineOneWay, 64, 0.8),
             limit(Op::TwoLinesRoundTrip, 64, 0.8),
+            limit(Op::BareMeeting, 64, 0.8),
         ]);
         let targets = targets(&records);
         let find = |text: &str| {
@@ -335,7 +338,7 @@ mod tests {
         assert_eq!(find("user window, 1 MiB"), (0.5, true));
         assert_eq!(find("8 B / cache line's"), (2.0, false));
         assert_eq!(find("8 B / two lines'"), (1.25, true));
-        assert_eq!(find("barrier of 2"), (1.25, true));
+        assert_eq!(find("barrier of 2 / cache"), (1.25, true));
         assert_eq!(find("shared lock epoch, 8 ranks"), (0.25, true));
         assert!(targets.iter().all(|target| target.met().is_some()), "{}", display(&targets));
     }

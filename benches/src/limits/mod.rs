@@ -4,6 +4,8 @@
 //!   and stores of one word in it.
 //! - `two_lines_round_trip`: the same with a line for each way, as messages have that can go both ways at once: a line
 //!   that only one of the two writes has to be taken back from its reader before each store.
+//! - `bare_meeting`: a barrier of two without a library: each of two processes stores a number and waits for the other's,
+//!   in one line.
 //! - `yield_turn`: how long a process that gives its core away waits for its next turn, with 4 processes on that
 //!   core that all do so: with 4 ranks for a core that switch in this way, no call in which
 //!   all ranks take part costs less.
@@ -58,6 +60,10 @@ pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
             records.push(record(Op::LineOneWay, 64, 2, iterations, &halves)?);
         }
         Err(error) => failed = Some(error),
+    }
+    if failed.is_none() {
+        let blocks_us = raw::meeting(ROUND_TRIPS, BLOCKS)?;
+        records.push(record(Op::BareMeeting, 64, 2, ROUND_TRIPS * BLOCKS as u64, &blocks_us)?);
     }
     let blocks_us = raw::yield_turn(4, YIELDS, 3)?;
     records.push(record(Op::YieldTurn, 0, 4, 3 * YIELDS, &blocks_us)?);

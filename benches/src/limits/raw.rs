@@ -210,6 +210,57 @@ pub(super) fn ping_pong(two_lines: bool, round_trips: u64, blocks: usize) -> Res
     times
 }
 
+/// Microseconds per meeting of two processes on the first two allowed cores, block by block: each stores a number in a word
+/// of its own and waits until the other has done the same. Both words in one line.
+pub(super) fn meeting(meetings: u64, blocks: usize) -> Result<Vec<f64>> {
+    const OP: &str = "bare meeting";
+    let mut cores = allowed()?.into_iter();
+    let (Some(mine), Some(other)) = (cores.next(), cores.next()) else {
+        return Err(Error::new(ErrorKind::Limit, OP).cause("it needs two cores, and this process may use one"));
+    };
+    let page = Pages::new(4096, libc::MAP_SHARED)?;
+    let (ours, theirs) = (page.word(0), page.word(8));
+    let partner = Partner::fork(|parent| {
+        // SAFETY: system calls without memory of ours, as in `answer`.
+        let orphan = unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
+            libc::getppid() != parent
+        };
+        let mut number = 0;
+        let mut last = if !orphan && bind(other) { 0 } else { STOP };
+        while last != STOP {
+            number += 1;
+            // Release, and Acquire below: pair with those of the first process.
+            theirs.store(number, Ordering::Release);
+            while last < number {
+                last = ours.load(Ordering::Acquire);
+            }
+        }
+    })?;
+    let _pinned = Pinned::to(mine)?;
+    let mut number = 0;
+    let mut block = || -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..meetings {
+            number += 1;
+            // Release, and Acquire below: pair with those of the second process.
+            ours.store(number, Ordering::Release);
+            let mut looks = 0u64;
+            while theirs.load(Ordering::Acquire) < number {
+                looks += 1;
+                if looks.is_multiple_of(1 << 20) && (partner.is_gone() || start.elapsed() > PATIENCE) {
+                    return Err(Error::new(ErrorKind::Timeout, OP).cause("the second process does not come"));
+                }
+            }
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e6 / meetings as f64)
+    };
+    block()?; // the start of the second process, and the warm-up
+    let times = (0..blocks).map(|_| block()).collect();
+    ours.store(STOP, Ordering::SeqCst);
+    times
+}
+
 /// Times blocks of calls of `run`; how many calls make a block is found first. Returns all calls and the microseconds
 /// per call of each block.
 fn blocks_of(blocks: usize, mut run: impl FnMut()) -> (u64, Vec<f64>) {
