@@ -12,7 +12,6 @@ pub mod best;
 pub mod by_hand;
 pub mod cores;
 pub mod growth;
-pub mod instructions;
 pub mod launch;
 pub mod limits;
 pub mod machine;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use comfy_table::{CellAlignment, presets};
-use farside_benches::instructions::{self, CALLED};
 use farside_core::error::{Error, ErrorKind, Result};
+use farside_instructions::{self as instructions, CALLED};
 
 /// Counts the instructions of single calls on a mapped window, checks included; needs valgrind.
 #[derive(Parser)]
