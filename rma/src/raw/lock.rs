@@ -14,7 +14,7 @@
 //! Who locks the same target again and again enters by a claim instead ([`super::bias`]): one atomic exchange on a
 //! line of its own to lock, a plain store to unlock.
 //!
-//! Where the word is not mapped each is a message (a shared lock two: a read and a compare-and-swap), and the request is
+//! Where the word is not mapped each is a message (a shared lock two: a look and a compare-and-swap), and the request is
 //! put off until the first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
 //! Who has to wait there is told when its turn has come ([`super::lockqueue`]).
 //!
@@ -379,7 +379,11 @@ impl RawWindow {
         if kind == LockKind::Exclusive || waits && !self.board.is_mapped(target) {
             return Ok(None);
         }
-        let mut now = self.board.read_word(target, word::LOCK)?;
+        // Atomically, as all that is done to a word that is not mapped.
+        let mut now = match self.board.peer_word(target, word::LOCK) {
+            Some(w) => w.load(Ordering::SeqCst),
+            None => self.board.fetch_add(target, word::LOCK, 0)?,
+        };
         for _ in 0..LOOKS {
             let Some(then) = lockword::reader_at_once(now) else { break };
             let before = self.board.compare_swap(target, word::LOCK, now, then)?;
