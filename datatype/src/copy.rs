@@ -63,10 +63,6 @@ pub(crate) unsafe fn walk<const PACK: bool>(
         // SAFETY: the caller's promise; the tree's first block is at 0 of `at`.
         unsafe {
             if len == shape.size {
-                if let Node::Run { count, stride, len } = &shape.node {
-                    run::<PACK>(*len, *count, *stride, at, packed);
-                    return shape.size as usize;
-                }
                 whole::<PACK>(&shape.node, at, packed);
             } else {
                 part::<PACK>(&shape.node, shape.size, at, skip, len, packed);
@@ -84,7 +80,15 @@ unsafe fn whole<const PACK: bool>(node: &Node, at: *mut u8, packed: *mut u8) {
     // SAFETY: the caller's promise, for the blocks of each level.
     unsafe {
         match node {
-            Node::Run { count, stride, len } => run::<PACK>(*len, *count, *stride, at, packed),
+            Node::Run { count, stride, len, class } => {
+                let kernels = class.kernels();
+                let (len, count, stride) = (*len as usize, *count as usize, *stride as isize);
+                if PACK {
+                    (kernels.collect)(len, count, stride, len as isize, at, packed);
+                } else {
+                    (kernels.spread)(len, count, len as isize, stride, packed, at);
+                }
+            }
             Node::Repeat { count, stride, inner } => {
                 let times = Times::of(*count as usize, *stride, inner);
                 repeat::<PACK>(&inner.node, inner.size, times, at, packed);
@@ -196,7 +200,7 @@ unsafe fn repeat<const PACK: bool>(node: &Node, size: u64, times: Times, at: *mu
     unsafe {
         match node {
             Node::Run { count: 1, len, .. } => kernels::strided(*len as usize, times.steps::<PACK>(), from, to),
-            Node::Run { count, stride, len } => {
+            Node::Run { count, stride, len, .. } => {
                 let inner = steps::<PACK>(*count as usize, *stride as isize, *len as isize);
                 let outer = times.steps::<PACK>();
                 if times.packed as u64 != size {

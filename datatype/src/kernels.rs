@@ -155,6 +155,8 @@ macro_rules! table {
 }
 
 const CLASSES: usize = 17;
+/// Kernels of processors that have more than all others.
+const SPECIAL: usize = 3;
 /// Lengths from here on are not in [`CLASS`].
 const LONG: usize = 128;
 /// The longest [`Row`]; what is longer is left to `memcpy`.
@@ -187,11 +189,17 @@ const CLASS: &[u8; LONG] = &{
     classes
 };
 
+/// The place in a table for blocks of `len` bytes.
+#[inline(always)]
+fn class(len: usize) -> usize {
+    let class = if len < LONG { CLASS[len] } else { 16 * u8::from(len <= ROW_MAX) };
+    usize::from(class).min(CLASSES - 1)
+}
+
 /// The kernel of a table for blocks of `len` bytes.
 #[inline(always)]
 fn choose<T: Copy>(table: &[T; CLASSES], len: usize) -> T {
-    let class = if len < LONG { CLASS[len] } else { 16 * u8::from(len <= ROW_MAX) };
-    table[usize::from(class) % CLASSES]
+    table[class(len)]
 }
 
 /// Which side has its blocks one right after the other.
@@ -200,7 +208,7 @@ const TO: u8 = 1;
 const FROM: u8 = 2;
 
 /// Block length, number, steps at either side, and where the first blocks are.
-type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
+pub(crate) type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
 type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
 type Listed = unsafe fn(usize, &[i64], *const u8, *mut u8);
 type Matched = unsafe fn(usize, &[i64], &[i64], *const u8, *mut u8);
@@ -220,6 +228,63 @@ const MATCHED_EQUAL: &[CountedBoth; CLASSES] = table!(equal_both);
 const GATHER_EQUAL: &[Counted; CLASSES] = table!(equal, true);
 const SCATTER_EQUAL: &[Counted; CLASSES] = table!(equal, false);
 
+/// The loops over blocks of one length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernels {
+    /// To consecutive blocks; the step at their side is not looked at.
+    pub(crate) collect: Strided,
+    /// From consecutive blocks; the step at their side is not looked at.
+    pub(crate) spread: Strided,
+    /// Steps at both sides.
+    pub(crate) strided: Strided,
+}
+
+const fn kernels(class: usize) -> Kernels {
+    Kernels { collect: COLLECT[class], spread: SPREAD[class], strided: STRIDED[class] }
+}
+
+/// Those of all processors, then what this one may have.
+const KERNELS: &[Kernels; CLASSES + SPECIAL] = &{
+    let mut all = [const { kernels(0) }; CLASSES + SPECIAL];
+    let mut class = 1;
+    while class < CLASSES {
+        all[class] = kernels(class);
+        class += 1;
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        let [rows, fours, eights] = avx2::KERNELS;
+        (all[CLASSES], all[CLASSES + 1], all[CLASSES + 2]) = (rows, fours, eights);
+    }
+    all
+};
+
+/// Which loops are for certain blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(u8);
+
+impl Class {
+    /// Of no blocks.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// For `count` blocks of `len` bytes, `stride` from start to start where they are not consecutive.
+    #[inline]
+    pub(crate) fn of(len: usize, count: usize, stride: isize) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(special) = avx2::which(len, count, stride) {
+            return Self(CLASSES as u8 + special);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (count, stride);
+        Self(class(len) as u8)
+    }
+
+    #[inline(always)]
+    pub(crate) fn kernels(self) -> &'static Kernels {
+        &KERNELS[usize::from(self.0).min(CLASSES + SPECIAL - 1)]
+    }
+}
+
 /// Copies blocks of `len` bytes, in their order.
 ///
 /// # Safety
@@ -228,22 +293,8 @@ const SCATTER_EQUAL: &[Counted; CLASSES] = table!(equal, false);
 #[inline(always)]
 pub(crate) unsafe fn strided(len: usize, steps: Steps, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { by_table(STRIDED, len, steps, from, to) }
-}
-
-/// As [`strided`], by the kernel of a table, or what the processor has for rows.
-///
-/// # Safety
-/// As [`strided`].
-#[inline(always)]
-unsafe fn by_table(table: &[Strided; CLASSES], len: usize, steps: Steps, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise; the length is that of a row.
     unsafe {
-        #[cfg(target_arch = "x86_64")]
-        if (LONG..=ROW_MAX).contains(&len) && avx2::is_here() {
-            return avx2::rows(len, steps, from, to);
-        }
-        choose(table, len)(len, steps.count, steps.from, steps.to, from, to)
+        (Class::of(len, steps.count, steps.from).kernels().strided)(len, steps.count, steps.from, steps.to, from, to)
     }
 }
 
@@ -254,13 +305,7 @@ unsafe fn by_table(table: &[Strided; CLASSES], len: usize, steps: Steps, from: *
 #[inline(always)]
 pub(crate) unsafe fn collect(len: usize, count: usize, step: isize, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        if count >= avx2::MANY && len < LONG {
-            return avx2::many(len, count, step, from, to);
-        }
-        by_table(COLLECT, len, Steps { count, from: step, to: len as isize }, from, to)
-    }
+    unsafe { (Class::of(len, count, step).kernels().collect)(len, count, step, len as isize, from, to) }
 }
 
 /// As [`strided`], from consecutive blocks.
@@ -270,7 +315,7 @@ pub(crate) unsafe fn collect(len: usize, count: usize, step: isize, from: *const
 #[inline(always)]
 pub(crate) unsafe fn spread(len: usize, count: usize, step: isize, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { by_table(SPREAD, len, Steps { count, from: len as isize, to: step }, from, to) }
+    unsafe { (Class::of(len, count, step).kernels().spread)(len, count, len as isize, step, from, to) }
 }
 
 /// Copies the blocks of `inner` for each step of `outer`.

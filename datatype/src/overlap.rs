@@ -32,7 +32,7 @@ impl TypeMap {
     #[inline]
     pub fn overlap(&self) -> Overlap {
         match (&self.shape.node, &self.overlap) {
-            (Node::Run { count, stride, len }, _) if *count <= 1 || stride.unsigned_abs() >= *len => Overlap::None,
+            (Node::Run { count, stride, len, .. }, _) if *count <= 1 || stride.unsigned_abs() >= *len => Overlap::None,
             (_, Some(found)) => *found.get_or_init(|| self.find_overlap()),
             (_, None) => self.find_overlap(),
         }
@@ -161,7 +161,7 @@ fn disjoint(node: &Node) -> Option<u64> {
     let mut node = node;
     let mut reach = loop {
         match node {
-            Node::Run { count, stride, len } => {
+            Node::Run { count, stride, len, .. } => {
                 dims.push((stride.unsigned_abs(), *count));
                 break *len;
             }

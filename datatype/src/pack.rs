@@ -3,6 +3,8 @@
 
 use crate::copy::walk;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::kernels::Kernels;
+use crate::shape::Node;
 use crate::signature::Signature;
 use crate::transfer::transfer;
 use crate::typemap::TypeMap;
@@ -32,6 +34,17 @@ impl TypeMap {
         self.shape.low >= 0 && origin <= len && self.shape.high as u64 <= (len - origin) as u64
     }
 
+    /// Equal blocks at equal distances, if that is all: their loops, length, number and distance.
+    #[inline(always)]
+    fn run(&self) -> Option<(&'static Kernels, usize, usize, isize)> {
+        match self.shape.node {
+            Node::Run { count, stride, len, class } if count > 0 => {
+                Some((class.kernels(), len as usize, count as usize, stride as isize))
+            }
+            _ => None,
+        }
+    }
+
     /// Packs from packed byte `from` on, as much as `out` holds, and returns how much that was: 0 at the end of the
     /// message. So a message can be packed in pieces of any size, in any order.
     ///
@@ -42,6 +55,21 @@ impl TypeMap {
     /// `Buffer` if `buffer` does not hold the whole message.
     #[inline]
     pub fn pack(&self, buffer: &[u8], origin: usize, from: u64, out: &mut [u8]) -> Result<usize> {
+        if let Some((kernels, len, count, stride)) = self.run()
+            && from == 0
+            && out.len() as u64 >= self.size()
+            && self.lies_in(buffer.len(), origin)
+        {
+            let at = buffer.as_ptr().wrapping_add(origin).wrapping_offset(self.shape.offset as isize);
+            // SAFETY: all blocks lie in `buffer`, `out` has room for all, and is borrowed apart.
+            unsafe { (kernels.collect)(len, count, stride, len as isize, at, out.as_mut_ptr()) };
+            return Ok(self.size() as usize);
+        }
+        self.pack_any(buffer, origin, from, out)
+    }
+
+    #[inline(never)]
+    fn pack_any(&self, buffer: &[u8], origin: usize, from: u64, out: &mut [u8]) -> Result<usize> {
         if !self.lies_in(buffer.len(), origin) {
             check_buffer(self, buffer.len(), origin, "TypeMap::pack")?;
         }
@@ -57,6 +85,21 @@ impl TypeMap {
     /// `Buffer` if `buffer` does not hold the whole message.
     #[inline]
     pub fn unpack(&self, input: &[u8], from: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
+        if let Some((kernels, len, count, stride)) = self.run()
+            && from == 0
+            && input.len() as u64 >= self.size()
+            && self.lies_in(buffer.len(), origin)
+        {
+            let at = buffer.as_mut_ptr().wrapping_add(origin).wrapping_offset(self.shape.offset as isize);
+            // SAFETY: all blocks lie in `buffer`, `input` has bytes for all, and is borrowed apart.
+            unsafe { (kernels.spread)(len, count, len as isize, stride, input.as_ptr(), at) };
+            return Ok(self.size() as usize);
+        }
+        self.unpack_any(input, from, buffer, origin)
+    }
+
+    #[inline(never)]
+    fn unpack_any(&self, input: &[u8], from: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
         if !self.lies_in(buffer.len(), origin) {
             check_buffer(self, buffer.len(), origin, "TypeMap::unpack")?;
         }
@@ -105,9 +148,54 @@ impl TypeMap {
         skip: u64,
         len: u64,
     ) -> Result<usize> {
+        if let Some(run) = self.same_run(target)
+            && skip == 0
+            && len >= self.size()
+        {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_run(run, from, target, to) };
+            return Ok(self.size() as usize);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_any(from, target, to, skip, len) }
+    }
+
+    /// [`TypeMap::copy_raw`] of all kinds.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn copy_any(&self, from: *const u8, target: &TypeMap, to: *mut u8, skip: u64, len: u64) -> Result<usize> {
         check_signatures(self, target, "TypeMap::copy_raw")?;
         // SAFETY: the caller's promise.
         Ok(unsafe { transfer(&self.shape, from, &target.shape, to, skip, len) })
+    }
+
+    /// The blocks of both, if they have the same elements in equal blocks at equal distances: their loops, length, number
+    /// and distances.
+    #[inline(always)]
+    fn same_run(&self, target: &TypeMap) -> Option<(&'static Kernels, usize, usize, isize, isize)> {
+        let ((kernels, len, count, stride), (_, other, n, by)) = (self.run()?, target.run()?);
+        // Equal signatures and sizes; the latter follow from the blocks.
+        (self.signature == target.signature && (len, count) == (other, n)).then_some((kernels, len, count, stride, by))
+    }
+
+    /// Copies what is a [`same_run`](Self::same_run).
+    ///
+    /// # Safety
+    /// As [`TypeMap::copy_raw`].
+    #[inline(always)]
+    unsafe fn copy_run(
+        &self,
+        (kernels, len, count, stride, by): (&'static Kernels, usize, usize, isize, isize),
+        from: *const u8,
+        target: &TypeMap,
+        to: *mut u8,
+    ) {
+        let from = from.wrapping_offset(self.shape.offset as isize);
+        let to = to.wrapping_offset(target.shape.offset as isize);
+        // SAFETY: the caller's promise.
+        unsafe { (kernels.strided)(len, count, stride, by, from, to) };
     }
 
     /// Copies this message from `buffer` to the places of `target` in `to`, in one pass; returns the bytes copied.
@@ -124,13 +212,32 @@ impl TypeMap {
         to: &mut [u8],
         to_origin: usize,
     ) -> Result<usize> {
+        if let Some(run) = self.same_run(target)
+            && self.lies_in(buffer.len(), origin)
+            && target.lies_in(to.len(), to_origin)
+        {
+            let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
+            // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
+            unsafe { self.copy_run(run, from, target, to) };
+            return Ok(self.size() as usize);
+        }
+        self.copy_buffers((buffer, origin), target, (to, to_origin))
+    }
+
+    #[inline(never)]
+    fn copy_buffers(
+        &self,
+        (buffer, origin): (&[u8], usize),
+        target: &TypeMap,
+        (to, to_origin): (&mut [u8], usize),
+    ) -> Result<usize> {
         if !self.lies_in(buffer.len(), origin) || !target.lies_in(to.len(), to_origin) {
             check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
             check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
         }
         let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
         // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
-        unsafe { self.copy_raw(from, target, to, 0, u64::MAX) }
+        unsafe { self.copy_any(from, target, to, 0, u64::MAX) }
     }
 }
 

@@ -54,7 +54,7 @@ impl<'a> Runs<'a> {
         loop {
             let child;
             match node {
-                Node::Run { count, stride, len } => {
+                Node::Run { count, stride, len, .. } => {
                     let first = if skip == 0 { 0 } else { skip / len };
                     let offset = base + first as i64 * stride;
                     self.ready = Some(Run { offset, count: count - first, stride: *stride, len: *len });

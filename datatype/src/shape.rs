@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::kernels::Class;
 
 /// Levels of a layout, and constructors of a datatype, that may nest.
 pub const MAX_DEPTH: usize = 64;
@@ -14,8 +15,8 @@ const TILE_BYTES: u64 = 8192;
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0.
-    Run { count: u64, stride: i64, len: u64 },
+    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0. Made by [`Node::run`].
+    Run { count: u64, stride: i64, len: u64, class: Class },
     /// `count` times `inner`, `stride` from start to start.
     Repeat { count: u64, stride: i64, inner: Arc<Inner> },
     /// `inner` at each of these displacements.
@@ -68,7 +69,11 @@ impl Inner {
 }
 
 impl Node {
-    pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0 };
+    pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0, class: Class::NONE };
+
+    pub(crate) fn run(count: u64, stride: i64, len: u64) -> Self {
+        Node::Run { count, stride, len, class: Class::of(len as usize, count as usize, stride as isize) }
+    }
 
     fn depth(&self) -> u32 {
         match self {
@@ -88,7 +93,7 @@ impl Node {
             (low.wrapping_add(last.min(0)), high.wrapping_add(last.max(0)))
         };
         match self {
-            Node::Run { count, stride, len } => repeated(*count, *stride, 0, *len as i64),
+            Node::Run { count, stride, len, .. } => repeated(*count, *stride, 0, *len as i64),
             Node::Repeat { count, stride, inner } => repeated(*count, *stride, inner.low, inner.high()),
             Node::Same { at, inner } => {
                 around(&mut at.iter().map(|at| (at.wrapping_add(inner.low), at.wrapping_add(inner.high()))))
@@ -151,7 +156,7 @@ impl Shape {
             return Some(Self::EMPTY);
         }
         let high = offset.checked_add(i64::try_from(len).ok()?)?;
-        Some(Self { offset, size: len, low: offset, high, node: Node::Run { count: 1, stride: 0, len } })
+        Some(Self { offset, size: len, low: offset, high, node: Node::run(1, 0, len) })
     }
 
     /// The same bytes `by` further on.
@@ -189,12 +194,10 @@ impl Shape {
         };
         let node = match &self.node {
             // Products of counts stay below the size, which was checked.
-            Node::Run { count: 1, len, .. } if i64::try_from(*len) == Ok(stride) => {
-                Node::Run { count: 1, stride: 0, len: size }
-            }
-            Node::Run { count: 1, len, .. } => Node::Run { count, stride, len: *len },
-            Node::Run { count: inner, stride: by, len } if continues(*inner, *by) => {
-                Node::Run { count: inner * count, stride: *by, len: *len }
+            Node::Run { count: 1, len, .. } if i64::try_from(*len) == Ok(stride) => Node::run(1, 0, size),
+            Node::Run { count: 1, len, .. } => Node::run(count, stride, *len),
+            Node::Run { count: inner, stride: by, len, .. } if continues(*inner, *by) => {
+                Node::run(inner * count, *by, *len)
             }
             Node::Repeat { count: n, stride: by, inner } if continues(*n, *by) => {
                 Node::Repeat { count: n * count, stride: *by, inner: inner.clone() }
@@ -312,15 +315,16 @@ impl Sequence {
 
 /// `last`, then `next` at `distance` from it, as one level: blocks that touch, and vectors that continue.
 fn merge(last: &Node, distance: i64, next: &Node) -> Option<Node> {
-    let (Node::Run { count, stride, len }, Node::Run { count: more, stride: by, len: next_len }) = (last, next) else {
+    let (Node::Run { count, stride, len, .. }, Node::Run { count: more, stride: by, len: next_len, .. }) = (last, next)
+    else {
         return None;
     };
     if *count == 1 && *more == 1 {
         let touches = i64::try_from(*len) == Ok(distance);
-        return touches.then(|| Node::Run { count: 1, stride: 0, len: len + next_len });
+        return touches.then(|| Node::run(1, 0, len + next_len));
     }
     let step = if *count > 1 { *stride } else { *by };
     let continues =
         len == next_len && (*more == 1 || *by == step) && i64::try_from(*count).ok()?.checked_mul(step)? == distance;
-    continues.then(|| Node::Run { count: count + more, stride: step, len: *len })
+    continues.then(|| Node::run(count + more, step, *len))
 }

@@ -12,7 +12,6 @@ use crate::shape::{Node, Shape};
 /// # Safety
 /// Every block of `from` must be readable and every one of `to` writable, relative to their bases, and none of the
 /// first may share a byte with one of the second.
-#[inline]
 pub(crate) unsafe fn transfer(
     from: &Shape,
     from_base: *const u8,
@@ -21,30 +20,10 @@ pub(crate) unsafe fn transfer(
     skip: u64,
     len: u64,
 ) -> usize {
-    let total = from.size.min(to.size);
-    let len = len.min(total.saturating_sub(skip));
-    let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
-    // SAFETY: the caller's promise, for the blocks of each side.
-    unsafe {
-        if let (Node::Run { count, stride, len: each }, Node::Run { count: n, stride: by, len: l }) =
-            (&from.node, &to.node)
-            && (count, each) == (n, l)
-            && len == total
-        {
-            let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-            kernels::strided(*each as usize, steps, a, b);
-        } else if len > 0 {
-            unlike(from, from_base, to, to_base, skip, len);
-        }
+    let len = len.min(from.size.min(to.size).saturating_sub(skip));
+    if len == 0 {
+        return 0;
     }
-    len as usize
-}
-
-/// [`transfer`] of what is not all of two vectors that are alike; `len` bytes, which are there.
-///
-/// # Safety
-/// As [`transfer`].
-unsafe fn unlike(from: &Shape, from_base: *const u8, to: &Shape, to_base: *mut u8, skip: u64, len: u64) {
     let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
     // SAFETY: the caller's promise, for the blocks of each side.
     unsafe {
@@ -56,6 +35,7 @@ unsafe fn unlike(from: &Shape, from_base: *const u8, to: &Shape, to_base: *mut u
             by_runs(Runs::new(from, skip, len), from_base, Runs::new(to, skip, len), to_base);
         }
     }
+    len as usize
 }
 
 /// Copies one to the other so many times (`times.at` apart at `to`, `times.packed` at `from`), if they are levels of the
@@ -69,7 +49,7 @@ unsafe fn alike(a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) 
     // SAFETY: the caller's promise, for the blocks of each level.
     unsafe {
         match (a, b) {
-            (Node::Run { count, stride, len }, Node::Run { count: n, stride: by, len: l }) => {
+            (Node::Run { count, stride, len, .. }, Node::Run { count: n, stride: by, len: l, .. }) => {
                 if (count, len) != (n, l) {
                     return false;
                 }

@@ -86,7 +86,7 @@ fn write(out: &mut Vec<u8>, node: &Node) {
             out.push(BLOCK);
             unsigned(out, *len);
         }
-        Node::Run { count, stride, len } => {
+        Node::Run { count, stride, len, .. } => {
             out.push(RUN);
             unsigned(out, *count);
             signed(out, *stride);

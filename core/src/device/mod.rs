@@ -161,9 +161,10 @@ pub struct RemoteRegion {
     pub handle: u64,
     /// The part that is mapped here, if any.
     pub mapped: Option<Mapped>,
-    /// Whether one request takes blocks on this side and ranges of the region too: [`Operation::WriteBlocks`] and
-    /// [`Operation::ReadBlocks`].
-    pub lists: bool,
+    /// Whether one request takes blocks on this side and ranges of the region too ([`Operation::WriteBlocks`] and
+    /// [`Operation::ReadBlocks`]), and the bytes of the shortest block for which that is better than to pack here and to
+    /// unpack there, where the other rank does so.
+    pub lists: Option<u64>,
 }
 
 /// The directly mapped part of a peer's region: byte `i` of the region is at `base + i` for `lo <= i < hi`.

@@ -109,7 +109,7 @@ every_config! {
         let to = 1 - world.me();
         let region = world.remotes[to].handle;
         let most = job.device().capabilities().max_blocks;
-        if !world.remotes[to].lists {
+        if world.remotes[to].lists.is_none() {
             let (blocks, spread) = ([Block::of(std::ptr::null(), 0)], Spread { region, ranges: &[] });
             let e = world.complete(to, Operation::WriteBlocks { from: &blocks, to: spread }).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");

@@ -7,12 +7,31 @@ use std::arch::x86_64::{
     _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_storeu_si256,
 };
 
-use super::{COLLECT, LONG, ROW_MAX, Steps, choose};
+use super::{COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, choose};
 
-/// Whether the processor has it.
-#[inline(always)]
-pub(super) fn is_here() -> bool {
-    is_x86_feature_detected!("avx2")
+/// Blocks below which gathering does not pay, and bytes from start to start above which it does not: then each has a cache
+/// line of its own, and the loads, not their number, take the time.
+const MANY: usize = 512;
+const NEAR: usize = 32;
+
+/// For rows, and for blocks of 4 and of 8 bytes close to each other.
+pub(super) const KERNELS: [Kernels; SPECIAL] = [
+    Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
+    Kernels { collect: gathered::<8>, spread: SPREAD[4], strided: STRIDED[4] },
+    Kernels { collect: gathered::<4>, spread: SPREAD[6], strided: STRIDED[6] },
+];
+
+/// Which of [`KERNELS`] is faster than that for all processors, if any and if this one has AVX2.
+#[inline]
+pub(super) fn which(len: usize, count: usize, stride: isize) -> Option<u8> {
+    let many = count >= MANY && stride.unsigned_abs() <= NEAR;
+    let which = match len {
+        LONG..=ROW_MAX => 0,
+        4 if many => 1,
+        8 if many => 2,
+        _ => return None,
+    };
+    is_x86_feature_detected!("avx2").then_some(which)
 }
 
 /// Rows of [`LONG`] to [`ROW_MAX`] bytes.
@@ -20,9 +39,14 @@ pub(super) fn is_here() -> bool {
 /// # Safety
 /// As [`super::strided`], on a processor with AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn rows(len: usize, steps: Steps, mut from: *const u8, mut to: *mut u8) {
+unsafe fn rows<const SIDE: u8>(len: usize, count: usize, by: isize, step: isize, mut from: *const u8, mut to: *mut u8) {
     debug_assert!((LONG..=ROW_MAX).contains(&len));
-    for _ in 0..steps.count {
+    let (by, step) = match SIDE {
+        TO => (by, len as isize),
+        FROM => (len as isize, step),
+        _ => (by, step),
+    };
+    for _ in 0..count {
         // SAFETY: pieces of a row that the caller vouches for, which is at least as long as one.
         unsafe {
             let piece = |at: usize| {
@@ -42,31 +66,29 @@ pub(super) unsafe fn rows(len: usize, steps: Steps, mut from: *const u8, mut to:
             }
         }
         // Addresses past the last row are never used, so they may wrap.
-        (from, to) = (from.wrapping_offset(steps.from), to.wrapping_offset(steps.to));
+        (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
     }
 }
 
-/// Blocks below which it does not pay, and bytes from start to start above which it does not: then each has a cache
-/// line of its own, and the loads, not their number, take the time.
-pub(super) const MANY: usize = 512;
-const NEAR: usize = 32;
-
-/// Blocks `by` apart to consecutive places, with AVX2 where it pays and the processor has it.
+/// Blocks of 32 / `LANES` bytes, 4 or 8, `by` apart, to consecutive places.
 ///
 /// # Safety
-/// As [`super::strided`].
-#[inline(never)]
-pub(super) unsafe fn many(len: usize, count: usize, by: isize, from: *const u8, to: *mut u8) {
-    let pays = by.unsigned_abs() <= NEAR && is_here();
-    // SAFETY: the caller's promise; the processor was asked.
+/// As [`collect`].
+#[target_feature(enable = "avx2")]
+unsafe fn gathered<const LANES: usize>(
+    len: usize,
+    count: usize,
+    by: isize,
+    _step: isize,
+    from: *const u8,
+    to: *mut u8,
+) {
+    debug_assert!(len == 32 / LANES);
+    // SAFETY: the caller's promise.
     unsafe {
-        let done = match len {
-            4 if pays => collect::<8>(count, by, from, to),
-            8 if pays => collect::<4>(count, by, from, to),
-            _ => 0,
-        };
+        let done = collect::<LANES>(count, by, from, to);
         let (from, to) = (from.wrapping_offset(done as isize * by), to.wrapping_add(done * len));
-        choose(COLLECT, len)(len, count - done, by, 0, from, to);
+        choose(COLLECT, len)(len, count - done, by, len as isize, from, to);
     }
 }
 

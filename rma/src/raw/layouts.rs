@@ -177,6 +177,8 @@ pub(crate) struct Planner {
     cut_offs: CutOffs,
     /// Shortest message that goes by lists which the target posts too.
     sgrs_bytes: u64,
+    /// Shortest block that goes by lists which take no help, if the settings say so.
+    lists_from: Option<u64>,
     /// What the settings or the program ask for.
     wanted: Cell<TransferScheme>,
 }
@@ -196,6 +198,7 @@ impl Planner {
                 segment: cut.segment,
             },
             sgrs_bytes: cut.sgrs_bytes,
+            lists_from: settings.cut_offs.map(|cut| cut.sgrs_block),
             wanted: Cell::new(settings.transfer),
         }
     }
@@ -228,8 +231,8 @@ impl Planner {
     }
 
     /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of
-    /// remote ranges, those are best, and what is called SGRS takes no help. `unpacks`: whether the target unpacks what
-    /// is sent to it packed.
+    /// remote ranges, those are best unless blocks are short, and what is called SGRS takes no help. `unpacks`: whether
+    /// the target unpacks what is sent to it packed.
     ///
     /// # Errors
     /// `BadArgument`, as [`Layouts::check`].
@@ -241,9 +244,14 @@ impl Planner {
             TransferScheme::Gather => Some(gather),
             TransferScheme::MultiW => Some(Scheme::MultiW),
             TransferScheme::Generic if unpacks => Some(Scheme::Generic),
-            _ => region.lists.then_some(Scheme::Sgrs),
+            wanted => region.lists.map(|from| {
+                let from = self.lists_from.unwrap_or(from);
+                let piece = || l.origin.size() / l.origin.block_count().max(l.target.block_count()).max(1);
+                let packs = unpacks && wanted == TransferScheme::Auto && piece() < from;
+                if packs { Scheme::Generic } else { Scheme::Sgrs }
+            }),
         };
-        let limits = PlanLimits { target_helps: unpacks || region.lists, ..self.limits };
+        let limits = PlanLimits { target_helps: unpacks || region.lists.is_some(), ..self.limits };
         let plan = match scheme {
             Some(scheme) => Plan::with_scheme(scheme, l.origin, l.target, direction, limits, &self.cut_offs),
             None => Plan::new(l.origin, l.target, direction, limits, &self.cut_offs),

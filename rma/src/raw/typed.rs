@@ -7,7 +7,7 @@
 //! | target | messages |
 //! |---|---|
 //! | mapped, ready | none: one copy from layout to layout |
-//! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring |
+//! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring; for puts of short blocks packed pieces, as below |
 //! | by a card, target consecutive | one for up to 1024 blocks of the origin |
 //! | by a card, else | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
 //!

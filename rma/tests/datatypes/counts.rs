@@ -192,6 +192,61 @@ fn generic_put_copies_twice_and_sends_no_message_for_a_block() {
     }
 }
 
+/// Between fences what is not mapped is packed if its blocks are short: no system call looks up the pages of each.
+#[test]
+fn unmapped_put_between_fences_packs_short_blocks_only() {
+    if config::verbs() {
+        return println!("there are no system calls over verbs");
+    }
+    for config in [config::VM, config::RING] {
+        for (origin, target, packs) in [
+            (vector(3000, 2, 3), vector(2000, 3, 5), true),
+            (vector(40, 200, 300), vector(40, 200, 400), true),
+            (vector(40, 3000, 3003), vector(40, 3000, 3005), false),
+            // Blocks of one side are long, but the pieces are as short as those of the other.
+            (vector(40, 3000, 3003), vector(120_000, 1, 2), true),
+        ] {
+            let body = |team: &Team| -> Result<Snapshot> {
+                let mut memory = vec![0u32; target.true_ub() as usize / 4];
+                let (base, len) = (memory.as_mut_ptr(), 4 * memory.len());
+                // SAFETY: the vector is kept until the window is freed, and not touched meanwhile.
+                let window = unsafe { RawWindow::create(team, base.cast(), len, Options { locks: false }) }?;
+                let buffer: Vec<u32> = (0..origin.true_ub() as u32 / 4).collect();
+                window.fence(Assert::NOPRECEDE)?;
+                let before = team.job().stats();
+                if team.rank() == 1 {
+                    // SAFETY: the buffer outlives the fence.
+                    unsafe { window.put_typed(buffer.as_ptr().cast(), &origin, 0, 0, &target) }?;
+                }
+                window.fence(Assert::NOSUCCEED)?;
+                let counted = team.job().stats() - before;
+                window.free()?;
+                if team.rank() == 0 {
+                    let mut expected = vec![0u32; memory.len()];
+                    for (from, to) in elements(&origin).zip(elements(&target)) {
+                        expected[to] = from as u32;
+                    }
+                    assert!(memory == expected, "{}", config.name);
+                }
+                Ok(counted)
+            };
+            let both = config.run(2, body).unwrap();
+            let ways = counts(&both[1], &[Kind::Write, Kind::SystemCall, Kind::Request]);
+            assert_eq!(packs, ways == [0, 0, 0], "{}: {:?}", config.name, both[1]);
+            if packs {
+                assert!(both.iter().all(|s| s.bytes(Kind::Copy) == origin.size()), "{}: {both:?}", config.name);
+            } else {
+                assert!(ways[0] == 1 && ways[1] + ways[2] > 0, "{}: {:?}", config.name, both[1]);
+            }
+        }
+    }
+}
+
+/// The ints of a layout, in packed order.
+fn elements(map: &TypeMap) -> impl Iterator<Item = usize> {
+    map.blocks(0).flat_map(|(at, len)| (at as usize / 4)..(at as usize + len as usize) / 4)
+}
+
 /// Put and get between registered memory (the origin's own window) and consecutive bytes over a card.
 #[test]
 fn gathered_put_and_scattered_get_copy_nothing_over_verbs() {

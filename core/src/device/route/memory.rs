@@ -167,7 +167,7 @@ impl Device for Wire {
         let (id, len) = fields.ok_or_else(|| Error::new(ErrorKind::Protocol, "import").peer(peer).device("wire"))?;
         let handle = self.fresh();
         self.imports.borrow_mut().insert(handle, (peer, id, len));
-        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: false })
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }
 
     fn forget(&self, handle: u64) {

@@ -23,6 +23,11 @@ const USER: u8 = 2;
 /// Unmapped bytes from which one `process_vm_*` call is cheaper than requests to a target that attends.
 const VM_FROM: usize = 16 << 10;
 
+/// Block from which a list of them is better than packing: by `process_vm_*`, which looks up the pages of each, and by
+/// requests, one for each.
+const VM_LIST_FROM: u64 = 1024;
+const RING_LIST_FROM: u64 = 8192;
+
 /// A region of this rank.
 #[derive(Debug)]
 pub(super) enum Owned {
@@ -111,6 +116,15 @@ impl Import {
     /// Whether none of it is mapped.
     pub(super) fn is_unmapped(&self) -> bool {
         self.mapped.lo >= self.mapped.hi
+    }
+
+    /// Block from which a list of them is better than packing. What is mapped is copied as it is.
+    fn lists_from(&self) -> u64 {
+        match self.vm {
+            _ if !self.is_unmapped() => 0,
+            Some(_) => VM_LIST_FROM,
+            None => RING_LIST_FROM,
+        }
     }
 
     /// The 64-bit word at `at`: mapped, or `None` if it takes a request.
@@ -330,7 +344,7 @@ pub(super) fn import(
         len: import.len,
         handle,
         mapped: (import.mapped.lo < import.mapped.hi || import.len == 0).then_some(import.mapped),
-        lists: true,
+        lists: Some(import.lists_from()),
     };
     device.imports.borrow_mut().insert(handle, import);
     Ok(remote)

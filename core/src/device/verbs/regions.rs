@@ -239,7 +239,7 @@ impl Regions {
         let handle = self.fresh();
         self.imports.insert(handle, Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
         // Nothing is mapped, not even this rank's own memory: the processor's atomics and the card's do not mix.
-        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: false })
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }
 
     pub(super) fn forget(&mut self, handle: u64) -> Option<Import> {
