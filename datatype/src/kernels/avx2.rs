@@ -56,7 +56,11 @@ unsafe fn rows<const SIDE: u8>(len: usize, count: usize, by: isize, step: isize,
                     _mm256_storeu_si256(to.add(at + 32 * i).cast(), part);
                 }
             };
-            let mut at = 0;
+            // From a boundary of the target on, since a store across one costs two.
+            let mut at = to.addr().wrapping_neg() % 32;
+            if at > 0 {
+                _mm256_storeu_si256(to.cast(), _mm256_loadu_si256(from.cast()));
+            }
             while at + LONG <= len {
                 piece(at);
                 at += LONG;
