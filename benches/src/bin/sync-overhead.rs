@@ -232,9 +232,10 @@ fn drive(arguments: &Arguments) -> Result<()> {
                 }
             }
         }
-    }
-    if !arguments.no_limits {
-        limits(&plan, &mut results, &mut progress)?;
+        // Between all rounds, before the first and after the last.
+        if !arguments.no_limits {
+            limits(&plan, &mut results, &mut progress)?;
+        }
     }
     progress.finish();
     results.records = best(&results.records);
