@@ -11,13 +11,14 @@
 //! on shared memory costs as much as the signal itself.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::coll;
 use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::stats::Kind;
+use crate::stats::{Kind, Stats};
 use crate::team::Team;
 
 /// The part of a value that grows.
@@ -41,6 +42,8 @@ const LINE: usize = 64;
 #[derive(Debug)]
 pub struct Board {
     job: Job,
+    /// Of the job's device.
+    stats: NonNull<Stats>,
     size: usize,
     me: usize,
     words: usize,
@@ -83,7 +86,8 @@ impl Board {
         }
         let (own, remotes) = coll::exchange_regions(team, own, None)?;
         let (size, me) = (team.size(), team.rank());
-        let mut board = Self { size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
+        let stats = NonNull::from(job.device().stats());
+        let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
         // Before anything of a peer's board is looked at.
         if let Some(r) = board.remotes.iter().find(|r| r.len != wanted) {
             return Err(Error::new(ErrorKind::Mismatch, "make a board")
@@ -108,7 +112,7 @@ impl Board {
         let offset = self.offset(self.me, cell, value);
         let remote = &self.remotes[to];
         if let Some(mapped) = &remote.mapped {
-            self.job.device().stats().add(Kind::Signal, 8);
+            self.stats().add(Kind::Signal, 8);
             // SAFETY: a cell of the peer's board, mapped whole, aligned, accessed as an atomic by all.
             // Release: pairs with the Acquire of `get`.
             unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) }.store(value, Ordering::Release);
@@ -138,9 +142,9 @@ impl Board {
             self.wait(operation, peer, cell, number, Pace::EXCHANGE)?;
             return Ok(self.mark(peer, cell, number));
         };
-        self.job.device().stats().add(Kind::Signal, 8);
         // Release: pairs with the Acquire below, of the peer.
         ours.store(marked(number, mark), Ordering::Release);
+        self.stats().add(Kind::Signal, 8);
         self.job.device().wake(self.remotes[peer].peer);
         // Acquire: pairs with the Release above, of the peer.
         let come = || theirs.load(Ordering::Acquire) & NUMBER >= number;
@@ -177,7 +181,7 @@ impl Board {
             // Relaxed: ordered by the arrival.
             greatest.fetch_max(number << 16 | u64::from(mark), Ordering::Relaxed);
         }
-        self.job.device().stats().add(Kind::Signal, 8);
+        self.stats().add(Kind::Signal, 8);
         let goal = number * self.size as u64;
         let arrivals = &line[ARRIVALS];
         // AcqRel: who sees the goal sees what all have written before they came, and who reaches it too.
@@ -190,6 +194,13 @@ impl Board {
         // Relaxed: ordered by the look at the arrivals.
         let greatest = greatest.load(Ordering::Relaxed);
         Ok(if greatest >> 16 == number { greatest as u16 } else { 0 })
+    }
+
+    #[inline(always)]
+    fn stats(&self) -> &Stats {
+        // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, of which `self`
+        // holds a handle.
+        unsafe { self.stats.as_ref() }
     }
 
     /// The last line of team rank `of`, if it is mapped here.
@@ -333,7 +344,7 @@ impl Board {
     pub fn write_lane(&self, of: usize, lane: (usize, usize), value: u64) -> Result<()> {
         let to = self.lane_place(of, lane);
         if let Some(w) = self.mapped_at(of, to) {
-            self.job.device().stats().add(Kind::Write, 8);
+            self.stats().add(Kind::Write, 8);
             w.store(value, Ordering::SeqCst);
             return Ok(());
         }
@@ -352,7 +363,7 @@ impl Board {
     pub fn set_word(&self, to: usize, word: usize, value: u64) -> Result<()> {
         let (at, peer) = (self.word_place(to, word), self.remotes[to].peer);
         if let Some(w) = self.mapped_at(to, at) {
-            self.job.device().stats().add(Kind::Signal, 8);
+            self.stats().add(Kind::Signal, 8);
             w.store(value, Ordering::SeqCst);
             self.job.device().wake(peer);
             return Ok(());
@@ -367,7 +378,7 @@ impl Board {
     /// `PeerLost`.
     pub fn fetch_add(&self, of: usize, word: usize, add: u64) -> Result<u64> {
         if let Some(w) = self.peer_word(of, word) {
-            self.job.device().stats().add(Kind::FetchAdd, 8);
+            self.stats().add(Kind::FetchAdd, 8);
             return Ok(w.fetch_add(add, Ordering::SeqCst));
         }
         let mut old = 0u64;
@@ -385,7 +396,7 @@ impl Board {
     pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
         const OP: &str = "compare and swap a word of a peer";
         if let Some(w) = self.peer_word(of, word) {
-            self.job.device().stats().add(Kind::CompareSwap, 8);
+            self.stats().add(Kind::CompareSwap, 8);
             return Ok(w
                 .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|now| now));
