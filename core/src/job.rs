@@ -146,6 +146,14 @@ impl Job {
     pub fn init() -> Result<Self> {
         let settings = Settings::from_env()?;
         let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+        if let Some(level) = settings.log {
+            #[cfg(feature = "log")]
+            crate::log::show(level, bootstrap.rank());
+            #[cfg(not(feature = "log"))]
+            return Err(Error::new(ErrorKind::Unsupported, "read the settings")
+                .cause(format!("FARSIDE_LOG={level}, and this program was built without the feature `log`"))
+                .remedy("build farside-core with it, or install a tracing subscriber"));
+        }
         Self::start(bootstrap, settings)
     }
 

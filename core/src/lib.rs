@@ -11,6 +11,8 @@ pub mod error;
 pub mod job;
 #[cfg(feature = "cli")]
 pub mod launch;
+#[cfg(feature = "log")]
+mod log;
 pub mod memory;
 pub mod order;
 pub mod progress;

@@ -77,6 +77,13 @@ fn cut_offs(text: &str) -> Option<CutOffs> {
     Some(CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment })
 }
 
+fn log_level(text: &str) -> Option<tracing::Level> {
+    use tracing::Level;
+    [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE]
+        .into_iter()
+        .find(|level| level.as_str().eq_ignore_ascii_case(text))
+}
+
 /// A number that may be left to the runtime.
 fn number_or<T: std::str::FromStr>(auto: &str, text: &str) -> Option<Option<T>> {
     if text == auto { Some(None) } else { number(text).map(Some) }
@@ -174,6 +181,8 @@ settings! {
         "How operations with derived datatypes travel: auto is a copy where memory is mapped, and else what the cut-offs say; what a device, a direction or an epoch does not allow is left to the planner.";
     cut_offs: Option<CutOffs> = "FARSIDE_CUT_OFFS", "auto", "auto, or five byte counts: GATHER,MULTI-W,SGRS-BLOCK,SGRS-MESSAGE,SEGMENT", |s| if s == "auto" { Some(None) } else { cut_offs(s).map(Some) },
         "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
+    log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
+        "What a rank says on stderr while it runs, with its number in front; a tracing subscriber of the program takes its place.";
     fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, double-put:N, lose-atomic:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
         "For tests: a wrapper round the device that damages one operation.";
 }

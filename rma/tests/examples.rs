@@ -70,6 +70,22 @@ fn farside(ranks: u32, example: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// What the runtime says is shown if it is asked for, with the rank, and for the runtime alone.
+#[test]
+fn log_says_which_rank() {
+    let log = |level: &str| {
+        let output = farside(2, "hello_put_get", &[]).env("FARSIDE_LOG", level).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = log("debug");
+    for rank in 0..2 {
+        let started = said.lines().find(|l| l.contains(&format!("farside rank {rank}: ")) && l.contains("started"));
+        assert!(started.is_some_and(|l| l.contains(&format!("rank={rank}")) && l.contains("size=2")), "{said}");
+    }
+    assert_eq!(log("off"), "");
+}
+
 /// As `run`, and the run must have ended well; returns its standard output.
 fn succeeds(ranks: u32, example: &str, arguments: &[&str]) -> String {
     let output = run(ranks, example, arguments);
