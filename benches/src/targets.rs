@@ -33,22 +33,29 @@ pub enum Bound {
     AtLeast(f64),
     /// Below.
     Below(f64),
+    /// Whatever it is: a limit of the machine over another figure, which says what a target can be.
+    Fact,
 }
 
 impl Target {
     /// Whether the target is met, if that is known.
     #[must_use]
     pub fn met(&self) -> Option<bool> {
-        self.ratio.map(|ratio| match self.bound {
-            Bound::AtMost(bound) => ratio <= bound,
-            Bound::AtLeast(bound) => ratio >= bound,
-            Bound::Below(bound) => ratio < bound,
-        })
+        let ratio = self.ratio?;
+        match self.bound {
+            Bound::AtMost(bound) => Some(ratio <= bound),
+            Bound::AtLeast(bound) => Some(ratio >= bound),
+            Bound::Below(bound) => Some(ratio < bound),
+            Bound::Fact => None,
+        }
     }
 
-    /// "met", "not met", or "not measured".
+    /// "met", "not met", "not measured", or "limit" of a fact.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
+        if self.bound == Bound::Fact {
+            return "limit";
+        }
         self.met().map_or("not measured", |met| if met { "met" } else { "not met" })
     }
 }
@@ -59,6 +66,7 @@ impl fmt::Display for Bound {
             Bound::AtMost(bound) => write!(f, "at most {bound}"),
             Bound::AtLeast(bound) => write!(f, "at least {bound}"),
             Bound::Below(bound) => write!(f, "below {bound}"),
+            Bound::Fact => Ok(()),
         }
     }
 }
@@ -137,6 +145,9 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     add("active message round trip, 8 B / cache line's".to_owned(), ratio, Bound::AtMost(1.8));
     let ratio = times.to_limit(single(Suite::Am, Op::Pingpong, 8), Op::TwoLinesRoundTrip);
     add("active message round trip, 8 B / two lines'".to_owned(), ratio, Bound::AtMost(1.8));
+    let ratio =
+        times.limit(Op::TwoLinesRoundTrip, 64).zip(times.limit(Op::LineRoundTrip, 64)).map(|(two, one)| two / one);
+    add("round trip by a line for each way / by one line".to_owned(), ratio, Bound::Fact);
     let ratio = times.to_limit(single(Suite::Barrier, Op::Barrier, 0), Op::LineOneWay);
     add("barrier of 2 / cache line one way".to_owned(), ratio, Bound::AtMost(1.6));
     let ratio = times.to_limit(single(Suite::Barrier, Op::Barrier, 0), Op::BareMeeting);
@@ -148,6 +159,21 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
             let ratio = of(8).zip(of(2)).map(|(eight, two)| eight / 4.0 / two);
             add(format!("allocated window, 8 B: {name} epoch, 8 ranks per pair / 2 ranks"), ratio, Bound::AtMost(4.0));
         }
+        // Each of the four processes of a core has to run once between two fences: no fence is shorter than a turn.
+        let turn = times.limit(Op::YieldTurn, 0);
+        let fence = |ranks| times.farside(epoch(Window::Allocated, Sync::Fence, 8, ranks));
+        let ratio = turn.zip(fence(2)).map(|(turn, two)| turn / 4.0 / two);
+        add(
+            "a turn of four processes on each of two cores, per pair / fence epoch of 2 ranks".to_owned(),
+            ratio,
+            Bound::Fact,
+        );
+        let ratio = fence(8).zip(turn).map(|(eight, turn)| eight / turn);
+        add(
+            "fence epoch of 8 ranks / a turn of four processes on each of two cores".to_owned(),
+            ratio,
+            Bound::AtMost(1.6),
+        );
     }
     targets
 }
@@ -255,7 +281,8 @@ impl Times {
 /// The targets as text for a terminal: those that were measured, and how many were not.
 #[must_use]
 pub fn display(targets: &[Target]) -> String {
-    let count = |met| targets.iter().filter(|target| target.met() == met).count();
+    let asked = |target: &&Target| target.bound != Bound::Fact;
+    let count = |met| targets.iter().filter(asked).filter(|target| target.met() == met).count();
     let mut text = format!("Targets: {} met, {} not met", count(Some(true)), count(Some(false)));
     if count(None) > 0 {
         text += &format!(", {} not measured (most need --peers)", count(None));
@@ -324,6 +351,7 @@ mod tests {
             limit(Op::LineOneWay, 64, 0.8),
             limit(Op::TwoLinesRoundTrip, 64, 0.8),
             limit(Op::BareMeeting, 64, 0.8),
+            limit(Op::YieldTurn, 0, 4.0),
         ]);
         let targets = targets(&records);
         let find = |text: &str| {
@@ -340,6 +368,11 @@ mod tests {
         assert_eq!(find("8 B / two lines'"), (1.25, true));
         assert_eq!(find("barrier of 2 / cache"), (1.25, true));
         assert_eq!(find("shared lock epoch, 8 ranks"), (0.25, true));
-        assert!(targets.iter().all(|target| target.met().is_some()), "{}", display(&targets));
+        assert_eq!(find("fence epoch of 8 ranks"), (0.25, true));
+        let facts: Vec<_> =
+            targets.iter().filter(|target| target.bound == Bound::Fact).map(|fact| fact.ratio).collect();
+        assert_eq!(facts, [Some(1.6), Some(1.0)]);
+        let asked = |target: &&Target| target.bound != Bound::Fact;
+        assert!(targets.iter().filter(asked).all(|target| target.met().is_some()), "{}", display(&targets));
     }
 }
