@@ -278,6 +278,22 @@ impl Times {
     }
 }
 
+/// The targets of several rounds, each with the median of the ratios that were measured in one round: a machine that is
+/// slow for a while, or whose cores stand closer together, is so for both sides of a ratio.
+#[must_use]
+pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Target>) -> Vec<Target> {
+    let all: Vec<Record> = rounds.iter().flatten().cloned().collect();
+    let each: Vec<Vec<Target>> = rounds.iter().map(|round| targets(round)).collect();
+    let mut merged = targets(&all);
+    for target in &mut merged {
+        let same = each.iter().flatten().filter(|other| other.what == target.what);
+        let mut ratios: Vec<f64> = same.filter_map(|other| other.ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        target.ratio = ratios.get(ratios.len() / 2).copied();
+    }
+    merged
+}
+
 /// The targets as text for a terminal: those that were measured, and how many were not.
 #[must_use]
 pub fn display(targets: &[Target]) -> String {
@@ -338,6 +354,22 @@ mod tests {
         let targets = targets(&[]);
         assert!(!targets.is_empty() && targets.iter().all(|target| target.met().is_none()));
         assert!(display(&targets).contains("0 met, 0 not met, 25 not measured"), "{}", display(&targets));
+    }
+
+    #[test]
+    fn targets_of_rounds_are_medians_of_ratios_within_a_round() {
+        let round = |line: f64, barrier: f64| {
+            let mut records = all(Library::Farside, barrier);
+            records.push(limit(Op::LineOneWay, 64, line));
+            records
+        };
+        // The fastest line is not that of the fastest barrier.
+        let rounds = [round(0.5, 2.0), round(1.0, 1.5), round(2.0, 2.5)];
+        let merged = of_rounds(&rounds, targets);
+        let found = merged.iter().find(|target| target.what.contains("barrier of 2 / cache")).unwrap();
+        assert_eq!(found.ratio, Some(1.5));
+        let of_peers = merged.iter().find(|target| target.what.contains("fence epoch / best peer")).unwrap();
+        assert_eq!(of_peers.ratio, None);
     }
 
     #[test]

@@ -41,7 +41,8 @@ struct Arguments {
     /// Integers to each neighbour in the ghost-area exchange.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=131_072))]
     counts: Vec<u64>,
-    /// Measure so many times; of each figure the best counts, for every library.
+    /// Measure so many times, limits in between: of each figure the best counts, for every library; of a target the median
+    /// of the rounds' ratios.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Also measure MPICH, Intel MPI and Open MPI, which ci/peers has put into FARSIDE_PEERS or target/peers.
@@ -205,7 +206,10 @@ fn drive(arguments: &Arguments) -> Result<()> {
     if !arguments.no_limits {
         limits(&plan, &mut results, &mut progress)?;
     }
+    // Of each round what was measured in it, with the limits before and after.
+    let (mut rounds, mut limits_at) = (Vec::new(), 0);
     for _ in 0..arguments.rounds {
+        let from = limits_at;
         for &ranks in &plan.ranks {
             // Suite by suite, so that what is compared is measured close together.
             for &suite in &plan.suites {
@@ -233,21 +237,17 @@ fn drive(arguments: &Arguments) -> Result<()> {
             }
         }
         // Between all rounds, before the first and after the last.
+        limits_at = results.records.len();
         if !arguments.no_limits {
             limits(&plan, &mut results, &mut progress)?;
         }
+        rounds.push(best(&results.records[from..]));
     }
     progress.finish();
     results.records = best(&results.records);
     println!("{}\n{}", results.machine.line(), results.table());
-    println!(
-        "\n{}",
-        targets::display(&if over_verbs() {
-            targets::verbs_targets(&results.records)
-        } else {
-            targets::targets(&results.records)
-        })
-    );
+    let of_records = if over_verbs() { targets::verbs_targets } else { targets::targets };
+    println!("\n{}", targets::display(&targets::of_rounds(&rounds, of_records)));
     for note in &results.notes {
         println!("note: {note}");
     }
