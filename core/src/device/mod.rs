@@ -163,7 +163,7 @@ pub struct RemoteRegion {
     pub mapped: Option<Mapped>,
     /// Whether one request takes blocks on this side and ranges of the region too ([`Operation::WriteBlocks`] and
     /// [`Operation::ReadBlocks`]), and the bytes of the shortest block for which that is better than to pack here and to
-    /// unpack there, where the other rank does so.
+    /// unpack there, where the other rank does so; 0 where any of it is mapped.
     pub lists: Option<u64>,
 }
 

@@ -245,7 +245,8 @@ impl Planner {
             TransferScheme::MultiW => Some(Scheme::MultiW),
             TransferScheme::Generic if unpacks => Some(Scheme::Generic),
             wanted => region.lists.map(|from| {
-                let from = self.lists_from.unwrap_or(from);
+                // Where some is mapped it stays 0: that part is copied in place.
+                let from = self.lists_from.filter(|_| from > 0).unwrap_or(from);
                 let piece = || l.origin.size() / l.origin.block_count().max(l.target.block_count()).max(1);
                 let packs = unpacks && wanted == TransferScheme::Auto && piece() < from;
                 if packs { Scheme::Generic } else { Scheme::Sgrs }
