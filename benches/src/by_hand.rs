@@ -25,6 +25,14 @@ pub struct Facts {
     pub room: usize,
 }
 
+impl Facts {
+    /// Of so many bytes in one piece.
+    #[must_use]
+    pub fn of_one_block(len: usize) -> Self {
+        Self { first: 0, count: 1, stride: 0, len, list: Vec::new(), room: 0 }
+    }
+}
+
 /// Moves bytes of the first buffer to the second.
 pub type Loop = fn(&Facts, &[u8], &mut [u8]);
 

@@ -225,6 +225,8 @@ names! {
         LineRoundTrip = "line_round_trip",
         /// The same with a line for each way.
         TwoLinesRoundTrip = "two_lines_round_trip",
+        /// A cache line there and back, with a little work between seeing it and sending it back at either end.
+        WorkedRoundTrip = "worked_round_trip",
         /// Two processes that wait for each other.
         BareMeeting = "bare_meeting",
         /// From giving a core away to having it again, with so many ranks on it.

@@ -188,6 +188,7 @@ pub(crate) mod tests {
             | Op::LineOneWay
             | Op::LineRoundTrip
             | Op::TwoLinesRoundTrip
+            | Op::WorkedRoundTrip
             | Op::BareMeeting
             | Op::YieldTurn
             | Op::Atomic => Suite::Limit,

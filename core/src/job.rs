@@ -128,12 +128,20 @@ impl Track {
         self.open.get()
     }
 
+    /// Whether a request has failed since the last [`check`](Self::check).
+    #[must_use]
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.error.borrow().is_some()
+    }
+
     /// Takes the first error.
     ///
     /// # Errors
     /// The first failure since the last call.
+    #[inline]
     pub fn check(&self) -> Result<()> {
-        self.error.borrow_mut().take().map_or(Ok(()), Err)
+        if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 }
 

@@ -2,9 +2,10 @@
 //! own later loads can overtake them.
 //!
 //! A call that completes operations must not let a later load of the same rank see remote memory as it was before
-//! them. A full fence does that and costs as much as an atomic operation. Where no access epoch is left open nothing
-//! can be loaded before another one opens, and most openings are atomic operations themselves: there the fence is
-//! put off until something opens without one.
+//! them. A full fence does that and costs as much as an atomic operation, and most of what follows loads nothing. So it
+//! is put off: by a flush until an operation reads ([`StoreOrder::before_load`]), by the end of an epoch, where no other is
+//! left open, until one opens that does not begin with an atomic operation. The stores themselves leave the processor's
+//! buffer in their order and without being asked to: whatever tells another rank of them is stored later, and seen later.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,6 +46,21 @@ impl StoreOrder {
         }
     }
 
+    /// Orders all earlier stores of this rank before all later loads of memory of others, which begin with
+    /// [`before_load`](Self::before_load).
+    #[inline]
+    pub fn fence_before_load(&self) {
+        self.owed.set(true);
+    }
+
+    /// An operation is about to read memory of others.
+    #[inline(always)]
+    pub fn before_load(&self) {
+        if self.owed.get() {
+            self.fence();
+        }
+    }
+
     /// Orders all earlier stores of this rank before all later loads.
     #[inline]
     pub fn fence(&self) {
@@ -68,6 +84,16 @@ mod tests {
         assert!(order.owed.get());
         order.close();
         order.open(false);
+        assert!(!order.owed.get());
+    }
+
+    #[test]
+    fn fence_of_a_flush_is_put_off_until_a_load() {
+        let order = StoreOrder::default();
+        order.open(true);
+        order.fence_before_load();
+        assert!(order.owed.get());
+        order.before_load();
         assert!(!order.owed.get());
     }
 

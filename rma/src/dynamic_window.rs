@@ -392,6 +392,8 @@ impl<T: Element> DynamicWindow<T> {
         if waited.is_err() {
             self.job.cancel(track);
         }
+        // It may have come down to stores to mapped memory. The look at the table of the next operation pays for that.
+        self.job.store_order().fence_before_load();
         waited
             .and_then(|()| track.check())
             .map_err(|e| if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e })

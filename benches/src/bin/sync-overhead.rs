@@ -215,7 +215,8 @@ fn drive(arguments: &Arguments) -> Result<()> {
             for &suite in &plan.suites {
                 let part = Plan { suites: vec![suite], ..plan.clone() };
                 let mut add = |planned: usize, (records, notes): (Vec<Record>, Vec<Note>), progress: &mut Progress| {
-                    progress.skip(planned.saturating_sub(records.len()) as u64);
+                    let counted = records.iter().filter(|record| record.library != Library::Limit).count();
+                    progress.skip(planned.saturating_sub(counted) as u64);
                     notes.iter().for_each(|note| progress.say(&note.to_string()));
                     results.records.extend(records);
                     results.notes.extend(notes.into_iter().map(|mut note| {
@@ -224,7 +225,9 @@ fn drive(arguments: &Arguments) -> Result<()> {
                     }));
                 };
                 let measured = launcher.measure(ranks, limit, &arguments.of_worker(&part), |record| {
-                    progress.step(Library::Farside, &record.key());
+                    if record.library == Library::Farside {
+                        progress.step(Library::Farside, &record.key());
+                    }
                 });
                 add(part.farside_keys(ranks).len(), measured, &mut progress);
                 for &library in peer_libraries().iter().filter(|_| peers.is_some()) {

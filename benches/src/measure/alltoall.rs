@@ -34,7 +34,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, layouts: &[(Shape, u64)]) -
         pair.raw().fence(Assert::NOPRECEDE)?;
         let Case { shape, bytes, .. } = *case;
         let key = Key { suite: Suite::Put, window, sync: Sync::Fence, op: Op::Alltoall, shape, bytes, ranks };
-        bench.turns(key, 1, true, &mut [Way { library: Library::Farside, run: &mut exchange }])?;
+        bench.turns(key, true, &mut [Way::of(Library::Farside, &mut exchange)])?;
         pair.free()?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Suite "am": 8 bytes there and back by active messages, beside the peers' send and receive.
+//! Suite "am": 8 bytes there and back by active messages, beside the peers' send and receive; of two ranks in turns with
+//! lines that go there and back by themselves.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,8 +7,10 @@ use std::rc::Rc;
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::error::Result;
 
+use super::lines::{Lines, Pattern};
+use super::turns::Way;
 use super::{Bench, What};
-use crate::record::{Op, Suite, Sync, Window};
+use crate::record::{Library, Op, Suite, Sync, Window};
 
 const HANDLER: HandlerId = HandlerId(1);
 
@@ -55,7 +58,21 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<()> {
     };
     let what =
         What { suite: Suite::Am, window: Window::None, sync: Sync::None, op: Op::Pingpong, bytes: 8, per_iteration: 1 };
-    bench.measure(&what, bench.is_origin(), &mut ping_pong)?;
+    if let Some(lines) = Lines::open(bench)? {
+        let mut line = |iterations| lines.pass(bench, Pattern::RoundTrip, iterations);
+        let mut two_lines = |iterations| lines.pass(bench, Pattern::TwoLines, iterations);
+        let mut worked = |iterations| lines.pass(bench, Pattern::Worked, iterations);
+        let mut ways = [
+            Way::of(Library::Farside, &mut ping_pong),
+            Way::of(Library::Limit, &mut line),
+            Way { op: Some(Op::TwoLinesRoundTrip), ..Way::of(Library::Limit, &mut two_lines) },
+            Way { op: Some(Op::WorkedRoundTrip), ..Way::of(Library::Limit, &mut worked) },
+        ];
+        bench.turns(what.key(bench.ranks), bench.is_origin(), &mut ways)?;
+        lines.free()?;
+    } else {
+        bench.measure(&what, bench.is_origin(), &mut ping_pong)?;
+    }
     bench.job.active_messages().unregister(HANDLER);
     Ok(())
 }

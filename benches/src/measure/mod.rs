@@ -18,6 +18,7 @@ mod am;
 mod barrier;
 mod epoch;
 mod ghost;
+mod lines;
 mod op;
 mod pages;
 mod put;
@@ -155,6 +156,13 @@ struct What {
     per_iteration: u32,
 }
 
+impl What {
+    fn key(&self, ranks: usize) -> Key {
+        let &Self { suite, window, sync, op, bytes, .. } = self;
+        Key { suite, window, sync, shape: Shape::None, op, bytes: bytes as u64, ranks: ranks as u32 }
+    }
+}
+
 impl Bench<'_> {
     /// The rank with which this one is paired.
     fn partner(&self) -> usize {
@@ -188,16 +196,7 @@ impl Bench<'_> {
         if self.rank != 0 {
             return Ok(());
         }
-        let key = Key {
-            suite: what.suite,
-            window: what.window,
-            sync: what.sync,
-            shape: Shape::None,
-            op: what.op,
-            bytes: what.bytes as u64,
-            ranks: self.ranks as u32,
-        };
-        let mut record = Record::from_blocks(Library::Farside, VERSION, key, iterations, &us)?;
+        let mut record = Record::from_blocks(Library::Farside, VERSION, what.key(self.ranks), iterations, &us)?;
         (record.packets, record.requests) = counted.unzip();
         self.write(&record)
     }

@@ -1,12 +1,14 @@
 //! Suite "op": single operations and their completion inside one lock_all epoch, by the even rank of every pair, while
-//! the odd rank waits in a barrier.
+//! the odd rank waits in a barrier. A put to mapped memory is measured in turns with a memcpy from the same memory to the same.
 
 use farside_core::error::Result;
 use farside_rma::Assert;
 
+use super::turns::Way;
 use super::untyped::Untyped;
 use super::{Bench, Method, What};
-use crate::record::{Op, Suite, Sync, Window};
+use crate::by_hand::{Facts, copies};
+use crate::record::{Library, Op, Shape, Suite, Sync, Window};
 
 /// Operations before one flush, where bandwidth is measured.
 const BURST: u32 = 64;
@@ -27,13 +29,18 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
                 if bench.is_origin() { body(iterations) } else { Ok(()) }
             })
         };
-        origins(Op::Put, 1, &mut |iterations| {
+        let mut put = |iterations| {
             for _ in 0..iterations {
                 pair.put(0, bytes, target, 0)?;
                 pair.raw().flush(target)?;
             }
             Ok(())
-        })?;
+        };
+        if bench.budget.method == Method::Blocks && pair.is_mapped(target)? {
+            beside_a_copy(bench, &pair, what(Op::Put, bytes, 1), &mut put)?;
+        } else {
+            origins(Op::Put, 1, &mut put)?;
+        }
         origins(Op::Get, 1, &mut |iterations| {
             for _ in 0..iterations {
                 pair.get(bytes, target)?;
@@ -78,6 +85,19 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     }
     pair.raw().unlock_all()?;
     pair.free()
+}
+
+/// Measures `put`, and libc's copy in its place.
+fn beside_a_copy(bench: &Bench<'_>, pair: &Untyped, what: What, put: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    let (origin, facts) = (bench.is_origin(), Facts::of_one_block(what.bytes));
+    let [memcpy, _] = copies(Shape::None);
+    let mut put = |iterations| if origin { put(iterations) } else { Ok(()) };
+    let mut copy = |iterations| {
+        let mine = if origin { 0..iterations } else { 0..0 };
+        mine.into_iter().try_for_each(|_| pair.put_by_hand(&facts, memcpy, what.bytes, bench.partner()).map(|_| ()))
+    };
+    let mut ways = [Way::of(Library::Farside, &mut put), Way::of(Library::Limit, &mut copy)];
+    bench.turns(what.key(bench.ranks), origin, &mut ways).map(|_| ())
 }
 
 /// Iterations of an atomic operation and its flush. Every swap succeeds: it expects what the one before has left, which

@@ -70,18 +70,18 @@ fn measure(bench: &Bench<'_>, pair: &Untyped, window: Window, case: &Case) -> Re
     let ([rows, ints], [memcpy, _]) = (copies(shape), copies(Shape::None));
     let (mut rows, mut ints) = (|n| by_hand(rows, facts, room, n), |n| by_hand(ints, facts, room, n));
     let mut memcpy = |n| by_hand(memcpy, &flat.facts, bytes as usize, n);
-    let mut ways = vec![Way { library: Library::Farside, run: &mut one }];
+    let mut ways = vec![Way::of(Library::Farside, &mut one)];
     if pair.is_mapped(target)? {
-        ways.push(Way { library: Library::Limit, run: &mut memcpy });
+        ways.push(Way::of(Library::Limit, &mut memcpy));
         if shape != Shape::None {
-            ways.push(Way { library: Library::Loop, run: &mut rows });
-            ways.push(Way { library: Library::Loop, run: &mut ints });
+            ways.push(Way::of(Library::Loop, &mut rows));
+            ways.push(Way::of(Library::Loop, &mut ints));
         }
     }
-    let iterations = bench.turns(key(Op::Put), 1, origin, &mut ways)?;
+    let iterations = bench.turns(key(Op::Put), origin, &mut ways)?;
     if put_ops(shape).contains(&Op::PutBandwidth) {
-        let mut ways = [Way { library: Library::Farside, run: &mut burst }];
-        bench.turns(key(Op::PutBandwidth), BURST, origin, &mut ways)?;
+        let mut ways = [Way { per_iteration: BURST, ..Way::of(Library::Farside, &mut burst) }];
+        bench.turns(key(Op::PutBandwidth), origin, &mut ways)?;
         bench.processors(key(Op::Put), iterations, &mut one)?;
     }
     Ok(())

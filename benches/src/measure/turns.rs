@@ -17,14 +17,25 @@ const LONGER: u64 = 4;
 /// One way.
 pub(super) struct Way<'a> {
     pub(super) library: Library,
+    /// What its record is of, where that is not what the key of all says.
+    pub(super) op: Option<Op>,
+    /// An iteration does this many of what is reported.
+    pub(super) per_iteration: u32,
     /// Does so many iterations.
     pub(super) run: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
+impl<'a> Way<'a> {
+    /// What the key says, once in an iteration.
+    pub(super) fn of(library: Library, run: &'a mut dyn FnMut(u64) -> Result<()>) -> Self {
+        Self { library, op: None, per_iteration: 1, run }
+    }
+}
+
 impl Bench<'_> {
-    /// Times all `ways`, and writes a record for each library: of several ways of one, that of the fastest. Collective.
-    /// `counts` and what an iteration holds are as in [`Bench::measure`]. Returns the iterations in a block of the first.
-    pub(super) fn turns(&self, key: Key, per_iteration: u32, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
+    /// Times all `ways`, and writes a record for each library and operation: of several ways of one, that of the fastest.
+    /// Collective. `counts` is as in [`Bench::measure`]. Returns the iterations in a block of the first.
+    pub(super) fn turns(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
         let plans = ways.iter_mut().map(|way| self.calibrate(counts, way.run)).collect::<Result<Vec<_>>>()?;
         let mut us = vec![Vec::new(); ways.len()];
         for block in 0..plans.iter().map(|(_, blocks)| *blocks).max().unwrap_or(0) {
@@ -32,15 +43,16 @@ impl Bench<'_> {
                 if block < *blocks {
                     // Once before, for those in between have used the caches.
                     (way.run)(1)?;
-                    let all = *iterations as f64 * f64::from(per_iteration);
+                    let all = *iterations as f64 * f64::from(way.per_iteration);
                     us.push(self.block_s(*iterations, counts, way.run)? * 1e6 / all);
                 }
             }
         }
         let mut best: Vec<Record> = Vec::new();
         for ((way, (iterations, blocks)), us) in ways.iter().zip(&plans).zip(&us) {
+            let key = Key { op: way.op.unwrap_or(key.op), ..key };
             let record = Record::from_blocks(way.library, VERSION, key, iterations * *blocks as u64, us)?;
-            match best.iter_mut().find(|held| held.library == way.library) {
+            match best.iter_mut().find(|held| (held.library, held.op) == (way.library, key.op)) {
                 Some(held) if record.us() < held.us() => *held = record,
                 Some(_) => {}
                 None => best.push(record),

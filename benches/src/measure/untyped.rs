@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicU64;
 
 use farside_core::Team;
 use farside_core::error::{Error, ErrorKind, Result};
@@ -87,6 +88,16 @@ impl Untyped {
     /// Whether the memory of `target` is mapped here.
     pub(super) fn is_mapped(&self, target: usize) -> Result<bool> {
         Ok(self.raw.mapped_base(target)?.is_some())
+    }
+
+    /// The word at byte `at` of the memory of `rank`, if that is mapped here; for patterns that use it as an atomic alone.
+    pub(super) fn word(&self, rank: usize, at: usize) -> Result<Option<&AtomicU64>> {
+        self.within(at.next_multiple_of(8), 8)?;
+        // SAFETY: inside the window's memory, aligned, zeroed when it was made, and kept as long as `self`.
+        Ok(self
+            .raw
+            .mapped_base(rank)?
+            .map(|base| unsafe { AtomicU64::from_ptr(base.add(at.next_multiple_of(8)).cast()) }))
     }
 
     /// Gets `len` bytes of `target` into the origin's memory, both from the start.

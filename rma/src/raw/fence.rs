@@ -79,12 +79,12 @@ impl RawWindow {
         } else if (0..self.targets.len()).any(|t| self.has_unposted(t)) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
-        self.close_epoch();
         if asserts.contains(Assert::NOSUCCEED) {
+            self.close_epoch();
             self.synchronized.set(false);
             return Ok(());
         }
-        let epoch = self.open_epoch(Access::Fence(number), false);
+        let epoch = self.next_epoch(Access::Fence(number));
         self.synchronized.set(precede);
         if precede {
             // Everyone has come to this fence: all are exposed, operations start at once.
@@ -112,13 +112,20 @@ impl RawWindow {
         self.mapped && self.board.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
     }
 
+    /// Starts what waits for ranks that have not come to the fence before this one.
+    #[cold]
+    fn start_all_queued(&self) -> Result<()> {
+        self.queued_targets().into_iter().try_for_each(|target| {
+            let none_left = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
+            self.wait_word("fence", target, none_left)
+        })
+    }
+
     /// Gives the greatest mark of all ranks.
     fn close_fence(&self, number: u64, mark: u16) -> Result<u16> {
         if self.mapped {
-            for target in self.queued_targets() {
-                self.wait_word("fence", target, || {
-                    self.start_queued(Some(target)).map(|()| !self.has_unposted(target))
-                })?;
+            if !self.queue.borrow().is_empty() {
+                self.start_all_queued()?;
             }
             if self.packed.replace(false) {
                 self.complete_all()?;

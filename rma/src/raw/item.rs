@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use farside_core::device::{Block, Operation, Place, Range, Spread};
 
-use super::layouts::Owned;
+use super::layouts::{Action, Owned};
 
 /// One operation on one target.
 #[derive(Clone, Debug)]
@@ -58,6 +58,17 @@ impl Item {
             Item::Lists(lists) if lists.put => "put",
             Item::Lists(_) => "get",
             Item::Layouts(all) => all.action.name(),
+        }
+    }
+
+    /// Whether it brings back what is at the target, and whether it may change that by plain stores.
+    pub(super) fn reads_and_stores(&self) -> (bool, bool) {
+        match self {
+            Item::Put { .. } => (false, true),
+            Item::Accumulate { old, .. } => (!old.is_null(), true),
+            Item::Get { .. } | Item::CompareSwap { .. } => (true, false),
+            Item::Lists(lists) => (!lists.put, lists.put),
+            Item::Layouts(all) => (all.action != Action::Put, all.action != Action::Get),
         }
     }
 

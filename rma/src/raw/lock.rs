@@ -201,10 +201,10 @@ impl RawWindow {
         } else {
             self.complete_at(target)?;
         }
-        // Stores to mapped memory leave this processor's buffer here: what follows cannot overtake them.
-        // Atomics have done that by themselves.
-        if self.stored.get() {
-            self.full_fence();
+        // Stores to mapped memory may still be in this processor's buffer: what this rank reads next must not overtake
+        // them, and pays for that.
+        if self.stored.replace(false) {
+            self.job.store_order().fence_before_load();
         }
         Ok(())
     }
@@ -220,7 +220,9 @@ impl RawWindow {
             self.enter(OP, target)?;
         }
         self.complete_all()?;
-        self.full_fence();
+        if self.stored.replace(false) {
+            self.job.store_order().fence_before_load();
+        }
         Ok(())
     }
 

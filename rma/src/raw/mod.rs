@@ -25,7 +25,6 @@ pub(crate) mod typed;
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
@@ -129,7 +128,6 @@ pub struct RawWindow {
     /// Stores to mapped memory may still be in this processor's buffer.
     stored: Cell<bool>,
     /// Swapped for a full fence, which costs less than the instruction of that name.
-    scratch: AtomicU32,
     /// This rank's number in the team.
     claimant: usize,
     /// First of the claim words.
@@ -240,7 +238,6 @@ impl RawWindow {
             planner: Planner::new(job.device().capabilities(), job.settings()),
             kept: RefCell::default(),
             stored: Cell::new(false),
-            scratch: AtomicU32::new(0),
             claimant: team.rank(),
             claims,
             in_line: false,
@@ -408,6 +405,7 @@ impl RawWindow {
     #[inline(always)]
     pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
         if let Some(from) = self.direct(target, offset, len) {
+            self.job.store_order().before_load();
             self.stats().add(Kind::Read, len);
             // SAFETY: as in `put`.
             unsafe { copy::load(from, into, len) };
@@ -446,8 +444,10 @@ impl RawWindow {
             unsafe {
                 let x = operand.read_unaligned();
                 if old.is_null() {
+                    self.stored.set(true);
                     crate::op::kernel::apply(op, to.cast::<T>(), x);
                 } else {
+                    self.job.store_order().before_load();
                     old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
                 }
             }
@@ -504,6 +504,7 @@ impl RawWindow {
         if let Some(to) = self.direct_ordered(target, offset, len)
             && to.addr().is_multiple_of(len)
         {
+            self.job.store_order().before_load();
             self.stats().add(Kind::CompareSwap, len);
             // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
             unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
@@ -512,17 +513,20 @@ impl RawWindow {
         self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
     }
 
+    #[inline(always)]
     pub(crate) fn usable(&self, operation: &'static str) -> Result<()> {
+        if self.released.get() || self.broken.get() { Err(self.unusable(operation)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn unusable(&self, operation: &'static str) -> Error {
         if self.released.get() {
-            return Err(Error::new(ErrorKind::Freed, operation).rank(self.job.rank()));
+            return Error::new(ErrorKind::Freed, operation).rank(self.job.rank());
         }
-        if self.broken.get() {
-            return Err(Error::new(ErrorKind::WrongEpoch, operation)
-                .rank(self.job.rank())
-                .cause("an epoch of this window ended by an error or a panic")
-                .remedy("free the window and make a new one"));
-        }
-        Ok(())
+        Error::new(ErrorKind::WrongEpoch, operation)
+            .rank(self.job.rank())
+            .cause("an epoch of this window ended by an error or a panic")
+            .remedy("free the window and make a new one")
     }
 
     #[cold]
@@ -537,6 +541,23 @@ impl RawWindow {
         if !self.counted.replace(true) {
             self.job.store_order().open(atomic_first);
         }
+        self.number_epoch(access)
+    }
+
+    /// Closes the access epoch, if one is open, and opens the next.
+    #[inline]
+    fn next_epoch(&self, access: Access) -> u64 {
+        self.forget_kept();
+        if self.counted.get() {
+            self.job.store_order().before_load();
+            self.number_epoch(access)
+        } else {
+            self.open_epoch(access, false)
+        }
+    }
+
+    #[inline]
+    fn number_epoch(&self, access: Access) -> u64 {
         let number = self.last_epoch.get() + 1;
         self.last_epoch.set(number);
         self.epoch.set(number);
@@ -548,6 +569,11 @@ impl RawWindow {
     fn close_epoch(&self) {
         self.access.set(Access::None);
         self.no_epoch();
+        self.forget_kept();
+    }
+
+    #[inline]
+    fn forget_kept(&self) {
         if !self.kept.borrow().is_empty() {
             self.kept.borrow_mut().clear();
         }
@@ -564,7 +590,7 @@ impl RawWindow {
     /// Orders all earlier stores of this rank before all later loads.
     #[inline]
     fn full_fence(&self) {
-        self.scratch.swap(0, Ordering::SeqCst);
+        self.job.store_order().fence();
         self.stored.set(false);
     }
 }

@@ -185,6 +185,7 @@ impl RawWindow {
         if let Item::Layouts(all) = item {
             return self.carry_out(t, &all.borrow(), request);
         }
+        self.about_to(item.reads_and_stores());
         if self.mapped && self.copied(t, &item) {
             return Ok(());
         }
@@ -200,6 +201,16 @@ impl RawWindow {
         self.send(t, &item, None, request)
     }
 
+    /// An operation begins that may come down to loads or stores of mapped memory.
+    pub(super) fn about_to(&self, (read, store): (bool, bool)) {
+        if read {
+            self.job.store_order().before_load();
+        }
+        if store {
+            self.stored.set(true);
+        }
+    }
+
     /// The first operation of an epoch comes this way, and then is a copy like those after it.
     fn copied(&self, t: &Target, item: &Item) -> bool {
         let Some((offset, len)) = item.range() else { return false };
@@ -207,7 +218,6 @@ impl RawWindow {
         match *item {
             Item::Put { from, .. } => {
                 self.stats().add(Kind::Write, len);
-                self.stored.set(true);
                 // SAFETY: inside the target's mapped memory; `from` by the contract of the call that made the item.
                 unsafe { copy::store(from, remote, len) };
             }

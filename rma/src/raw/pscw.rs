@@ -12,7 +12,7 @@
 use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::{Access, RawWindow, cell};
+use super::{Access, RawWindow, Target, cell};
 use crate::assert::Assert;
 
 impl RawWindow {
@@ -52,14 +52,16 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
         let epoch = self.open_epoch(Access::Start, false);
+        let mut started = self.started.borrow_mut();
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
-            if asserts.contains(Assert::NOCHECK) {
+            // A target that has posted already is looked at once, here, and operations to it need not ask again.
+            if asserts.contains(Assert::NOCHECK) || self.board.reached(*target, cell::POST, t.starts.get()) {
                 t.ready.set(epoch);
             }
+            started.push(*target);
         }
-        self.started.borrow_mut().extend_from_slice(targets);
         Ok(())
     }
 
@@ -87,6 +89,10 @@ impl RawWindow {
                 self.start_queued(None)?;
                 Ok(self.queue.borrow().is_empty().then_some(()))
             })?;
+        }
+        if self.nothing_under_way() {
+            let tell = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
+            return self.started.borrow().iter().try_for_each(tell);
         }
         for target in self.started.borrow().iter() {
             let t = &self.targets[*target];
@@ -129,34 +135,52 @@ impl RawWindow {
         Ok(all)
     }
 
+    /// Whether all operations of this access were copies, and so are complete.
+    #[inline]
+    fn nothing_under_way(&self) -> bool {
+        let idle = |target: &usize| {
+            let t = &self.targets[*target];
+            !t.is_busy() && !t.track.has_failed()
+        };
+        self.mapped && self.sgrs.is_none() && self.started.borrow().iter().all(idle)
+    }
+
     fn check_posted(&self, operation: &'static str) -> Result<()> {
         self.usable(operation)?;
         if !self.posted.borrow().is_open() { Err(self.wrong_epoch(operation, "post was not called")) } else { Ok(()) }
     }
 
+    #[inline]
     fn check_group(&self, operation: &'static str, group: &[usize]) -> Result<()> {
         self.usable(operation)?;
         for (i, rank) in group.iter().enumerate() {
             self.target(*rank, operation)?;
-            if group[..i].contains(rank) {
-                return Err(
-                    Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} twice in the group"))
-                );
+            if i > 0 && group[..i].contains(rank) {
+                return Err(twice(operation, *rank));
             }
         }
         Ok(())
     }
 
     /// Ends the epoch that a fence without `NOSUCCEED` left open, if nothing was done in it.
+    #[inline]
     pub(crate) fn leave_fence(&self, operation: &'static str) -> Result<()> {
-        if matches!(self.access.get(), Access::Fence(_)) {
-            if !self.queue.borrow().is_empty() || self.targets.iter().any(|t| t.held.borrow().is_some() || t.is_busy())
-            {
-                return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
-            }
-            self.close_epoch();
-            self.synchronized.set(false);
+        if matches!(self.access.get(), Access::Fence(_)) { self.leave_open_fence(operation) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn leave_open_fence(&self, operation: &'static str) -> Result<()> {
+        let undone = |t: &Target| t.held.borrow().is_some() || t.is_busy();
+        if !self.queue.borrow().is_empty() || self.targets.iter().any(undone) {
+            return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
         }
+        self.close_epoch();
+        self.synchronized.set(false);
         Ok(())
     }
+}
+
+#[cold]
+fn twice(operation: &'static str, rank: usize) -> Error {
+    Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} twice in the group"))
 }

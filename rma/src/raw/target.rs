@@ -81,7 +81,7 @@ pub(super) struct Exposed {
 impl Exposed {
     pub(super) fn open(&mut self, origins: &[usize]) {
         self.open = true;
-        self.origins.extend_from_slice(origins);
+        origins.iter().for_each(|origin| self.origins.push(*origin));
     }
 
     pub(super) fn close(&mut self) {

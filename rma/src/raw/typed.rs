@@ -88,6 +88,7 @@ impl RawWindow {
         offset: usize,
         at: &TypeMap,
     ) -> Result<()> {
+        self.job.store_order().before_load();
         if let Some(from) = self.direct_layout(target, offset, at)
             && origin.overlap() == Overlap::None
             // SAFETY: as in `put_typed`.
@@ -166,6 +167,8 @@ impl RawWindow {
 
     /// Carries out an operation between layouts that has bytes, was checked, and whose target is ready.
     pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
+        // Also for forced schemes, which come to copies on mapped windows too.
+        self.about_to((l.action != Action::Put, l.action != Action::Get));
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target);
         if let Action::Accumulate { code } = l.action {
             return match mapped.filter(|_| self.mapped || t.held.borrow().is_none()) {
@@ -175,8 +178,6 @@ impl RawWindow {
                 }),
             };
         }
-        // For forced schemes, which come to copies on mapped windows too.
-        self.stored.set(self.stored.get() || l.action == Action::Put);
         if let Some(remote) = mapped {
             let name = l.action.name();
             // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.

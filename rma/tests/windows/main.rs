@@ -8,3 +8,4 @@ mod exchange;
 mod matrix;
 mod messages;
 mod request_based;
+mod store_order;
