@@ -352,6 +352,12 @@ impl ActiveMessages {
         Ok(())
     }
 
+    /// Whether nothing is owed and nothing is to run.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.owed.borrow().is_empty() && self.deferred.borrow().is_empty()
+    }
+
     /// Whether an acknowledgement is owed.
     #[inline]
     pub(crate) fn owes(&self) -> bool {

@@ -52,7 +52,28 @@ impl fmt::Debug for Inner {
     }
 }
 
-type Tracks = SmallVec<[Rc<Track>; 2]>;
+/// Who counts a request.
+enum Tracks {
+    One(Rc<Track>),
+    More(SmallVec<[Rc<Track>; 2]>),
+}
+
+impl Tracks {
+    #[inline]
+    fn of(tracks: &[&Rc<Track>]) -> Self {
+        match tracks {
+            [one] => Tracks::One(Rc::clone(one)),
+            more => Tracks::More(more.iter().map(|t| Rc::clone(t)).collect()),
+        }
+    }
+
+    fn each(&self) -> &[Rc<Track>] {
+        match self {
+            Tracks::One(one) => std::slice::from_ref(one),
+            Tracks::More(more) => more,
+        }
+    }
+}
 
 /// The requests under way, by number, and who counts them. A number is a slot, below, and how often it was used.
 #[derive(Default)]
@@ -79,26 +100,26 @@ impl Tracked {
     #[inline]
     fn add(&mut self, tracks: &[&Rc<Track>]) {
         if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize].1 = Some(tracks.iter().map(|t| Rc::clone(t)).collect());
+            self.slots[slot as usize].1 = Some(Tracks::of(tracks));
         }
     }
 
     #[inline]
-    fn remove(&mut self, id: u64) -> Tracks {
+    fn remove(&mut self, id: u64) -> Option<Tracks> {
         let slot = id as u32;
         match self.slots.get_mut(slot as usize) {
             Some((uses, tracks)) if u64::from(*uses) == id >> 32 && tracks.is_some() => {
                 *uses = uses.wrapping_add(1);
                 self.free.push(slot);
-                tracks.take().unwrap_or_default()
+                tracks.take()
             }
-            _ => Tracks::default(),
+            _ => None,
         }
     }
 
     /// The requests that `track` counts.
     fn of(&self, track: &Rc<Track>) -> Vec<u64> {
-        let counts = |tracks: &Tracks| tracks.iter().any(|t| Rc::ptr_eq(t, track));
+        let counts = |tracks: &Tracks| tracks.each().iter().any(|t| Rc::ptr_eq(t, track));
         let slots = self.slots.iter().enumerate();
         slots
             .filter(|(_, (_, tracks))| tracks.as_ref().is_some_and(counts))
@@ -367,6 +388,9 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
+        if inner.am.is_quiet() {
+            return Ok(any);
+        }
         any |= self.acknowledge()?;
         // Deferred completions may send and wait, and so come back here: one level is enough.
         if inner.depth.get() == 0 {
@@ -404,9 +428,9 @@ impl Job {
     }
 
     fn completed(&self, id: u64, result: Result<()>) {
-        let tracks = self.0.tracked.borrow_mut().remove(id);
+        let Some(tracks) = self.0.tracked.borrow_mut().remove(id) else { return };
         let error = result.err();
-        for t in tracks {
+        for t in tracks.each() {
             t.open.set(t.open.get() - 1);
             // Whoever counts the request hears of its failure: the epoch, and who asked for it singly.
             if let Some(e) = &error {
@@ -541,7 +565,7 @@ impl Job {
         let ids = tracked.of(track);
         self.0.device.cancel(&|id| ids.contains(&id));
         for id in ids {
-            for t in tracked.remove(id) {
+            for t in tracked.remove(id).iter().flat_map(Tracks::each) {
                 t.open.set(t.open.get() - 1);
             }
         }

@@ -192,7 +192,7 @@ impl RawWindow {
         const OP: &str = "flush";
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
-        if t.track.open() > 0 || !self.queue.borrow().is_empty() {
+        if !self.queue.borrow().is_empty() {
             self.enter(OP, target)?;
         }
         // On mapped windows operations are copies, and complete when they return.

@@ -156,6 +156,7 @@ impl RawWindow {
     }
 
     /// Whether `target` may be accessed now; an error if the present epoch never will allow it.
+    #[inline]
     fn admit(&self, name: &'static str, target: usize) -> Result<bool> {
         let t = &self.targets[target];
         if t.ready.get() == self.epoch.get() {
@@ -243,10 +244,12 @@ impl RawWindow {
     }
 
     /// Starts queued operations whose target has become ready (all, or those of one target), in order.
+    #[inline]
     pub(crate) fn start_queued(&self, only: Option<usize>) -> Result<()> {
-        if self.queue.borrow().is_empty() {
-            return Ok(());
-        }
+        if self.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
+    }
+
+    fn start_some(&self, only: Option<usize>) -> Result<()> {
         let mut waiting: Vec<usize> = Vec::new();
         // The memory of the queue goes back and forth, so that a turn allocates nothing.
         let mut queue = std::mem::take(&mut *self.queue.borrow_mut());

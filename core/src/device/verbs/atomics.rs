@@ -4,7 +4,7 @@
 
 use super::cut::Limits;
 use super::engine::{Engine, Notice};
-use super::ops::{CopyOut, Op, Owner};
+use super::ops::Owner;
 use super::post::counted;
 use super::stream::Flight;
 use super::sys::qp::Action;
@@ -32,11 +32,8 @@ impl Engine {
         let Some(chunk) = self.pool.take(8) else { return Ok(Posted::Busy) };
         let mut flight = Flight::new(action);
         flight.pieces.push(self.pool.piece(&chunk, 0, 8));
-        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
-        op.chunk = Some(chunk);
-        if !old.is_null() {
-            op.results.push(CopyOut { offset: 0, to: old, len: 8 });
-        }
+        let to = (!old.is_null()).then_some((old, 8));
+        let op = self.ops.add_with_chunk(Owner::User(request.id), request.peer, chunk, to);
         self.post_single(request.peer, op, flight, notice, stats)?;
         Ok(Posted::Pending)
     }

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::buffers::Pool;
+use super::buffers::{Chunk, Pool};
 use super::credits::Credit;
 use super::links::{Links, Standing};
 use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
-use super::ops::{Op, Ops, Owner};
+use super::ops::{Ops, Owner};
 use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
 use super::stream::{Flight, Landed, Stream, peer_of};
@@ -154,8 +154,7 @@ impl Engine {
             let (address, key) = self.counters[peer as usize];
             let mut read = Flight::new(Action::Read { address, key });
             read.pieces.push(self.pool.piece(&chunk, 0, 8));
-            let mut op = Op::new(Owner::Credit, peer, 1);
-            op.chunk = Some(chunk);
+            let op = self.ops.add_with_chunk(Owner::Credit, peer, chunk, None);
             self.credits[peer as usize].asked();
             self.post_single(peer, op, read, None, stats)?;
         }
@@ -206,9 +205,9 @@ impl Engine {
         let mut landed = std::mem::take(&mut self.landed);
         if let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) {
             let ops = &self.ops;
-            if let Some(flight) = stream.completed_next(c) {
+            if let Some((op, chunk)) = stream.completed_next(c) {
                 self.landed = landed;
-                return self.settle_one(flight, Ok(()), stats);
+                return self.settle_one(op, chunk, Ok(()), stats);
             }
             stream.completed(c, &mut landed, &|op| ops.has_failed(op));
             self.todo |= stream.is_waiting();
@@ -218,28 +217,33 @@ impl Engine {
 
     fn settle(&mut self, mut landed: Vec<Landed>, stats: &Stats) {
         for Landed { flight, result } in landed.drain(..) {
-            self.settle_one(flight, result, stats);
+            self.settle_one(flight.op, flight.chunk, result, stats);
         }
         self.landed = landed;
     }
 
+    /// A request has landed: what came free with it, and its operation.
     #[inline]
-    fn settle_one(&mut self, flight: Flight, result: Result<()>, stats: &Stats) {
-        if let Some(chunk) = flight.chunk {
+    fn settle_one(&mut self, op: Option<u32>, chunk: Option<Chunk>, result: Result<()>, stats: &Stats) {
+        if let Some(chunk) = chunk {
             self.pool.give(chunk);
         }
-        if let Some(op) = flight.op.and_then(|op| self.ops.landed(op, result)) {
-            self.finish(op, stats);
+        if let Some(op) = op {
+            self.op_landed(op, result, stats);
         }
     }
 
-    pub(super) fn finish(&mut self, mut op: Op, stats: &Stats) {
+    /// A request of operation `number` has landed; that may be its end.
+    #[inline]
+    pub(super) fn op_landed(&mut self, number: u32, result: Result<()>, stats: &Stats) {
+        let Some(op) = self.ops.landed(number, result) else { return };
         let (owner, peer, notice) = (op.owner, op.peer, op.notice.take());
         let word = op.chunk.as_ref().filter(|_| owner == Owner::Credit && op.error.is_none());
         // SAFETY: the first word of a chunk, which the card has written.
         let taken = word.map(|chunk| unsafe { self.pool.at(chunk, 0).cast::<u64>().read() });
         // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
         let mut result = unsafe { op.finish(&mut self.pool, stats) };
+        self.ops.end(number);
         if let (Ok(()), Some(notice)) = (&result, notice) {
             let signal = self.signal(&notice);
             result = self.push_one(peer, signal, stats);
@@ -253,11 +257,13 @@ impl Engine {
     }
 
     /// Goes on with what waited for room or for a connection.
+    #[inline]
     pub(super) fn drive(&mut self, stats: &Stats) -> Result<()> {
         // As a rule nothing does, and this is asked at every turn of a wait.
-        if !self.todo {
-            return Ok(());
-        }
+        if self.todo { self.drive_streams(stats) } else { Ok(()) }
+    }
+
+    fn drive_streams(&mut self, stats: &Stats) -> Result<()> {
         let scarce = self.pool.is_scarce();
         for peer in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[peer] else { continue };

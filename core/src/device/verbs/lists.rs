@@ -174,7 +174,12 @@ impl Engine {
     }
 
     /// Takes in the completions of lists.
+    #[inline]
     pub(super) fn poll_lanes(&mut self, stats: &Stats) -> Result<()> {
+        if self.lanes.active.is_empty() { Ok(()) } else { self.poll_active_lanes(stats) }
+    }
+
+    fn poll_active_lanes(&mut self, stats: &Stats) -> Result<()> {
         for i in (0..self.lanes.active.len()).rev() {
             let peer = self.lanes.active[i];
             self.poll_lane(peer, stats)?;
@@ -230,9 +235,7 @@ impl Engine {
     }
 
     fn list_ended(&mut self, op: u32, result: Result<()>, stats: &Stats) {
-        if let Some(op) = self.ops.landed(op, result) {
-            self.finish(op, stats);
-        }
+        self.op_landed(op, result, stats);
     }
 
     /// Ends the lane to `peer`: every list on it fails with `error`, here and there.

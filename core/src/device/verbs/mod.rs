@@ -73,6 +73,9 @@ use sys::queue::{Channel, Completion, Completions};
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Turns in a row, in which requests have landed, that may leave receives for later.
+const PASSED_MOST: u32 = 8;
+
 fn broken(e: std::io::Error) -> Error {
     Error::system("poll for completions", e).device("verbs")
 }
@@ -103,6 +106,8 @@ pub struct VerbsDevice {
     pulse: RefCell<Pulse>,
     suspects: RefCell<Suspects>,
     polling: Cell<bool>,
+    /// Turns without a look for receives.
+    passed: Cell<u32>,
     left: Cell<bool>,
 }
 
@@ -143,6 +148,7 @@ impl VerbsDevice {
             heard: RefCell::default(),
             suspects: RefCell::default(),
             polling: Cell::new(false),
+            passed: Cell::new(0),
             left: Cell::new(false),
         })
     }
@@ -206,9 +212,14 @@ impl VerbsDevice {
     }
 
     /// What a rank that waits does at every turn: two looks at completion queues, and little else while nothing comes.
+    /// Where requests have landed it is as a rule these that are awaited, and a look for what others have sent can wait
+    /// for the next turn; but not for ever.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.take_receives()?;
-        if any {
+        let mut any = self.take_sends()?;
+        let passed = if any && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
+        self.passed.set(passed % PASSED_MOST);
+        if passed == PASSED_MOST && self.take_receives()? {
+            any = true;
             loop {
                 let Some(c) = self.stash.borrow_mut().pop_front() else { break };
                 self.received(&c, sink);
@@ -220,9 +231,11 @@ impl VerbsDevice {
                 engine.regions.taken(source).fetch_add(1, Ordering::Release);
             }
         }
-        any |= self.take_sends()?;
-        self.engine.borrow_mut().poll_lanes(&self.stats)?;
-        self.engine.borrow_mut().drive(&self.stats)?;
+        {
+            let mut engine = self.engine.borrow_mut();
+            engine.poll_lanes(&self.stats)?;
+            engine.drive(&self.stats)?;
+        }
         loop {
             let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
             any = true;

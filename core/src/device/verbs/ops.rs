@@ -64,29 +64,65 @@ impl Op {
     }
 }
 
-/// All operations, by number.
+/// All operations, by number. Each stays in its place until it is [taken out](Ops::end).
 #[derive(Debug, Default)]
 pub(super) struct Ops {
-    slots: Vec<Option<Op>>,
+    slots: Vec<Op>,
     free: Vec<u32>,
 }
 
 impl Ops {
+    /// Takes in an operation of one request that holds nothing: [`add`](Self::add) without the way there.
+    #[inline]
+    pub(super) fn add_plain(&mut self, owner: Owner, peer: u32) -> u32 {
+        let Some(n) = self.free.pop() else { return self.add(Op::new(owner, peer, 1)) };
+        // What ended here left nothing behind.
+        let op = &mut self.slots[n as usize];
+        (op.owner, op.peer, op.open, op.direct) = (owner, peer, 1, false);
+        n
+    }
+
+    /// As [`add_plain`](Self::add_plain), of one that has a chunk, the first `len` bytes of which go to `to` in the end.
+    #[inline]
+    pub(super) fn add_with_chunk(
+        &mut self,
+        owner: Owner,
+        peer: u32,
+        chunk: Chunk,
+        to: Option<(*mut u8, usize)>,
+    ) -> u32 {
+        let n = self.add_plain(owner, peer);
+        let op = &mut self.slots[n as usize];
+        op.chunk = Some(chunk);
+        if let Some((to, len)) = to {
+            op.results.push(CopyOut { offset: 0, to, len });
+        }
+        n
+    }
+
+    /// What is to be told when operation `number`, which was just added, has succeeded.
+    pub(super) fn notify(&mut self, number: u32, notice: Notice) {
+        if let Some(op) = self.slots.get_mut(number as usize) {
+            op.notice = Some(Box::new(notice));
+        }
+    }
+
     pub(super) fn add(&mut self, op: Op) -> u32 {
         match self.free.pop() {
             Some(n) => {
-                self.slots[n as usize] = Some(op);
+                self.slots[n as usize] = op;
                 n
             }
             None => {
-                self.slots.push(Some(op));
+                self.slots.push(op);
                 self.slots.len() as u32 - 1
             }
         }
     }
 
+    /// The operation of this number, if it is under way.
     pub(super) fn get(&self, number: u32) -> Option<&Op> {
-        self.slots.get(number as usize)?.as_ref()
+        self.slots.get(number as usize).filter(|op| op.open > 0)
     }
 
     /// Whether the rest of an operation is not worth executing.
@@ -94,27 +130,29 @@ impl Ops {
         self.get(number).is_none_or(|op| op.error.is_some() || op.owner == Owner::Nobody)
     }
 
-    /// One request of an operation has landed; the operation, if that was the last.
-    pub(super) fn landed(&mut self, number: u32, result: Result<()>) -> Option<Op> {
-        let slot = self.slots.get_mut(number as usize)?;
-        let op = slot.as_mut()?;
+    /// One request of an operation has landed; the operation, if that was the last: then it is to be
+    /// [ended](Self::end).
+    #[inline]
+    pub(super) fn landed(&mut self, number: u32, result: Result<()>) -> Option<&mut Op> {
+        let op = self.slots.get_mut(number as usize).filter(|op| op.open > 0)?;
         if let Err(e) = result {
             op.error.get_or_insert(e);
         }
-        op.open = op.open.saturating_sub(1);
-        if op.open > 0 {
-            return None;
-        }
+        op.open -= 1;
+        (op.open == 0).then_some(op)
+    }
+
+    /// The place of an operation that has [finished](Op::finish) is free.
+    #[inline]
+    pub(super) fn end(&mut self, number: u32) {
         self.free.push(number);
-        slot.take()
     }
 
     /// Takes away the local pointers and the owner of the operations that `which` chooses; the numbers of those whose
     /// memory the card may still touch.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) -> Vec<u32> {
         let mut direct = Vec::new();
-        for (number, slot) in self.slots.iter_mut().enumerate() {
-            let Some(op) = slot else { continue };
+        for (number, op) in self.slots.iter_mut().enumerate().filter(|(_, op)| op.open > 0) {
             if matches!(op.owner, Owner::User(id) if which(id)) {
                 op.owner = Owner::Nobody;
                 op.results.clear();
@@ -134,12 +172,14 @@ impl Ops {
 }
 
 impl Op {
-    /// Copies the results out and gives back what the operation held; how it went.
+    /// Copies the results out and gives back all that the operation held, so that nothing is left in its place; how it
+    /// went.
     ///
     /// # Safety
     /// The pointers of the results are valid, unless the operation was cancelled or has failed.
-    pub(super) unsafe fn finish(self, pool: &mut Pool, stats: &Stats) -> Result<()> {
-        if let Some(chunk) = self.chunk {
+    #[inline]
+    pub(super) unsafe fn finish(&mut self, pool: &mut Pool, stats: &Stats) -> Result<()> {
+        if let Some(chunk) = self.chunk.take() {
             if self.error.is_none() {
                 for r in &self.results {
                     // SAFETY: by the contract.
@@ -151,7 +191,11 @@ impl Op {
             }
             pool.give(chunk);
         }
-        self.error.map_or(Ok(()), Err)
+        self.results.clear();
+        if !self.memories.is_empty() {
+            self.memories.clear();
+        }
+        self.error.take().map_or(Ok(()), Err)
     }
 }
 
@@ -168,8 +212,12 @@ mod tests {
         assert!(ops.landed(n, Err(Error::new(ErrorKind::BadKey, "write"))).is_none());
         assert!(ops.has_failed(n));
         let op = ops.landed(n, Err(Error::new(ErrorKind::PeerLost, "write"))).unwrap();
-        assert_eq!(op.error.unwrap().kind(), ErrorKind::BadKey);
-        assert!(ops.count() == 0 && ops.landed(n, Ok(())).is_none());
+        assert_eq!(op.error.take().unwrap().kind(), ErrorKind::BadKey);
+        ops.end(n);
+        assert!(ops.count() == 0 && ops.landed(n, Ok(())).is_none() && ops.get(n).is_none());
+        assert_eq!(ops.add_plain(Owner::User(8), 2), n);
+        let op = ops.get(n).unwrap();
+        assert_eq!((op.owner, op.peer, op.open, op.error.is_none()), (Owner::User(8), 2, 1, true));
     }
 
     #[test]

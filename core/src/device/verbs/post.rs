@@ -51,9 +51,8 @@ impl Engine {
                 }
                 Operation::FetchAdd { at, add, old } => {
                     const OP: &str = "fetch and add";
-                    let import = self.regions.region(request.peer, at, 8, OP)?;
-                    let address = import.aligned(at.offset, 8, OP)?;
-                    let action = Action::FetchAdd { address, key: import.key, add };
+                    let (address, key) = self.regions.reach_aligned(request.peer, at, 8, OP)?;
+                    let action = Action::FetchAdd { address, key, add };
                     let posted = self.atomic(request, action, old.cast(), notice, stats)?;
                     Ok(counted(posted, Kind::FetchAdd, 8, stats))
                 }
@@ -114,12 +113,8 @@ impl Engine {
         flight.immediate = Some(credits::tell(self.regions.taken(peer).load(Ordering::Relaxed)));
         if len <= inline && len > 0 {
             flight.inline.extend_from_slice(header);
-            for b in body {
-                let at = flight.inline.len();
-                flight.inline.resize(at + b.len, 0);
-                // SAFETY: by the contract; the vector has room.
-                unsafe { std::ptr::copy_nonoverlapping(b.base, flight.inline[at..].as_mut_ptr(), b.len) };
-            }
+            // SAFETY: by the contract.
+            body.iter().for_each(|b| unsafe { flight.append(b) });
         } else if len > 0 {
             let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
             // SAFETY: by the contract; the chunk has room for all.
@@ -148,31 +143,31 @@ impl Engine {
         stats: &Stats,
     ) -> Result<Posted> {
         let len = from.iter().map(|b| b.len).sum::<usize>();
-        let import = self.regions.region(request.peer, to, len, "write remote memory")?;
+        let (address, key) = self.regions.reach(request.peer, to, len, "write remote memory")?;
         let (inline, room, capacity) = match self.ready(request.peer)? {
             Some(s) if s.room() > 2 => (s.inline(), s.room() - 2, s.capacity()),
             _ => return Ok(Posted::Busy),
         };
-        let (address, key) = (import.address(to.offset), import.key);
-        let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
-        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
         if len == 0 {
             return self.empty(request.peer, Kind::Write, notice.as_ref(), stats);
         }
-        if len <= inline {
+        let inside = (len <= inline).then(|| {
             let mut flight = Flight::new(Action::Write { address, key });
-            for b in from {
-                let at = flight.inline.len();
-                flight.inline.resize(at + b.len, 0);
-                // SAFETY: by the contract; the vector has room. Memory that others may write is read by the word.
-                unsafe { crate::memory::copy::load(b.base, flight.inline[at..].as_mut_ptr(), b.len) };
-            }
-            if notice.is_none() {
-                flight.op = Some(self.ops.add(op));
-                flight.signalled = true;
-                self.push_one(request.peer, flight, stats)?;
-                return Ok(counted(Posted::Pending, Kind::Write, len, stats));
-            }
+            // SAFETY: by the contract.
+            from.iter().for_each(|b| unsafe { flight.append(b) });
+            flight
+        });
+        if notice.is_none()
+            && let Some(mut flight) = inside
+        {
+            flight.op = Some(self.ops.add_plain(Owner::User(request.id), request.peer));
+            flight.signalled = true;
+            self.push_one(request.peer, flight, stats)?;
+            return Ok(counted(Posted::Pending, Kind::Write, len, stats));
+        }
+        let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
+        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
+        if let Some(flight) = inside {
             flights.push(flight);
         } else {
             // SAFETY: by the contract.
@@ -244,23 +239,27 @@ impl Engine {
         stats: &Stats,
     ) -> Result<Posted> {
         let len = into.iter().map(|b| b.len).sum::<usize>();
-        let import = self.regions.region(request.peer, from, len, "read remote memory")?;
+        let (address, key) = self.regions.reach(request.peer, from, len, "read remote memory")?;
         let (room, capacity) = match self.ready(request.peer)? {
             Some(s) if s.room() > 2 => (s.room() - 2, s.capacity()),
             _ => return Ok(Posted::Busy),
         };
-        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
         if len == 0 {
             return self.empty(request.peer, Kind::Read, notice.as_ref(), stats);
         }
         // A word is sooner copied than looked up.
-        let local = if len <= 8 {
-            Local::Bounce
-        } else {
-            // SAFETY: by the contract.
-            unsafe { self.local(into, len, Rights::Local, stats) }?
-        };
-        let pieces = match local {
+        if let ([into], true) = (into, len <= 8) {
+            let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
+            let mut flight = Flight::new(Action::Read { address, key });
+            flight.pieces.push(self.pool.piece(&chunk, 0, len));
+            let owner = Owner::User(request.id);
+            let op = self.ops.add_with_chunk(owner, request.peer, chunk, Some((into.base, len)));
+            self.post_single(request.peer, op, flight, notice, stats)?;
+            return Ok(counted(Posted::Pending, Kind::Read, len, stats));
+        }
+        let mut op = Op::new(Owner::User(request.id), request.peer, 1);
+        // SAFETY: by the contract.
+        let pieces = match unsafe { self.local(into, len, Rights::Local, stats) }? {
             Local::Direct(pieces, memories) => {
                 op.direct = true;
                 op.memories = memories;
@@ -278,16 +277,16 @@ impl Engine {
                 smallvec![piece]
             }
         };
-        let address = import.address(from.offset);
         if pieces.len() == 1 && len <= limits.message {
-            let mut flight = Flight::new(Action::Read { address, key: import.key });
+            let mut flight = Flight::new(Action::Read { address, key });
             flight.pieces = pieces;
+            let op = self.ops.add(op);
             self.post_single(request.peer, op, flight, notice, stats)?;
             return Ok(counted(Posted::Pending, Kind::Read, len, stats));
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
         for (at, list) in cut(&pieces, limits) {
-            let mut flight = Flight::new(Action::Read { address: address + at, key: import.key });
+            let mut flight = Flight::new(Action::Read { address: address + at, key });
             flight.pieces = list;
             flights.push(flight);
         }
@@ -324,20 +323,21 @@ impl Engine {
         self.push(peer, flights, stats)
     }
 
-    /// As [`post_with_signal`](Self::post_with_signal), of one request.
+    /// As [`post_with_signal`](Self::post_with_signal), of one request, whose operation was added as `number`.
+    #[inline]
     pub(super) fn post_single(
         &mut self,
         peer: u32,
-        mut op: Op,
+        number: u32,
         mut flight: Flight,
         notice: Option<Notice>,
         stats: &Stats,
     ) -> Result<()> {
-        if notice.is_some() {
+        if let Some(notice) = notice {
             stats.add(Kind::Notify, 8);
-            op.notice = notice.map(Box::new);
+            self.ops.notify(number, notice);
         }
-        flight.op = Some(self.ops.add(op));
+        flight.op = Some(number);
         flight.signalled = true;
         self.push_one(peer, flight, stats)
     }

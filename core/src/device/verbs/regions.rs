@@ -246,8 +246,32 @@ impl Regions {
         self.imports.remove(&handle)
     }
 
+    /// Address and key of `place` at `peer`, with room for `len` bytes there.
+    #[inline]
+    pub(super) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
+        self.find(peer, place, len, operation).map(|import| (import.address(place.offset), import.key))
+    }
+
+    /// As [`reach`](Self::reach), of an integer of `len` bytes, aligned.
+    #[inline]
+    pub(super) fn reach_aligned(
+        &self,
+        peer: u32,
+        at: Place,
+        len: usize,
+        operation: &'static str,
+    ) -> Result<(u64, u32)> {
+        let import = self.find(peer, at, len, operation)?;
+        Ok((import.aligned(at.offset, len, operation)?, import.key))
+    }
+
     /// The region of `place` at `peer`, with room for `len` bytes there.
     pub(super) fn region(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<Import> {
+        self.find(peer, place, len, operation).copied()
+    }
+
+    #[inline]
+    fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
         let import = self.imports.get(&place.region).ok_or_else(|| {
             Error::new(ErrorKind::BadKey, operation)
                 .peer(peer)
@@ -265,7 +289,7 @@ impl Regions {
             return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).device("verbs").cause("it was released"));
         }
         match place.offset.checked_add(len) {
-            Some(end) if end <= import.len => Ok(*import),
+            Some(end) if end <= import.len => Ok(import),
             _ => Err(Error::new(ErrorKind::OutOfRange, operation)
                 .peer(peer)
                 .device("verbs")

@@ -13,7 +13,9 @@ use super::buffers::Chunk;
 use super::status::{Fate, explain};
 use super::sys::qp::{Action, LIST, Order, Requester};
 use super::sys::queue::{Completion, Piece};
+use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
 
 /// A request as it is kept until it is complete.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
+    #[inline]
     pub(super) fn new(action: Action) -> Self {
         Self {
             action,
@@ -40,6 +43,23 @@ impl Flight {
             signalled: false,
             op: None,
             chunk: None,
+        }
+    }
+}
+
+impl Flight {
+    /// Adds bytes to those that go inside the request; of memory that others may write, read by the word.
+    ///
+    /// # Safety
+    /// The block is valid for reads.
+    #[inline]
+    pub(super) unsafe fn append(&mut self, block: &Block) {
+        let at = self.inline.len();
+        self.inline.reserve(block.len);
+        // SAFETY: there is room for the block behind the `at` bytes, all of which are written before they count.
+        unsafe {
+            copy::load(block.base, self.inline.as_mut_ptr().add(at), block.len);
+            self.inline.set_len(at + block.len);
         }
     }
 }
@@ -190,21 +210,26 @@ impl Stream {
             return Ok(0);
         }
         flight.signalled = self.signals(flight.signalled, scarce);
+        // Where it is kept, so that it moves no more.
+        self.flights.push_back(flight);
+        let (Some(flight), Some(qp)) = (self.flights.back(), &self.qp) else { return Ok(0) };
         let own = Piece { address: flight.inline.as_ptr().addr() as u64, len: flight.inline.len() as u32, key: 0 };
-        let order = self.order(0, &flight, &own);
-        let Some(qp) = &self.qp else { return Ok(0) };
+        let order = self.order(0, flight, &own);
         // SAFETY: inline bytes live in the flight during the call; other memory by the contract.
-        match unsafe { qp.post(std::slice::from_ref(&order)) } {
-            Ok(()) => {
-                self.next += 1;
-                self.flights.push_back(flight);
-                Ok(1)
+        let posted = unsafe { qp.post(std::slice::from_ref(&order)) };
+        if posted.is_ok() {
+            self.next += 1;
+            return Ok(1);
+        }
+        let flight = self.flights.pop_back();
+        match posted {
+            Err((_, e)) if e.raw_os_error() != Some(libc::ENOMEM) => {
+                Err(Error::system("post a work request", e).peer(self.peer).device("verbs"))
             }
-            Err((_, e)) if e.raw_os_error() == Some(libc::ENOMEM) => {
-                self.backlog.push_back(flight);
+            _ => {
+                self.backlog.extend(flight);
                 Ok(0)
             }
-            Err((_, e)) => Err(Error::system("post a work request", e).peer(self.peer).device("verbs")),
         }
     }
 
@@ -275,11 +300,17 @@ impl Stream {
     }
 
     /// The request under way that `c` completes, if that is the oldest, has succeeded, and nothing has failed before.
+    /// What is left of it: the operation that it belongs to, and what comes free.
     #[inline]
-    pub(super) fn completed_next(&mut self, c: &Completion) -> Option<Flight> {
+    pub(super) fn completed_next(&mut self, c: &Completion) -> Option<(Option<u32>, Option<Chunk>)> {
         let oldest = self.next.wrapping_sub(self.flights.len() as u64);
-        let plain = c.status == 0 && self.ending.is_none() && c.id & ((1 << COUNT) - 1) == oldest;
-        if plain { self.flights.pop_front() } else { None }
+        if c.status != 0 || self.ending.is_some() || c.id & ((1 << COUNT) - 1) != oldest {
+            return None;
+        }
+        let flight = self.flights.front_mut()?;
+        let left = (flight.op, flight.chunk.take());
+        self.flights.pop_front();
+        Some(left)
     }
 
     /// Takes in a completion: hands out the requests that have ended, in order.
