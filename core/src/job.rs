@@ -75,6 +75,9 @@ impl Tracks {
     }
 }
 
+/// The number of a request that nobody counts.
+const UNTRACKED: u64 = u64::MAX;
+
 /// The requests under way, by number, and who counts them. A number is a slot, below, and how often it was used.
 #[derive(Default)]
 struct Tracked {
@@ -575,8 +578,15 @@ impl Job {
     pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[&[u8]]) -> Result<()> {
         let piece = |i: usize| body.get(i).map_or(Block::of(std::ptr::null(), 0), |b| Block::of(b.as_ptr(), b.len()));
         let blocks = [piece(0), piece(1)];
-        // SAFETY: packets are copied when they are posted.
-        unsafe { self.post(to, am::packet(header, &blocks[..body.len()]), None, &[]) }.map(|_| ())
+        let operation = am::packet(header, &blocks[..body.len()]);
+        let first = WorkRequest { peer: to, operation, notify: None, id: UNTRACKED };
+        // SAFETY: packets are copied when they are posted, in both.
+        unsafe {
+            match self.0.device.post(&first).map_err(|e| e.rank(self.0.rank))? {
+                Posted::Done | Posted::Pending => Ok(()),
+                Posted::Busy => self.post(to, operation, None, &[]).map(|_| ()),
+            }
+        }
     }
 
     /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.

@@ -13,6 +13,10 @@
 //!   warm as they get.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.
 //!
+//! What a target is compared with is measured once more by the ranks themselves, in turns with what it bounds
+//! (`crate::measure`): round trips of lines beside the active message, a line one way and a bare meeting beside the barrier,
+//! a memcpy to the window's memory beside each put.
+//!
 //! Every figure is the median of [`BLOCKS`] blocks; a block of the ping-pong is [`ROUND_TRIPS`] round trips, one of the
 //! others as many calls as fill about a millisecond.
 

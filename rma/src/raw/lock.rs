@@ -183,7 +183,8 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Completes all operations of this rank on `target`, there too.
+    /// Completes all operations of this rank on `target`, there too. What later operations of this rank read is not from
+    /// before that; its own loads of memory that ranks share are ordered by [`sync`](Self::sync).
     ///
     /// # Errors
     /// `WrongEpoch` outside a passive epoch; `PeerLost`; the first error of an operation.

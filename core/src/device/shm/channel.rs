@@ -75,6 +75,22 @@ pub(super) struct Receiver {
     told: Cell<u64>,
 }
 
+/// Stores a packet's bytes, one piece behind the other.
+///
+/// # Safety
+/// The blocks are valid for reads, and there is room at `to`, as for [`copy::store`].
+#[inline]
+pub(super) unsafe fn store(header: &[u8], body: &[Block], mut to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { copy::store(header.as_ptr(), to, header.len()) };
+    to = to.wrapping_add(header.len());
+    for block in body.iter().filter(|block| block.len > 0) {
+        // SAFETY: as above.
+        unsafe { copy::store(block.base, to, block.len) };
+        to = to.wrapping_add(block.len);
+    }
+}
+
 impl Sender {
     /// The end of rank `source`, for the segment of its target.
     pub(super) fn new(layout: &Layout, source: usize) -> Self {
@@ -87,22 +103,22 @@ impl Sender {
         }
     }
 
-    /// Appends a packet; `false` if there is no room now. `back` is the receiving end of the other way.
+    /// Appends a packet of `len` bytes in all; `false` if there is no room now. `back` is the receiving end of the other way.
     ///
     /// # Safety
     /// The blocks are valid for reads, and `memory` is the target's segment and has this one sender.
     #[inline]
-    pub(super) unsafe fn push(&self, memory: &Mapping, header: &[u8], body: &[Block], back: &Receiver) -> bool {
-        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+    pub(super) unsafe fn push(
+        &self,
+        memory: &Mapping,
+        (header, body, len): (&[u8], &[Block], usize),
+        back: &Receiver,
+    ) -> bool {
         let number = self.number.get();
         if len <= SHORT && self.has_room(memory) {
             let at = self.way.lines[self.mailed.get() as usize % LINES];
-            let mut to = memory.at(at + BYTES);
-            for block in std::iter::once(&Block::of(header.as_ptr(), header.len())).chain(body) {
-                // SAFETY: a line whose last packet was taken; the blocks by the contract.
-                unsafe { copy::store(block.base, to, block.len) };
-                to = to.wrapping_add(block.len);
-            }
+            // SAFETY: a line whose last packet was taken; the blocks by the contract.
+            unsafe { store(header, body, memory.at(at + BYTES)) };
             back.told.set(back.mailed.get());
             // Relaxed: ordered by the marker.
             memory.word(at + 8).store(back.mailed.get(), Ordering::Relaxed);
@@ -263,8 +279,9 @@ mod tests {
                 let bytes: Vec<u8> = (0..len).map(|i| (step as usize + i) as u8).collect();
                 let (head, tail) = bytes.split_at(len / 3);
                 let (sender, back, _, target, _) = &sides[me];
+                let body = [Block::of(tail.as_ptr(), tail.len())];
                 // SAFETY: live slices, one sender of each way.
-                if unsafe { sender.push(target.mapping(), head, &[Block::of(tail.as_ptr(), tail.len())], back) } {
+                if unsafe { sender.push(target.mapping(), (head, &body, len), back) } {
                     if len <= SHORT {
                         short += 1
                     } else {
@@ -306,7 +323,7 @@ mod tests {
                 let body = [sent; 12];
                 let block = Block::of(body.as_ptr().cast(), 8 * (sent as usize % 12));
                 // SAFETY: a live array, one sender.
-                if sent < N && unsafe { out.push(peer, &sent.to_le_bytes(), &[block], into) } {
+                if sent < N && unsafe { out.push(peer, (&sent.to_le_bytes(), &[block], 8 + block.len), into) } {
                     sent += 1;
                 } else {
                     std::thread::yield_now();

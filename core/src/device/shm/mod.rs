@@ -216,9 +216,6 @@ impl Device for ShmDevice {
         let Some(peer) = self.shared.peers.get(request.peer as usize) else {
             return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("shm"));
         };
-        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
-            return Err(super::no_lists(request.peer, "shm"));
-        }
         if let Operation::Send { header, body } = request.operation {
             let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
             if len > self.capabilities.max_packet {
@@ -229,12 +226,16 @@ impl Device for ShmDevice {
             }
             let to = request.peer as usize;
             // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
-            if !unsafe { self.outgoing[to].push(peer, header, body, &self.incoming[to]) } {
+            if !unsafe { self.outgoing[to].push(peer, (header, body, len), &self.incoming[to]) } {
                 return Ok(Posted::Busy);
             }
+            park::waker_barrier(self.asymmetric);
+            park::wake_if_asleep(peer, &self.stats);
             self.stats.add(Kind::Send, len);
-            self.wake(request.peer);
             return Ok(Posted::Done);
+        }
+        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
+            return Err(super::no_lists(request.peer, "shm"));
         }
         if self.transfers.borrow().is_full() {
             return Ok(Posted::Busy);
@@ -286,20 +287,23 @@ impl Device for ShmDevice {
                 sink(Event::Completed { id: t.id, result });
             }
         }
+        let own = self.own();
         for (source, channel) in self.incoming.iter().enumerate() {
+            if !channel.ready(own) {
+                channel.give_back(own);
+                continue;
+            }
             // A bounded number from each, so that none starves the others.
-            for taken in 0..16 {
+            for _ in 0..16 {
                 let back = &self.outgoing[source];
-                match channel.pop(self.own(), &mut packet, back, &self.shared.peers[source]) {
-                    Popped::Empty | Popped::Later => {
-                        if taken == 0 {
-                            channel.give_back(self.own());
-                        }
-                        break;
-                    }
+                match channel.pop(own, &mut packet, back, &self.shared.peers[source]) {
+                    Popped::Empty | Popped::Later => break,
                     Popped::Packet(len) => {
                         any = true;
                         sink(Event::Packet { source: source as u32, bytes: &packet[..len] });
+                        if !channel.ready(own) {
+                            break;
+                        }
                     }
                     Popped::Garbage(marker) => {
                         return Err(Error::new(ErrorKind::Protocol, "receive a packet")

@@ -17,6 +17,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use super::channel::store;
 use super::layout::LINE;
 use crate::device::Block;
 use crate::memory::copy;
@@ -88,13 +89,8 @@ impl Ring {
             position += pad as u64;
         }
         let at = self.data + (position as usize & (self.size - 1));
-        let mut to = memory.at(at + MARKER);
-        for block in std::iter::once(&Block::of(header.as_ptr(), header.len())).chain(body) {
-            // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by
-            // the contract.
-            unsafe { copy::store(block.base, to, block.len) };
-            to = to.wrapping_add(block.len);
-        }
+        // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by the contract.
+        unsafe { store(header, body, memory.at(at + MARKER)) };
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
         memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
         self.position.set(position + need as u64);

@@ -45,9 +45,7 @@ impl Flight {
             chunk: None,
         }
     }
-}
 
-impl Flight {
     /// Adds bytes to those that go inside the request; of memory that others may write, read by the word.
     ///
     /// # Safety
