@@ -9,8 +9,6 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use crate::am::{self, ActiveMessages};
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
@@ -23,6 +21,7 @@ use crate::settings::Settings;
 use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
 use crate::team::Team;
+use crate::tracked::{Tracked, Tracks, UNTRACKED};
 
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
@@ -49,85 +48,6 @@ struct Inner {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
-    }
-}
-
-/// Who counts a request.
-enum Tracks {
-    One(Rc<Track>),
-    More(SmallVec<[Rc<Track>; 2]>),
-}
-
-impl Tracks {
-    #[inline]
-    fn of(tracks: &[&Rc<Track>]) -> Self {
-        match tracks {
-            [one] => Tracks::One(Rc::clone(one)),
-            more => Tracks::More(more.iter().map(|t| Rc::clone(t)).collect()),
-        }
-    }
-
-    fn each(&self) -> &[Rc<Track>] {
-        match self {
-            Tracks::One(one) => std::slice::from_ref(one),
-            Tracks::More(more) => more,
-        }
-    }
-}
-
-/// The number of a request that nobody counts.
-const UNTRACKED: u64 = u64::MAX;
-
-/// The requests under way, by number, and who counts them. A number is a slot, below, and how often it was used.
-#[derive(Default)]
-struct Tracked {
-    slots: Vec<(u32, Option<Tracks>)>,
-    free: Vec<u32>,
-}
-
-impl Tracked {
-    /// The number of the request that is added next.
-    #[inline]
-    fn next(&mut self) -> u64 {
-        let slot = match self.free.last() {
-            Some(slot) => *slot,
-            None => {
-                self.slots.push((0, None));
-                self.free.push(self.slots.len() as u32 - 1);
-                self.slots.len() as u32 - 1
-            }
-        };
-        u64::from(self.slots[slot as usize].0) << 32 | u64::from(slot)
-    }
-
-    #[inline]
-    fn add(&mut self, tracks: &[&Rc<Track>]) {
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize].1 = Some(Tracks::of(tracks));
-        }
-    }
-
-    #[inline]
-    fn remove(&mut self, id: u64) -> Option<Tracks> {
-        let slot = id as u32;
-        match self.slots.get_mut(slot as usize) {
-            Some((uses, tracks)) if u64::from(*uses) == id >> 32 && tracks.is_some() => {
-                *uses = uses.wrapping_add(1);
-                self.free.push(slot);
-                tracks.take()
-            }
-            _ => None,
-        }
-    }
-
-    /// The requests that `track` counts.
-    fn of(&self, track: &Rc<Track>) -> Vec<u64> {
-        let counts = |tracks: &Tracks| tracks.each().iter().any(|t| Rc::ptr_eq(t, track));
-        let slots = self.slots.iter().enumerate();
-        slots
-            .filter(|(_, (_, tracks))| tracks.as_ref().is_some_and(counts))
-            .map(|(slot, (uses, _))| u64::from(*uses) << 32 | slot as u64)
-            .collect()
     }
 }
 

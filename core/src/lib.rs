@@ -20,6 +20,7 @@ pub mod settings;
 pub mod signal;
 pub mod stats;
 pub mod team;
+mod tracked;
 pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};

@@ -81,12 +81,14 @@ impl Lines {
                 }
                 (_, true) => {
                     turn(work);
+                    // Release: as above.
                     ours.store(odd, Ordering::Release);
                     until(bench, theirs, even)?;
                 }
                 (_, false) => {
                     until(bench, theirs, odd)?;
                     turn(work);
+                    // Release: as above.
                     ours.store(even, Ordering::Release);
                 }
             }
