@@ -1,0 +1,65 @@
+//! The numbers of access epochs, and what the order of this rank's stores has to know of their beginnings and ends.
+
+use super::{Access, NO_EPOCH, RawWindow};
+
+impl RawWindow {
+    /// Opens an access epoch and gives it a number. `atomic_first`: there will be an atomic operation on memory of
+    /// others before anything is read.
+    #[inline]
+    pub(super) fn open_epoch(&self, access: Access, atomic_first: bool) -> u64 {
+        if !self.counted.replace(true) {
+            self.job.store_order().open(atomic_first);
+        }
+        self.number_epoch(access)
+    }
+
+    /// Closes the access epoch, if one is open, and opens the next.
+    #[inline]
+    pub(super) fn next_epoch(&self, access: Access) -> u64 {
+        self.forget_kept();
+        if self.counted.get() {
+            self.job.store_order().before_load();
+            self.number_epoch(access)
+        } else {
+            self.open_epoch(access, false)
+        }
+    }
+
+    #[inline]
+    fn number_epoch(&self, access: Access) -> u64 {
+        let number = self.last_epoch.get() + 1;
+        self.last_epoch.set(number);
+        self.epoch.set(number);
+        self.access.set(access);
+        number
+    }
+
+    #[inline]
+    pub(super) fn close_epoch(&self) {
+        self.access.set(Access::None);
+        self.no_epoch();
+        self.forget_kept();
+    }
+
+    #[inline]
+    fn forget_kept(&self) {
+        if !self.kept.borrow().is_empty() {
+            self.kept.borrow_mut().clear();
+        }
+    }
+
+    #[inline]
+    pub(super) fn no_epoch(&self) {
+        self.epoch.set(NO_EPOCH);
+        if self.counted.replace(false) {
+            self.job.store_order().close();
+        }
+    }
+
+    /// Orders all earlier stores of this rank before all later loads.
+    #[inline]
+    pub(super) fn full_fence(&self) {
+        self.job.store_order().fence();
+        self.stored.set(false);
+    }
+}
