@@ -21,6 +21,8 @@ use crate::job::Job;
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
 const PREFIX: usize = 24;
+/// Longest packet that is put together before it is sent; any device takes as much.
+const SHORT: usize = 48;
 const FIRST: u8 = 1;
 const MORE: u8 = 2;
 const ACKNOWLEDGE: u8 = 3;
@@ -120,7 +122,8 @@ struct Incoming {
 
 #[derive(Default)]
 struct State {
-    handlers: FxHashMap<u16, Handler>,
+    /// By number.
+    handlers: Vec<Option<Handler>>,
     exposed: Vec<Counter>,
     /// By message: who is to acknowledge it.
     awaited: FxHashMap<u32, (u32, Counter)>,
@@ -162,29 +165,52 @@ struct Prefix {
 }
 
 impl Prefix {
-    fn write(&self) -> [u8; PREFIX] {
-        let mut b = [0; PREFIX];
-        b[0] = self.kind;
-        b[1] = self.header_len;
-        b[2..4].copy_from_slice(&self.handler.to_le_bytes());
-        b[4..8].copy_from_slice(&self.message.to_le_bytes());
-        b[8..16].copy_from_slice(&self.number.to_le_bytes());
-        b[16..20].copy_from_slice(&self.target.to_le_bytes());
-        b[20..24].copy_from_slice(&self.completion.to_le_bytes());
-        b
+    /// Of the first packet of a message with so long a header and data.
+    #[inline(always)]
+    fn of_first(handler: HandlerId, (header, data): (usize, usize), message: u32, counters: Counters<'_>) -> Self {
+        Self {
+            kind: FIRST,
+            header_len: header as u8,
+            handler: handler.0,
+            message,
+            number: data as u64,
+            target: counters.target.unwrap_or(0),
+            completion: if counters.completion.is_some() { message } else { 0 },
+        }
     }
 
+    /// In whole words: they are read as such when the packet is sent and when it has come, which a processor does not
+    /// do at once with a word that was stored in pieces.
+    #[inline(always)]
+    fn write(&self) -> [u8; PREFIX] {
+        let words = [
+            u64::from(self.kind)
+                | u64::from(self.header_len) << 8
+                | u64::from(self.handler) << 16
+                | u64::from(self.message) << 32,
+            self.number,
+            u64::from(self.target) | u64::from(self.completion) << 32,
+        ];
+        let mut bytes = [0; PREFIX];
+        for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[inline(always)]
     fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (b, rest) = bytes.split_first_chunk::<PREFIX>()?;
-        let half = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| b[at + i]));
+        let (first, number, last) = (word(0), word(8), word(16));
         let prefix = Self {
-            kind: b[0],
-            header_len: b[1],
-            handler: u16::from_le_bytes([b[2], b[3]]),
-            message: half(4),
-            number: u64::from(half(8)) | u64::from(half(12)) << 32,
-            target: half(16),
-            completion: half(20),
+            kind: first as u8,
+            header_len: (first >> 8) as u8,
+            handler: (first >> 16) as u16,
+            message: (first >> 32) as u32,
+            number,
+            target: last as u32,
+            completion: (last >> 32) as u32,
         };
         Some((prefix, rest))
     }
@@ -197,16 +223,22 @@ impl ActiveMessages {
     /// `BadArgument` if the id is taken.
     pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery + 'static) -> Result<()> {
         let mut state = self.state.borrow_mut();
-        if state.handlers.contains_key(&id.0) {
+        let at = usize::from(id.0);
+        if state.handlers.len() <= at {
+            state.handlers.resize_with(at + 1, || None);
+        }
+        if state.handlers[at].is_some() {
             return Err(Error::new(ErrorKind::BadArgument, "register a handler").cause(format!("id {} is taken", id.0)));
         }
-        state.handlers.insert(id.0, Rc::new(handler));
+        state.handlers[at] = Some(Rc::new(handler));
         Ok(())
     }
 
     /// Forgets a handler.
     pub fn unregister(&self, id: HandlerId) {
-        self.state.borrow_mut().handlers.remove(&id.0);
+        let forgotten = self.state.borrow_mut().handlers.get_mut(usize::from(id.0)).and_then(Option::take);
+        // What the handler holds may come back here.
+        drop(forgotten);
     }
 
     /// Makes a counter addressable by other ranks; ranks that expose in the same order get the same numbers.
@@ -224,6 +256,7 @@ impl ActiveMessages {
     }
 
     /// Takes a packet apart and runs its handler. The acknowledgement that it asks for, if any, is deferred.
+    #[inline]
     pub(crate) fn dispatch(&self, source: u32, bytes: &[u8]) -> Result<()> {
         let garbage = |why: &str| {
             Err(Error::new(ErrorKind::Protocol, "receive an active message").peer(source).cause(why.to_owned()))
@@ -254,9 +287,10 @@ impl ActiveMessages {
         }
     }
 
+    #[inline(always)]
     fn first(&self, source: u32, p: &Prefix, header: &[u8], data: &[u8]) -> Result<()> {
         let total = p.number as usize;
-        let handler = self.state.borrow().handlers.get(&p.handler).cloned();
+        let handler = self.state.borrow().handlers.get(usize::from(p.handler)).cloned().flatten();
         let Some(handler) = handler else {
             return Err(Error::new(ErrorKind::Protocol, "receive an active message")
                 .peer(source)
@@ -402,21 +436,27 @@ pub fn send(
     if target >= job.size() {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
     }
+    let len = PREFIX + header.len() + data.len();
+    if let (true, None) = (len <= SHORT, counters.completion) {
+        let mut packet = [0; SHORT];
+        let prefix = Prefix::of_first(handler, (header.len(), data.len()), 0, counters);
+        packet[..PREFIX].copy_from_slice(&prefix.write());
+        let (first, rest) = packet[PREFIX..].split_at_mut(header.len());
+        first.copy_from_slice(header);
+        rest[..data.len()].copy_from_slice(data);
+        job.send_packet(target, &packet[..len], &[])?;
+        if let Some(c) = counters.origin {
+            c.increment();
+        }
+        return Ok(());
+    }
     let am = job.active_messages();
     let message = am.next_message();
     if let Some(c) = counters.completion {
         am.state.borrow_mut().awaited.insert(message, (target, c.clone()));
     }
     let room = job.device().capabilities().max_packet - PREFIX;
-    let mut p = Prefix {
-        kind: FIRST,
-        header_len: header.len() as u8,
-        handler: handler.0,
-        message,
-        number: data.len() as u64,
-        target: counters.target.unwrap_or(0),
-        completion: if counters.completion.is_some() { message } else { 0 },
-    };
+    let mut p = Prefix::of_first(handler, (header.len(), data.len()), message, counters);
     let (now, mut rest) = data.split_at(data.len().min(room - header.len()));
     job.send_packet(target, &p.write(), &[header, now])?;
     p.kind = MORE;

@@ -373,11 +373,8 @@ impl Job {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            // A turn of progress takes its time by itself.
-            if self.0.device.pending() {
-                self.progress()?;
-            } else if self.0.progress.burst() > 0 {
-                signal::pace(Pace::EXCHANGE);
+            if !self.progress()? {
+                signal::pace(Pace::NEXT);
             }
         }
         self.wait_until(operation, None, ready)
@@ -495,17 +492,18 @@ impl Job {
     }
 
     /// Sends a packet of at most a header and two pieces, waiting for room.
+    #[inline]
     pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[&[u8]]) -> Result<()> {
         let piece = |i: usize| body.get(i).map_or(Block::of(std::ptr::null(), 0), |b| Block::of(b.as_ptr(), b.len()));
         let blocks = [piece(0), piece(1)];
         let operation = am::packet(header, &blocks[..body.len()]);
         let first = WorkRequest { peer: to, operation, notify: None, id: UNTRACKED };
-        // SAFETY: packets are copied when they are posted, in both.
-        unsafe {
-            match self.0.device.post(&first).map_err(|e| e.rank(self.0.rank))? {
-                Posted::Done | Posted::Pending => Ok(()),
-                Posted::Busy => self.post(to, operation, None, &[]).map(|_| ()),
-            }
+        // SAFETY: packets are copied when they are posted.
+        match unsafe { self.0.device.post(&first) } {
+            Ok(Posted::Done | Posted::Pending) => Ok(()),
+            // SAFETY: as above.
+            Ok(Posted::Busy) => unsafe { self.post(to, operation, None, &[]) }.map(|_| ()),
+            Err(e) => Err(e.rank(self.0.rank)),
         }
     }
 

@@ -422,7 +422,7 @@ impl Board {
     }
 }
 
-/// Lets some 40 ns go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
+/// Lets some time go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
 #[inline]
 pub fn pace(pace: Pace) {
     for i in 0..pace.0 {
@@ -442,6 +442,8 @@ pub fn pace(pace: Pace) {
 pub struct Pace(u32);
 
 impl Pace {
+    /// Nothing: between two turns of progress, which take their time.
+    pub const NEXT: Self = Self(0);
     /// Some 50 ns: where both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);
     /// Some 30 ns: where a rank waits for what it has asked for.

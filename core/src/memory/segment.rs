@@ -76,6 +76,18 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
+    /// The words of the cache line at `offset`.
+    ///
+    /// # Panics
+    /// If the line is outside or misaligned.
+    #[must_use]
+    #[inline]
+    pub fn line(&self, offset: usize) -> &[AtomicU64; 8] {
+        assert!(offset.is_multiple_of(64) && offset + 64 <= self.len());
+        // SAFETY: as in `word`, eight of them.
+        unsafe { &*self.map.as_mut_ptr().add(offset).cast::<[AtomicU64; 8]>() }
+    }
+
     /// The 32-bit word at `offset`.
     ///
     /// # Panics

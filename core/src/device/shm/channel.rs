@@ -13,7 +13,7 @@
 //! | `taken` | receiver: after the bytes, when it has nothing else to do | sender: when both lines look full | Release / Acquire |
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{LINE, Layout};
 use super::ring::{Popped, READY, Ring};
@@ -23,10 +23,12 @@ use crate::memory::segment::Mapping;
 
 /// Lines for short packets.
 pub(super) const LINES: usize = 2;
-/// Where the bytes of a short packet stand in its line: after the marker and the number of those taken.
-const BYTES: usize = 16;
+/// Words in front of the bytes of a short packet in its line: the marker, and the number of those taken.
+const BEFORE: usize = 2;
+/// Words for the bytes of a short packet.
+const WORDS: usize = LINE / 8 - BEFORE;
 /// Longest short packet.
-const SHORT: usize = LINE - BYTES;
+const SHORT: usize = 8 * WORDS;
 /// In the marker of a line the length is below, the number of the packet above: it does not wrap.
 const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 const NUMBER_SHIFT: u32 = 6;
@@ -91,6 +93,23 @@ pub(super) unsafe fn store(header: &[u8], body: &[Block], mut to: *mut u8) {
     }
 }
 
+/// Puts the bytes of a short packet in their places.
+#[inline(always)]
+fn put(bytes: &[u8], line: &[AtomicU64; LINE / 8]) {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut places = line[BEFORE..].iter();
+    for (word, place) in words.iter().zip(&mut places) {
+        // Relaxed: ordered by the marker.
+        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+    }
+    if let (false, Some(place)) = (rest.is_empty(), line.get(BEFORE + words.len())) {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        // Relaxed: as above.
+        place.store(u64::from_ne_bytes(last), Ordering::Relaxed);
+    }
+}
+
 impl Sender {
     /// The end of rank `source`, for the segment of its target.
     pub(super) fn new(layout: &Layout, source: usize) -> Self {
@@ -116,14 +135,21 @@ impl Sender {
     ) -> bool {
         let number = self.number.get();
         if len <= SHORT && self.has_room(memory) {
-            let at = self.way.lines[self.mailed.get() as usize % LINES];
-            // SAFETY: a line whose last packet was taken; the blocks by the contract.
-            unsafe { store(header, body, memory.at(at + BYTES)) };
+            // A line whose last packet was taken.
+            let line = memory.line(self.line());
+            if body.is_empty() {
+                put(header, line);
+            } else {
+                let mut all = [0; SHORT];
+                // SAFETY: the blocks by the contract; all fit.
+                unsafe { store(header, body, all.as_mut_ptr()) };
+                put(&all[..len], line);
+            }
             back.told.set(back.mailed.get());
             // Relaxed: ordered by the marker.
-            memory.word(at + 8).store(back.mailed.get(), Ordering::Relaxed);
+            line[1].store(back.mailed.get(), Ordering::Relaxed);
             // Release: pairs with the receiver's Acquire of the marker and orders the bytes before it.
-            memory.word(at).store(READY | number << NUMBER_SHIFT | len as u64, Ordering::Release);
+            line[0].store(READY | number << NUMBER_SHIFT | len as u64, Ordering::Release);
             self.mailed.set(self.mailed.get() + 1);
         // SAFETY: the same contract.
         } else if !unsafe { self.way.ring.push(memory, header, body, len, number) } {
@@ -131,6 +157,11 @@ impl Sender {
         }
         self.number.set(number + 1);
         true
+    }
+
+    #[inline(always)]
+    fn line(&self) -> usize {
+        self.way.lines[self.mailed.get() as usize % LINES]
     }
 
     #[inline]
@@ -161,11 +192,11 @@ impl Sender {
     /// Fetches the line that the next short packet needs.
     #[inline]
     fn fetch_ahead(&self, memory: &Mapping) {
-        let line = memory.at(self.way.lines[self.mailed.get() as usize % LINES]);
+        let line = memory.line(self.line());
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint; it has no effect that a program can see, and none at all on processors without it.
         unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+            std::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags));
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = line;
@@ -178,10 +209,12 @@ impl Receiver {
         Self { way: Way::new(layout, source), number: Cell::new(0), mailed: Cell::new(0), told: Cell::new(0) }
     }
 
+    #[inline(always)]
     fn line(&self) -> usize {
         self.way.lines[self.mailed.get() as usize % LINES]
     }
 
+    #[inline(always)]
     fn is_next(&self, marker: u64) -> bool {
         marker & !LENGTH == READY | self.number.get() << NUMBER_SHIFT
     }
@@ -217,21 +250,22 @@ impl Receiver {
 
     #[inline]
     fn pop_short(&self, memory: &Mapping, packet: &mut [u8], back: &Sender, peer: &Mapping) -> Popped {
-        let at = self.line();
+        let line = memory.line(self.line());
         // Acquire: pairs with the sender's Release; the bytes behind it are complete.
-        let marker = memory.word(at).load(Ordering::Acquire);
+        let marker = line[0].load(Ordering::Acquire);
         if !self.is_next(marker) {
             return Popped::Empty;
         }
         let len = (marker & LENGTH) as usize;
-        if len > SHORT {
+        let Some(words) = packet.as_chunks_mut::<8>().0.first_chunk_mut::<WORDS>().filter(|_| len <= SHORT) else {
             return Popped::Garbage(marker);
-        }
-        // Relaxed: ordered by the marker.
-        back.learn(memory.word(at + 8).load(Ordering::Relaxed));
+        };
         back.fetch_ahead(peer);
-        // SAFETY: inside the line; `packet` has room for one.
-        unsafe { copy::load(memory.at(at + BYTES), packet.as_mut_ptr(), len) };
+        // Relaxed, both: ordered by the marker.
+        back.learn(line[1].load(Ordering::Relaxed));
+        for (word, place) in words.iter_mut().zip(&line[BEFORE..]) {
+            *word = place.load(Ordering::Relaxed).to_ne_bytes();
+        }
         self.mailed.set(self.mailed.get() + 1);
         Popped::Packet(len)
     }

@@ -36,7 +36,7 @@ use rustc_hash::FxHashMap;
 pub use node::Nodes;
 pub use start::{Prepared, probe};
 
-use super::{Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, WorkRequest};
+use super::{Block, Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposures};
 use crate::memory::segment::{Mapping, Segment};
@@ -174,6 +174,86 @@ impl ShmDevice {
             }
         }
     }
+    /// Sends a packet.
+    ///
+    /// # Safety
+    /// As [`Device::post`].
+    #[inline(always)]
+    unsafe fn send(&self, to: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
+        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+        if len > self.capabilities.max_packet {
+            return Err(Error::new(ErrorKind::BadArgument, "send a packet")
+                .peer(to)
+                .device("shm")
+                .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
+        }
+        let (peer, to) = (&self.shared.peers[to as usize], to as usize);
+        // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
+        if !unsafe { self.outgoing[to].push(peer, (header, body, len), &self.incoming[to]) } {
+            return Ok(Posted::Busy);
+        }
+        park::waker_barrier(self.asymmetric);
+        park::wake_if_asleep(peer, &self.stats);
+        self.stats.add(Kind::Send, len);
+        Ok(Posted::Done)
+    }
+
+    /// Posts what is no packet.
+    ///
+    /// # Safety
+    /// As [`Device::post`].
+    unsafe fn post_transfer(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
+            return Err(super::no_lists(request.peer, "shm"));
+        }
+        if self.transfers.borrow().is_full() {
+            return Ok(Posted::Busy);
+        }
+        // SAFETY: the same contract, in all three.
+        unsafe {
+            match request.operation {
+                Operation::Write { from, to } => return self.post_run(request, Code::Write, from, to),
+                Operation::Read { into, from } => return self.post_run(request, Code::Read, into, from),
+                Operation::WriteBlocks { from, to } => return self.post_copy(request, Code::Write, from, to),
+                Operation::ReadBlocks { into, from } => return self.post_copy(request, Code::Read, into, from),
+                _ => {}
+            }
+            let mut pieces = self.post_pieces(request)?;
+            if pieces.is_empty() {
+                self.notify_now(request)?;
+                return Ok(Posted::Done);
+            }
+            if let Some((at, value)) = request.notify {
+                let imports = self.imports.borrow();
+                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
+                self.stats.add(Kind::Notify, 8);
+                pieces.extend(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()));
+            }
+            self.begin(request, pieces);
+        }
+        Ok(Posted::Pending)
+    }
+
+    /// Serves others, and goes on with what they serve; whether anything happened.
+    #[cold]
+    fn poll_transfers(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
+        let mut any = false;
+        if self.serving.get() {
+            any |= self.shared.serve(&self.stats);
+        }
+        if !self.transfers.borrow().is_idle() {
+            let finished =
+                self.transfers.borrow_mut().advance(&self.shared, &self.stats, &|peer| self.wake_server(peer));
+            if self.transfers.borrow_mut().is_patience_over() {
+                self.wake_agents();
+            }
+            for (t, result) in finished {
+                any = true;
+                sink(Event::Completed { id: t.id, result });
+            }
+        }
+        any
+    }
 }
 
 impl Device for ShmDevice {
@@ -212,57 +292,18 @@ impl Device for ShmDevice {
         self.imports.borrow_mut().remove(&handle);
     }
 
+    #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let Some(peer) = self.shared.peers.get(request.peer as usize) else {
+        if request.peer as usize >= self.shared.peers.len() {
             return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("shm"));
-        };
-        if let Operation::Send { header, body } = request.operation {
-            let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
-            if len > self.capabilities.max_packet {
-                return Err(Error::new(ErrorKind::BadArgument, "send a packet")
-                    .peer(request.peer)
-                    .device("shm")
-                    .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
-            }
-            let to = request.peer as usize;
-            // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
-            if !unsafe { self.outgoing[to].push(peer, (header, body, len), &self.incoming[to]) } {
-                return Ok(Posted::Busy);
-            }
-            park::waker_barrier(self.asymmetric);
-            park::wake_if_asleep(peer, &self.stats);
-            self.stats.add(Kind::Send, len);
-            return Ok(Posted::Done);
         }
-        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
-            return Err(super::no_lists(request.peer, "shm"));
-        }
-        if self.transfers.borrow().is_full() {
-            return Ok(Posted::Busy);
-        }
-        // SAFETY: the same contract, in all three.
+        // SAFETY: the same contract, in both.
         unsafe {
             match request.operation {
-                Operation::Write { from, to } => return self.post_run(request, Code::Write, from, to),
-                Operation::Read { into, from } => return self.post_run(request, Code::Read, into, from),
-                Operation::WriteBlocks { from, to } => return self.post_copy(request, Code::Write, from, to),
-                Operation::ReadBlocks { into, from } => return self.post_copy(request, Code::Read, into, from),
-                _ => {}
+                Operation::Send { header, body } => self.send(request.peer, header, body),
+                _ => self.post_transfer(request),
             }
-            let mut pieces = self.post_pieces(request)?;
-            if pieces.is_empty() {
-                self.notify_now(request)?;
-                return Ok(Posted::Done);
-            }
-            if let Some((at, value)) = request.notify {
-                let imports = self.imports.borrow();
-                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
-                self.stats.add(Kind::Notify, 8);
-                pieces.extend(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()));
-            }
-            self.begin(request, pieces);
         }
-        Ok(Posted::Pending)
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -273,19 +314,8 @@ impl Device for ShmDevice {
         // A handler that polls finds nothing: packets are delivered one at a time.
         let Ok(mut packet) = self.packet.try_borrow_mut() else { return Ok(false) };
         let mut any = false;
-        if self.serving.get() {
-            any |= self.shared.serve(&self.stats);
-        }
-        if !self.transfers.borrow().is_idle() {
-            let finished =
-                self.transfers.borrow_mut().advance(&self.shared, &self.stats, &|peer| self.wake_server(peer));
-            if self.transfers.borrow_mut().is_patience_over() {
-                self.wake_agents();
-            }
-            for (t, result) in finished {
-                any = true;
-                sink(Event::Completed { id: t.id, result });
-            }
+        if self.serving.get() || !self.transfers.borrow().is_idle() {
+            any = self.poll_transfers(sink);
         }
         let own = self.own();
         for (source, channel) in self.incoming.iter().enumerate() {
