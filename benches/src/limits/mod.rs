@@ -21,6 +21,7 @@
 //! others as many calls as fill about a millisecond.
 
 pub mod perftest;
+pub mod queue_pair;
 mod raw;
 
 use std::collections::BTreeMap;

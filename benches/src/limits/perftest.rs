@@ -55,6 +55,18 @@ impl Devices {
         let gid = set("FARSIDE_VERBS_GID").and_then(|index| index.parse().ok()).unwrap_or(1);
         Ok(Self { names: [first, second], gid })
     }
+
+    /// The device of a rank: they take them in turns.
+    #[must_use]
+    pub fn of(&self, rank: usize) -> &str {
+        &self.names[rank % 2]
+    }
+
+    /// The index of their GIDs.
+    #[must_use]
+    pub fn gid(&self) -> u8 {
+        self.gid
+    }
 }
 
 /// Measures the floors for transfers of `sizes` bytes.

@@ -22,6 +22,7 @@ mod lines;
 mod op;
 mod pages;
 mod put;
+mod raw;
 mod turns;
 mod untyped;
 
@@ -75,6 +76,12 @@ impl Budget {
             Effort::Full => Self { method, time: Duration::from_millis(120), blocks: 11 },
             Effort::Quick => Self { method, time: Duration::from_millis(25), blocks: 5 },
         }
+    }
+
+    /// More blocks over a longer time, for ways that take turns on a machine whose speed changes within tenths of a second.
+    #[must_use]
+    pub fn in_many_blocks(self) -> Self {
+        Self { blocks: 8 * self.blocks, time: 4 * self.time, ..self }
     }
 
     /// As many more blocks, and shorter ones, as the peers' program takes where the fastest counts.
@@ -184,7 +191,7 @@ impl Bench<'_> {
             counted = Some((count.packets / each, count.requests / each));
             (count.iterations, vec![count.us / each])
         } else {
-            let (iterations, blocks) = self.calibrate(counts, run)?;
+            let (iterations, blocks) = self.calibrate(self.budget, counts, run)?;
             let all = iterations * blocks as u64;
             if self.budget.method == Method::Single && what.suite == Suite::Op {
                 (all, self.singles_us(all.min(SINGLES_MAX), run)?.iter().map(|us| us / each).collect())
@@ -242,8 +249,8 @@ impl Bench<'_> {
 
     /// Finds how many iterations fill a block, and how many blocks there are. All ranks come to the same answer, for
     /// all see the same times. The runs made on the way are the warm-up.
-    fn calibrate(&self, counts: bool, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<(u64, usize)> {
-        let want_s = self.budget.time.as_secs_f64() / self.budget.blocks as f64;
+    fn calibrate(&self, budget: Budget, counts: bool, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<(u64, usize)> {
+        let want_s = budget.time.as_secs_f64() / budget.blocks as f64;
         let mut iterations = 1;
         loop {
             let took_s = self.block_s(iterations, counts, run)?;
@@ -251,7 +258,7 @@ impl Bench<'_> {
             if took_s >= want_s / 4.0 || iterations >= ITERATIONS_MAX {
                 let fit = if each_s > 0.0 { (want_s / each_s) as u64 } else { ITERATIONS_MAX };
                 // Where one iteration alone is longer than a block should be, three blocks must do.
-                let blocks = if each_s > want_s { self.budget.blocks.min(3) } else { self.budget.blocks };
+                let blocks = if each_s > want_s { budget.blocks.min(3) } else { budget.blocks };
                 return Ok((fit.clamp(1, ITERATIONS_MAX), blocks));
             }
             let factor = if took_s > 0.0 { (want_s / 2.0 / took_s).clamp(2.0, 10.0) } else { 10.0 };

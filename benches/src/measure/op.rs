@@ -1,9 +1,11 @@
 //! Suite "op": single operations and their completion inside one lock_all epoch, by the even rank of every pair, while
-//! the odd rank waits in a barrier. A put to mapped memory is measured in turns with a memcpy from the same memory to the same.
+//! the odd rank waits in a barrier. A put to mapped memory is measured in turns with a memcpy from the same memory to the same,
+//! and over verbs a put, a get and a fetch-add in turns with those of a bare queue pair.
 
 use farside_core::error::Result;
 use farside_rma::Assert;
 
+use super::raw::Raw;
 use super::turns::Way;
 use super::untyped::Untyped;
 use super::{Bench, Method, What};
@@ -12,6 +14,8 @@ use crate::record::{Library, Op, Shape, Suite, Sync, Window};
 
 /// Operations before one flush, where bandwidth is measured.
 const BURST: u32 = 64;
+/// Bytes of a word.
+const WORD: usize = 8;
 
 /// Measures all operations on a window of this kind. Collective.
 pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()> {
@@ -19,13 +23,24 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     let pair = Untyped::new(&bench.team, window, largest)?;
     pair.raw().lock_all(Assert::empty())?;
     let target = bench.partner();
+    let raw = Raw::open(bench, largest)?;
     let what =
         |op, bytes, per_iteration| What { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, per_iteration };
     for &bytes in sizes {
         let bytes = bytes as usize;
         check_put_get(bench, &pair, bytes)?;
+        let bare = |op| match op {
+            Op::PutBandwidth => raw.as_ref(),
+            // Longer ones are their bandwidth.
+            Op::Put | Op::Get => raw.as_ref().filter(|_| bytes == WORD),
+            _ => None,
+        };
         let origins = |op, per_iteration, body: &mut dyn FnMut(u64) -> Result<()>| {
-            bench.measure(&what(op, bytes, per_iteration), bench.is_origin(), &mut |iterations| {
+            let what = what(op, bytes, per_iteration);
+            if let Some(raw) = bare(op) {
+                return raw.beside(bench, what, body);
+            }
+            bench.measure(&what, bench.is_origin(), &mut |iterations| {
                 if bench.is_origin() { body(iterations) } else { Ok(()) }
             })
         };
@@ -74,13 +89,17 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     for op in [Op::FetchOp, Op::Cas, Op::Accumulate] {
         let mut compare = 0;
         let failed = check_atomic(bench, &pair, op, &mut compare)?;
-        bench.measure(&what(op, 8, 1), bench.is_origin(), &mut |iterations| {
-            if bench.is_origin() {
-                let failures = atomics(&pair, op, target, iterations, &mut compare)?;
-                bench.check(failures == 0, Suite::Op, Sync::Flush, op, "a swap found a value that nobody stored")?;
-            }
-            Ok(())
-        })?;
+        let what = what(op, WORD, 1);
+        let mut run = |iterations| {
+            let failures = atomics(&pair, op, target, iterations, &mut compare)?;
+            bench.check(failures == 0, Suite::Op, Sync::Flush, op, "a swap found a value that nobody stored")
+        };
+        match &raw {
+            Some(raw) if op == Op::FetchOp => raw.beside(bench, what, &mut run)?,
+            _ => bench.measure(&what, bench.is_origin(), &mut |iterations| {
+                if bench.is_origin() { run(iterations) } else { Ok(()) }
+            })?,
+        }
         bench.check(failed == 0, Suite::Op, Sync::Flush, op, "a swap found a value that nobody stored")?;
     }
     pair.raw().unlock_all()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_core::coll;
 use farside_core::error::Result;
 
-use super::{Bench, VERSION};
+use super::{Bench, Budget, Method, VERSION};
 use crate::record::{Key, Library, Op, Record};
 use crate::usage::{Of, Usage};
 
@@ -36,15 +36,25 @@ impl Bench<'_> {
     /// Times all `ways`, and writes a record for each library and operation: of several ways of one, that of the fastest.
     /// Collective. `counts` is as in [`Bench::measure`]. Returns the iterations in a block of the first.
     pub(super) fn turns(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
-        let plans = ways.iter_mut().map(|way| self.calibrate(counts, way.run)).collect::<Result<Vec<_>>>()?;
+        self.turns_within(self.budget, key, counts, ways)
+    }
+
+    /// As [`turns`](Self::turns), with its own budget for each way.
+    pub(super) fn turns_within(&self, budget: Budget, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
+        let plans: Vec<_> =
+            ways.iter_mut().map(|way| self.calibrate(budget, counts, way.run)).collect::<Result<_>>()?;
         let mut us = vec![Vec::new(); ways.len()];
         for block in 0..plans.iter().map(|(_, blocks)| *blocks).max().unwrap_or(0) {
             for ((way, (iterations, blocks)), us) in ways.iter_mut().zip(&plans).zip(&mut us) {
                 if block < *blocks {
                     // Once before, for those in between have used the caches.
                     (way.run)(1)?;
-                    let all = *iterations as f64 * f64::from(way.per_iteration);
-                    us.push(self.block_s(*iterations, counts, way.run)? * 1e6 / all);
+                    let each = f64::from(way.per_iteration);
+                    if self.budget.method == Method::Single {
+                        us.extend(self.singles_us(*iterations, way.run)?.iter().map(|us| us / each));
+                    } else {
+                        us.push(self.block_s(*iterations, counts, way.run)? * 1e6 / (*iterations as f64 * each));
+                    }
                 }
             }
         }
