@@ -166,9 +166,13 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
             let ratio = of(8).zip(of(2)).map(|(eight, two)| eight / 4.0 / two);
             add(format!("allocated window, 8 B: {name} epoch, 8 ranks per pair / 2 ranks"), ratio, Bound::AtMost(4.0));
         }
+        // A fence joins each rank with each.
+        let fence = |ranks| times.farside(epoch(Window::Allocated, Sync::Fence, 8, ranks));
+        let ratio = fence(8).zip(fence(2)).map(|(eight, two)| eight / 28.0 / two);
+        let what = "allocated window, 8 B: fence epoch, 8 ranks for each of 28 pairs / 2 ranks".to_owned();
+        add(what, ratio, Bound::AtMost(4.0));
         // Each of the four processes of a core has to run once between two fences: no fence is shorter than a turn.
         let turn = times.limit(Op::YieldTurn, 0);
-        let fence = |ranks| times.farside(epoch(Window::Allocated, Sync::Fence, 8, ranks));
         let ratio = turn.zip(fence(2)).map(|(turn, two)| turn / 4.0 / two);
         add(
             "a turn of four processes on each of two cores, per pair / fence epoch of 2 ranks".to_owned(),

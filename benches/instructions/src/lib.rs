@@ -1,11 +1,14 @@
 //! Instructions of single calls, counted by valgrind's callgrind: a program does N and 2 N of them, and the difference,
 //! divided by N, is one, with the loop round it.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use farside_core::Job;
+use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Selection, Window};
 
@@ -13,7 +16,7 @@ use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Selection, Win
 pub const CALLS: u64 = 50_000;
 
 /// What can be counted: its name, and what it is.
-pub const CALLED: [(&str, &str); 15] = [
+pub const CALLED: [(&str, &str); 16] = [
     ("loop", "the loop alone, with its arguments"),
     ("put", "put of 8 bytes, in lock_all"),
     ("put_value", "put_value of 8 bytes, in lock_all"),
@@ -28,6 +31,7 @@ pub const CALLED: [(&str, &str); 15] = [
     ("fence", "a fence epoch by itself, with a put of 8 bytes"),
     ("by_hand", "a loop by hand that copies 64 blocks of 8 bytes, every other element at both sides"),
     ("put_blocks", "put of the same, from selection to selection (put_selected), in lock_all"),
+    ("message", "active message of 8 bytes to this rank, its arrival and its handler"),
     ("put_block", "put of 8 bytes from selection to selection (put_selected), in lock_all"),
 ];
 
@@ -60,6 +64,7 @@ pub fn run(name: &str, calls: u64) -> Result<()> {
         "fences" => active.fences(|fences| {
             (0..calls).try_for_each(|_| fences.epoch(none, |epoch| epoch.put(words(&word), rank(), place())))
         })?,
+        "message" => messages(&job, calls)?,
         "fence" => {
             (0..calls).try_for_each(|_| active.fence(none, |epoch| epoch.put(words(&word), rank(), place())))?;
         }
@@ -69,6 +74,23 @@ pub fn run(name: &str, calls: u64) -> Result<()> {
         })?,
     }
     job.finalize()
+}
+
+/// Sends messages one at a time, each when the one before has come.
+fn messages(job: &Job, calls: u64) -> Result<()> {
+    let sum = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&sum);
+    job.active_messages().register(HandlerId(1), move |message: am::Message<'_>| {
+        let word = message.data.and_then(|data| data.try_into().ok()).map_or(0, u64::from_le_bytes);
+        seen.set(seen.get() + word);
+        Delivery::Done
+    })?;
+    for call in 1..=calls {
+        am::send(job, rank() as u32, HandlerId(1), &[], &black_box(1u64).to_le_bytes(), Counters::default())?;
+        job.wait("receive a message", || Ok((sum.get() == call).then_some(())))?;
+    }
+    job.active_messages().unregister(HandlerId(1));
+    Ok(())
 }
 
 fn in_lock_all<'scope>(

@@ -41,6 +41,18 @@ fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand()
 }
 
 #[test]
+fn message_to_itself_takes_at_most_800_instructions_from_send_to_handler() {
+    if !instructions::has_valgrind() {
+        println!("message_to_itself: skipped, for valgrind is not here");
+        return;
+    }
+    let message = instructions::of_one(&program(), "message").unwrap();
+    println!("an active message of 8 bytes, its arrival and its handler: {message:.1} instructions");
+    assert!(message >= 100.0, "{message} instructions for a message are not credible");
+    assert!(message <= 800.0, "{message} instructions");
+}
+
+#[test]
 fn put_in_lock_all_epoch_takes_at_most_60_instructions() {
     if !instructions::has_valgrind() {
         println!("put_in_lock_all_epoch_takes_at_most_60_instructions: skipped, for valgrind is not here");
