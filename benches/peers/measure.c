@@ -195,6 +195,37 @@ long measure(const struct options *options, const struct what *what, body run, v
     return plan[0];
 }
 
+void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
+                    body bare) {
+    enum { SINGLES_MAX = 20000 };
+    static double us[2][SINGLES_MAX];
+    struct options many = *options;
+    struct what other = *what;
+    long plan[2][2], count[2] = {0, 0};
+    const body bodies[2] = {run, bare};
+    many.blocks *= 8;
+    many.budget_s *= 4;
+    other.op = bare_op;
+    for (int k = 0; k < 2; k++)
+        calibrate(&many, bodies[k], argument, options->rank == 0, plan[k]);
+    for (long block = 0; block < many.blocks; block++)
+        for (int k = 0; k < 2; k++) {
+            if (block >= plan[k][1])
+                continue;
+            bodies[k](argument, 1);
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (long i = 0; i < plan[k][0]; i++) {
+                double start = now_s();
+                bodies[k](argument, 1);
+                if (count[k] < SINGLES_MAX)
+                    us[k][count[k]++] = (now_s() - start) * 1e6;
+            }
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+    for (int k = 0; k < 2; k++)
+        report(options, k == 0 ? what : &other, us[k], count[k], count[k], -1);
+}
+
 /* Processor time of this process. */
 static double used_us(void) {
     struct timespec t;

@@ -129,6 +129,7 @@ void run_operations(const struct options *options, const char *kind) {
     struct argument a = {.window = &window};
     window_open(&window, options, kind, options->bytes.value[options->bytes.length - 1]);
     MPI_Win_lock_all(0, window.win);
+    const int bare = bare_open(options);
     for (int i = 0; i < options->bytes.length; i++) {
         a.bytes = (int)options->bytes.value[i];
         const struct what put = {"op", kind, "flush", "put", a.bytes, 1, 0};
@@ -136,8 +137,13 @@ void run_operations(const struct options *options, const char *kind) {
         const struct what put_bw = {"op", kind, "flush", "put_bw", a.bytes, BURST, 1};
         const struct what get_bw = {"op", kind, "flush", "get_bw", a.bytes, BURST, 1};
         check_put_get(&a);
-        measure(options, &put, put_flush, &a, window.is_origin);
-        measure(options, &get, get_flush, &a, window.is_origin);
+        if (bare && a.bytes == 8) {
+            measure_beside(options, &put, put_flush, &a, "raw_write_done", bare_write);
+            measure_beside(options, &get, get_flush, &a, "raw_read", bare_read);
+        } else {
+            measure(options, &put, put_flush, &a, window.is_origin);
+            measure(options, &get, get_flush, &a, window.is_origin);
+        }
         if (options->packets)
             continue; /* those of a burst are those of its parts */
         measure(options, &put_bw, put_burst, &a, window.is_origin);
@@ -146,9 +152,14 @@ void run_operations(const struct options *options, const char *kind) {
     for (int i = 0; i < 3; i++) {
         const struct what what = {"op", kind, "flush", atomics[i].op, 8, 1, 0};
         check_atomic(&a, atomics[i].op, atomics[i].run);
-        measure(options, &what, atomics[i].run, &a, window.is_origin);
+        if (bare && i == 0)
+            measure_beside(options, &what, atomics[i].run, &a, "raw_atomic", bare_fetch_add);
+        else
+            measure(options, &what, atomics[i].run, &a, window.is_origin);
         check(a.failed == 0, "op", "flush", atomics[i].op, "a swap found a value that nobody stored");
     }
+    if (bare)
+        bare_close();
     MPI_Win_unlock_all(window.win);
     window_close(&window);
 }

@@ -63,6 +63,19 @@ typedef void (*body)(void *argument, long iterations);
  * a block. */
 long measure(const struct options *options, const struct what *what, body run, void *argument, int counts);
 
+/* As measure with options->single, in turns with a bare request, whose record is that of the operation `bare_op`; blocks as
+ * those of benches/src/measure/raw.rs. Collective. */
+void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
+                    body bare);
+
+/* A bare queue pair between two ranks over RDMA devices; false where there is none to be had. Collective. */
+int bare_open(const struct options *options);
+void bare_close(void);
+/* Requests on 8 bytes by rank 0, each complete before the next. */
+void bare_write(void *argument, long iterations);
+void bare_read(void *argument, long iterations);
+void bare_fetch_add(void *argument, long iterations);
+
 /* Writes what ranks 0 and 1 use of their processors in an iteration of `run`, which rank 0 does while rank 1 waits in
  * MPI_Barrier: as the operations origin_cpu and target_cpu. `iterations` fill a block. Collective. */
 void measure_processors(const struct options *options, const struct what *what, body run, void *argument, long iterations);

@@ -243,9 +243,25 @@ fn left_behind(marker: &str) -> Vec<String> {
     found
 }
 
-fn shared_memory_files() -> usize {
-    std::fs::read_dir(Path::new("/dev/shm"))
-        .map_or(0, |d| d.flatten().filter(|e| e.file_name().to_string_lossy().contains("farside")).count())
+/// A folder of this test's own for shared memory, so that what others make meanwhile is not taken for left behind.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = Path::new("/dev/shm").join(format!("killed-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 #[test]
@@ -253,6 +269,7 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
     if std::env::var(PHASE).is_ok() {
         return;
     }
+    let folder = Folder::new();
     // In a quick run each phase with one way to wait.
     let quick = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
     for (i, wait) in ["auto", "park"].into_iter().enumerate() {
@@ -263,6 +280,7 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
                 .args(["as_a_rank", "--exact", "--nocapture"])
                 .env(PHASE, phase)
                 .env("FARSIDE_WAIT", wait)
+                .env("FARSIDE_SHM_DIR", &folder.0)
                 .stdin(Stdio::null())
                 .output()
                 .unwrap();
@@ -276,5 +294,5 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
             assert_eq!(left_behind(&format!("{PHASE}={phase}")), Vec::<String>::new(), "{phase}, {wait}");
         }
     }
-    assert_eq!(shared_memory_files(), 0);
+    assert_eq!(folder.files(), Vec::<PathBuf>::new());
 }
