@@ -417,6 +417,21 @@ mod tests {
     }
 
     #[test]
+    fn verbs_targets_compare_with_bare_requests_of_the_same_process() {
+        let mut records = vec![beside(Suite::Op, Op::RawWriteDone, 8, 2.0), beside(Suite::Op, Op::RawWrite, 8, 1.0)];
+        let of = |library, op, us| Record { library, ..beside(Suite::Op, op, 8, us) };
+        records.extend([of(Library::Farside, Op::Put, 3.0), of(Library::Mpich, Op::Put, 6.0)]);
+        records.extend([of(Library::Mpich, Op::RawWriteDone, 3.0)]);
+        let targets = verbs_targets(&records);
+        let find = |text: &str| targets.iter().find(|target| target.what.contains(text)).unwrap().ratio;
+        assert_eq!(find("put + flush / bare write, one way"), Some(3.0));
+        assert_eq!(find("put + flush / bare write and its completion"), Some(1.5));
+        assert_eq!(find("put + flush in bare requests of its process"), Some(0.75));
+        assert_eq!(find("8 B: put / best peer"), Some(0.5));
+        assert_eq!(find("get + flush / bare read"), None);
+    }
+
+    #[test]
     fn targets_compare_with_the_best_peer_and_the_limit() {
         let mut records = all(Library::Farside, 1.0);
         records.extend(all(Library::Mpich, 3.0));
@@ -446,6 +461,7 @@ mod tests {
         assert_eq!(find("8 B / two lines'"), (1.25, true));
         assert_eq!(find("barrier of 2 / cache"), (1.25, true));
         assert_eq!(find("shared lock epoch, 8 ranks"), (0.25, true));
+        assert_eq!(find("8 ranks for each of 28 pairs"), (1.0 / 28.0, true));
         assert_eq!(find("fence epoch of 8 ranks"), (0.25, true));
         let facts: Vec<_> =
             targets.iter().filter(|target| target.bound == Bound::Fact).map(|fact| fact.ratio).collect();
