@@ -97,8 +97,7 @@ pub(super) unsafe fn store(header: &[u8], body: &[Block], mut to: *mut u8) {
 #[inline(always)]
 fn put(bytes: &[u8], line: &[AtomicU64; LINE / 8]) {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut places = line[BEFORE..].iter();
-    for (word, place) in words.iter().zip(&mut places) {
+    for (word, place) in words.iter().zip(&line[BEFORE..]) {
         // Relaxed: ordered by the marker.
         place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
     }
