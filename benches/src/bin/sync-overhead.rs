@@ -239,9 +239,9 @@ fn drive(arguments: &Arguments) -> Result<()> {
                 }
             }
         }
-        // Between all rounds, before the first and after the last; perftest, which takes a minute, once.
+        // Between all rounds, before the first and after the last.
         limits_at = results.records.len();
-        if !arguments.no_limits && !over_verbs() {
+        if !arguments.no_limits {
             limits(&plan, &mut results, &mut progress)?;
         }
         rounds.push(best(&results.records[from..]));
