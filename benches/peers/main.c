@@ -13,7 +13,7 @@ static const char USAGE[] =
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
-    "  --budget-ms  time for the blocks of one measurement (120; quick: 25)\n"
+    "  --budget-ms  time for the blocks of one measurement (120; quick: 25); eight times that with --single\n"
     "  --single     suite op: the time of every single iteration, in place of blocks\n"
     "  --packets    packets of each epoch or operation, from the counters of this machine's RDMA devices\n"
     "  --messages   suites pack and put: SHAPE:BYTES,.. of benches/src/shapes.rs\n"
@@ -90,6 +90,8 @@ static void parse(struct options *o, int argc, char **argv) {
             refuse(o->rank, "cannot use ", name);
         i++;
     }
+    if (o->single)
+        o->budget_s *= 8; /* as Budget::of in benches/src/measure/mod.rs */
 }
 
 int main(int argc, char **argv) {

@@ -37,6 +37,8 @@ static double block_s(body run, void *argument, long iterations, int counts) {
 static void calibrate(const struct options *options, body run, void *argument, int counts, long plan[2]) {
     const double want_s = options->budget_s / options->blocks;
     long iterations = 1;
+    /* The first meets cold caches, and queue pairs that are not connected yet. */
+    block_s(run, argument, iterations, counts);
     for (;;) {
         double took_s = block_s(run, argument, iterations, counts);
         long next[3] = {0, 0, 0}; /* settled, iterations, blocks */
@@ -203,7 +205,7 @@ void measure_beside(const struct options *options, const struct what *what, body
     struct what other = *what;
     long plan[2][2], count[2] = {0, 0};
     const body bodies[2] = {run, bare};
-    many.blocks *= 8;
+    many.blocks *= 2; /* as Budget::in_many_blocks in benches/src/measure/mod.rs */
     many.budget_s *= 4;
     other.op = bare_op;
     for (int k = 0; k < 2; k++)
