@@ -14,15 +14,15 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::device::{Block, Operation};
+use crate::device::{Block, Operation, SHORT_WORDS, ShortPacket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
 const PREFIX: usize = 24;
-/// Longest packet that is put together before it is sent; any device takes as much.
-const SHORT: usize = 48;
+/// Words of a short packet for the user header and the data.
+const REST: usize = SHORT_WORDS - PREFIX / 8;
 const FIRST: u8 = 1;
 const MORE: u8 = 2;
 const ACKNOWLEDGE: u8 = 3;
@@ -179,20 +179,21 @@ impl Prefix {
         }
     }
 
-    /// In whole words: they are read as such when the packet is sent and when it has come, which a processor does not
-    /// do at once with a word that was stored in pieces.
     #[inline(always)]
-    fn write(&self) -> [u8; PREFIX] {
-        let words = [
+    fn words(&self) -> [u64; PREFIX / 8] {
+        [
             u64::from(self.kind)
                 | u64::from(self.header_len) << 8
                 | u64::from(self.handler) << 16
                 | u64::from(self.message) << 32,
             self.number,
             u64::from(self.target) | u64::from(self.completion) << 32,
-        ];
+        ]
+    }
+
+    fn write(&self) -> [u8; PREFIX] {
         let mut bytes = [0; PREFIX];
-        for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
+        for (at, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
             at.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -256,8 +257,31 @@ impl ActiveMessages {
     }
 
     /// Takes a packet apart and runs its handler. The acknowledgement that it asks for, if any, is deferred.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn dispatch(&self, source: u32, bytes: &[u8]) -> Result<()> {
+        if let Some((p, rest)) = Prefix::read(bytes)
+            && p.kind == FIRST
+            && let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len))
+            && data.len() as u64 == p.number
+            && let Some(handler) = self.handler(&p)
+        {
+            let message = Message { source, header, len: data.len(), data: Some(data) };
+            return match handler(message) {
+                Delivery::Done => self.finished(source, p.target, p.completion),
+                Delivery::Into(buffer, then) => self.into(source, &p, data, buffer, Some(then)),
+            };
+        }
+        self.dispatch_other(source, bytes)
+    }
+
+    #[inline(always)]
+    fn handler(&self, p: &Prefix) -> Option<Handler> {
+        self.state.borrow().handlers.get(usize::from(p.handler)).cloned().flatten()
+    }
+
+    /// What is no whole message, and what makes no sense.
+    #[inline(never)]
+    fn dispatch_other(&self, source: u32, bytes: &[u8]) -> Result<()> {
         let garbage = |why: &str| {
             Err(Error::new(ErrorKind::Protocol, "receive an active message").peer(source).cause(why.to_owned()))
         };
@@ -270,7 +294,16 @@ impl ActiveMessages {
                 if p.number > MAX_MESSAGE || data.len() as u64 > p.number {
                     return garbage("data longer than announced");
                 }
-                self.first(source, &p, header, data)
+                let Some(handler) = self.handler(&p) else {
+                    return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                        .peer(source)
+                        .cause(format!("no handler {}", p.handler))
+                        .remedy("register the handler on every rank before the first message to it"));
+                };
+                match handler(Message { source, header, len: p.number as usize, data: None }) {
+                    Delivery::Done => self.into(source, &p, data, Vec::new(), None),
+                    Delivery::Into(buffer, then) => self.into(source, &p, data, buffer, Some(then)),
+                }
             }
             MORE => self.more(source, &p, rest),
             ACKNOWLEDGE => {
@@ -287,23 +320,9 @@ impl ActiveMessages {
         }
     }
 
-    #[inline(always)]
-    fn first(&self, source: u32, p: &Prefix, header: &[u8], data: &[u8]) -> Result<()> {
+    /// The first, or only, packet of a message that goes into `buffer`; without `then` it is discarded.
+    fn into(&self, source: u32, p: &Prefix, data: &[u8], mut buffer: Vec<u8>, then: Option<Then>) -> Result<()> {
         let total = p.number as usize;
-        let handler = self.state.borrow().handlers.get(usize::from(p.handler)).cloned().flatten();
-        let Some(handler) = handler else {
-            return Err(Error::new(ErrorKind::Protocol, "receive an active message")
-                .peer(source)
-                .cause(format!("no handler {}", p.handler))
-                .remedy("register the handler on every rank before the first message to it"));
-        };
-        let whole = data.len() == total;
-        let delivery = handler(Message { source, header, len: total, data: whole.then_some(data) });
-        let (mut buffer, then) = match delivery {
-            Delivery::Done if whole => return self.finished(source, p.target, p.completion),
-            Delivery::Done => (Vec::new(), None),
-            Delivery::Into(buffer, then) => (buffer, Some(then)),
-        };
         if then.is_some() {
             buffer.clear();
             // The length is the peer's word: what cannot be had is an error, and no abort of the process.
@@ -315,7 +334,7 @@ impl ActiveMessages {
             buffer.extend_from_slice(data);
         }
         let message = Incoming { buffer, filled: data.len(), total, then, target: p.target, completion: p.completion };
-        if whole {
+        if data.len() == total {
             self.finish(source, message)
         } else if self.state.borrow_mut().incoming.insert((source, p.message), message).is_some() {
             Err(Error::new(ErrorKind::Protocol, "receive an active message")
@@ -367,8 +386,13 @@ impl ActiveMessages {
     }
 
     /// Moves the counters of a message that is complete.
-    #[inline]
+    #[inline(always)]
     fn finished(&self, source: u32, target: u32, completion: u32) -> Result<()> {
+        if target | completion == 0 { Ok(()) } else { self.count(source, target, completion) }
+    }
+
+    #[inline(never)]
+    fn count(&self, source: u32, target: u32, completion: u32) -> Result<()> {
         if completion != 0 {
             self.owed.borrow_mut().push_back(Owed(source, completion));
         }
@@ -428,6 +452,58 @@ pub fn send(
     data: &[u8],
     counters: Counters<'_>,
 ) -> Result<()> {
+    let len = header.len().saturating_add(data.len());
+    if let (true, None) = (len <= 8 * REST && target < job.size(), counters.completion) {
+        // By registers: words that are stored in pieces could not be read as words at once.
+        let [first, number, last] = Prefix::of_first(handler, (header.len(), data.len()), 0, counters).words();
+        let [a, b, c] = joined(header, data);
+        let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + len);
+        job.send_short(target, &packet)?;
+    } else {
+        send_long(job, target, handler, (header, data), counters)?;
+    }
+    if let Some(c) = counters.origin {
+        c.increment();
+    }
+    Ok(())
+}
+
+/// The words of two slices of together at most as many bytes, one behind the other.
+#[inline(always)]
+fn joined(header: &[u8], data: &[u8]) -> [u64; REST] {
+    if header.is_empty() {
+        return words_of(data);
+    }
+    if data.is_empty() {
+        return words_of(header);
+    }
+    let mut bytes = [0; 8 * REST];
+    bytes[..header.len()].copy_from_slice(header);
+    bytes[header.len()..][..data.len()].copy_from_slice(data);
+    words_of(&bytes)
+}
+
+#[inline(always)]
+fn words_of(bytes: &[u8]) -> [u64; REST] {
+    let mut rest = bytes;
+    std::array::from_fn(|_| match rest.split_first_chunk::<8>() {
+        Some((word, others)) => {
+            rest = others;
+            u64::from_le_bytes(*word)
+        }
+        None => std::mem::take(&mut rest).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    })
+}
+
+/// A message that does not fit into a short packet, or is to be acknowledged, or is wrong.
+#[inline(never)]
+fn send_long(
+    job: &Job,
+    target: u32,
+    handler: HandlerId,
+    (header, data): (&[u8], &[u8]),
+    counters: Counters<'_>,
+) -> Result<()> {
     const OP: &str = "send an active message";
     if header.len() > MAX_HEADER {
         return Err(Error::new(ErrorKind::BadArgument, OP)
@@ -435,20 +511,6 @@ pub fn send(
     }
     if target >= job.size() {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
-    }
-    let len = PREFIX + header.len() + data.len();
-    if let (true, None) = (len <= SHORT, counters.completion) {
-        let mut packet = [0; SHORT];
-        let prefix = Prefix::of_first(handler, (header.len(), data.len()), 0, counters);
-        packet[..PREFIX].copy_from_slice(&prefix.write());
-        let (first, rest) = packet[PREFIX..].split_at_mut(header.len());
-        first.copy_from_slice(header);
-        rest[..data.len()].copy_from_slice(data);
-        job.send_packet(target, &packet[..len], &[])?;
-        if let Some(c) = counters.origin {
-            c.increment();
-        }
-        return Ok(());
     }
     let am = job.active_messages();
     let message = am.next_message();
@@ -465,9 +527,6 @@ pub fn send(
         let (now, later) = rest.split_at(rest.len().min(room));
         job.send_packet(target, &p.write(), &[now])?;
         rest = later;
-    }
-    if let Some(c) = counters.origin {
-        c.increment();
     }
     Ok(())
 }

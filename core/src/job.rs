@@ -13,7 +13,7 @@ use crate::am::{self, ActiveMessages};
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
 use crate::device::open::{Opened, open};
-use crate::device::{Block, Device, Event, Operation, Place, Posted, WorkRequest, fault};
+use crate::device::{Block, Device, Event, Operation, Place, Posted, ShortPacket, WorkRequest, fault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::Progress;
@@ -296,7 +296,7 @@ impl Job {
     pub fn progress(&self) -> Result<bool> {
         let inner = &*self.0;
         let mut failed = None;
-        let mut any = inner.device.poll(&mut |event| {
+        let any = inner.device.poll(&mut |event| {
             let r = match event {
                 Event::Packet { source, bytes } => inner.am.dispatch(source, bytes),
                 Event::Completed { id, result } => {
@@ -311,10 +311,14 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() {
-            return Ok(any);
-        }
-        any |= self.acknowledge()?;
+        if inner.am.is_quiet() { Ok(any) } else { Ok(self.carry_out()? || any) }
+    }
+
+    /// Sends what acknowledgements are owed and runs what was put off; whether there was any.
+    #[inline(never)]
+    fn carry_out(&self) -> Result<bool> {
+        let inner = &*self.0;
+        let mut any = self.acknowledge()?;
         // Deferred completions may send and wait, and so come back here: one level is enough.
         if inner.depth.get() == 0 {
             inner.depth.set(1);
@@ -488,6 +492,16 @@ impl Job {
             for t in tracked.remove(id).iter().flat_map(Tracks::each) {
                 t.open.set(t.open.get() - 1);
             }
+        }
+    }
+
+    /// Sends a short packet, waiting for room.
+    #[inline]
+    pub(crate) fn send_short(&self, to: u32, packet: &ShortPacket) -> Result<()> {
+        match self.0.device.send_short(to, packet) {
+            Ok(Posted::Done | Posted::Pending) => Ok(()),
+            Ok(Posted::Busy) => self.send_packet(to, &packet.bytes()[..packet.len()], &[]),
+            Err(e) => Err(e.rank(self.0.rank)),
         }
     }
 

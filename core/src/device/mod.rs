@@ -313,6 +313,60 @@ pub struct WorkRequest<'a> {
     pub id: u64,
 }
 
+/// Words of the longest short packet.
+pub const SHORT_WORDS: usize = 6;
+
+/// A packet of so few bytes that it goes by registers: eight to a word, the first lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortPacket {
+    words: [u64; SHORT_WORDS],
+    len: usize,
+}
+
+impl ShortPacket {
+    /// A packet of the first `len` bytes of these words.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    #[inline(always)]
+    pub fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
+        assert!(len <= 8 * SHORT_WORDS, "a short packet of {len} bytes");
+        Self { words, len }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The words, whose first [`len`](Self::len) bytes count.
+    #[must_use]
+    #[inline(always)]
+    pub fn words(&self) -> [u64; SHORT_WORDS] {
+        self.words
+    }
+
+    /// The words as bytes, of which the first [`len`](Self::len) count.
+    #[must_use]
+    #[inline(always)]
+    pub fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
+        let mut bytes = [0; 8 * SHORT_WORDS];
+        for (at, word) in bytes.chunks_exact_mut(8).zip(self.words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
 /// What became of a work request when it was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
@@ -392,6 +446,15 @@ pub trait Device: fmt::Debug {
     /// or a packet or list that is too long; `Unsupported` for lists where the device has none; for them `Limit` too,
     /// since their memory is registered.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
+    /// Sends a short packet, as [`post`](Self::post) does with [`Operation::Send`].
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `PeerLost`.
+    fn send_short(&self, peer: u32, packet: &ShortPacket) -> Result<Posted> {
+        let operation = Operation::Send { header: &packet.bytes()[..packet.len()], body: &[] };
+        // SAFETY: packets are copied when they are posted.
+        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id: u64::MAX }) }
+    }
     /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);
     /// Delivers what has happened; returns whether anything had.

@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use super::shm::ShmDevice;
 use super::{
-    Capabilities, Device, Event, MAX_KEY, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest,
+    Capabilities, Device, Event, MAX_KEY, Operation, Place, Posted, Region, Registration, RemoteRegion, ShortPacket,
+    WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -295,6 +296,13 @@ impl Device for RouteDevice {
                 }
                 Side::Far => self.far.post(&own),
             }
+        }
+    }
+
+    fn send_short(&self, peer: u32, packet: &ShortPacket) -> Result<Posted> {
+        match self.number(peer) {
+            Some(number) => self.near.send_short(number, packet).map_err(|e| self.named(e)),
+            None => self.far.send_short(peer, packet),
         }
     }
 

@@ -13,11 +13,11 @@
 //! | `taken` | receiver: after the bytes, when it has nothing else to do | sender: when both lines look full | Release / Acquire |
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::layout::{LINE, Layout};
 use super::ring::{Popped, READY, Ring};
-use crate::device::Block;
+use crate::device::{Block, SHORT_WORDS, ShortPacket};
 use crate::memory::copy;
 use crate::memory::segment::Mapping;
 
@@ -25,10 +25,9 @@ use crate::memory::segment::Mapping;
 pub(super) const LINES: usize = 2;
 /// Words in front of the bytes of a short packet in its line: the marker, and the number of those taken.
 const BEFORE: usize = 2;
-/// Words for the bytes of a short packet.
-const WORDS: usize = LINE / 8 - BEFORE;
-/// Longest short packet.
-const SHORT: usize = 8 * WORDS;
+/// Longest short packet: what is left of a line.
+const SHORT: usize = 8 * SHORT_WORDS;
+const _: () = assert!(SHORT == LINE - 8 * BEFORE);
 /// In the marker of a line the length is below, the number of the packet above: it does not wrap.
 const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 const NUMBER_SHIFT: u32 = 6;
@@ -93,22 +92,6 @@ pub(super) unsafe fn store(header: &[u8], body: &[Block], mut to: *mut u8) {
     }
 }
 
-/// Puts the bytes of a short packet in their places.
-#[inline(always)]
-fn put(bytes: &[u8], line: &[AtomicU64; LINE / 8]) {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (word, place) in words.iter().zip(&line[BEFORE..]) {
-        // Relaxed: ordered by the marker.
-        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-    }
-    if let (false, Some(place)) = (rest.is_empty(), line.get(BEFORE + words.len())) {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        // Relaxed: as above.
-        place.store(u64::from_ne_bytes(last), Ordering::Relaxed);
-    }
-}
-
 impl Sender {
     /// The end of rank `source`, for the segment of its target.
     pub(super) fn new(layout: &Layout, source: usize) -> Self {
@@ -132,30 +115,53 @@ impl Sender {
         (header, body, len): (&[u8], &[Block], usize),
         back: &Receiver,
     ) -> bool {
-        let number = self.number.get();
         if len <= SHORT && self.has_room(memory) {
-            // A line whose last packet was taken.
-            let line = memory.line(self.line());
-            if body.is_empty() {
-                put(header, line);
-            } else {
-                let mut all = [0; SHORT];
-                // SAFETY: the blocks by the contract; all fit.
-                unsafe { store(header, body, all.as_mut_ptr()) };
-                put(&all[..len], line);
+            let mut all = [0; SHORT];
+            // SAFETY: the blocks by the contract; all fit.
+            unsafe { store(header, body, all.as_mut_ptr()) };
+            let mut words = [0; SHORT_WORDS];
+            for (word, bytes) in words.iter_mut().zip(all.as_chunks().0) {
+                *word = u64::from_le_bytes(*bytes);
             }
-            back.told.set(back.mailed.get());
-            // Relaxed: ordered by the marker.
-            line[1].store(back.mailed.get(), Ordering::Relaxed);
-            // Release: pairs with the receiver's Acquire of the marker and orders the bytes before it.
-            line[0].store(READY | number << NUMBER_SHIFT | len as u64, Ordering::Release);
-            self.mailed.set(self.mailed.get() + 1);
+            self.mail(memory, &ShortPacket::new(words, len), back);
+            return true;
+        }
+        let number = self.number.get();
         // SAFETY: the same contract.
-        } else if !unsafe { self.way.ring.push(memory, header, body, len, number) } {
+        if !unsafe { self.way.ring.push(memory, header, body, len, number) } {
             return false;
         }
         self.number.set(number + 1);
         true
+    }
+
+    /// Puts a short packet into a line; `false` if none is free, as far as this end knows. As [`push`](Self::push).
+    #[inline(always)]
+    pub(super) fn push_short(&self, memory: &Mapping, packet: &ShortPacket, back: &Receiver) -> bool {
+        let room = self.has_room(memory);
+        if room {
+            self.mail(memory, packet, back);
+        }
+        room
+    }
+
+    #[inline(always)]
+    fn mail(&self, memory: &Mapping, packet: &ShortPacket, back: &Receiver) {
+        let (number, mailed) = (self.number.get(), self.mailed.get());
+        // A line whose last packet was taken.
+        let line = memory.line(self.line());
+        for (place, word) in line[BEFORE..].iter().zip(packet.words()) {
+            // Relaxed: ordered by the marker.
+            place.store(word, Ordering::Relaxed);
+        }
+        let taken = back.mailed.get();
+        back.told.set(taken);
+        // Relaxed: ordered by the marker.
+        line[1].store(taken, Ordering::Relaxed);
+        // Release: pairs with the receiver's Acquire of the marker and orders the bytes before it.
+        line[0].store(READY | number << NUMBER_SHIFT | packet.len() as u64, Ordering::Release);
+        self.mailed.set(mailed + 1);
+        self.number.set(number + 1);
     }
 
     #[inline(always)]
@@ -225,47 +231,69 @@ impl Receiver {
         self.is_next(memory.word(self.line()).load(Ordering::Relaxed)) || self.way.ring.ready(memory)
     }
 
-    /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet.
-    /// `back` is the sending end of the other way, in the segment `peer`.
-    #[inline]
-    pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8], back: &Sender, peer: &Mapping) -> Popped {
-        let popped = match self.pop_short(memory, packet, back, peer) {
-            Popped::Empty => match self.way.ring.pop(memory, packet, self.number.get()) {
-                // A packet before that one is in a line, and was not there when we looked: it is now, since the
-                // marker of the later one was acquired.
-                Popped::Later => match self.pop_short(memory, packet, back, peer) {
-                    Popped::Empty => Popped::Garbage(self.number.get()),
-                    found => found,
-                },
-                found => found,
-            },
-            found => found,
-        };
-        if matches!(popped, Popped::Packet(_)) {
-            self.number.set(self.number.get() + 1);
-        }
-        popped
+    /// Whether the ring is to be looked at.
+    #[inline(always)]
+    pub(super) fn ring_ready(&self, memory: &Mapping) -> bool {
+        self.way.ring.ready(memory)
     }
 
-    #[inline]
-    fn pop_short(&self, memory: &Mapping, packet: &mut [u8], back: &Sender, peer: &Mapping) -> Popped {
+    /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet.
+    /// `back` is the sending end of the other way, in the segment `peer`.
+    pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8], back: &Sender, peer: &Mapping) -> Popped {
+        let short = |packet: &mut [u8]| {
+            let mut words = [0; SHORT_WORDS];
+            let popped = self.pop_short(memory, &mut words, back, peer);
+            if let Popped::Packet(len) = popped {
+                packet[..SHORT].copy_from_slice(&ShortPacket::new(words, len).bytes());
+            }
+            popped
+        };
+        match short(packet) {
+            Popped::Empty => {}
+            found => return found,
+        }
+        match self.way.ring.pop(memory, packet, self.number.get()) {
+            // A packet before that one is in a line, and was not there when we looked: it is now, since the
+            // marker of the later one was acquired.
+            Popped::Later => match short(packet) {
+                Popped::Empty => Popped::Garbage(self.number.get()),
+                found => found,
+            },
+            Popped::Packet(len) => {
+                self.number.set(self.number.get() + 1);
+                Popped::Packet(len)
+            }
+            found => found,
+        }
+    }
+
+    /// Takes the next packet into `words` if it is in a line.
+    #[inline(always)]
+    pub(super) fn pop_short(
+        &self,
+        memory: &Mapping,
+        words: &mut [u64; SHORT_WORDS],
+        back: &Sender,
+        peer: &Mapping,
+    ) -> Popped {
         let line = memory.line(self.line());
         // Acquire: pairs with the sender's Release; the bytes behind it are complete.
         let marker = line[0].load(Ordering::Acquire);
         if !self.is_next(marker) {
             return Popped::Empty;
         }
-        let len = (marker & LENGTH) as usize;
-        let Some(words) = packet.as_chunks_mut::<8>().0.first_chunk_mut::<WORDS>().filter(|_| len <= SHORT) else {
-            return Popped::Garbage(marker);
-        };
         back.fetch_ahead(peer);
+        let len = (marker & LENGTH) as usize;
+        if len > SHORT {
+            return Popped::Garbage(marker);
+        }
         // Relaxed, both: ordered by the marker.
         back.learn(line[1].load(Ordering::Relaxed));
         for (word, place) in words.iter_mut().zip(&line[BEFORE..]) {
-            *word = place.load(Ordering::Relaxed).to_ne_bytes();
+            *word = place.load(Ordering::Relaxed);
         }
         self.mailed.set(self.mailed.get() + 1);
+        self.number.set(self.number.get() + 1);
         Popped::Packet(len)
     }
 

@@ -36,7 +36,10 @@ use rustc_hash::FxHashMap;
 pub use node::Nodes;
 pub use start::{Prepared, probe};
 
-use super::{Block, Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, WorkRequest};
+use super::{
+    Block, Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, SHORT_WORDS,
+    ShortPacket, WorkRequest,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposures};
 use crate::memory::segment::{Mapping, Segment};
@@ -89,6 +92,19 @@ impl Doorbell {
         fence(Ordering::SeqCst);
         park::wake_if_asleep(self.shared.own.mapping(), &self.rung);
     }
+}
+
+#[cold]
+fn nobody(peer: u32) -> Error {
+    Error::new(ErrorKind::NoSuchRank, "post a work request").peer(peer).device("shm")
+}
+
+#[cold]
+fn garbage(source: usize, marker: u64) -> Error {
+    Error::new(ErrorKind::Protocol, "receive a packet")
+        .peer(source as u32)
+        .device("shm")
+        .cause(format!("marker {marker:#x} in the ring"))
 }
 
 /// With up to this many ranks a look at all their rings costs less than a turn of progress.
@@ -192,10 +208,16 @@ impl ShmDevice {
         if !unsafe { self.outgoing[to].push(peer, (header, body, len), &self.incoming[to]) } {
             return Ok(Posted::Busy);
         }
+        self.sent(peer, len);
+        Ok(Posted::Done)
+    }
+
+    /// A packet is on its way: wakes its target, and counts it.
+    #[inline(always)]
+    fn sent(&self, peer: &Mapping, len: usize) {
         park::waker_barrier(self.asymmetric);
         park::wake_if_asleep(peer, &self.stats);
         self.stats.add(Kind::Send, len);
-        Ok(Posted::Done)
     }
 
     /// Posts what is no packet.
@@ -295,7 +317,7 @@ impl Device for ShmDevice {
     #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         if request.peer as usize >= self.shared.peers.len() {
-            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("shm"));
+            return Err(nobody(request.peer));
         }
         // SAFETY: the same contract, in both.
         unsafe {
@@ -304,6 +326,21 @@ impl Device for ShmDevice {
                 _ => self.post_transfer(request),
             }
         }
+    }
+
+    fn send_short(&self, to: u32, packet: &ShortPacket) -> Result<Posted> {
+        let at = to as usize;
+        let (Some(peer), Some(out), Some(into)) =
+            (self.shared.peers.get(at), self.outgoing.get(at), self.incoming.get(at))
+        else {
+            return Err(nobody(to));
+        };
+        if out.push_short(peer, packet, into) {
+            self.sent(peer, packet.len());
+            return Ok(Posted::Done);
+        }
+        // SAFETY: a live slice, copied at once.
+        unsafe { self.send(to, &packet.bytes()[..packet.len()], &[]) }
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -318,30 +355,34 @@ impl Device for ShmDevice {
             any = self.poll_transfers(sink);
         }
         let own = self.own();
-        for (source, channel) in self.incoming.iter().enumerate() {
-            if !channel.ready(own) {
-                channel.give_back(own);
-                continue;
-            }
+        for (source, (channel, back)) in self.incoming.iter().zip(&self.outgoing).enumerate() {
+            let peer = &self.shared.peers[source];
             // A bounded number from each, so that none starves the others.
-            for _ in 0..16 {
-                let back = &self.outgoing[source];
-                match channel.pop(own, &mut packet, back, &self.shared.peers[source]) {
-                    Popped::Empty | Popped::Later => break,
+            for taken in 0..16 {
+                let mut words = [0; SHORT_WORDS];
+                let len = match channel.pop_short(own, &mut words, back, peer) {
                     Popped::Packet(len) => {
+                        let bytes = ShortPacket::new(words, len).bytes();
+                        sink(Event::Packet { source: source as u32, bytes: &bytes[..len] });
                         any = true;
-                        sink(Event::Packet { source: source as u32, bytes: &packet[..len] });
-                        if !channel.ready(own) {
-                            break;
+                        // It may be what this rank waits for; more than a line or two of a sender come by the ring.
+                        break;
+                    }
+                    Popped::Empty if !channel.ring_ready(own) => {
+                        if taken == 0 {
+                            channel.give_back(own);
                         }
+                        break;
                     }
-                    Popped::Garbage(marker) => {
-                        return Err(Error::new(ErrorKind::Protocol, "receive a packet")
-                            .peer(source as u32)
-                            .device("shm")
-                            .cause(format!("marker {marker:#x} in the ring")));
-                    }
-                }
+                    Popped::Garbage(marker) => return Err(garbage(source, marker)),
+                    _ => match channel.pop(own, &mut packet, back, peer) {
+                        Popped::Packet(len) => len,
+                        Popped::Empty | Popped::Later => break,
+                        Popped::Garbage(marker) => return Err(garbage(source, marker)),
+                    },
+                };
+                sink(Event::Packet { source: source as u32, bytes: &packet[..len] });
+                any = true;
             }
         }
         Ok(any)
