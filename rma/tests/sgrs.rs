@@ -125,16 +125,17 @@ fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &Ty
 /// as many blocks as a list has, and none is copied. The second transfer of the same layouts sends no layout.
 #[test]
 fn lists_of_blocks_on_both_sides_and_nothing_copied() {
-    const BLOCKS: usize = 1000;
-    two("sgrs", |job| {
+    // Several lists, also in a quick run.
+    let blocks = if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { 300 } else { 1000 };
+    two("sgrs", move |job| {
         let team = job.world()?;
         let most = blocks_of_a_list(job);
-        let (origin, target) = (vector(BLOCKS, 128, 200), vector(BLOCKS, 128, 333));
+        let (origin, target) = (vector(blocks, 128, 200), vector(blocks, 128, 333));
         for epoch in [fenced as Epoch, started] {
             for put in [true, false] {
                 let [first, second] = transfers(&team, epoch, put, &origin, &target)?;
                 for s in [&first, &second] {
-                    let lists = (BLOCKS as u64).div_ceil(most);
+                    let lists = (blocks as u64).div_ceil(most);
                     assert_eq!((s.count(Kind::Gather), s.count(Kind::Scatter)), (lists, lists), "{s:?}");
                     assert_eq!((s.bytes(Kind::Gather), s.bytes(Kind::Scatter)), (origin.size(), origin.size()));
                     assert_eq!((s.count(Kind::Copy), s.count(Kind::Write), s.count(Kind::Read)), (0, 0, 0), "{s:?}");

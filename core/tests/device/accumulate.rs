@@ -38,10 +38,10 @@ fn accumulate(world: &World<'_>, to: usize, offset: usize, code: u32, operand: &
 every_config! {
     fn accumulate_adds_exactly_under_contention(job, config) over 4 {
         const WORDS: usize = 1500;
-        const ROUNDS: u64 = 20;
+        let all = crate::harness::rounds(20, 8);
         let world = World::with(job, config, WORDS * 8, false, Some(add))?;
         let mine: Vec<u64> = (0..WORDS as u64).map(|i| i + 1000 * world.me() as u64).collect();
-        for round in 0..ROUNDS {
+        for round in 0..all {
             for to in 0..4 {
                 // One word, a few over the ragged edge, and all.
                 let (first, count) = [(0, 1), (RAGGED / 8 - 1, 3), (0, WORDS)][round as usize % 3];
@@ -49,7 +49,7 @@ every_config! {
             }
         }
         world.barrier()?;
-        let rounds = |kind: u64| (ROUNDS + 2 - kind) / 3;
+        let rounds = |kind: u64| (all + 2 - kind) / 3;
         for i in 0..WORDS {
             let edge = (RAGGED / 8 - 1..RAGGED / 8 + 2).contains(&i);
             let times = rounds(2) + if i == 0 { rounds(0) } else { 0 } + if edge { rounds(1) } else { 0 };

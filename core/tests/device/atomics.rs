@@ -4,16 +4,17 @@ use std::sync::atomic::Ordering;
 
 use farside_core::ErrorKind;
 
+use crate::harness::rounds;
 use crate::world::{RAGGED, World};
 
 every_config! {
     fn fetch_add_is_exact_under_contention(job, config) over 4 {
-        const ROUNDS: u64 = 250;
+        let rounds = rounds(250, 60);
         let world = World::new(job, config, 8192)?;
         // A word before and a word after the ragged edge, at every rank.
         let words = [RAGGED - 8, RAGGED + 64];
         let mut seen = Vec::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             for of in 0..4 {
                 for at in words {
                     let old = world.fetch_add(of, at, 1)?;
@@ -26,24 +27,24 @@ every_config! {
         assert!(seen.is_sorted(), "former values that one rank saw go down");
         world.barrier()?;
         for at in words {
-            assert_eq!(world.own_word(at).load(Ordering::SeqCst), 4 * ROUNDS);
+            assert_eq!(world.own_word(at).load(Ordering::SeqCst), 4 * rounds);
         }
         // Every former value was seen exactly once by somebody.
         let mine: Vec<u8> = seen.iter().flat_map(|v| v.to_le_bytes()).collect();
         let all = farside_core::coll::allgather(&world.team, &mine)?.concat();
         let mut all: Vec<u64> = all.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect();
         all.sort_unstable();
-        assert!(all.into_iter().eq(0..4 * ROUNDS), "a former value was seen twice or never");
+        assert!(all.into_iter().eq(0..4 * rounds), "a former value was seen twice or never");
         world.barrier()
     }
 }
 
 every_config! {
     fn compare_swap_is_exact_under_contention(job, config) over 4 {
-        const ROUNDS: u64 = 100;
+        let rounds = rounds(100, 40);
         let world = World::new(job, config, 8192)?;
         for at in [0, RAGGED] {
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds {
                 let mut seen = 0;
                 loop {
                     let old = world.compare_swap(1, at, seen, seen + 3)?;
@@ -57,7 +58,7 @@ every_config! {
         world.barrier()?;
         if world.me() == 1 {
             for at in [0, RAGGED] {
-                assert_eq!(world.own_word(at).load(Ordering::SeqCst), 4 * ROUNDS * 3);
+                assert_eq!(world.own_word(at).load(Ordering::SeqCst), 4 * rounds * 3);
             }
         }
         world.barrier()

@@ -28,7 +28,7 @@ fn allocate_import_release_many_rounds_without_growth() {
             };
             (0..50).try_for_each(round)?;
             let before = usage();
-            let rounds = if quick() { 300 } else { 1000 };
+            let rounds = if quick() { 150 } else { 1000 };
             (50..50 + rounds).try_for_each(round)?;
             let after = usage();
             // The allocator may take or give an arena; a leak would be hundreds.

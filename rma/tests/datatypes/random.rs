@@ -100,7 +100,7 @@ fn local(window: &RawWindow, f: impl FnOnce(&mut [u8])) -> Result<()> {
 
 /// How many cases a configuration gets.
 fn cases() -> usize {
-    if config::quick() { 12 } else { 60 }
+    if config::quick() { 6 } else { 60 }
 }
 
 fn compare(case: usize, what: &str, got: &[u8], expected: &[u8]) {

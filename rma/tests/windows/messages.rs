@@ -111,7 +111,8 @@ impl Bench<'_> {
 fn for_all(f: impl Fn(&Bench<'_>) -> Result<()> + Send + Sync + Copy + 'static) {
     let table = std::sync::Arc::new(Table::default());
     for config in config::these(&[config::MAPPED, config::POSTED]) {
-        for n in SIZES {
+        let sizes = if config::verbs() && config::quick() { &SIZES[..3] } else { SIZES };
+        for n in sizes {
             for k in [0usize, 1, 2, 4] {
                 let table = table.clone();
                 let run = move || one(&config, *n, k, &table, f);
@@ -277,7 +278,8 @@ fn messages_of_lock_all() {
 #[test]
 fn messages_of_creation_and_free() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
-        for n in SIZES {
+        let sizes = if config::verbs() && config::quick() { &SIZES[..3] } else { SIZES };
+        for n in sizes {
             let run = move || {
                 config.run(*n, |team| {
                     let rounds = log2_up(team.size()) as u64;

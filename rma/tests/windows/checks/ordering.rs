@@ -11,7 +11,7 @@ const LONG: usize = 40_003;
 
 /// The long one's length: less in quick runs over verbs, and still several pieces.
 fn long() -> usize {
-    if config::verbs() && config::quick() { LONG / 8 } else { LONG }
+    if config::verbs() && config::quick() { LONG / 24 } else { LONG }
 }
 
 /// Non-commuting operations of one origin on a few elements, single and several at a time.

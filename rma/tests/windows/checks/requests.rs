@@ -2,7 +2,7 @@
 
 use farside_rma::{Assert, LockWindow, Op, PassiveEpoch, Request, Result, Team, block_on};
 
-use super::config::{Config, Memory};
+use super::config::{self, Config, Memory};
 use super::values::{initial, written};
 
 /// How a request is completed.
@@ -15,7 +15,10 @@ pub enum Complete {
     Epoch,
 }
 
-const LEN: usize = 1301;
+/// Elements of one origin at one target: less in quick runs over verbs, and still more than a packet's.
+fn part() -> usize {
+    if config::verbs() && config::quick() { 331 } else { 1301 }
+}
 
 fn complete(requests: Vec<Request<'_>>, how: Complete) -> Result<()> {
     match how {
@@ -43,7 +46,7 @@ fn complete(requests: Vec<Request<'_>>, how: Complete) -> Result<()> {
 }
 
 fn window(team: &Team, config: &Config) -> Result<LockWindow<u64>> {
-    let len = team.size() * LEN;
+    let len = team.size() * part();
     let me = team.rank();
     let content: Vec<u64> = (0..len).map(|i| initial(me, i)).collect();
     if config.memory == Memory::Vector {
@@ -65,14 +68,14 @@ pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
     for round in 1..3 {
-        let data: Vec<Vec<u64>> = (0..p).map(|t| (0..LEN).map(|i| written(me + round, t, i)).collect()).collect();
+        let data: Vec<Vec<u64>> = (0..p).map(|t| (0..part()).map(|i| written(me + round, t, i)).collect()).collect();
         let mut seen = vec![[0u64; 2]; p];
         let slots: Vec<&mut [u64; 2]> = seen.iter_mut().collect();
         window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
             let mut requests = Vec::new();
             for (t, d) in data.iter().enumerate() {
-                for at in [0..1, 1..4, 4..LEN - 1, LEN - 1..LEN] {
-                    requests.push(e.rput(&d[at.clone()], t, me * LEN + at.start)?);
+                for at in [0..1, 1..4, 4..part() - 1, part() - 1..part()] {
+                    requests.push(e.rput(&d[at.clone()], t, me * part() + at.start)?);
                 }
             }
             complete(requests, how)?;
@@ -81,18 +84,22 @@ pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
             }
             for (t, s) in slots.into_iter().enumerate() {
                 let (first, last) = s.split_at_mut(1);
-                e.rget(first, t, me * LEN)?.wait()?;
-                e.rget(last, t, me * LEN + LEN - 1)?.wait()?;
+                e.rget(first, t, me * part())?.wait()?;
+                e.rget(last, t, me * part() + part() - 1)?.wait()?;
             }
             Ok(())
         })?;
         for (t, s) in seen.iter().enumerate().filter(|_| how != Complete::Epoch) {
-            assert_eq!(*s, [data[t][0], data[t][LEN - 1]], "what is at rank {t} when the request is complete");
+            assert_eq!(*s, [data[t][0], data[t][part() - 1]], "what is at rank {t} when the request is complete");
         }
         team.barrier()?;
         window.with_local(|l| {
             for (i, x) in l.iter().enumerate() {
-                assert_eq!(*x, written::<u64>(i / LEN + round, me, i % LEN), "element {i} of rank {me}, round {round}");
+                assert_eq!(
+                    *x,
+                    written::<u64>(i / part() + round, me, i % part()),
+                    "element {i} of rank {me}, round {round}"
+                );
             }
             Ok(())
         })?;
@@ -105,7 +112,7 @@ pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
 pub fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let p = team.size();
     let window = window(team, config)?;
-    let mut into = vec![vec![0u64; p * LEN]; p];
+    let mut into = vec![vec![0u64; p * part()]; p];
     let slots: Vec<&mut Vec<u64>> = into.iter_mut().collect();
     window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
         let mut requests = Vec::new();
@@ -128,7 +135,7 @@ pub fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
 pub fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
-    let data = vec![me as u64 + 1; p * LEN];
+    let data = vec![me as u64 + 1; p * part()];
     window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
         let mut requests = Vec::new();
         for t in 0..p {
@@ -152,25 +159,25 @@ pub fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
 pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
-    let data: Vec<u64> = (0..LEN).map(|i| written(me, 0, i)).collect();
-    let mut old = vec![vec![0u64; LEN]; p];
+    let data: Vec<u64> = (0..part()).map(|i| written(me, 0, i)).collect();
+    let mut old = vec![vec![0u64; part()]; p];
     let slots: Vec<&mut Vec<u64>> = old.iter_mut().collect();
     window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
         let mut requests = Vec::new();
         for (t, slot) in slots.into_iter().enumerate() {
-            requests.push(e.rget_accumulate(Op::Replace, &data, slot, t, me * LEN)?);
+            requests.push(e.rget_accumulate(Op::Replace, &data, slot, t, me * part())?);
         }
         complete(requests, how)
     })?;
     for (t, old) in old.iter().enumerate() {
         for (i, x) in old.iter().enumerate() {
-            assert_eq!(*x, initial::<u64>(t, me * LEN + i), "former element {i} of rank {t}");
+            assert_eq!(*x, initial::<u64>(t, me * part() + i), "former element {i} of rank {t}");
         }
     }
     team.barrier()?;
     window.with_local(|l| {
         for (i, x) in l.iter().enumerate() {
-            assert_eq!(*x, written::<u64>(i / LEN, 0, i % LEN), "element {i} of rank {me}");
+            assert_eq!(*x, written::<u64>(i / part(), 0, i % part()), "element {i} of rank {me}");
         }
         Ok(())
     })?;
@@ -181,7 +188,7 @@ pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()
 pub fn now(team: &Team, config: &Config) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
-    let at = |r: usize| r * LEN + LEN - 1;
+    let at = |r: usize| r * part() + part() - 1;
     window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
         for t in 0..p {
             let first: u64 = initial(t, at(me));
