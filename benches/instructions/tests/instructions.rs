@@ -41,7 +41,7 @@ fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand()
 }
 
 #[test]
-fn message_to_itself_takes_at_most_800_instructions_from_send_to_handler() {
+fn message_to_itself_takes_at_most_620_instructions_from_send_to_handler() {
     if !instructions::has_valgrind() {
         println!("message_to_itself: skipped, for valgrind is not here");
         return;
