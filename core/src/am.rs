@@ -111,6 +111,29 @@ pub enum Delivery {
 
 type Handler = Rc<dyn Fn(Message<'_>) -> Delivery>;
 
+/// Handlers by number, a page for each upper byte that is in use: those of the runtime have the highest numbers.
+#[derive(Default)]
+struct Handlers(Vec<Option<Box<Page>>>);
+
+type Page = [Option<Handler>; 256];
+
+impl Handlers {
+    #[inline(always)]
+    fn get(&self, id: u16) -> Option<Handler> {
+        let [low, high] = id.to_le_bytes();
+        self.0.get(usize::from(high))?.as_ref()?[usize::from(low)].clone()
+    }
+
+    /// The place of a number.
+    fn place(&mut self, id: u16) -> &mut Option<Handler> {
+        let [low, high] = id.to_le_bytes().map(usize::from);
+        if self.0.len() <= high {
+            self.0.resize_with(high + 1, || None);
+        }
+        &mut self.0[high].get_or_insert_with(|| Box::new([const { None }; 256]))[low]
+    }
+}
+
 struct Incoming {
     buffer: Vec<u8>,
     filled: usize,
@@ -122,8 +145,7 @@ struct Incoming {
 
 #[derive(Default)]
 struct State {
-    /// By number.
-    handlers: Vec<Option<Handler>>,
+    handlers: Handlers,
     exposed: Vec<Counter>,
     /// By message: who is to acknowledge it.
     awaited: FxHashMap<u32, (u32, Counter)>,
@@ -224,20 +246,17 @@ impl ActiveMessages {
     /// `BadArgument` if the id is taken.
     pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery + 'static) -> Result<()> {
         let mut state = self.state.borrow_mut();
-        let at = usize::from(id.0);
-        if state.handlers.len() <= at {
-            state.handlers.resize_with(at + 1, || None);
-        }
-        if state.handlers[at].is_some() {
+        let place = state.handlers.place(id.0);
+        if place.is_some() {
             return Err(Error::new(ErrorKind::BadArgument, "register a handler").cause(format!("id {} is taken", id.0)));
         }
-        state.handlers[at] = Some(Rc::new(handler));
+        *place = Some(Rc::new(handler));
         Ok(())
     }
 
     /// Forgets a handler.
     pub fn unregister(&self, id: HandlerId) {
-        let forgotten = self.state.borrow_mut().handlers.get_mut(usize::from(id.0)).and_then(Option::take);
+        let forgotten = self.state.borrow_mut().handlers.place(id.0).take();
         // What the handler holds may come back here.
         drop(forgotten);
     }
@@ -276,7 +295,7 @@ impl ActiveMessages {
 
     #[inline(always)]
     fn handler(&self, p: &Prefix) -> Option<Handler> {
-        self.state.borrow().handlers.get(usize::from(p.handler)).cloned().flatten()
+        self.state.borrow().handlers.get(p.handler)
     }
 
     /// What is no whole message, and what makes no sense.
