@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::am::{self, ActiveMessages};
@@ -161,18 +162,29 @@ impl Job {
     /// # Errors
     /// As [`threads`](Self::threads).
     pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
-        let results: Vec<Result<R>> = std::thread::scope(|scope| {
+        let results: Vec<Mutex<Option<R>>> = (0..n).map(|_| Mutex::new(None)).collect();
+        Self::run_threads(n, settings, &|job| {
+            let result = f(job)?;
+            *results[job.rank() as usize].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            Ok(())
+        })?;
+        let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(results.into_iter().filter_map(result).collect())
+    }
+
+    /// [`threads_with`](Self::threads_with) for any result, compiled once.
+    fn run_threads(n: u32, settings: &Settings, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
+        let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = threads::threads(n)
                 .into_iter()
                 .map(|bootstrap| {
-                    let f = &f;
                     scope.spawn(move || {
                         let job = Job::start(Box::new(bootstrap), settings.clone())?;
                         let rank = RunningRank(&job);
-                        let r = f(&job)?;
+                        f(&job)?;
                         job.finalize()?;
                         drop(rank);
-                        Ok(r)
+                        Ok(())
                     })
                 })
                 .collect();
@@ -191,16 +203,15 @@ impl Job {
                 })
                 .collect()
         });
-        let mut out = Vec::new();
         let mut lost = None;
         for r in results {
             match r {
-                Ok(r) => out.push(r),
+                Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::PeerLost => lost = lost.or(Some(e)),
                 Err(e) => return Err(e),
             }
         }
-        lost.map_or(Ok(out), Err)
+        lost.map_or(Ok(()), Err)
     }
 
     /// This rank, from 0.

@@ -96,7 +96,7 @@ const CONFIGS: &[Config] = &[
 /// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes (in a quick run over the
 /// first configuration).
 /// `test` is the path of the test with the crate's name, as `every_config` gives it.
-pub fn each(test: &str, ranks: u32, body: impl Fn(&Job, &Config) -> Result<()> + Sync) {
+pub fn each(test: &str, ranks: u32, body: &(dyn Fn(&Job, &Config) -> Result<()> + Sync)) {
     if let Some(rank) = processes::Rank::from_env() {
         let config = &configs()[rank.config];
         return rank.run(&config.settings(), |job| body(job, config));
@@ -117,7 +117,7 @@ macro_rules! every_config {
         $(#[$meta])*
         #[test]
         fn $name() {
-            crate::harness::each(concat!(module_path!(), "::", stringify!($name)), $ranks, |$job, $config| $body);
+            crate::harness::each(concat!(module_path!(), "::", stringify!($name)), $ranks, &|$job, $config| $body);
         }
     };
 }

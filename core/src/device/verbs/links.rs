@@ -23,9 +23,12 @@ use super::sys::{Context, Domain, Path};
 use super::wait::{Bell, random};
 use crate::error::{Error, ErrorKind, Result};
 
-/// First pause before a request is repeated; it doubles up to the longest.
-pub(super) const REPEAT: Duration = Duration::from_millis(40);
-pub(super) const REPEAT_MOST: Duration = Duration::from_millis(500);
+/// First pause before a request is repeated; it doubles up to the longest. A datagram is hardly ever lost, but its answer
+/// takes as long as making a queue pair does, and a rank that is asked by many at once makes theirs one by one.
+pub(super) const REPEAT: Duration = Duration::from_millis(200);
+pub(super) const REPEAT_MOST: Duration = Duration::from_secs(1);
+/// What the first pause has more for each connection that the same rank is making: the others are making theirs too.
+const REPEAT_EACH: Duration = Duration::from_millis(40);
 
 /// A connection that is being made.
 #[derive(Debug)]
@@ -235,7 +238,9 @@ impl Links {
             let ready = pair.request(target, psn, self.depth(peer), &self.path(peer), &tuning).map_err(failed)?;
             return Ok(Standing::Ready((ready, self.counter(peer))));
         }
-        entry.making = Some(Attempt { pair, psn, due: Instant::now(), pause: REPEAT });
+        let making = table.peers.iter().filter(|p| p.making.is_some()).count() as u32;
+        let pause = REPEAT + REPEAT_EACH * making;
+        table.peers[peer as usize].making = Some(Attempt { pair, psn, due: Instant::now(), pause });
         drop(table);
         self.agent_bell.ring();
         Ok(Standing::Making)
