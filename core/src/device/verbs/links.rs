@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const REPEAT: Duration = Duration::from_millis(200);
 pub(super) const REPEAT_MOST: Duration = Duration::from_secs(1);
 /// What the first pause has more for each connection that the same rank is making: the others are making theirs too.
-const REPEAT_EACH: Duration = Duration::from_millis(40);
+const REPEAT_EACH: Duration = Duration::from_millis(100);
 
 /// A connection that is being made.
 #[derive(Debug)]
