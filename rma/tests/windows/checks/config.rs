@@ -1,7 +1,7 @@
 //! The configurations of the device that everything runs over.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use farside_rma::core::settings::Settings;
@@ -44,7 +44,9 @@ const VERBS: &[Config] = &[
 
 /// Whether the environment asks for the verbs device: then every configuration is over it.
 pub fn verbs() -> bool {
-    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
+    static VERBS: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route"));
+    *VERBS
 }
 
 /// Whether ranks are spread over nodes, so that some share memory and others do not.
@@ -54,7 +56,8 @@ fn nodes() -> bool {
 
 /// Whether fewer combinations are wanted.
 pub fn quick() -> bool {
-    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+    static QUICK: LazyLock<bool> = LazyLock::new(|| std::env::var_os("FARSIDE_TEST_QUICK").is_some());
+    *QUICK
 }
 
 /// Settings of the device that come from the environment whatever a test sets.

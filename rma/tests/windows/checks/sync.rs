@@ -24,6 +24,9 @@ pub enum Sync {
 /// All of them.
 pub const ALL: &[Sync] = &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
 
+/// What is done in an epoch, to which targets.
+type Body<'b, 'env, T> = dyn for<'s> FnMut(&'s Epoch<'s, 'env, T>, &[usize]) -> Result<()> + 'b;
+
 /// A window that the synchronization is possible on.
 #[derive(Debug)]
 pub enum Win<T: Element> {
@@ -78,6 +81,11 @@ impl<T: Element> Win<T> {
         sync: Sync,
         mut body: impl for<'s> FnMut(&'s Epoch<'s, 'env, T>, &[usize]) -> Result<()>,
     ) -> Result<()> {
+        self.epoch_of(sync, &mut body)
+    }
+
+    /// [`epoch`](Self::epoch), compiled once for each type.
+    fn epoch_of<'env>(&mut self, sync: Sync, body: &mut Body<'_, 'env, T>) -> Result<()> {
         let all: Vec<usize> = (0..self.team().size()).collect();
         let me = self.team().rank();
         let none = Assert::empty();
