@@ -228,6 +228,7 @@ fn rank_that_fails_to_end_is_lost() {
                 board.set(1, 0, 1)?;
             } else if job.rank() == 1 {
                 while board.get(0, 0) == 0 {
+                    job.device().check_peers()?;
                     std::thread::yield_now();
                 }
             }

@@ -16,7 +16,7 @@ use farside_benches::measure::{self, Budget, Method};
 use farside_benches::peers::{Note, Peers};
 use farside_benches::plan::{Effort, Plan};
 use farside_benches::progress::Progress;
-use farside_benches::record::{Library, Op, Record, Suite, Window};
+use farside_benches::record::{Key, Library, Op, Record, Suite, Window};
 use farside_benches::results::Results;
 use farside_benches::table::number;
 use farside_benches::targets;
@@ -214,9 +214,16 @@ fn drive(arguments: &Arguments) -> Result<()> {
             // Suite by suite, so that what is compared is measured close together.
             for &suite in &plan.suites {
                 let part = Plan { suites: vec![suite], ..plan.clone() };
-                let mut add = |planned: usize, (records, notes): (Vec<Record>, Vec<Note>), progress: &mut Progress| {
-                    let counted = records.iter().filter(|record| record.library != Library::Limit).count();
-                    progress.skip(planned.saturating_sub(counted) as u64);
+                // Beside what is planned come records of limits and of bare requests.
+                let counts = |planned: &[Key], library: Library, record: &Record| {
+                    record.library == library && planned.contains(&record.key())
+                };
+                let mut add = |planned: &[Key],
+                               library: Library,
+                               (records, notes): (Vec<Record>, Vec<Note>),
+                               progress: &mut Progress| {
+                    let counted = records.iter().filter(|record| counts(planned, library, record)).count();
+                    progress.skip(planned.len().saturating_sub(counted) as u64);
                     notes.iter().for_each(|note| progress.say(&note.to_string()));
                     results.records.extend(records);
                     results.notes.extend(notes.into_iter().map(|mut note| {
@@ -224,18 +231,22 @@ fn drive(arguments: &Arguments) -> Result<()> {
                         note
                     }));
                 };
+                let planned = part.farside_keys(ranks);
                 let measured = launcher.measure(ranks, limit, &arguments.of_worker(&part), |record| {
-                    if record.library == Library::Farside {
+                    if counts(&planned, Library::Farside, record) {
                         progress.step(Library::Farside, &record.key());
                     }
                 });
-                add(part.farside_keys(ranks).len(), measured, &mut progress);
+                add(&planned, Library::Farside, measured, &mut progress);
+                let planned = part.keys(ranks);
                 for &library in peer_libraries().iter().filter(|_| peers.is_some()) {
                     let Some(peers) = &peers else { continue };
                     let measured = peers.run(library, ranks, &Arguments::of_peer(&part), |record| {
-                        progress.step(library, &record.key());
+                        if counts(&planned, library, record) {
+                            progress.step(library, &record.key());
+                        }
                     });
-                    add(part.keys(ranks).len(), measured, &mut progress);
+                    add(&planned, library, measured, &mut progress);
                 }
             }
         }

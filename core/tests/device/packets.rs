@@ -2,6 +2,7 @@
 //! Packets: order, every length, the largest, and a full ring.
 
 use farside_core::device::{Block, Event, Operation, Posted, WorkRequest};
+use farside_core::error::Error;
 use farside_core::signal::Board;
 use farside_core::{Job, Result};
 
@@ -128,9 +129,10 @@ every_config! {
         // Cells, and no turn of progress, so that packets stay in the ring until `receive`.
         let await_cell = |from: usize| {
             while board.get(from, 1) == 0 {
+                job.device().check_peers()?;
                 std::thread::yield_now();
             }
-            board.get(from, 1)
+            Ok::<u64, Error>(board.get(from, 1))
         };
         let mut total = 0;
         for len in [4, 56, 57, 1000, job.device().capabilities().max_packet] {
@@ -151,12 +153,13 @@ every_config! {
                     total += sent;
                     board.set(1, 1, total)?;
                     while board.get(1, 1) != total {
+                        job.device().check_peers()?;
                         std::thread::yield_now();
                     }
                 } else {
                     let before = total;
                     while total == before {
-                        total = await_cell(0);
+                        total = await_cell(0)?;
                     }
                     let mut got = 0;
                     while got < total - before {

@@ -151,15 +151,11 @@ impl Engine {
         if len == 0 {
             return self.empty(request.peer, Kind::Write, notice.as_ref(), stats);
         }
-        let inside = (len <= inline).then(|| {
+        // By itself, for a flight that is moved about takes longer to move than to make.
+        if notice.is_none() && len <= inline {
             let mut flight = Flight::new(Action::Write { address, key });
             // SAFETY: by the contract.
             from.iter().for_each(|b| unsafe { flight.append(b) });
-            flight
-        });
-        if notice.is_none()
-            && let Some(mut flight) = inside
-        {
             flight.op = Some(self.ops.add_plain(Owner::User(request.id), request.peer));
             flight.signalled = true;
             self.push_one(request.peer, flight, stats)?;
@@ -167,7 +163,10 @@ impl Engine {
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
         let mut op = Op::new(Owner::User(request.id), request.peer, 1);
-        if let Some(flight) = inside {
+        if len <= inline {
+            let mut flight = Flight::new(Action::Write { address, key });
+            // SAFETY: by the contract.
+            from.iter().for_each(|b| unsafe { flight.append(b) });
             flights.push(flight);
         } else {
             // SAFETY: by the contract.
