@@ -127,12 +127,12 @@ every_config! {
         }
         let ring = job.settings().shm_ring;
         // Cells, and no turn of progress, so that packets stay in the ring until `receive`.
-        let await_cell = |from: usize| {
-            while board.get(from, 1) == 0 {
+        let await_more = |before: u64| {
+            while board.get(0, 1) == before {
                 job.device().check_peers()?;
                 std::thread::yield_now();
             }
-            Ok::<u64, Error>(board.get(from, 1))
+            Ok::<u64, Error>(board.get(0, 1))
         };
         let mut total = 0;
         for len in [4, 56, 57, 1000, job.device().capabilities().max_packet] {
@@ -158,9 +158,7 @@ every_config! {
                     }
                 } else {
                     let before = total;
-                    while total == before {
-                        total = await_cell(0)?;
-                    }
+                    total = await_more(before)?;
                     let mut got = 0;
                     while got < total - before {
                         for (_, bytes) in receive(job)? {

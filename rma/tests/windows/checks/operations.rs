@@ -6,24 +6,25 @@ use super::config::{self, Config};
 use super::sync::{Sync, Win};
 use super::values::{Value, initial, written};
 
-/// Lengths that add up to a part: single elements, what fits into one request, what does not, and bulk; of that less in a
-/// quick run over verbs, where each element that is accumulated is a message.
-fn lengths() -> [usize; 10] {
-    [1, 2, 3, 1, 5, 24, 1, 64, 1, if config::verbs() && config::quick() { 199 } else { 1099 }]
-}
-
 /// Elements that one origin owns at every target: whole pages of all types for a few ranks together.
-pub fn part() -> usize {
-    lengths().into_iter().sum()
-}
+pub const PART: usize = 1201;
 
-/// The pieces of a part, as start and length.
-fn pieces() -> impl Iterator<Item = (usize, usize)> {
-    lengths().into_iter().scan(0, |at, len| {
+/// Lengths that add up to a part: single elements, what fits into one request, what does not, and bulk.
+const PIECES: &[usize] = &[1, 2, 3, 1, 5, 24, 1, 64, 1, 1099];
+
+/// The pieces of a part of so many elements, as start and length.
+fn pieces(part: usize) -> impl Iterator<Item = (usize, usize)> {
+    PIECES.iter().scan(0, move |at, len| {
         let start = *at;
         *at += len;
-        Some((start, len))
+        Some((start, (*len).min(part - start)))
     })
+}
+
+/// Elements that are accumulated: less bulk in a quick run over verbs, where each is a message, but more than the 256 that
+/// are worked on at once there.
+fn accumulated() -> usize {
+    if config::verbs() && config::quick() { PART - 800 } else { PART }
 }
 
 fn fill<T: Value>(win: &mut Win<T>) -> Result<()> {
@@ -34,18 +35,18 @@ fn fill<T: Value>(win: &mut Win<T>) -> Result<()> {
 /// Every origin puts its part to every target, in pieces: twice, so that what is late is seen.
 pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, p * part())?;
+    let mut win = Win::<T>::new(team, config, sync, p * PART)?;
     for round in 0..2 {
-        let data: Vec<Vec<T>> = (0..p).map(|t| (0..part()).map(|i| written(me + round, t, i)).collect()).collect();
+        let data: Vec<Vec<T>> = (0..p).map(|t| (0..PART).map(|i| written(me + round, t, i)).collect()).collect();
         win.epoch(sync, |e, targets| {
             for t in targets {
-                pieces().try_for_each(|(at, len)| e.put(&data[*t][at..at + len], *t, me * part() + at))?;
+                pieces(PART).try_for_each(|(at, len)| e.put(&data[*t][at..at + len], *t, me * PART + at))?;
             }
             Ok(())
         })?;
         win.local(|l| {
             for (i, x) in l.iter().enumerate() {
-                assert_eq!(*x, written(i / part() + round, me, i % part()), "element {i} of rank {me}, round {round}");
+                assert_eq!(*x, written(i / PART + round, me, i % PART), "element {i} of rank {me}, round {round}");
             }
         })?;
     }
@@ -56,21 +57,21 @@ pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 pub fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const FEW: usize = 9;
     let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, p * part())?;
+    let mut win = Win::<T>::new(team, config, sync, p * PART)?;
     fill(&mut win)?;
     for round in 1..3 {
         win.epoch(sync, |e, targets| {
             for t in targets {
-                for i in (0..FEW).chain(part() - FEW..part()) {
-                    e.put_value(written(me + round, *t, i), *t, me * part() + i)?;
+                for i in (0..FEW).chain(PART - FEW..PART) {
+                    e.put_value(written(me + round, *t, i), *t, me * PART + i)?;
                 }
             }
             Ok(())
         })?;
         win.local(|l| {
             for (i, x) in l.iter().enumerate() {
-                let (origin, at) = (i / part(), i % part());
-                let untouched = (FEW..part() - FEW).contains(&at);
+                let (origin, at) = (i / PART, i % PART);
+                let untouched = (FEW..PART - FEW).contains(&at);
                 let expected: T = if untouched { initial(me, i) } else { written(origin + round, me, at) };
                 assert_eq!(*x, expected, "element {i} of rank {me}, round {round}");
             }
@@ -82,16 +83,16 @@ pub fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<(
 /// Every rank gets all that every rank has, in pieces.
 pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let p = team.size();
-    let mut win = Win::<T>::new(team, config, sync, p * part())?;
+    let mut win = Win::<T>::new(team, config, sync, p * PART)?;
     fill(&mut win)?;
-    let mut into = vec![vec![T::of(127); p * part()]; p];
+    let mut into = vec![vec![T::of(127); p * PART]; p];
     let mut slots: Vec<Option<&mut [T]>> = into.iter_mut().map(|v| Some(&mut v[..])).collect();
     win.epoch(sync, |e, targets| {
         for t in targets {
             let mut rest = slots[*t].take().unwrap();
             let mut at = 0;
             while !rest.is_empty() {
-                for (_, len) in pieces() {
+                for (_, len) in pieces(PART) {
                     let (now, later) = rest.split_at_mut(len);
                     e.get(now, *t, at)?;
                     (rest, at) = (later, at + len);
@@ -110,13 +111,13 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 
 /// All add to all elements of all; totals wrap as the type does.
 pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
-    let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, part())?;
+    let (p, me, part) = (team.size(), team.rank(), accumulated());
+    let mut win = Win::<T>::new(team, config, sync, part)?;
     win.local(|l| l.fill(T::of(2)))?;
-    let data: Vec<T> = (0..part()).map(|i| T::of((me + 1 + i % 2) as u64)).collect();
+    let data: Vec<T> = (0..part).map(|i| T::of((me + 1 + i % 2) as u64)).collect();
     win.epoch(sync, |e, targets| {
         for t in targets {
-            pieces().try_for_each(|(at, len)| e.accumulate(Op::Sum, &data[at..at + len], *t, at))?;
+            pieces(part).try_for_each(|(at, len)| e.accumulate(Op::Sum, &data[at..at + len], *t, at))?;
         }
         Ok(())
     })?;
@@ -131,34 +132,34 @@ pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
 
 /// Every origin adds to its own part and gets what was there; all of them read one element that none writes.
 pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
-    let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, p * part() + 1)?;
+    let (p, me, part) = (team.size(), team.rank(), accumulated());
+    let mut win = Win::<T>::new(team, config, sync, p * part + 1)?;
     win.local(|l| l.iter_mut().enumerate().for_each(|(i, x)| *x = T::of((i % 50) as u64)))?;
-    let data: Vec<T> = (0..part()).map(|i| T::of((me + 1 + i % 3) as u64)).collect();
+    let data: Vec<T> = (0..part).map(|i| T::of((me + 1 + i % 3) as u64)).collect();
     let one = [T::of(1)];
-    let mut old = vec![vec![T::of(127); part() + 1]; p];
+    let mut old = vec![vec![T::of(127); part + 1]; p];
     let mut slots: Vec<Option<&mut [T]>> = old.iter_mut().map(|v| Some(&mut v[..])).collect();
     win.epoch(sync, |e, targets| {
         for t in targets {
-            let (mut rest, last) = slots[*t].take().unwrap().split_at_mut(part());
-            for (at, len) in pieces() {
+            let (mut rest, last) = slots[*t].take().unwrap().split_at_mut(part);
+            for (at, len) in pieces(part) {
                 let (now, later) = rest.split_at_mut(len);
-                e.get_accumulate(Op::Sum, &data[at..at + len], now, *t, me * part() + at)?;
+                e.get_accumulate(Op::Sum, &data[at..at + len], now, *t, me * part + at)?;
                 rest = later;
             }
-            e.get_accumulate(Op::NoOp, &one, last, *t, p * part())?;
+            e.get_accumulate(Op::NoOp, &one, last, *t, p * part)?;
         }
         Ok(())
     })?;
     for (t, old) in old.iter().enumerate() {
         for (i, x) in old.iter().enumerate() {
-            let at = if i == part() { p * part() } else { me * part() + i };
+            let at = if i == part { p * part } else { me * part + i };
             assert_eq!(*x, T::of((at % 50) as u64), "former element {at} of rank {t}");
         }
     }
     win.local(|l| {
         for (i, x) in l.iter().enumerate() {
-            let (origin, at) = (i / part(), i % part());
+            let (origin, at) = (i / part, i % part);
             let added = if origin == p { 0 } else { origin + 1 + at % 3 };
             assert_eq!(*x, T::of((i % 50 + added) as u64), "element {i} of rank {me}");
         }
@@ -169,15 +170,15 @@ pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Res
 /// All draw numbers from one element of each target: nobody gets one twice, and none is left out.
 pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const DRAWS: usize = 6;
-    let last = part() - 1;
+    const AT: usize = PART - 1;
     let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, part())?;
+    let mut win = Win::<T>::new(team, config, sync, PART)?;
     let one = T::of(1);
     let mut drawn = vec![vec![T::of(127); DRAWS]; p];
     let mut slots: Vec<Option<&mut [T]>> = drawn.iter_mut().map(|v| Some(&mut v[..])).collect();
     win.epoch(sync, |e, targets| {
         for t in targets {
-            slots[*t].take().unwrap().iter_mut().try_for_each(|old| e.fetch_and_op(Op::Sum, &one, old, *t, last))?;
+            slots[*t].take().unwrap().iter_mut().try_for_each(|old| e.fetch_and_op(Op::Sum, &one, old, *t, AT))?;
         }
         Ok(())
     })?;
@@ -198,8 +199,8 @@ pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Resul
         assert_eq!(numbers, (0..(p * DRAWS) as u64).collect::<Vec<_>>(), "numbers drawn from rank {t}");
     }
     win.local(|l| {
-        assert_eq!(l[last], T::of((p * DRAWS) as u64), "the total at rank {me}");
-        assert!(l[..last].iter().all(|x| *x == T::zeroed()));
+        assert_eq!(l[AT], T::of((p * DRAWS) as u64), "the total at rank {me}");
+        assert!(l[..AT].iter().all(|x| *x == T::zeroed()));
     })?;
     win.free()
 }
@@ -207,7 +208,7 @@ pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Resul
 /// One element that only this origin swaps: once as expected, once not. And one that all want: one wins.
 pub fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
-    let len = p * part() + 1;
+    let len = p * PART + 1;
     let mut win = Win::<T>::new(team, config, sync, len)?;
     fill(&mut win)?;
     win.local(|l| l[len - 1] = T::of(100))?;
@@ -216,7 +217,7 @@ pub fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, syn
     win.epoch(sync, |e, targets| {
         for t in targets {
             let [first, second, missed, contended] = slots[*t].take().unwrap();
-            let (at, end) = (me * part(), me * part() + part() - 1);
+            let (at, end) = (me * PART, me * PART + PART - 1);
             e.compare_and_swap(initial(*t, at), T::of(110), first, *t, at)?;
             e.compare_and_swap(T::of(110), T::of(111 + me as u64), second, *t, at)?;
             e.compare_and_swap(T::of(126), T::of(125), missed, *t, end)?;
@@ -225,15 +226,15 @@ pub fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, syn
         Ok(())
     })?;
     for (t, [first, second, missed, _]) in old.iter().enumerate() {
-        assert_eq!(*first, initial(t, me * part()), "what rank {t} had");
+        assert_eq!(*first, initial(t, me * PART), "what rank {t} had");
         assert_eq!(*second, T::of(110), "what this rank had swapped in at rank {t}");
-        assert_eq!(*missed, initial(t, me * part() + part() - 1), "what was not expected at rank {t}");
+        assert_eq!(*missed, initial(t, me * PART + PART - 1), "what was not expected at rank {t}");
     }
     let won: Vec<u8> = old.iter().map(|o| u8::from(o[3] == T::of(100))).collect();
     let all = farside_rma::core::coll::allgather(team, &won)?;
     let last = win.local(|l| {
         for origin in 0..p {
-            let (at, end) = (origin * part(), origin * part() + part() - 1);
+            let (at, end) = (origin * PART, origin * PART + PART - 1);
             assert_eq!(l[at], T::of(111 + origin as u64), "swapped by rank {origin}");
             assert_eq!(l[end], initial(me, end), "kept though rank {origin} tried");
         }

@@ -8,26 +8,24 @@ use super::values::{Value, initial, written};
 
 const COLUMNS: usize = 50;
 
-/// Rows: fewer in a quick run over verbs, where each element that is accumulated is a message.
-fn height() -> usize {
-    if config::verbs() && config::quick() { 8 } else { 24 }
+const ROWS: usize = 24;
+
+/// Rows that are accumulated: fewer in a quick run over verbs, where each element is a message.
+fn accumulated_rows() -> usize {
+    if config::verbs() && config::quick() { 8 } else { ROWS }
 }
 
-fn packed_len() -> usize {
-    height() * 10
-}
-
-/// Elements that one origin owns at every target: a matrix, and a packed copy of some of its columns.
-fn part() -> usize {
-    height() * COLUMNS + packed_len()
+/// Elements that one origin owns at every target: a matrix of `height` rows, and a packed copy of some of its columns.
+fn part(height: usize) -> usize {
+    height * COLUMNS + 10 * height
 }
 
 /// A selection, and the indices of its elements, by definition.
 type Named<T> = (Selection<T>, Vec<usize>);
 
-fn matrix<T: Value>(rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Result<Named<T>> {
+fn matrix<T: Value>(height: usize, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Result<Named<T>> {
     let indices = rows.clone().flat_map(|r| columns.clone().map(move |c| r * COLUMNS + c)).collect();
-    Ok((Selection::subarray([height(), COLUMNS], [rows, columns])?, indices))
+    Ok((Selection::subarray([height, COLUMNS], [rows, columns])?, indices))
 }
 
 fn packed<T: Value>(at: usize, len: usize) -> Result<Named<T>> {
@@ -35,45 +33,47 @@ fn packed<T: Value>(at: usize, len: usize) -> Result<Named<T>> {
 }
 
 /// What goes from where in the buffer to where in the part: every element of the part once.
-fn moves<T: Value>() -> Result<Vec<(Named<T>, Named<T>)>> {
-    let end = height() * COLUMNS;
-    let every_second: Vec<_> = (0..height() / 2).map(|i| 2 * i * COLUMNS + 20..2 * i * COLUMNS + 23).collect();
+fn moves<T: Value>(height: usize) -> Result<Vec<(Named<T>, Named<T>)>> {
+    let end = height * COLUMNS;
+    let every_second: Vec<_> = (0..height / 2).map(|i| 2 * i * COLUMNS + 20..2 * i * COLUMNS + 23).collect();
     let second: Named<T> = (Selection::ranges(&every_second)?, every_second.iter().cloned().flatten().collect());
     let others: Vec<_> = every_second.iter().rev().map(|r| r.start + COLUMNS..r.end + COLUMNS).collect();
     let other: Named<T> = (Selection::ranges(&others)?, others.iter().cloned().flatten().collect());
     Ok(vec![
         // Strided on both sides, with blocks of different lengths.
-        (matrix(0..height(), 0..10)?, matrix(0..height(), 0..10)?),
-        (matrix(0..height() / 2, 10..30)?, matrix(0..height(), 10..20)?),
+        (matrix(height, 0..height, 0..10)?, matrix(height, 0..height, 0..10)?),
+        (matrix(height, 0..height / 2, 10..30)?, matrix(height, 0..height, 10..20)?),
         // One side consecutive.
-        (matrix(0..height(), 30..40)?, packed(end, packed_len())?),
-        (packed(7, height() * 15)?, matrix(0..height(), 23..38)?),
+        (matrix(height, 0..height, 30..40)?, packed(end, 10 * height)?),
+        (packed(7, height * 15)?, matrix(height, 0..height, 23..38)?),
         // Lists, one of them descending.
-        (packed(100, height() / 2 * 3)?, second),
-        (packed(200, height() / 2 * 3)?, other),
+        (packed(100, height / 2 * 3)?, second),
+        (packed(200, height / 2 * 3)?, other),
         // One block on both sides of a row, and the rest.
-        (matrix(3..4, 38..COLUMNS)?, matrix(0..1, 38..COLUMNS)?),
-        (matrix(1..height(), 38..COLUMNS)?, matrix(1..height(), 38..COLUMNS)?),
+        (matrix(height, 3..4, 38..COLUMNS)?, matrix(height, 0..1, 38..COLUMNS)?),
+        (matrix(height, 1..height, 38..COLUMNS)?, matrix(height, 1..height, 38..COLUMNS)?),
     ])
 }
 
 /// Every origin puts its part to every target: twice, so that what is late is seen.
 pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, p * part() + 3)?;
+    let height = ROWS;
+    let part = part(height);
+    let mut win = Win::<T>::new(team, config, sync, p * part + 3)?;
     win.local(|l| l.iter_mut().enumerate().for_each(|(i, x)| *x = initial(me, i)))?;
-    let moves = moves::<T>()?;
+    let moves = moves::<T>(height)?;
     for round in 0..2 {
-        let data: Vec<Vec<T>> = (0..p).map(|t| (0..part()).map(|i| written(me + round, t, i)).collect()).collect();
+        let data: Vec<Vec<T>> = (0..p).map(|t| (0..part).map(|i| written(me + round, t, i)).collect()).collect();
         win.epoch(sync, |e, targets| {
             targets.iter().try_for_each(|t| {
-                moves.iter().try_for_each(|((of, _), (at, _))| e.put_selected(&data[*t], of, *t, me * part(), at))
+                moves.iter().try_for_each(|((of, _), (at, _))| e.put_selected(&data[*t], of, *t, me * part, at))
             })
         })?;
-        let mut expected: Vec<T> = (0..p * part() + 3).map(|i| initial(me, i)).collect();
+        let mut expected: Vec<T> = (0..p * part + 3).map(|i| initial(me, i)).collect();
         for origin in 0..p {
             for ((_, from), (_, to)) in &moves {
-                from.iter().zip(to).for_each(|(f, t)| expected[origin * part() + t] = written(origin + round, me, *f));
+                from.iter().zip(to).for_each(|(f, t)| expected[origin * part + t] = written(origin + round, me, *f));
             }
         }
         win.local(|l| assert!(l == expected, "rank {me}, round {round}: {}", differing(l, &expected)))?;
@@ -84,10 +84,12 @@ pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 /// Every rank gets parts of every rank into a buffer whose other elements stay as they are.
 pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, part() + 5)?;
+    let height = ROWS;
+    let part = part(height);
+    let mut win = Win::<T>::new(team, config, sync, part + 5)?;
     win.local(|l| l.iter_mut().enumerate().for_each(|(i, x)| *x = initial(me, i)))?;
-    let moves = moves::<T>()?;
-    let mut into = vec![vec![vec![T::of(127); part()]; moves.len()]; p];
+    let moves = moves::<T>(height)?;
+    let mut into = vec![vec![vec![T::of(127); part]; moves.len()]; p];
     let mut slots: Vec<Option<&mut Vec<Vec<T>>>> = into.iter_mut().map(Some).collect();
     win.epoch(sync, |e, targets| {
         for t in targets {
@@ -99,7 +101,7 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     })?;
     for (t, buffers) in into.iter().enumerate() {
         for (n, (((_, from), (_, to)), got)) in moves.iter().zip(buffers).enumerate() {
-            let mut expected = vec![T::of(127); part()];
+            let mut expected = vec![T::of(127); part];
             from.iter().zip(to).for_each(|(f, i)| expected[*i] = initial(t, f + 5));
             assert!(*got == expected, "move {n} from rank {t}: {}", differing(got, &expected));
         }
@@ -110,10 +112,12 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 /// All add to the same elements of all, and then each gets what was in a part of its own.
 pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
-    let mut win = Win::<T>::new(team, config, sync, (1 + p) * part())?;
+    let height = accumulated_rows();
+    let part = part(height);
+    let mut win = Win::<T>::new(team, config, sync, (1 + p) * part)?;
     win.local(|l| l.fill(T::of(2)))?;
-    let moves = moves::<T>()?;
-    let data: Vec<T> = (0..part()).map(|i| T::of((me + 1 + i % 2) as u64)).collect();
+    let moves = moves::<T>(height)?;
+    let data: Vec<T> = (0..part).map(|i| T::of((me + 1 + i % 2) as u64)).collect();
     win.epoch(sync, |e, targets| {
         targets.iter().try_for_each(|t| {
             moves.iter().try_for_each(|((of, _), (at, _))| e.accumulate_selected(Op::Sum, &data, of, *t, 0, at))
@@ -127,15 +131,15 @@ pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
             }
         }
     })?;
-    let twos = vec![T::of(3); height() * COLUMNS];
-    let mut old = vec![vec![T::of(127); height() * COLUMNS]; p];
+    let twos = vec![T::of(3); height * COLUMNS];
+    let mut old = vec![vec![T::of(127); height * COLUMNS]; p];
     let mut slots: Vec<Option<&mut Vec<T>>> = old.iter_mut().map(Some).collect();
     let ((of, of_indices), (at, at_indices)) =
-        (matrix::<T>(0..height() / 2, 10..30)?, matrix::<T>(0..height(), 10..20)?);
+        (matrix::<T>(height, 0..height / 2, 10..30)?, matrix::<T>(height, 0..height, 10..20)?);
     win.epoch(sync, |e, targets| {
         targets.iter().try_for_each(|t| {
             let old = slots[*t].take().unwrap();
-            e.get_accumulate_selected(Op::Sum, &twos, old, &of, *t, (1 + me) * part(), &at)
+            e.get_accumulate_selected(Op::Sum, &twos, old, &of, *t, (1 + me) * part, &at)
         })
     })?;
     for got in &old {
@@ -145,8 +149,8 @@ pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
         }
     }
     win.local(|l| {
-        for (i, x) in l[part()..].iter().enumerate() {
-            let expected = if at_indices.contains(&(i % part())) { 5 } else { 2 };
+        for (i, x) in l[part..].iter().enumerate() {
+            let expected = if at_indices.contains(&(i % part)) { 5 } else { 2 };
             assert_eq!(*x, T::of(expected), "element {i} of rank {me}");
         }
     })?;
