@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use farside_core::error::{Error, ErrorKind, Result};
+use farside_datatype::DatatypeError;
 
 use crate::by_hand::loops;
 use crate::plan::Effort;
@@ -16,8 +17,10 @@ use crate::shapes::Case;
 
 /// How long a block of calls is.
 const BLOCK: Duration = Duration::from_micros(100);
+/// Blocks of one way before the next has its turn: large messages find in the caches what the same way has left there.
+const BLOCKS: usize = 4;
 /// Rounds at least, and at most.
-const ROUNDS: (usize, usize) = (5, 400);
+const ROUNDS: (usize, usize) = (3, 100);
 /// The packed bytes start so far into a page, and those in the layout at a page.
 const PACKED_AT: usize = 1088;
 const PAGE: usize = 4096;
@@ -30,7 +33,7 @@ const fn budget(effort: Effort) -> Duration {
     }
 }
 
-/// The bytes in their layout, packed, and as many without gaps.
+/// The bytes in their layout, packed, and packed by the other for the check.
 struct Buffers {
     memory: Pages,
     packed: Pages,
@@ -45,6 +48,19 @@ impl Buffers {
         let (memory, packed, flat) = (Pages::new(room, 0), Pages::new(bytes, PACKED_AT), Pages::new(bytes, 0));
         Self { memory, packed, flat, other: Pages::new(room, 0) }
     }
+
+    fn view(&mut self) -> View<'_> {
+        let Self { memory, packed, other, .. } = self;
+        View { memory: memory.get_mut(), packed: packed.get_mut(), other: other.get_mut() }
+    }
+}
+
+/// The same, as slices. All three ways use the same memory, as the peers' programs have no other either: what does not fit
+/// into the nearer caches depends on what is in the last one.
+struct View<'a> {
+    memory: &'a mut [u8],
+    packed: &'a mut [u8],
+    other: &'a mut [u8],
 }
 
 /// Measures the three ways of `case`: three records each.
@@ -54,29 +70,29 @@ impl Buffers {
 pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
     let mut buffers = Buffers::of(case);
     check(case, &mut buffers)?;
+    let mut view = buffers.view();
     let [pack, unpack, copy] = loops(case.shape);
-    let (map, facts, budget) = (&case.map, &case.facts, budget(effort));
-    // None of the calls fails: all were made by the check.
+    let (map, facts, bytes, budget) = (&case.map, &case.facts, case.bytes as usize, budget(effort));
     let packing = rounds(
         budget,
-        &mut buffers,
-        |b| drop(black_box(black_box(map).pack(b.memory.get(), 0, 0, b.packed.get_mut()))),
-        |b| pack(black_box(facts), b.memory.get(), b.packed.get_mut()),
-        |b| b.packed.get_mut().copy_from_slice(black_box(b.flat.get())),
+        &mut view,
+        |b| done(black_box(map).pack(b.memory, 0, 0, b.packed)),
+        |b| pack(black_box(facts), b.memory, b.packed),
+        |b| b.packed.copy_from_slice(&b.memory[..bytes]),
     );
     let unpacking = rounds(
         budget,
-        &mut buffers,
-        |b| drop(black_box(black_box(map).unpack(b.packed.get(), 0, b.memory.get_mut(), 0))),
-        |b| unpack(black_box(facts), b.packed.get(), b.memory.get_mut()),
-        |b| b.flat.get_mut().copy_from_slice(black_box(b.packed.get())),
+        &mut view,
+        |b| done(black_box(map).unpack(b.packed, 0, b.memory, 0)),
+        |b| unpack(black_box(facts), b.packed, b.memory),
+        |b| b.memory[..bytes].copy_from_slice(b.packed),
     );
     let copying = rounds(
         budget,
-        &mut buffers,
-        |b| drop(black_box(black_box(map).copy(b.memory.get(), 0, black_box(map), b.other.get_mut(), 0))),
-        |b| copy(black_box(facts), b.memory.get(), b.other.get_mut()),
-        |b| b.flat.get_mut().copy_from_slice(black_box(b.packed.get())),
+        &mut view,
+        |b| done(black_box(map).copy(b.memory, 0, black_box(map), b.other, 0)),
+        |b| copy(black_box(facts), b.memory, b.other),
+        |b| b.other[..bytes].copy_from_slice(&b.memory[..bytes]),
     );
     let mut records = Vec::new();
     for (op, measured) in [(Op::Pack, packing), (Op::Unpack, unpacking), (Op::Copy, copying)] {
@@ -87,6 +103,21 @@ pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
         }
     }
     Ok(records)
+}
+
+/// What a caller does with a result: its bytes if it is one, or the end of the program.
+#[inline(always)]
+fn done(result: std::result::Result<usize, DatatypeError>) {
+    match result {
+        Ok(bytes) => _ = black_box(bytes),
+        Err(error) => fail(&error),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn fail(error: &DatatypeError) {
+    panic!("{error}");
 }
 
 /// Packs and unpacks once by both, and compares.
@@ -134,10 +165,18 @@ fn rounds<S>(
     let calls = [calibrate(state, &mut farside), calibrate(state, &mut by_hand), calibrate(state, &mut limit)];
     let mut us = [const { Vec::new() }; 3];
     let start = Instant::now();
-    while us[0].len() < ROUNDS.0 || us[0].len() < ROUNDS.1 && start.elapsed() < budget {
-        us[0].push(block_us(state, calls[0], &mut farside));
-        us[1].push(block_us(state, calls[1], &mut by_hand));
-        us[2].push(block_us(state, calls[2], &mut limit));
+    let mut done = 0;
+    while done < ROUNDS.0 || done < ROUNDS.1 && start.elapsed() < budget {
+        for _ in 0..BLOCKS {
+            us[0].push(block_us(state, calls[0], &mut farside));
+        }
+        for _ in 0..BLOCKS {
+            us[1].push(block_us(state, calls[1], &mut by_hand));
+        }
+        for _ in 0..BLOCKS {
+            us[2].push(block_us(state, calls[2], &mut limit));
+        }
+        done += 1;
     }
     let all = |i: usize, us: Vec<f64>| (calls[i] * us.len() as u64, us);
     let [a, b, c] = us;
@@ -158,11 +197,12 @@ fn calibrate<S>(state: &mut S, call: &mut impl FnMut(&mut S)) -> u64 {
 
 #[inline(never)]
 fn block_us<S>(state: &mut S, calls: u64, call: &mut impl FnMut(&mut S)) -> f64 {
-    // Once before, for those in between have used the caches; the peers' program runs one thing at a time.
+    // Before, for those in between have used the caches; the peers' program runs one thing at a time.
     call(state);
     let start = Instant::now();
     for _ in 0..calls {
-        call(state);
+        // Each call finds its arguments in memory, whichever the compiler would have kept.
+        call(black_box(state));
     }
     start.elapsed().as_secs_f64() * 1e6 / calls as f64
 }

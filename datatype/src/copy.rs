@@ -76,7 +76,7 @@ pub(crate) unsafe fn walk<const PACK: bool>(
 ///
 /// # Safety
 /// As [`walk`].
-unsafe fn whole<const PACK: bool>(node: &Node, at: *mut u8, packed: *mut u8) {
+pub(crate) unsafe fn whole<const PACK: bool>(node: &Node, at: *mut u8, packed: *mut u8) {
     // SAFETY: the caller's promise, for the blocks of each level.
     unsafe {
         match node {

@@ -7,7 +7,7 @@ use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::named::Named;
 use crate::shape::{MAX_DEPTH, Sequence, Shape};
 use crate::signature::Signature;
-use crate::typemap::TypeMap;
+use crate::typemap::{Known, TypeMap};
 
 /// A datatype of MPI: predefined, or made from others by the constructors below and those of arrays
 /// ([`Datatype::subarray`], [`Datatype::darray`]).
@@ -26,13 +26,22 @@ pub(crate) enum Repr {
 
 #[derive(Debug)]
 pub(crate) struct Derived {
-    map: TypeMap,
+    /// Its type map, without what follows from the shape.
+    map: Shape,
+    signature: Signature,
+    overlap: Known,
     /// Its bounds, if a resized type in it fixes them.
     marks: Option<Box<(i64, i64)>>,
     /// The strictest alignment of its elements, as a power of two.
     align_log: u8,
     depth: u8,
     pub(crate) contents: Contents,
+}
+
+impl Derived {
+    fn map(&self) -> TypeMap {
+        TypeMap::known(self.map.clone(), self.signature, self.overlap.clone())
+    }
 }
 
 /// The parts of a type under construction.
@@ -189,7 +198,7 @@ impl Datatype {
     pub fn size(&self) -> u64 {
         match &self.0 {
             Repr::Named(named) => named.size() as u64,
-            Repr::Derived(derived) => derived.map.size(),
+            Repr::Derived(derived) => derived.map.size,
         }
     }
 
@@ -198,7 +207,7 @@ impl Datatype {
     pub fn lb(&self) -> i64 {
         match &self.0 {
             Repr::Named(_) => 0,
-            Repr::Derived(derived) => derived.marks.as_ref().map_or(derived.map.true_lb(), |marks| marks.0),
+            Repr::Derived(derived) => derived.marks.as_ref().map_or(derived.map.low, |marks| marks.0),
         }
     }
 
@@ -210,7 +219,7 @@ impl Datatype {
             Repr::Derived(derived) => match &derived.marks {
                 Some(marks) => marks.1,
                 // It fits: `finish` has looked.
-                None => derived.map.true_ub() + padding(&derived.map, derived.align_log),
+                None => derived.map.high + padding(derived.map.low, derived.map.high, derived.align_log),
             },
         }
     }
@@ -226,7 +235,7 @@ impl Datatype {
     pub fn true_lb(&self) -> i64 {
         match &self.0 {
             Repr::Named(_) => 0,
-            Repr::Derived(derived) => derived.map.true_lb(),
+            Repr::Derived(derived) => derived.map.low,
         }
     }
 
@@ -237,7 +246,7 @@ impl Datatype {
             Repr::Named(named) => {
                 (named.second_at() + named.pair().map_or(named.size(), |(_, second)| second.size())) as u64
             }
-            Repr::Derived(derived) => derived.map.true_ub().abs_diff(derived.map.true_lb()),
+            Repr::Derived(derived) => derived.map.high.abs_diff(derived.map.low),
         }
     }
 
@@ -252,7 +261,7 @@ impl Datatype {
     pub fn signature(&self) -> Signature {
         match &self.0 {
             Repr::Named(named) => named.signature(),
-            Repr::Derived(derived) => derived.map.signature(),
+            Repr::Derived(derived) => derived.signature,
         }
     }
 
@@ -291,7 +300,7 @@ impl Datatype {
     pub(crate) fn draft(&self, call: &'static str) -> Result<Draft> {
         let (map, marks) = match &self.0 {
             Repr::Named(named) => (TypeMap::named(*named)?, None),
-            Repr::Derived(derived) => (derived.map.clone(), derived.marks.as_deref().copied()),
+            Repr::Derived(derived) => (derived.map(), derived.marks.as_deref().copied()),
         };
         if usize::from(self.depth()) >= MAX_DEPTH {
             let cause = format!("more than {MAX_DEPTH} constructors inside each other");
@@ -362,12 +371,14 @@ impl Draft {
             Some(bounds) => bounds,
             None => {
                 high.checked_sub(low).ok_or_else(too_far)?;
-                (low, high.checked_add(padding(&self.map, self.align_log)).ok_or_else(too_far)?)
+                (low, high.checked_add(padding(low, high, self.align_log)).ok_or_else(too_far)?)
             }
         };
         ub.checked_sub(lb).ok_or_else(too_far)?;
         Ok(Datatype(Repr::Derived(Arc::new(Derived {
-            map: self.map,
+            map: self.map.shape,
+            signature: self.map.signature,
+            overlap: self.map.overlap,
             marks: self.marks.map(Box::new),
             align_log: self.align_log,
             depth: self.depth + 1,
@@ -377,9 +388,9 @@ impl Draft {
 }
 
 /// What a C compiler adds to the end of a struct of these bytes.
-fn padding(map: &TypeMap, align_log: u8) -> i64 {
+fn padding(low: i64, high: i64, align_log: u8) -> i64 {
     let align = 1_i64 << align_log;
-    (align - (map.true_ub() - map.true_lb()) % align) % align
+    (align - (high - low) % align) % align
 }
 
 /// Drafts one after the other.

@@ -3,6 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+pub(crate) mod whole;
 
 use std::ptr::copy_nonoverlapping;
 
@@ -74,6 +75,28 @@ impl<const N: usize> Move for Ends<N> {
             copy_nonoverlapping(from, to, N);
             copy_nonoverlapping(from.add(rest), to.add(rest), N);
         }
+    }
+}
+
+/// From `N` to 2 `N` bytes: as [`Ends`].
+#[derive(Clone, Copy)]
+struct Upto<const N: usize>(Ends<N>);
+
+impl<const N: usize> Move for Upto<N> {
+    #[inline(always)]
+    fn of(len: usize) -> Self {
+        Self(Ends(len))
+    }
+
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0.0
+    }
+
+    #[inline(always)]
+    unsafe fn one(self, from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise; of exactly `N` bytes both pieces are all.
+        unsafe { self.0.one(from, to) };
     }
 }
 
@@ -161,6 +184,9 @@ const SPECIAL: usize = 3;
 const LONG: usize = 128;
 /// The longest [`Row`]; what is longer is left to `memcpy`.
 const ROW_MAX: usize = 1024;
+/// Rows from this length on are left to it as well if all together have so many bytes, which the nearest cache holds.
+const ROW_FEW: usize = 256;
+const FEW_BYTES: usize = 8192;
 
 /// The place in a table for each length below [`LONG`].
 const CLASS: &[u8; LONG] = &{
@@ -191,9 +217,9 @@ const CLASS: &[u8; LONG] = &{
 
 /// The place in a table for blocks of `len` bytes.
 #[inline(always)]
-fn class(len: usize) -> usize {
-    let class = if len < LONG { CLASS[len] } else { 16 * u8::from(len <= ROW_MAX) };
-    usize::from(class).min(CLASSES - 1)
+const fn class(len: usize) -> usize {
+    let class = if len < LONG { CLASS[len] } else { 16 * (len <= ROW_MAX) as u8 };
+    if class as usize >= CLASSES { CLASSES - 1 } else { class as usize }
 }
 
 /// The kernel of a table for blocks of `len` bytes.
@@ -270,6 +296,9 @@ impl Class {
     /// For `count` blocks of `len` bytes, `stride` from start to start where they are not consecutive.
     #[inline]
     pub(crate) fn of(len: usize, count: usize, stride: isize) -> Self {
+        if len >= ROW_FEW && len.saturating_mul(count) <= FEW_BYTES {
+            return Self(0);
+        }
         #[cfg(target_arch = "x86_64")]
         if let Some(special) = avx2::which(len, count, stride) {
             return Self(CLASSES as u8 + special);
@@ -277,6 +306,11 @@ impl Class {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (count, stride);
         Self(class(len) as u8)
+    }
+
+    /// Its place among the loops of all classes; past the end of those of all processors if it needs one that has more.
+    fn index(self) -> usize {
+        usize::from(self.0)
     }
 
     #[inline(always)]
@@ -481,6 +515,7 @@ unsafe fn equal<const COLLECTS: bool, M: Move>(
 
 /// # Safety
 /// As [`strided`].
+#[inline(always)]
 unsafe fn each<const SIDE: u8, M: Move>(
     len: usize,
     count: usize,
@@ -495,24 +530,26 @@ unsafe fn each<const SIDE: u8, M: Move>(
         FROM => (block.len() as isize, step),
         _ => (by, step),
     };
-    // SAFETY: blocks that the caller vouches for; addresses past the last are never used, so they may wrap.
-    unsafe {
-        for _ in 0..count / 4 {
-            block.one(from, to);
-            block.one(from.wrapping_offset(by), to.wrapping_offset(step));
-            block.one(from.wrapping_offset(2 * by), to.wrapping_offset(2 * step));
-            block.one(from.wrapping_offset(3 * by), to.wrapping_offset(3 * step));
-            (from, to) = (from.wrapping_offset(by.wrapping_mul(4)), to.wrapping_offset(step.wrapping_mul(4)));
-        }
-        for _ in 0..count % 4 {
-            block.one(from, to);
-            (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
-        }
+    let mut one = || {
+        // SAFETY: a block that the caller vouches for.
+        unsafe { block.one(from, to) };
+        // Addresses past the last are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
+    };
+    for _ in 0..count / 4 {
+        one();
+        one();
+        one();
+        one();
+    }
+    for _ in 0..count % 4 {
+        one();
     }
 }
 
 /// # Safety
 /// As [`strided`].
+#[inline(always)]
 unsafe fn each_of_each<const SIDE: u8, M: Move>(
     len: usize,
     outer: &Steps,
@@ -520,64 +557,48 @@ unsafe fn each_of_each<const SIDE: u8, M: Move>(
     mut from: *const u8,
     mut to: *mut u8,
 ) {
-    let block = M::of(len);
     let (outer, inner) = (*outer, *inner);
-    for _ in 0..outer.count {
-        // Addresses past the last block are never used, so they may wrap.
-        for i in 0..inner.count as isize {
-            let (from_by, to_by) = (i * inner.from, i * inner.to);
-            // SAFETY: a block that the caller vouches for.
-            unsafe {
-                match SIDE {
-                    TO => {
-                        block.one(from.wrapping_offset(from_by), to);
-                        to = to.wrapping_add(block.len());
-                    }
-                    FROM => {
-                        block.one(from, to.wrapping_offset(to_by));
-                        from = from.wrapping_add(block.len());
-                    }
-                    _ => block.one(from.wrapping_offset(from_by), to.wrapping_offset(to_by)),
-                }
-            };
-        }
-        if SIDE != FROM {
-            from = from.wrapping_offset(outer.from);
-        }
-        if SIDE != TO {
-            to = to.wrapping_offset(outer.to);
-        }
+    let packed = (inner.count * M::of(len).len()) as isize;
+    let (outer_from, outer_to) = match SIDE {
+        TO => (outer.from, packed),
+        FROM => (packed, outer.to),
+        _ => (outer.from, outer.to),
+    };
+    macro_rules! outer {
+        ($count:expr) => {
+            for _ in 0..outer.count {
+                // SAFETY: blocks that the caller vouches for.
+                unsafe { each::<SIDE, M>(len, $count, inner.from, inner.to, from, to) };
+                // Addresses past the last block are never used, so they may wrap.
+                (from, to) = (from.wrapping_offset(outer_from), to.wrapping_offset(outer_to));
+            }
+        };
+    }
+    // Few blocks at a time: without a loop for them.
+    match inner.count {
+        2 => outer!(2),
+        3 => outer!(3),
+        4 => outer!(4),
+        count => outer!(count),
     }
 }
 
 /// # Safety
 /// As [`strided`].
+#[inline(always)]
 unsafe fn listed<const COLLECTS: bool, M: Move>(len: usize, at: &[i64], mut from: *const u8, mut to: *mut u8) {
     let block = M::of(len);
-    let len = block.len();
-    let (fours, rest) = at.as_chunks::<4>();
-    // SAFETY: blocks that the caller vouches for.
-    unsafe {
-        let one = |at: i64, n: usize, from: *const u8, to: *mut u8| {
+    for at in at {
+        let at = *at as isize;
+        // SAFETY: blocks that the caller vouches for.
+        unsafe {
             if COLLECTS {
-                block.one(from.wrapping_offset(at as isize), to.wrapping_add(n * len));
+                block.one(from.wrapping_offset(at), to);
+                to = to.wrapping_add(block.len());
             } else {
-                block.one(from.wrapping_add(n * len), to.wrapping_offset(at as isize));
+                block.one(from, to.wrapping_offset(at));
+                from = from.wrapping_add(block.len());
             }
-        };
-        let next = |n: usize, from: *const u8, to: *mut u8| {
-            if COLLECTS { (from, to.wrapping_add(n * len)) } else { (from.wrapping_add(n * len), to) }
-        };
-        for [a, b, c, d] in fours {
-            one(*a, 0, from, to);
-            one(*b, 1, from, to);
-            one(*c, 2, from, to);
-            one(*d, 3, from, to);
-            (from, to) = next(4, from, to);
-        }
-        for at in rest {
-            one(*at, 0, from, to);
-            (from, to) = next(1, from, to);
         }
     }
 }

@@ -28,21 +28,18 @@ fn too_small(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> Da
 }
 
 impl TypeMap {
-    /// Whether a buffer holds the message, as far as a short look tells: the common case of [`check_buffer`].
+    /// Whether a buffer of `len` bytes holds the message.
     #[inline(always)]
     fn lies_in(&self, len: usize, origin: usize) -> bool {
-        self.shape.low >= 0 && origin <= len && self.shape.high as u64 <= (len - origin) as u64
+        let (low, high) = (self.shape.low, self.shape.high);
+        // In this order the sum fits, for `low` is at most `high`.
+        origin <= len && high <= (len - origin) as i64 && origin as i64 + low >= 0
     }
 
-    /// Equal blocks at equal distances, if that is all: their loops, length, number and distance.
+    /// Where the first block starts in a buffer that holds the message.
     #[inline(always)]
-    fn run(&self) -> Option<(&'static Kernels, usize, usize, isize)> {
-        match self.shape.node {
-            Node::Run { count, stride, len, class } if count > 0 => {
-                Some((class.kernels(), len as usize, count as usize, stride as isize))
-            }
-            _ => None,
-        }
+    fn first(&self, origin: usize) -> isize {
+        origin as isize + self.shape.offset as isize
     }
 
     /// Packs from packed byte `from` on, as much as `out` holds, and returns how much that was: 0 at the end of the
@@ -55,14 +52,10 @@ impl TypeMap {
     /// `Buffer` if `buffer` does not hold the whole message.
     #[inline]
     pub fn pack(&self, buffer: &[u8], origin: usize, from: u64, out: &mut [u8]) -> Result<usize> {
-        if let Some((kernels, len, count, stride)) = self.run()
-            && from == 0
-            && out.len() as u64 >= self.size()
-            && self.lies_in(buffer.len(), origin)
-        {
-            let at = buffer.as_ptr().wrapping_add(origin).wrapping_offset(self.shape.offset as isize);
+        if from == 0 && out.len() as u64 >= self.size() && self.lies_in(buffer.len(), origin) {
+            let at = buffer.as_ptr().wrapping_offset(self.first(origin));
             // SAFETY: all blocks lie in `buffer`, `out` has room for all, and is borrowed apart.
-            unsafe { (kernels.collect)(len, count, stride, len as isize, at, out.as_mut_ptr()) };
+            unsafe { (self.ways.pack)(&self.shape, at, out.as_mut_ptr()) };
             return Ok(self.size() as usize);
         }
         self.pack_any(buffer, origin, from, out)
@@ -85,14 +78,10 @@ impl TypeMap {
     /// `Buffer` if `buffer` does not hold the whole message.
     #[inline]
     pub fn unpack(&self, input: &[u8], from: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
-        if let Some((kernels, len, count, stride)) = self.run()
-            && from == 0
-            && input.len() as u64 >= self.size()
-            && self.lies_in(buffer.len(), origin)
-        {
-            let at = buffer.as_mut_ptr().wrapping_add(origin).wrapping_offset(self.shape.offset as isize);
+        if from == 0 && input.len() as u64 >= self.size() && self.lies_in(buffer.len(), origin) {
+            let at = buffer.as_mut_ptr().wrapping_offset(self.first(origin));
             // SAFETY: all blocks lie in `buffer`, `input` has bytes for all, and is borrowed apart.
-            unsafe { (kernels.spread)(len, count, len as isize, stride, input.as_ptr(), at) };
+            unsafe { (self.ways.unpack)(&self.shape, input.as_ptr(), at) };
             return Ok(self.size() as usize);
         }
         self.unpack_any(input, from, buffer, origin)
@@ -148,13 +137,18 @@ impl TypeMap {
         skip: u64,
         len: u64,
     ) -> Result<usize> {
-        if let Some(run) = self.same_run(target)
-            && skip == 0
-            && len >= self.size()
-        {
-            // SAFETY: the caller's promise.
-            unsafe { self.copy_run(run, from, target, to) };
-            return Ok(self.size() as usize);
+        if skip == 0 && len >= self.size() {
+            let (from, to) = (from.wrapping_offset(self.first(0)), to.wrapping_offset(target.first(0)));
+            if self.is_like(target) {
+                // SAFETY: the caller's promise.
+                unsafe { (self.ways.copy)(&self.shape, from, to) };
+                return Ok(self.size() as usize);
+            }
+            if let Some(run) = self.same_run(target) {
+                // SAFETY: the caller's promise.
+                unsafe { copy_run(run, from, to) };
+                return Ok(self.size() as usize);
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.copy_any(from, target, to, skip, len) }
@@ -171,6 +165,17 @@ impl TypeMap {
         Ok(unsafe { transfer(&self.shape, from, &target.shape, to, skip, len) })
     }
 
+    /// Equal blocks at equal distances, if that is all: their loops, length, number and distance.
+    #[inline(always)]
+    fn run(&self) -> Option<(&'static Kernels, usize, usize, isize)> {
+        match self.shape.node {
+            Node::Run { count, stride, len, class } if count > 0 => {
+                Some((class.kernels(), len as usize, count as usize, stride as isize))
+            }
+            _ => None,
+        }
+    }
+
     /// The blocks of both, if they have the same elements in equal blocks at equal distances: their loops, length, number
     /// and distances.
     #[inline(always)]
@@ -180,22 +185,15 @@ impl TypeMap {
         (self.signature == target.signature && (len, count) == (other, n)).then_some((kernels, len, count, stride, by))
     }
 
-    /// Copies what is a [`same_run`](Self::same_run).
-    ///
-    /// # Safety
-    /// As [`TypeMap::copy_raw`].
+    /// Whether the blocks of `target` are the same ones, perhaps further on, as far as a short look tells.
     #[inline(always)]
-    unsafe fn copy_run(
-        &self,
-        (kernels, len, count, stride, by): (&'static Kernels, usize, usize, isize, isize),
-        from: *const u8,
-        target: &TypeMap,
-        to: *mut u8,
-    ) {
-        let from = from.wrapping_offset(self.shape.offset as isize);
-        let to = to.wrapping_offset(target.shape.offset as isize);
-        // SAFETY: the caller's promise.
-        unsafe { (kernels.strided)(len, count, stride, by, from, to) };
+    fn is_like(&self, target: &TypeMap) -> bool {
+        std::ptr::eq(self, target) || self.is_equal(target)
+    }
+
+    #[inline(never)]
+    fn is_equal(&self, target: &TypeMap) -> bool {
+        self.signature == target.signature && self.shape.node.is(&target.shape.node)
     }
 
     /// Copies this message from `buffer` to the places of `target` in `to`, in one pass; returns the bytes copied.
@@ -212,13 +210,11 @@ impl TypeMap {
         to: &mut [u8],
         to_origin: usize,
     ) -> Result<usize> {
-        if let Some(run) = self.same_run(target)
-            && self.lies_in(buffer.len(), origin)
-            && target.lies_in(to.len(), to_origin)
-        {
-            let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
+        if self.is_like(target) && self.lies_in(buffer.len(), origin) && target.lies_in(to.len(), to_origin) {
+            let from = buffer.as_ptr().wrapping_offset(self.first(origin));
+            let to = to.as_mut_ptr().wrapping_offset(target.first(to_origin));
             // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
-            unsafe { self.copy_run(run, from, target, to) };
+            unsafe { (self.ways.copy)(&self.shape, from, to) };
             return Ok(self.size() as usize);
         }
         self.copy_buffers((buffer, origin), target, (to, to_origin))
@@ -237,8 +233,22 @@ impl TypeMap {
         }
         let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
         // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
-        unsafe { self.copy_any(from, target, to, 0, u64::MAX) }
+        unsafe { self.copy_raw(from, target, to, 0, u64::MAX) }
     }
+}
+
+/// Copies what is a [`same_run`](TypeMap::same_run), from where the first block starts.
+///
+/// # Safety
+/// As [`TypeMap::copy_raw`].
+#[inline(always)]
+unsafe fn copy_run(
+    (kernels, len, count, stride, by): (&'static Kernels, usize, usize, isize, isize),
+    from: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { (kernels.strided)(len, count, stride, by, from, to) };
 }
 
 /// Checks that two sides have the same elements in the same order.

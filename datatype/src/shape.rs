@@ -12,6 +12,9 @@ pub const MAX_DEPTH: usize = 64;
 /// nearest cache.
 const TILE_BYTES: u64 = 8192;
 
+/// Of so many blocks one may be two, for all to count as equal.
+const FEW: u64 = 64;
+
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -73,6 +76,25 @@ impl Node {
 
     pub(crate) fn run(count: u64, stride: i64, len: u64) -> Self {
         Node::Run { count, stride, len, class: Class::of(len as usize, count as usize, stride as isize) }
+    }
+
+    /// Whether `other` is this level, as far as a short look tells: lists are not compared.
+    #[inline]
+    pub(crate) fn is(&self, other: &Node) -> bool {
+        match (self, other) {
+            (Node::Run { count, stride, len, .. }, Node::Run { count: n, stride: by, len: l, .. }) => {
+                (count, stride, len) == (n, by, l)
+            }
+            (Node::Repeat { count, stride, inner }, Node::Repeat { count: n, stride: by, inner: other }) => {
+                (count, stride) == (n, by) && Arc::ptr_eq(inner, other)
+            }
+            (Node::Same { at, inner }, Node::Same { at: list, inner: other }) => {
+                Arc::ptr_eq(at, list) && Arc::ptr_eq(inner, other)
+            }
+            (Node::Blocks(blocks), Node::Blocks(list)) => Arc::ptr_eq(blocks, list),
+            (Node::Parts(parts), Node::Parts(list)) => Arc::ptr_eq(parts, list),
+            _ => false,
+        }
     }
 
     fn depth(&self) -> u32 {
@@ -297,6 +319,8 @@ impl Sequence {
             }
             let at = self.parts.iter().map(|(at, ..)| at - offset).collect();
             Node::Same { at, inner: inner(first, first_size, self.call)? }
+        } else if let Some((at, len)) = self.almost_equal() {
+            Node::Same { at, inner: inner(Node::run(1, 0, len), len, self.call)? }
         } else if self.parts.iter().all(|(_, _, node)| node.block().is_some()) {
             Node::Blocks(ends(&self.parts).into_iter().map(|(at, end)| Block { at, end }).collect())
         } else {
@@ -310,6 +334,26 @@ impl Sequence {
             Node::Parts(Arc::new(Parts { items, depth }))
         };
         Ok(Shape { offset, size, low, high, node })
+    }
+}
+
+impl Sequence {
+    /// Blocks of one length and where they are, if it is blocks of which only a few are some such blocks in one: a list of
+    /// equal blocks takes half the memory, and is copied faster.
+    fn almost_equal(&self) -> Option<(Arc<[i64]>, u64)> {
+        let lens = || self.parts.iter().map(|(_, _, node)| node.block());
+        let len = lens().try_fold(u64::MAX, |least, len| Some(least.min(len?)))?;
+        let count = lens().flatten().try_fold(0, |count, each| (each % len == 0).then_some(count + each / len))?;
+        let parts = self.parts.len() as u64;
+        if count > parts + parts / FEW {
+            return None;
+        }
+        let offset = self.parts.first()?.0;
+        let each = |(at, size, _): &(i64, u64, Node)| {
+            let first = at - offset;
+            (0..size / len).map(move |i| first + (i * len) as i64)
+        };
+        Some((self.parts.iter().flat_map(each).collect(), len))
     }
 }
 

@@ -38,6 +38,16 @@ pub(crate) unsafe fn transfer(
     len as usize
 }
 
+/// Copies all of a layout, which is not empty, to the same elsewhere: `from` and `to` are where its first block starts.
+///
+/// # Safety
+/// As [`transfer`].
+pub(crate) unsafe fn mirror(shape: &Shape, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise; a level is always like itself.
+    let done = unsafe { alike(&shape.node, &shape.node, Times::ONCE, from, to) };
+    debug_assert!(done);
+}
+
 /// Copies one to the other so many times (`times.at` apart at `to`, `times.packed` at `from`), if they are levels of the
 /// same kind with pieces of the same lengths, and says whether they are; if not, some of it may have been copied.
 ///

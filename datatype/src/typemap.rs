@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{DatatypeError, Result};
+use crate::kernels::whole::Ways;
 use crate::layout::Layout;
 use crate::named::Named;
 use crate::overlap::Overlap;
@@ -20,9 +21,14 @@ use crate::signature::Signature;
 pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
+    /// How all of it moves, which follows from `shape`.
+    pub(crate) ways: &'static Ways,
     /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
-    pub(crate) overlap: Option<Arc<OnceLock<Overlap>>>,
+    pub(crate) overlap: Known,
 }
+
+/// A place for what has been found out about overlaps.
+pub(crate) type Known = Option<Arc<OnceLock<Overlap>>>;
 
 impl PartialEq for TypeMap {
     fn eq(&self, other: &Self) -> bool {
@@ -34,11 +40,16 @@ impl Eq for TypeMap {}
 
 impl TypeMap {
     /// No bytes.
-    pub const EMPTY: TypeMap = TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, overlap: None };
+    pub const EMPTY: TypeMap =
+        TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, ways: Ways::NONE, overlap: None };
 
     pub(crate) fn new(shape: Shape, signature: Signature) -> Self {
         let overlap = (!matches!(shape.node, Node::Run { .. })).then(Arc::default);
-        Self { shape, signature, overlap }
+        Self::known(shape, signature, overlap)
+    }
+
+    pub(crate) fn known(shape: Shape, signature: Signature, overlap: Known) -> Self {
+        Self { ways: Ways::of(&shape), shape, signature, overlap }
     }
 
     /// Bytes that are transferred.

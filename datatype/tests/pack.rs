@@ -88,6 +88,13 @@ fn check_ranges(map: &TypeMap, at: usize) {
     let source: Vec<u8> = (0..len).map(|i| ((i * 7) >> 1) as u8).collect();
     let packed = naive_pack(&offsets, &source, origin);
     let size = packed.len();
+    let (mut target, mut expected) = (vec![9; source.len()], vec![9; source.len()]);
+    naive_unpack(&offsets, &packed, &mut expected, origin);
+    assert_eq!(map.copy(&source, origin, map, &mut target, origin), Ok(size));
+    assert_eq!(target, expected, "{map:?} copied");
+    target.fill(9);
+    assert_eq!(map.copy(&source, origin, &map.clone(), &mut target, origin), Ok(size));
+    assert_eq!(target, expected, "{map:?} copied to an equal one");
     for from in [0, 1, size / 3, size / 2, size.saturating_sub(9)] {
         let from = from.min(size);
         for len in [size, size / 2, size / 3 + 1, 17, 1] {
@@ -130,6 +137,46 @@ fn every_kernel_in_every_level() {
                 check_ranges(&repeated.message(1).unwrap(), at);
             }
         }
+    }
+}
+
+/// What whole messages have loops of their own for: two short blocks again and again, and few blocks inside another level.
+#[test]
+fn structures_of_two_and_vectors_of_few() {
+    let byte = Datatype::from(Named::Byte);
+    for first in 1..40_u64 {
+        for second in [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40] {
+            let gap = first as i64 + 3;
+            for (at, extent) in [(gap, gap + 50), (-(second as i64) - 2, gap + 50), (gap, -gap - 50)] {
+                let two = Datatype::hindexed(&[first, second], &[0, at], &byte).unwrap();
+                for count in [2, 3, 9] {
+                    check_ranges(&Datatype::hvector(count, 1, extent, &two).unwrap().message(1).unwrap(), 1);
+                }
+            }
+        }
+        for inner in 2..6 {
+            let few = Datatype::hvector(inner, first, first as i64 + 5, &byte).unwrap();
+            for count in [2, 3, 9] {
+                check_ranges(&Datatype::hvector(count, 1, 6 * 45, &few).unwrap().message(1).unwrap(), 1);
+            }
+        }
+    }
+}
+
+/// A list of equal blocks of which some touch, so that they are one twice as long, and one that is longer by less.
+#[test]
+fn lists_of_almost_equal_blocks() {
+    let byte = Datatype::from(Named::Byte);
+    let place = |i: i64| 24 * i + i % 5 * 3;
+    for touching in [0, 1, 2, 3, 50] {
+        let follows = |i: i64| i % 2 == 1 && i / 2 < touching;
+        let at: Vec<i64> = (0..200).map(|i| if follows(i) { place(i - 1) + 8 } else { place(i) }).collect();
+        let map = Datatype::hindexed_block(8, &at, &byte).unwrap().message(1).unwrap();
+        check_ranges(&map, 0);
+        assert_eq!(map.blocks(0).count(), 200 - touching as usize, "blocks that touch are one");
+        let mut lens = vec![8; 200];
+        lens[199] = 12;
+        check_ranges(&Datatype::hindexed(&lens, &at, &byte).unwrap().message(1).unwrap(), 0);
     }
 }
 

@@ -1,0 +1,342 @@
+//! Whole messages: for each layout the loop that moves all of it, chosen once, when its type map is made.
+#![allow(unsafe_code)]
+
+use super::{CLASSES, Ends, FROM, Fixed, KERNELS, LONG, Long, Move, NEITHER, Row, SPECIAL, Steps, TO, Upto};
+use super::{class, each, each_of_each, listed};
+use crate::copy;
+use crate::shape::{Block, Inner, Node, Shape};
+use crate::transfer::mirror;
+
+/// Moves all bytes of a layout: from and to are where its first block starts, or the packed bytes.
+///
+/// # Safety
+/// Of the functions: the layout is the one that it was chosen for, all its blocks are readable at the one side and
+/// writable at the other, and no block of the one shares a byte with one of the other.
+pub(crate) type Whole = unsafe fn(&Shape, *const u8, *mut u8);
+
+/// How all of a message moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ways {
+    /// From its places to consecutive bytes.
+    pub(crate) pack: Whole,
+    /// From consecutive bytes to its places.
+    pub(crate) unpack: Whole,
+    /// From its places to the same elsewhere.
+    pub(crate) copy: Whole,
+}
+
+impl Ways {
+    /// Of no bytes.
+    pub(crate) const NONE: &Self = &Self::alike(nothing);
+    const ANY: &Self = &Self { pack: any::<TO>, unpack: any::<FROM>, copy: any::<NEITHER> };
+    const LONG: &Self = &Self::alike(one::<Long>);
+
+    const fn alike(way: Whole) -> Self {
+        Self { pack: way, unpack: way, copy: way }
+    }
+
+    pub(crate) fn of(shape: &Shape) -> &'static Self {
+        if shape.size == 0 {
+            return Self::NONE;
+        }
+        match &shape.node {
+            Node::Run { count: 1, len, .. } if *len >= LONG as u64 => Self::LONG,
+            Node::Run { count: 1, len, .. } => &ONE[class(*len as usize)],
+            Node::Run { class, .. } => wide(class.index()).map_or(&RUN[class.index()], |wide| wide.run),
+            Node::Repeat { inner, .. } => match &inner.node {
+                Node::Run { count, len, .. } if *count > 1 => {
+                    let class = class(*len as usize);
+                    wide(class).map_or(&NESTED[class], |wide| wide.nested)
+                }
+                Node::Blocks(blocks) => pair_of(blocks).unwrap_or(Self::ANY),
+                _ => Self::ANY,
+            },
+            Node::Same { inner, .. } => inner.node.block().map_or(Self::ANY, |len| {
+                let class = class(len as usize);
+                wide(class).map_or(&LISTED[class], |wide| wide.list)
+            }),
+            Node::Blocks(_) | Node::Parts(_) => Self::ANY,
+        }
+    }
+}
+
+/// A loop for each class of lengths.
+macro_rules! each_class {
+    ($way:ident) => {
+        &[
+            $way!(Long),
+            $way!(Fixed<1>),
+            $way!(Fixed<2>),
+            $way!(Ends<2>),
+            $way!(Fixed<4>),
+            $way!(Ends<4>),
+            $way!(Fixed<8>),
+            $way!(Ends<8>),
+            $way!(Fixed<12>),
+            $way!(Fixed<16>),
+            $way!(Ends<16>),
+            $way!(Fixed<24>),
+            $way!(Fixed<32>),
+            $way!(Ends<32>),
+            $way!(Fixed<64>),
+            $way!(Ends<64>),
+            $way!(Row),
+        ]
+    };
+}
+
+macro_rules! one {
+    ($move:ty) => {
+        Ways::alike(one::<$move>)
+    };
+}
+macro_rules! run {
+    ($move:ty) => {
+        Ways { pack: run::<TO, $move>, unpack: run::<FROM, $move>, copy: run::<NEITHER, $move> }
+    };
+}
+macro_rules! nested {
+    ($move:ty) => {
+        Ways { pack: nested::<TO, $move>, unpack: nested::<FROM, $move>, copy: nested::<NEITHER, $move> }
+    };
+}
+macro_rules! list {
+    ($move:ty) => {
+        Ways { pack: list::<true, $move>, unpack: list::<false, $move>, copy: list_alike::<$move> }
+    };
+}
+
+/// The classes of [`paired`].
+macro_rules! paired {
+    ($way:ident $(, $first:ty)?) => {
+        [
+            $way!($($first,)? Fixed<1>),
+            $way!($($first,)? Upto<2>),
+            $way!($($first,)? Fixed<4>),
+            $way!($($first,)? Upto<4>),
+            $way!($($first,)? Fixed<8>),
+            $way!($($first,)? Upto<8>),
+            $way!($($first,)? Upto<16>),
+        ]
+    };
+}
+macro_rules! pairs {
+    ($first:ty) => {
+        paired!(pair, $first)
+    };
+}
+macro_rules! pair {
+    ($a:ty, $b:ty) => {
+        Ways { pack: pairs::<TO, $a, $b>, unpack: pairs::<FROM, $a, $b>, copy: pairs::<NEITHER, $a, $b> }
+    };
+}
+
+const ONE: &[Ways; CLASSES] = each_class!(one);
+const RUN: &[Ways; CLASSES + SPECIAL] = &{
+    let (general, mut all) = (each_class!(run), [*Ways::NONE; CLASSES + SPECIAL]);
+    let mut class = 0;
+    while class < CLASSES {
+        all[class] = general[class];
+        class += 1;
+    }
+    (all[CLASSES], all[CLASSES + 1], all[CLASSES + 2]) = (special::<0>(), special::<1>(), special::<2>());
+    all
+};
+const NESTED: &[Ways; CLASSES] = each_class!(nested);
+const LISTED: &[Ways; CLASSES] = each_class!(list);
+const PAIRS: &[[Ways; 7]; 7] = &paired!(pairs);
+
+/// The loops over blocks of a class of lengths, where 32 bytes go at a time.
+struct Wide {
+    run: &'static Ways,
+    nested: &'static Ways,
+    list: &'static Ways,
+}
+
+/// Those of a class whose blocks are longer than what all processors copy at a time, if this one copies more.
+#[cfg(target_arch = "x86_64")]
+fn wide(kind: usize) -> Option<&'static Wide> {
+    const FIRST: usize = class(32);
+    macro_rules! wide {
+        ($($move:ty),*) => {
+            [$(Wide {
+                run: &Ways {
+                    pack: by_avx2!(run::<TO, $move>),
+                    unpack: by_avx2!(run::<FROM, $move>),
+                    copy: by_avx2!(run::<NEITHER, $move>),
+                },
+                nested: &Ways {
+                    pack: by_avx2!(nested::<TO, $move>),
+                    unpack: by_avx2!(nested::<FROM, $move>),
+                    copy: by_avx2!(nested::<NEITHER, $move>),
+                },
+                list: &Ways {
+                    pack: by_avx2!(list::<true, $move>),
+                    unpack: by_avx2!(list::<false, $move>),
+                    copy: by_avx2!(list_alike::<$move>),
+                },
+            }),*]
+        };
+    }
+    macro_rules! by_avx2 {
+        ($($way:tt)*) => {{
+            /// # Safety
+            /// As [`Whole`], on a processor with AVX2.
+            #[target_feature(enable = "avx2")]
+            unsafe fn way(shape: &Shape, from: *const u8, to: *mut u8) {
+                // SAFETY: the caller's promise.
+                unsafe { $($way)*(shape, from, to) };
+            }
+            way
+        }};
+    }
+    const WIDE: &[Wide; 4] = &wide!(Fixed<32>, Ends<32>, Fixed<64>, Ends<64>);
+    let wide = WIDE.get(kind.checked_sub(FIRST)?)?;
+    is_x86_feature_detected!("avx2").then_some(wide)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn wide(_: usize) -> Option<&'static Wide> {
+    None
+}
+
+unsafe fn nothing(_: &Shape, _: *const u8, _: *mut u8) {}
+
+/// One block.
+///
+/// # Safety
+/// As [`Whole`].
+unsafe fn one<M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise, for a block of all bytes.
+    unsafe { M::of(shape.size as usize).one(from, to) };
+}
+
+/// Equal blocks at equal distances.
+///
+/// # Safety
+/// As [`Whole`].
+#[inline(always)]
+unsafe fn run<const SIDE: u8, M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
+    let Node::Run { count, stride, len, .. } = shape.node else { return };
+    // SAFETY: the caller's promise.
+    unsafe { each::<SIDE, M>(len as usize, count as usize, stride as isize, stride as isize, from, to) };
+}
+
+/// Such that a processor which has more than others moves faster.
+const fn special<const KIND: usize>() -> Ways {
+    Ways { pack: run_special::<TO, KIND>, unpack: run_special::<FROM, KIND>, copy: run_special::<NEITHER, KIND> }
+}
+
+/// # Safety
+/// As [`Whole`].
+unsafe fn run_special<const SIDE: u8, const KIND: usize>(shape: &Shape, from: *const u8, to: *mut u8) {
+    let Node::Run { count, stride, len, .. } = shape.node else { return };
+    let (count, stride, len) = (count as usize, stride as isize, len as usize);
+    let kernels = const { &KERNELS[CLASSES + KIND] };
+    // SAFETY: the caller's promise; the class was chosen for this processor.
+    unsafe {
+        match SIDE {
+            TO => (kernels.collect)(len, count, stride, len as isize, from, to),
+            FROM => (kernels.spread)(len, count, len as isize, stride, from, to),
+            _ => (kernels.strided)(len, count, stride, stride, from, to),
+        }
+    }
+}
+
+/// Repetitions of such.
+///
+/// # Safety
+/// As [`Whole`].
+#[inline(always)]
+unsafe fn nested<const SIDE: u8, M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
+    let Node::Repeat { count, stride, inner } = &shape.node else { return };
+    let Inner { node: Node::Run { count: n, stride: by, len, .. }, .. } = &**inner else { return };
+    let outer = Steps { count: *count as usize, from: *stride as isize, to: *stride as isize };
+    let inner = Steps { count: *n as usize, from: *by as isize, to: *by as isize };
+    // SAFETY: the caller's promise.
+    unsafe { each_of_each::<SIDE, M>(*len as usize, &outer, &inner, from, to) };
+}
+
+/// The loops for repetitions of two short blocks, if they are that.
+fn pair_of(blocks: &[Block]) -> Option<&'static Ways> {
+    let [first, second] = blocks else { return None };
+    Some(&PAIRS[paired(first.end)?][paired(second.end - first.end)?])
+}
+
+/// The place in [`PAIRS`] for blocks of `len` bytes.
+fn paired(len: u64) -> Option<usize> {
+    Some(match len {
+        1 => 0,
+        2..=3 => 1,
+        4 => 2,
+        5..=7 => 3,
+        8 => 4,
+        9..=16 => 5,
+        17..=32 => 6,
+        _ => return None,
+    })
+}
+
+/// Repetitions of two short blocks.
+///
+/// # Safety
+/// As [`Whole`].
+unsafe fn pairs<const SIDE: u8, A: Move, B: Move>(shape: &Shape, mut from: *const u8, mut to: *mut u8) {
+    let Node::Repeat { count, stride, inner } = &shape.node else { return };
+    let Node::Blocks(blocks) = &inner.node else { return };
+    let [first, second] = &**blocks else { return };
+    let (a, b) = (A::of(first.end as usize), B::of((second.end - first.end) as usize));
+    let (place, stride) = (second.at as isize, *stride as isize);
+    let (after, size) = (a.len() as isize, (a.len() + b.len()) as isize);
+    let (from_second, from_step) = if SIDE == FROM { (after, size) } else { (place, stride) };
+    let (to_second, to_step) = if SIDE == TO { (after, size) } else { (place, stride) };
+    for _ in 0..*count {
+        // SAFETY: the caller's promise.
+        unsafe {
+            a.one(from, to);
+            b.one(from.wrapping_offset(from_second), to.wrapping_offset(to_second));
+        }
+        // Addresses past the last are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
+    }
+}
+
+/// Equal blocks at listed places, to consecutive bytes (`COLLECTS`) or from there.
+///
+/// # Safety
+/// As [`Whole`].
+#[inline(always)]
+unsafe fn list<const COLLECTS: bool, M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
+    let Node::Same { at, inner } = &shape.node else { return };
+    // SAFETY: the caller's promise.
+    unsafe { listed::<COLLECTS, M>(inner.size as usize, at, from, to) };
+}
+
+/// Equal blocks at listed places, to the same elsewhere.
+///
+/// # Safety
+/// As [`Whole`].
+#[inline(always)]
+unsafe fn list_alike<M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
+    let Node::Same { at, inner } = &shape.node else { return };
+    let block = M::of(inner.size as usize);
+    for at in at.iter() {
+        // SAFETY: the caller's promise.
+        unsafe { block.one(from.wrapping_offset(*at as isize), to.wrapping_offset(*at as isize)) };
+    }
+}
+
+/// Whatever it is.
+///
+/// # Safety
+/// As [`Whole`].
+unsafe fn any<const SIDE: u8>(shape: &Shape, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match SIDE {
+            TO => copy::whole::<true>(&shape.node, from.cast_mut(), to),
+            FROM => copy::whole::<false>(&shape.node, to, from.cast_mut()),
+            _ => mirror(shape, from, to),
+        }
+    }
+}
