@@ -2,11 +2,12 @@
 //! Atomics and accumulates of the seam: one request to the card where it has what is asked for and nothing is before
 //! it, else an update in steps (`super::accumulate`).
 
+use smallvec::smallvec;
+
 use super::cut::Limits;
 use super::engine::{Engine, Notice};
 use super::ops::Owner;
 use super::post::counted;
-use super::stream::Flight;
 use super::sys::qp::Action;
 use super::update::{Update, What};
 use crate::device::{Block, Place, Posted, WorkRequest, code};
@@ -30,11 +31,10 @@ impl Engine {
             return Ok(Posted::Busy);
         }
         let Some(chunk) = self.pool.take(8) else { return Ok(Posted::Busy) };
-        let mut flight = Flight::new(action);
-        flight.pieces.push(self.pool.piece(&chunk, 0, 8));
+        let piece = self.pool.piece(&chunk, 0, 8);
         let to = (!old.is_null()).then_some((old, 8));
         let op = self.ops.add_with_chunk(Owner::User(request.id), request.peer, chunk, to);
-        self.post_single(request.peer, op, flight, notice, stats)?;
+        self.post_single(request.peer, op, action, smallvec![piece], notice, stats)?;
         Ok(Posted::Pending)
     }
 

@@ -132,16 +132,29 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands one flight to the stream of `peer`.
-    pub(super) fn push_one(&mut self, peer: u32, flight: Flight, stats: &Stats) -> Result<()> {
+    /// Hands one flight to the stream of `peer`, where `fill` completes it.
+    #[inline]
+    pub(super) fn push_one(
+        &mut self,
+        peer: u32,
+        action: Action,
+        stats: &Stats,
+        fill: impl FnOnce(&mut Flight),
+    ) -> Result<()> {
         let scarce = self.pool.is_scarce();
         // SAFETY: as in `push`.
-        if unsafe { self.stream(peer).push_one(flight, scarce) }? > 0 {
+        if unsafe { self.stream(peer).push_one(action, fill, scarce) }? > 0 {
             stats.add(Kind::Post, 0);
         } else {
             self.todo = true;
         }
         Ok(())
+    }
+
+    /// Sends what sets a cell and wakes its rank.
+    pub(super) fn push_signal(&mut self, peer: u32, notice: &Notice, stats: &Stats) -> Result<()> {
+        let flight = self.signal(notice);
+        self.push_one(peer, flight.action, stats, |place| *place = flight)
     }
 
     /// Whether a packet may be sent to `peer`, which is connected; asks it for credit if that runs low.
@@ -152,11 +165,10 @@ impl Engine {
             && let Some(chunk) = self.pool.take(8)
         {
             let (address, key) = self.counters[peer as usize];
-            let mut read = Flight::new(Action::Read { address, key });
-            read.pieces.push(self.pool.piece(&chunk, 0, 8));
+            let piece = self.pool.piece(&chunk, 0, 8);
             let op = self.ops.add_with_chunk(Owner::Credit, peer, chunk, None);
             self.credits[peer as usize].asked();
-            self.post_single(peer, op, read, None, stats)?;
+            self.post_single(peer, op, Action::Read { address, key }, smallvec::smallvec![piece], None, stats)?;
         }
         Ok(advice.send)
     }
@@ -201,14 +213,21 @@ impl Engine {
     }
 
     /// Takes in a completion of a request.
+    #[inline]
     pub(super) fn completed(&mut self, c: &Completion, stats: &Stats) {
+        let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) else { return };
+        match stream.completed_next(c) {
+            Some((op, chunk)) => self.settle_one(op, chunk, Ok(()), stats),
+            None => self.completed_else(c, stats),
+        }
+    }
+
+    /// [`completed`](Self::completed), whatever it is.
+    #[inline(never)]
+    fn completed_else(&mut self, c: &Completion, stats: &Stats) {
         let mut landed = std::mem::take(&mut self.landed);
         if let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) {
             let ops = &self.ops;
-            if let Some((op, chunk)) = stream.completed_next(c) {
-                self.landed = landed;
-                return self.settle_one(op, chunk, Ok(()), stats);
-            }
             stream.completed(c, &mut landed, &|op| ops.has_failed(op));
             self.todo |= stream.is_waiting();
         }
@@ -245,8 +264,7 @@ impl Engine {
         let mut result = unsafe { op.finish(&mut self.pool, stats) };
         self.ops.end(number);
         if let (Ok(()), Some(notice)) = (&result, notice) {
-            let signal = self.signal(&notice);
-            result = self.push_one(peer, signal, stats);
+            result = self.push_signal(peer, &notice, stats);
         }
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
@@ -326,10 +344,9 @@ impl Engine {
                 (*oldest, *since) = (stream.oldest(), now);
             } else if oldest.is_some() && now.duration_since(*since) > STILL && stream.room() > 0 {
                 *since = now;
-                let mut empty = Flight::new(Action::Write { address: 0, key: 0 });
-                empty.signalled = true;
                 tracing::debug!("nothing has moved to rank {peer} for {STILL:?}");
-                self.push_one(peer as u32, empty, stats)?;
+                let empty = Action::Write { address: 0, key: 0 };
+                self.push_one(peer as u32, empty, stats, |flight| flight.signalled = true)?;
             }
         }
         Ok(())

@@ -73,8 +73,8 @@ use sys::queue::{Channel, Completion, Completions};
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Turns in a row, in which requests have landed, that may leave receives for later.
-const PASSED_MOST: u32 = 8;
+/// Turns in a row, while requests are under way, of which one looks for receives.
+const PASSED_MOST: u32 = 4;
 
 fn broken(e: std::io::Error) -> Error {
     Error::system("poll for completions", e).device("verbs")
@@ -211,12 +211,13 @@ impl VerbsDevice {
         Ok(taken.map_err(broken)? > 0)
     }
 
-    /// What a rank that waits does at every turn: two looks at completion queues, and little else while nothing comes.
-    /// Where requests have landed it is as a rule these that are awaited, and a look for what others have sent can wait
-    /// for the next turn; but not for ever.
+    /// What a rank that waits does at every turn: a look or two at completion queues, and little else while nothing comes.
+    /// Where requests are under way it is as a rule these that are awaited, and a look for what others have sent can wait
+    /// for another turn; but not for ever.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut any = self.take_sends()?;
-        let passed = if any && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
+        let awaits = any || self.engine.borrow().ops.count() > 0;
+        let passed = if awaits && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
         self.passed.set(passed % PASSED_MOST);
         if passed == PASSED_MOST && self.take_receives()? {
             any = true;
@@ -231,18 +232,19 @@ impl VerbsDevice {
                 engine.regions.taken(source).fetch_add(1, Ordering::Release);
             }
         }
-        {
+        let mut done = {
             let mut engine = self.engine.borrow_mut();
             engine.poll_lanes(&self.stats)?;
             engine.drive(&self.stats)?;
-        }
-        loop {
-            let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
+            engine.done.pop_front()
+        };
+        while let Some((id, result)) = done {
             any = true;
             match result {
                 Err(e) if e.kind() == ErrorKind::BadKey => self.suspects.borrow_mut().suspect(id, e, &self.links),
                 result => sink(Event::Completed { id, result }),
             }
+            done = self.engine.borrow_mut().done.pop_front();
         }
         if !self.suspects.borrow().is_empty() {
             let lost = self.check_peers().err();

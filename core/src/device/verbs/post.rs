@@ -67,11 +67,9 @@ impl Engine {
                     if self.ready(request.peer)?.is_none_or(|s| s.room() < 2) {
                         return Ok(Posted::Busy);
                     }
-                    let signal = self.signal(&own);
-                    self.push_one(request.peer, signal, stats)?;
+                    self.push_signal(request.peer, &own, stats)?;
                     if let Some(n) = &notice {
-                        let signal = self.signal(n);
-                        self.push_one(request.peer, signal, stats)?;
+                        self.push_signal(request.peer, n, stats)?;
                         stats.add(Kind::Signal, 8);
                     }
                     stats.add(Kind::Signal, 8);
@@ -125,7 +123,7 @@ impl Engine {
             flight.pieces.push(self.pool.piece(&chunk, 0, len));
             flight.chunk = Some(chunk);
         }
-        self.push_one(peer, flight, stats)?;
+        self.push_one(peer, Action::Send, stats, |place| *place = flight)?;
         self.credits[peer as usize].sent();
         stats.add(Kind::Send, len);
         Ok(Posted::Done)
@@ -151,14 +149,13 @@ impl Engine {
         if len == 0 {
             return self.empty(request.peer, Kind::Write, notice.as_ref(), stats);
         }
-        // By itself, for a flight that is moved about takes longer to move than to make.
         if notice.is_none() && len <= inline {
-            let mut flight = Flight::new(Action::Write { address, key });
-            // SAFETY: by the contract.
-            from.iter().for_each(|b| unsafe { flight.append(b) });
-            flight.op = Some(self.ops.add_plain(Owner::User(request.id), request.peer));
-            flight.signalled = true;
-            self.push_one(request.peer, flight, stats)?;
+            let op = self.ops.add_plain(Owner::User(request.id), request.peer);
+            self.push_one(request.peer, Action::Write { address, key }, stats, |flight| {
+                // SAFETY: by the contract.
+                from.iter().for_each(|b| unsafe { flight.append(b) });
+                (flight.op, flight.signalled) = (Some(op), true);
+            })?;
             return Ok(counted(Posted::Pending, Kind::Write, len, stats));
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
@@ -213,8 +210,7 @@ impl Engine {
     fn empty(&mut self, peer: u32, kind: Kind, notice: Option<&Notice>, stats: &Stats) -> Result<Posted> {
         stats.add(kind, 0);
         if let Some(n) = notice {
-            let signal = self.signal(n);
-            self.push_one(peer, signal, stats)?;
+            self.push_signal(peer, n, stats)?;
             stats.add(Kind::Signal, 8);
         }
         Ok(Posted::Done)
@@ -249,11 +245,10 @@ impl Engine {
         // A word is sooner copied than looked up.
         if let ([into], true) = (into, len <= 8) {
             let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
-            let mut flight = Flight::new(Action::Read { address, key });
-            flight.pieces.push(self.pool.piece(&chunk, 0, len));
+            let piece = self.pool.piece(&chunk, 0, len);
             let owner = Owner::User(request.id);
             let op = self.ops.add_with_chunk(owner, request.peer, chunk, Some((into.base, len)));
-            self.post_single(request.peer, op, flight, notice, stats)?;
+            self.post_single(request.peer, op, Action::Read { address, key }, smallvec![piece], notice, stats)?;
             return Ok(counted(Posted::Pending, Kind::Read, len, stats));
         }
         let mut op = Op::new(Owner::User(request.id), request.peer, 1);
@@ -277,10 +272,8 @@ impl Engine {
             }
         };
         if pieces.len() == 1 && len <= limits.message {
-            let mut flight = Flight::new(Action::Read { address, key });
-            flight.pieces = pieces;
             let op = self.ops.add(op);
-            self.post_single(request.peer, op, flight, notice, stats)?;
+            self.post_single(request.peer, op, Action::Read { address, key }, pieces, notice, stats)?;
             return Ok(counted(Posted::Pending, Kind::Read, len, stats));
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
@@ -328,7 +321,8 @@ impl Engine {
         &mut self,
         peer: u32,
         number: u32,
-        mut flight: Flight,
+        action: Action,
+        pieces: SmallVec<[Piece; 2]>,
         notice: Option<Notice>,
         stats: &Stats,
     ) -> Result<()> {
@@ -336,9 +330,10 @@ impl Engine {
             stats.add(Kind::Notify, 8);
             self.ops.notify(number, notice);
         }
-        flight.op = Some(number);
-        flight.signalled = true;
-        self.push_one(peer, flight, stats)
+        self.push_one(peer, action, stats, |flight| {
+            flight.pieces = pieces;
+            (flight.op, flight.signalled) = (Some(number), true);
+        })
     }
 
     /// Finds where the card finds the bytes of local blocks.

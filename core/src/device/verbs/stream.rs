@@ -46,6 +46,26 @@ impl Flight {
         }
     }
 
+    /// Its inline bytes as a piece.
+    #[inline]
+    fn own(&self) -> Piece {
+        Piece { address: self.inline.as_ptr().addr() as u64, len: self.inline.len() as u32, key: 0 }
+    }
+
+    /// The request with number `id`; `own` names its inline bytes.
+    #[inline]
+    fn order<'a>(&'a self, id: u64, own: &'a Piece) -> Order<'a> {
+        let inline = !self.inline.is_empty();
+        Order {
+            id,
+            action: self.action,
+            pieces: if inline { std::slice::from_ref(own) } else { &self.pieces },
+            inline,
+            immediate: self.immediate,
+            signalled: self.signalled,
+        }
+    }
+
     /// Adds bytes to those that go inside the request; of memory that others may write, read by the word.
     ///
     /// # Safety
@@ -53,12 +73,99 @@ impl Flight {
     #[inline]
     pub(super) unsafe fn append(&mut self, block: &Block) {
         let at = self.inline.len();
-        self.inline.reserve(block.len);
+        if block.len > self.inline.capacity() - at {
+            self.inline.reserve(block.len);
+        }
         // SAFETY: there is room for the block behind the `at` bytes, all of which are written before they count.
         unsafe {
             copy::load(block.base, self.inline.as_mut_ptr().add(at), block.len);
             self.inline.set_len(at + block.len);
         }
+    }
+}
+
+impl Flight {
+    /// Makes a new one of one that has ended, whose room for pieces and bytes stays.
+    #[inline]
+    fn renew(&mut self, action: Action) {
+        self.action = action;
+        // SAFETY: shorter, of plain data: nothing is to be dropped.
+        unsafe {
+            self.pieces.set_len(0);
+            self.inline.set_len(0);
+        }
+        (self.immediate, self.signalled, self.op, self.chunk) = (None, false, None, None);
+    }
+}
+
+/// What the card has, in order. A place is used again by a later request, which is made there: to move one takes longer
+/// than to make it.
+#[derive(Debug, Default)]
+struct UnderWay {
+    places: Vec<Flight>,
+    first: usize,
+    len: usize,
+}
+
+impl UnderWay {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    fn place(&self, i: usize) -> usize {
+        let at = self.first + i;
+        if at < self.places.len() { at } else { at - self.places.len() }
+    }
+
+    /// A place behind the last, for a request that is made there.
+    #[inline]
+    fn grow(&mut self, action: Action) -> &mut Flight {
+        if self.len == self.places.len() {
+            self.places.rotate_left(self.first);
+            self.first = 0;
+            self.places.push(Flight::new(action));
+        }
+        let at = self.place(self.len);
+        self.len += 1;
+        let flight = &mut self.places[at];
+        flight.renew(action);
+        flight
+    }
+
+    fn push(&mut self, flight: Flight) {
+        let action = flight.action;
+        *self.grow(action) = flight;
+    }
+
+    /// Takes out the last again.
+    #[cold]
+    fn pop_back(&mut self) -> Option<Flight> {
+        self.len = self.len.checked_sub(1)?;
+        let at = self.place(self.len);
+        Some(std::mem::replace(&mut self.places[at], Flight::new(Action::Send)))
+    }
+
+    fn pop(&mut self) -> Option<Flight> {
+        let at = self.pass()?;
+        Some(std::mem::replace(&mut self.places[at], Flight::new(Action::Send)))
+    }
+
+    /// The place of the first, which is the last that is heard of it.
+    #[inline]
+    fn pass(&mut self) -> Option<usize> {
+        self.len = self.len.checked_sub(1)?;
+        let at = self.first;
+        self.first = if at + 1 < self.places.len() { at + 1 } else { 0 };
+        Some(at)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Flight> {
+        (0..self.len).map(|i| &self.places[self.place(i)])
     }
 }
 
@@ -77,7 +184,7 @@ pub(super) struct Stream {
     capacity: usize,
     /// Number of the next request.
     next: u64,
-    flights: VecDeque<Flight>,
+    flights: UnderWay,
     backlog: VecDeque<Flight>,
     unsignalled: usize,
     /// The fate of this connection, once a request has failed.
@@ -95,6 +202,15 @@ pub(super) fn peer_of(id: u64) -> usize {
     (id >> COUNT) as usize
 }
 
+/// Whether the next request is signalled: as its operation wants it, or for the sake of the queue, that no more than
+/// `most` in a row are not.
+#[inline]
+fn signals(unsignalled: &mut usize, most: usize, wanted: bool, scarce: bool) -> bool {
+    let signalled = wanted || scarce || *unsignalled + 1 >= most;
+    *unsignalled = if signalled { 0 } else { *unsignalled + 1 };
+    signalled
+}
+
 impl Stream {
     pub(super) fn new(peer: u32, capacity: usize) -> Self {
         Self {
@@ -102,7 +218,7 @@ impl Stream {
             qp: None,
             capacity,
             next: 0,
-            flights: VecDeque::new(),
+            flights: UnderWay::default(),
             backlog: VecDeque::new(),
             unsignalled: 0,
             ending: None,
@@ -198,57 +314,56 @@ impl Stream {
         unsafe { self.flush(scarce) }
     }
 
-    /// As [`push`](Self::push) of one, without the detour where nothing is before it.
+    /// As [`push`](Self::push) of one that `fill` completes where it is kept. An operation that is known to go at once
+    /// asks for [`room`](Self::room) before.
     ///
     /// # Safety
     /// As [`push`](Self::push).
-    pub(super) unsafe fn push_one(&mut self, mut flight: Flight, scarce: bool) -> Result<usize> {
+    #[inline]
+    pub(super) unsafe fn push_one(
+        &mut self,
+        action: Action,
+        fill: impl FnOnce(&mut Flight),
+        scarce: bool,
+    ) -> Result<usize> {
         if self.room() == 0 {
+            let mut flight = Flight::new(action);
+            fill(&mut flight);
             self.backlog.push_back(flight);
             return Ok(0);
         }
-        flight.signalled = self.signals(flight.signalled, scarce);
-        // Where it is kept, so that it moves no more.
-        self.flights.push_back(flight);
-        let (Some(flight), Some(qp)) = (self.flights.back(), &self.qp) else { return Ok(0) };
-        let own = Piece { address: flight.inline.as_ptr().addr() as u64, len: flight.inline.len() as u32, key: 0 };
-        let order = self.order(0, flight, &own);
+        let id = self.id(0);
+        let most = self.capacity / 4;
+        let flight = self.flights.grow(action);
+        fill(flight);
+        flight.signalled = signals(&mut self.unsignalled, most, flight.signalled, scarce);
+        let Some(qp) = &self.qp else { return Ok(0) };
+        let own = flight.own();
         // SAFETY: inline bytes live in the flight during the call; other memory by the contract.
-        let posted = unsafe { qp.post(std::slice::from_ref(&order)) };
-        if posted.is_ok() {
-            self.next += 1;
-            return Ok(1);
-        }
-        let flight = self.flights.pop_back();
+        let posted = unsafe { qp.post_one(&flight.order(id, &own)) };
         match posted {
-            Err((_, e)) if e.raw_os_error() != Some(libc::ENOMEM) => {
-                Err(Error::system("post a work request", e).peer(self.peer).device("verbs"))
+            Ok(()) => {
+                self.next += 1;
+                Ok(1)
             }
-            _ => {
-                self.backlog.extend(flight);
-                Ok(0)
-            }
+            Err(e) => self.put_back(e),
         }
     }
 
-    /// Whether the next request is signalled: as its operation wants it, or for the sake of the queue.
-    fn signals(&mut self, wanted: bool, scarce: bool) -> bool {
-        let signalled = wanted || scarce || self.unsignalled + 1 >= self.capacity / 4;
-        self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
-        signalled
+    /// The card has not taken the last.
+    #[cold]
+    fn put_back(&mut self, e: std::io::Error) -> Result<usize> {
+        let flight = self.flights.pop_back();
+        if e.raw_os_error() != Some(libc::ENOMEM) {
+            return Err(Error::system("post a work request", e).peer(self.peer).device("verbs"));
+        }
+        self.backlog.extend(flight);
+        Ok(0)
     }
 
-    /// The request for the `i`th of the flights to be posted; `own` names its inline bytes.
-    fn order<'a>(&self, i: usize, f: &'a Flight, own: &'a Piece) -> Order<'a> {
-        let inline = !f.inline.is_empty();
-        Order {
-            id: u64::from(self.peer) << COUNT | (self.next + i as u64),
-            action: f.action,
-            pieces: if inline { std::slice::from_ref(own) } else { &f.pieces },
-            inline,
-            immediate: f.immediate,
-            signalled: f.signalled,
-        }
+    /// Of the `i`th of the requests that are posted next.
+    fn id(&self, i: usize) -> u64 {
+        u64::from(self.peer) << COUNT | (self.next + i as u64)
     }
 
     /// Posts what waits, as far as there are places; returns how many were posted.
@@ -260,14 +375,11 @@ impl Stream {
         while self.is_connected() && !self.backlog.is_empty() && self.flights.len() < self.capacity {
             let count = self.backlog.len().min(self.capacity - self.flights.len()).min(LIST);
             for i in 0..count {
-                self.backlog[i].signalled = self.signals(self.backlog[i].signalled, scarce);
+                let wanted = self.backlog[i].signalled;
+                self.backlog[i].signalled = signals(&mut self.unsignalled, self.capacity / 4, wanted, scarce);
             }
             let taken = {
-                let mut own: SmallVec<[Piece; LIST]> = SmallVec::new();
-                for f in self.backlog.iter().take(count) {
-                    let address = f.inline.as_ptr().addr() as u64;
-                    own.push(Piece { address, len: f.inline.len() as u32, key: 0 });
-                }
+                let own: SmallVec<[Piece; LIST]> = self.backlog.iter().take(count).map(Flight::own).collect();
                 let mut orders: SmallVec<[Order<'_>; LIST]> = SmallVec::new();
                 let mut pieces = 0;
                 for (i, f) in self.backlog.iter().take(count).enumerate() {
@@ -275,7 +387,7 @@ impl Stream {
                     if pieces > 48 && i > 0 {
                         break;
                     }
-                    orders.push(self.order(i, f, &own[i]));
+                    orders.push(f.order(self.id(i), &own[i]));
                 }
                 let Some(qp) = &self.qp else { return Ok(posted) };
                 // SAFETY: inline bytes live in the backlog during the call; other memory by the contract.
@@ -292,7 +404,7 @@ impl Stream {
             }
             self.next += taken as u64;
             posted += taken;
-            self.flights.extend(self.backlog.drain(..taken));
+            self.backlog.drain(..taken).for_each(|flight| self.flights.push(flight));
         }
         Ok(posted)
     }
@@ -305,10 +417,9 @@ impl Stream {
         if c.status != 0 || self.ending.is_some() || c.id & ((1 << COUNT) - 1) != oldest {
             return None;
         }
-        let flight = self.flights.front_mut()?;
-        let left = (flight.op, flight.chunk.take());
-        self.flights.pop_front();
-        Some(left)
+        let at = self.flights.pass()?;
+        let flight = &mut self.flights.places[at];
+        Some((flight.op, flight.chunk.take()))
     }
 
     /// Takes in a completion: hands out the requests that have ended, in order.
@@ -318,11 +429,11 @@ impl Stream {
         let before = number.saturating_sub(first);
         // A later request's completion is that of those before it too, except after the end.
         for _ in 0..before {
-            if let Some(flight) = self.flights.pop_front() {
+            if let Some(flight) = self.flights.pop() {
                 self.land(flight, c, true, landed, failed);
             }
         }
-        if let Some(flight) = self.flights.pop_front() {
+        if let Some(flight) = self.flights.pop() {
             self.land(flight, c, false, landed, failed);
         }
         if self.ending.is_some() && self.flights.is_empty() {

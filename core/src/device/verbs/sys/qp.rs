@@ -242,6 +242,9 @@ const LIST_PIECES: usize = 64;
 /// Most requests in one list.
 pub(in super::super) const LIST: usize = 8;
 
+/// Pieces of a request that is posted by itself, as a rule.
+const FEW: usize = 2;
+
 /// A queue pair that sends requests.
 #[derive(Debug)]
 pub(in super::super) struct Requester(Pair);
@@ -293,12 +296,37 @@ impl Requester {
         Err((taken, io::Error::from_raw_os_error(code)))
     }
 
+    /// Posts one request with at most [`FEW`] pieces.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    #[inline]
+    pub(in super::super) unsafe fn post_one(&self, order: &Order<'_>) -> io::Result<()> {
+        if order.pieces.len() > FEW {
+            // SAFETY: the same contract.
+            return unsafe { self.post(std::slice::from_ref(order)) }.map_err(|(_, e)| e);
+        }
+        let mut pieces: [MaybeUninit<ibv_sge>; FEW] = [const { MaybeUninit::uninit() }; FEW];
+        for (place, piece) in pieces.iter_mut().zip(order.pieces) {
+            place.write(piece.raw());
+        }
+        // SAFETY: plain data.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        fill(&mut wr, order);
+        wr.sg_list = pieces.as_mut_ptr().cast();
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live request of as many pieces as were written, on a live queue pair; the memory by the contract.
+        let code = unsafe { ibv_post_send(self.0.raw, &raw mut wr, &raw mut bad) };
+        if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+    }
+
     /// Ends it: what is under way completes with an error, and the card touches no memory of it after that.
     pub(in super::super) fn fail(&self) -> io::Result<()> {
         self.0.fail()
     }
 }
 
+#[inline]
 pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
     wr.wr_id = order.id;
     wr.num_sge = order.pieces.len() as i32;
