@@ -474,6 +474,30 @@ impl Job {
         }
     }
 
+    /// Posts a write of one block, as [`post`](Self::post) does with [`Operation::Write`].
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    ///
+    /// # Errors
+    /// As [`Device::post`].
+    #[inline]
+    pub unsafe fn write(&self, peer: u32, from: Block, to: Place, track: &Rc<Track>) -> Result<bool> {
+        let inner = &*self.0;
+        let id = inner.tracked.borrow_mut().next();
+        // SAFETY: the same contract.
+        match unsafe { inner.device.write(peer, from, to, id) }.map_err(|e| e.rank(inner.rank))? {
+            Posted::Done => Ok(true),
+            Posted::Pending => {
+                track.open.set(track.open.get() + 1);
+                inner.tracked.borrow_mut().add_one(track);
+                Ok(false)
+            }
+            // SAFETY: the same contract.
+            Posted::Busy => unsafe { self.post(peer, Operation::Write { from: &[from], to }, None, &[track]) },
+        }
+    }
+
     /// Posts a work request and waits until it is complete.
     ///
     /// # Safety

@@ -61,6 +61,14 @@ impl Tracked {
         }
     }
 
+    /// As [`add`](Self::add), of a request that one counts.
+    #[inline]
+    pub(crate) fn add_one(&mut self, track: &Rc<Track>) {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize].1 = Some(Tracks::One(Rc::clone(track)));
+        }
+    }
+
     #[inline]
     pub(crate) fn remove(&mut self, id: u64) -> Option<Tracks> {
         let slot = id as u32;

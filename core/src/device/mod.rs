@@ -446,6 +446,18 @@ pub trait Device: fmt::Debug {
     /// or a packet or list that is too long; `Unsupported` for lists where the device has none; for them `Limit` too,
     /// since their memory is registered.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
+    /// Writes one block, as [`post`](Self::post) does with [`Operation::Write`].
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    unsafe fn write(&self, peer: u32, from: Block, to: Place, id: u64) -> Result<Posted> {
+        let operation = Operation::Write { from: &[from], to };
+        // SAFETY: the same contract.
+        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
+    }
     /// Sends a short packet, as [`post`](Self::post) does with [`Operation::Send`].
     ///
     /// # Errors

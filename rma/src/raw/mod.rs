@@ -376,7 +376,7 @@ impl RawWindow {
             unsafe { copy::store(from, to, len) };
             return Ok(());
         }
-        self.issue(target, Item::Put { from, len, offset }, None)
+        self.put_far(from, len, target, offset)
     }
 
     /// As [`put`](Self::put) of one value, which need not outlive the call.
@@ -412,7 +412,7 @@ impl RawWindow {
             unsafe { copy::load(from, into, len) };
             return Ok(());
         }
-        self.issue(target, Item::Get { into, len, offset }, None)
+        self.far(target, Item::Get { into, len, offset })
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
@@ -480,7 +480,7 @@ impl RawWindow {
         if !len.is_multiple_of(ty.size()) {
             return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
         }
-        self.issue(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset }, None)
+        self.far(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset })
     }
 
     /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
@@ -511,7 +511,7 @@ impl RawWindow {
             unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
             return Ok(());
         }
-        self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
+        self.far(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset })
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use farside_core::device::Place;
+use farside_core::device::{Block, Place};
 use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
@@ -59,6 +59,42 @@ impl RawWindow {
             self.begin(t, item, request)?;
         }
         Ok(())
+    }
+
+    /// A put to memory that is not mapped: as [`far`](Self::far).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn put_far(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
+        let Some(t) = self.at_once(target, offset, len) else {
+            return self.issue(target, Item::Put { from, len, offset }, None);
+        };
+        self.about_to((false, true));
+        let to = Place { region: t.region.handle, offset };
+        // SAFETY: as in `send`: the contract of the call that comes here.
+        let posted = unsafe { self.job.write(t.region.peer, Block::of(from, len), to, &t.track) };
+        posted.map(|_| ()).map_err(|e| e.peer(t.region.peer))
+    }
+
+    /// An operation on memory that is not mapped: [`issue`](Self::issue), without its questions where it can go at once.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn far(&self, target: usize, item: Item) -> Result<()> {
+        if let Some((offset, len)) = item.range()
+            && let Some(t) = self.at_once(target, offset, len)
+        {
+            self.about_to(item.reads_and_stores());
+            return self.send(t, &item, None, None);
+        }
+        self.issue(target, item, None)
+    }
+
+    /// The target, if it is known to be ready, nothing waits for it, and nothing is kept back: under locks.
+    #[inline]
+    fn at_once(&self, target: usize, offset: usize, len: usize) -> Option<&Target> {
+        let t = self.targets.get(target)?;
+        let ready = t.ready.get() == self.epoch.get() && !self.mapped && self.queue.borrow().is_empty();
+        let locked = matches!(self.access.get(), Access::Lock(_) | Access::LockAll);
+        (ready && locked && t.region.len.checked_sub(offset).is_some_and(|room| len <= room)).then_some(t)
     }
 
     /// Whether `target` is ready, and what was queued for it has begun; else the operation is queued.

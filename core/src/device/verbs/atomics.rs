@@ -2,8 +2,6 @@
 //! Atomics and accumulates of the seam: one request to the card where it has what is asked for and nothing is before
 //! it, else an update in steps (`super::accumulate`).
 
-use smallvec::smallvec;
-
 use super::cut::Limits;
 use super::engine::{Engine, Notice};
 use super::ops::Owner;
@@ -34,7 +32,7 @@ impl Engine {
         let piece = self.pool.piece(&chunk, 0, 8);
         let to = (!old.is_null()).then_some((old, 8));
         let op = self.ops.add_with_chunk(Owner::User(request.id), request.peer, chunk, to);
-        self.post_single(request.peer, op, action, smallvec![piece], notice, stats)?;
+        self.post_single(request.peer, op, action, |f| f.pieces.push(piece), notice, stats)?;
         Ok(Posted::Pending)
     }
 
@@ -82,7 +80,7 @@ impl Engine {
         stats: &Stats,
     ) -> Result<Posted> {
         const OP: &str = "accumulate";
-        let import = self.regions.region(request.peer, at, operand.len, OP)?;
+        let import = self.regions.find(request.peer, at, operand.len, OP)?;
         let f = import.accumulate.ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, OP)
                 .peer(import.peer)
@@ -104,15 +102,17 @@ impl Engine {
             _ if words => What::Words(f, code),
             _ => What::Locked(f, code),
         };
+        let (address, key) = (import.address(at.offset), import.key);
         if let (What::Add, 8, true) = (what, operand.len, self.updates[request.peer as usize].is_empty()) {
             let mut add = 0u64;
             // SAFETY: a private operand of 8 bytes.
             unsafe { std::ptr::copy_nonoverlapping(operand.base, (&raw mut add).cast(), 8) };
-            let action = Action::FetchAdd { address: import.address(at.offset), key: import.key, add };
+            let action = Action::FetchAdd { address, key, add };
             // SAFETY: the same contract.
             let posted = unsafe { self.atomic(request, action, old, notice, stats) }?;
             return Ok(counted(posted, Kind::Accumulate, 8, stats));
         }
+        let import = *import;
         let mut bytes = vec![0u8; operand.len];
         // SAFETY: by the contract; the vector has that length.
         unsafe { std::ptr::copy_nonoverlapping(operand.base, bytes.as_mut_ptr(), operand.len) };

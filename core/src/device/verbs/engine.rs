@@ -168,7 +168,7 @@ impl Engine {
             let piece = self.pool.piece(&chunk, 0, 8);
             let op = self.ops.add_with_chunk(Owner::Credit, peer, chunk, None);
             self.credits[peer as usize].asked();
-            self.post_single(peer, op, Action::Read { address, key }, smallvec::smallvec![piece], None, stats)?;
+            self.post_single(peer, op, Action::Read { address, key }, |f| f.pieces.push(piece), None, stats)?;
         }
         Ok(advice.send)
     }

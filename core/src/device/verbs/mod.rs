@@ -52,7 +52,9 @@ use rustc_hash::FxHashMap;
 
 pub use start::{Prepared, report};
 
-use super::{Capabilities, Device, Event, Posted, Region, Registration, RemoteRegion, WorkRequest};
+use super::{
+    Block, Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Snapshot, Stats};
@@ -371,6 +373,16 @@ impl Device for VerbsDevice {
             self.engine.borrow_mut().drive(&self.stats)?;
         }
         Ok(posted)
+    }
+
+    unsafe fn write(&self, peer: u32, from: Block, to: Place, id: u64) -> Result<Posted> {
+        // SAFETY: the same contract.
+        if let Some(posted) = unsafe { self.engine.borrow_mut().write_inline(peer, from, to, id, &self.stats) } {
+            return posted;
+        }
+        let operation = Operation::Write { from: &[from], to };
+        // SAFETY: the same contract.
+        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {

@@ -129,6 +129,45 @@ impl Engine {
         Ok(Posted::Done)
     }
 
+    /// A write of one block, if its bytes go inside the request and there is room for it; else nothing has been done.
+    ///
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    #[inline]
+    pub(super) unsafe fn write_inline(
+        &mut self,
+        peer: u32,
+        from: Block,
+        to: Place,
+        id: u64,
+        stats: &Stats,
+    ) -> Option<Result<Posted>> {
+        let stream = self.streams.get_mut(peer as usize)?.as_mut()?;
+        if stream.room() <= 2 || !(1..=stream.inline()).contains(&from.len) {
+            return None;
+        }
+        let (address, key) = match self.regions.reach(peer, to, from.len, "write remote memory") {
+            Ok(reached) => reached,
+            Err(e) => return Some(Err(e)),
+        };
+        let op = self.ops.add_plain(Owner::User(id), peer);
+        let fill = |flight: &mut Flight| {
+            // SAFETY: by the contract.
+            unsafe { flight.append(&from) };
+            (flight.op, flight.signalled) = (Some(op), true);
+        };
+        // SAFETY: inline bytes need no memory.
+        let posted = unsafe { stream.push_one(Action::Write { address, key }, fill, false) };
+        Some(posted.map(|n| {
+            if n > 0 {
+                stats.add(Kind::Post, 0);
+            } else {
+                self.todo = true;
+            }
+            counted(Posted::Pending, Kind::Write, from.len, stats)
+        }))
+    }
+
     /// # Safety
     /// As [`crate::device::Device::post`].
     pub(super) unsafe fn write(
@@ -248,7 +287,7 @@ impl Engine {
             let piece = self.pool.piece(&chunk, 0, len);
             let owner = Owner::User(request.id);
             let op = self.ops.add_with_chunk(owner, request.peer, chunk, Some((into.base, len)));
-            self.post_single(request.peer, op, Action::Read { address, key }, smallvec![piece], notice, stats)?;
+            self.post_single(request.peer, op, Action::Read { address, key }, |f| f.pieces.push(piece), notice, stats)?;
             return Ok(counted(Posted::Pending, Kind::Read, len, stats));
         }
         let mut op = Op::new(Owner::User(request.id), request.peer, 1);
@@ -273,7 +312,7 @@ impl Engine {
         };
         if pieces.len() == 1 && len <= limits.message {
             let op = self.ops.add(op);
-            self.post_single(request.peer, op, Action::Read { address, key }, pieces, notice, stats)?;
+            self.post_single(request.peer, op, Action::Read { address, key }, |f| f.pieces = pieces, notice, stats)?;
             return Ok(counted(Posted::Pending, Kind::Read, len, stats));
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
@@ -322,7 +361,7 @@ impl Engine {
         peer: u32,
         number: u32,
         action: Action,
-        pieces: SmallVec<[Piece; 2]>,
+        fill: impl FnOnce(&mut Flight),
         notice: Option<Notice>,
         stats: &Stats,
     ) -> Result<()> {
@@ -331,7 +370,7 @@ impl Engine {
             self.ops.notify(number, notice);
         }
         self.push_one(peer, action, stats, |flight| {
-            flight.pieces = pieces;
+            fill(flight);
             (flight.op, flight.signalled) = (Some(number), true);
         })
     }

@@ -270,8 +270,9 @@ impl Regions {
         self.find(peer, place, len, operation).copied()
     }
 
+    /// As [`region`](Self::region), in its place.
     #[inline]
-    fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
+    pub(super) fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
         let import = self.imports.get(&place.region).ok_or_else(|| {
             Error::new(ErrorKind::BadKey, operation)
                 .peer(peer)
