@@ -152,28 +152,41 @@ impl Move for Long {
     }
 }
 
-/// A kernel for each class of lengths: the table, `$kernel` with the [`Move`] of each as its last parameter.
+/// Something for each class of lengths, in the order of [`CLASS`]: `$way` of `$with` and the [`Move`] of the class.
+macro_rules! each_class {
+    ($way:ident $with:tt) => {
+        &[
+            $way!($with Long),
+            $way!($with Fixed<1>),
+            $way!($with Fixed<2>),
+            $way!($with Ends<2>),
+            $way!($with Fixed<4>),
+            $way!($with Ends<4>),
+            $way!($with Fixed<8>),
+            $way!($with Ends<8>),
+            $way!($with Fixed<12>),
+            $way!($with Fixed<16>),
+            $way!($with Ends<16>),
+            $way!($with Fixed<24>),
+            $way!($with Fixed<32>),
+            $way!($with Ends<32>),
+            $way!($with Fixed<64>),
+            $way!($with Ends<64>),
+            $way!($with Row),
+        ]
+    };
+}
+use each_class;
+
+/// A table of kernels: `$kernel` with the [`Move`] of each class as its last parameter.
 macro_rules! table {
     ($kernel:ident $(, $constant:tt)*) => {
-        &[
-            $kernel::<$($constant,)* Long>,
-            $kernel::<$($constant,)* Fixed<1>>,
-            $kernel::<$($constant,)* Fixed<2>>,
-            $kernel::<$($constant,)* Ends<2>>,
-            $kernel::<$($constant,)* Fixed<4>>,
-            $kernel::<$($constant,)* Ends<4>>,
-            $kernel::<$($constant,)* Fixed<8>>,
-            $kernel::<$($constant,)* Ends<8>>,
-            $kernel::<$($constant,)* Fixed<12>>,
-            $kernel::<$($constant,)* Fixed<16>>,
-            $kernel::<$($constant,)* Ends<16>>,
-            $kernel::<$($constant,)* Fixed<24>>,
-            $kernel::<$($constant,)* Fixed<32>>,
-            $kernel::<$($constant,)* Ends<32>>,
-            $kernel::<$($constant,)* Fixed<64>>,
-            $kernel::<$($constant,)* Ends<64>>,
-            $kernel::<$($constant,)* Row>,
-        ]
+        each_class!(kernel [$kernel $(, $constant)*])
+    };
+}
+macro_rules! kernel {
+    ([$kernel:ident $(, $constant:tt)*] $move:ty) => {
+        $kernel::<$($constant,)* $move>
     };
 }
 

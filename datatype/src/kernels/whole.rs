@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{CLASSES, Ends, FROM, Fixed, KERNELS, LONG, Long, Move, NEITHER, Row, SPECIAL, Steps, TO, Upto};
-use super::{class, each, each_of_each, listed};
+use super::{class, each, each_class, each_of_each, listed};
 use crate::copy;
 use crate::shape::{Block, Inner, Node, Shape};
 use crate::transfer::mirror;
@@ -60,48 +60,24 @@ impl Ways {
     }
 }
 
-/// A loop for each class of lengths.
-macro_rules! each_class {
-    ($way:ident) => {
-        &[
-            $way!(Long),
-            $way!(Fixed<1>),
-            $way!(Fixed<2>),
-            $way!(Ends<2>),
-            $way!(Fixed<4>),
-            $way!(Ends<4>),
-            $way!(Fixed<8>),
-            $way!(Ends<8>),
-            $way!(Fixed<12>),
-            $way!(Fixed<16>),
-            $way!(Ends<16>),
-            $way!(Fixed<24>),
-            $way!(Fixed<32>),
-            $way!(Ends<32>),
-            $way!(Fixed<64>),
-            $way!(Ends<64>),
-            $way!(Row),
-        ]
-    };
-}
-
+/// The loops for one class of lengths.
 macro_rules! one {
-    ($move:ty) => {
+    ([] $move:ty) => {
         Ways::alike(one::<$move>)
     };
 }
 macro_rules! run {
-    ($move:ty) => {
+    ([] $move:ty) => {
         Ways { pack: run::<TO, $move>, unpack: run::<FROM, $move>, copy: run::<NEITHER, $move> }
     };
 }
 macro_rules! nested {
-    ($move:ty) => {
+    ([] $move:ty) => {
         Ways { pack: nested::<TO, $move>, unpack: nested::<FROM, $move>, copy: nested::<NEITHER, $move> }
     };
 }
 macro_rules! list {
-    ($move:ty) => {
+    ([] $move:ty) => {
         Ways { pack: list::<true, $move>, unpack: list::<false, $move>, copy: list_alike::<$move> }
     };
 }
@@ -131,9 +107,9 @@ macro_rules! pair {
     };
 }
 
-const ONE: &[Ways; CLASSES] = each_class!(one);
+const ONE: &[Ways; CLASSES] = each_class!(one []);
 const RUN: &[Ways; CLASSES + SPECIAL] = &{
-    let (general, mut all) = (each_class!(run), [*Ways::NONE; CLASSES + SPECIAL]);
+    let (general, mut all) = (each_class!(run []), [*Ways::NONE; CLASSES + SPECIAL]);
     let mut class = 0;
     while class < CLASSES {
         all[class] = general[class];
@@ -142,8 +118,8 @@ const RUN: &[Ways; CLASSES + SPECIAL] = &{
     (all[CLASSES], all[CLASSES + 1], all[CLASSES + 2]) = (special::<0>(), special::<1>(), special::<2>());
     all
 };
-const NESTED: &[Ways; CLASSES] = each_class!(nested);
-const LISTED: &[Ways; CLASSES] = each_class!(list);
+const NESTED: &[Ways; CLASSES] = each_class!(nested []);
+const LISTED: &[Ways; CLASSES] = each_class!(list []);
 const PAIRS: &[[Ways; 7]; 7] = &paired!(pairs);
 
 /// The loops over blocks of a class of lengths, where 32 bytes go at a time.

@@ -506,3 +506,36 @@ impl Stream {
         landed.extend(<VecDeque<Flight>>::into_iter(out).map(gone));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_in_the_order_of_a_queue() {
+        let (mut under_way, mut expected) = (UnderWay::default(), VecDeque::new());
+        let (mut next, mut state) = (0_u32, 1_u32);
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match state >> 29 {
+                0..4 if expected.len() < 40 => {
+                    next += 1;
+                    let flight = under_way.grow(Action::Send);
+                    assert!(flight.op.is_none() && flight.inline.is_empty() && flight.pieces.is_empty());
+                    flight.op = Some(next);
+                    flight.inline.extend_from_slice(&next.to_le_bytes());
+                    flight.pieces.push(Piece { address: 0, len: 0, key: next });
+                    expected.push_back(next);
+                }
+                4 => assert_eq!(under_way.pop().and_then(|f| f.op), expected.pop_front()),
+                5 => assert_eq!(under_way.pop_back().and_then(|f| f.op), expected.pop_back()),
+                _ => {
+                    let op = under_way.pass().map(|at| under_way.places[at].op);
+                    assert_eq!(op.flatten(), expected.pop_front());
+                }
+            }
+            assert_eq!((under_way.len(), under_way.is_empty()), (expected.len(), expected.is_empty()));
+        }
+        assert!(under_way.iter().map(|f| f.op.unwrap_or(0)).eq(expected));
+    }
+}
