@@ -483,19 +483,42 @@ impl Job {
     /// As [`Device::post`].
     #[inline]
     pub unsafe fn write(&self, peer: u32, from: Block, to: Place, track: &Rc<Track>) -> Result<bool> {
-        let inner = &*self.0;
-        let id = inner.tracked.borrow_mut().next();
+        let id = self.0.tracked.borrow_mut().next();
         // SAFETY: the same contract.
-        match unsafe { inner.device.write(peer, from, to, id) }.map_err(|e| e.rank(inner.rank))? {
-            Posted::Done => Ok(true),
-            Posted::Pending => {
-                track.open.set(track.open.get() + 1);
-                inner.tracked.borrow_mut().add_one(track);
-                Ok(false)
-            }
+        match unsafe { self.0.device.write(peer, from, to, id) } {
             // SAFETY: the same contract.
-            Posted::Busy => unsafe { self.post(peer, Operation::Write { from: &[from], to }, None, &[track]) },
+            Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Write { from: &[from], to }, None, &[track]) },
+            posted => self.posted(posted, track),
         }
+    }
+
+    /// Posts a read into one block, as [`post`](Self::post) does with [`Operation::Read`].
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    ///
+    /// # Errors
+    /// As [`Device::post`].
+    #[inline]
+    pub unsafe fn read(&self, peer: u32, into: Block, from: Place, track: &Rc<Track>) -> Result<bool> {
+        let id = self.0.tracked.borrow_mut().next();
+        // SAFETY: the same contract.
+        match unsafe { self.0.device.read(peer, into, from, id) } {
+            // SAFETY: the same contract.
+            Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Read { into: &[into], from }, None, &[track]) },
+            posted => self.posted(posted, track),
+        }
+    }
+
+    /// Whether a request that was posted is complete; else `track` counts it until it is.
+    #[inline(always)]
+    fn posted(&self, posted: Result<Posted>, track: &Rc<Track>) -> Result<bool> {
+        if posted.map_err(|e| e.rank(self.0.rank))? == Posted::Done {
+            return Ok(true);
+        }
+        track.open.set(track.open.get() + 1);
+        self.0.tracked.borrow_mut().add_one(track);
+        Ok(false)
     }
 
     /// Posts a work request and waits until it is complete.

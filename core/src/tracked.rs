@@ -41,7 +41,7 @@ pub(crate) struct Tracked {
 
 impl Tracked {
     /// The number of the request that is added next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> u64 {
         let slot = match self.free.last() {
             Some(slot) => *slot,
@@ -62,7 +62,7 @@ impl Tracked {
     }
 
     /// As [`add`](Self::add), of a request that one counts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_one(&mut self, track: &Rc<Track>) {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize].1 = Some(Tracks::One(Rc::clone(track)));

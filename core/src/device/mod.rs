@@ -458,6 +458,18 @@ pub trait Device: fmt::Debug {
         // SAFETY: the same contract.
         unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
     }
+    /// Reads into one block, as [`post`](Self::post) does with [`Operation::Read`].
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    unsafe fn read(&self, peer: u32, into: Block, from: Place, id: u64) -> Result<Posted> {
+        let operation = Operation::Read { into: &[into], from };
+        // SAFETY: the same contract.
+        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
+    }
     /// Sends a short packet, as [`post`](Self::post) does with [`Operation::Send`].
     ///
     /// # Errors

@@ -412,7 +412,7 @@ impl RawWindow {
             unsafe { copy::load(from, into, len) };
             return Ok(());
         }
-        self.far(target, Item::Get { into, len, offset })
+        self.get_far(into, len, target, offset)
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in

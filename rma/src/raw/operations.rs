@@ -75,6 +75,20 @@ impl RawWindow {
         posted.map(|_| ()).map_err(|e| e.peer(t.region.peer))
     }
 
+    /// A get from memory that is not mapped: as [`far`](Self::far).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn get_far(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
+        let Some(t) = self.at_once(target, offset, len) else {
+            return self.issue(target, Item::Get { into, len, offset }, None);
+        };
+        self.about_to((true, false));
+        let from = Place { region: t.region.handle, offset };
+        // SAFETY: as in `send`: the contract of the call that comes here.
+        let posted = unsafe { self.job.read(t.region.peer, Block { base: into, len }, from, &t.track) };
+        posted.map(|_| ()).map_err(|e| e.peer(t.region.peer))
+    }
+
     /// An operation on memory that is not mapped: [`issue`](Self::issue), without its questions where it can go at once.
     #[cold]
     #[inline(never)]

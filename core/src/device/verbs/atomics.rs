@@ -28,7 +28,7 @@ impl Engine {
         if self.ready(request.peer)?.is_none_or(|s| s.room() < 2) {
             return Ok(Posted::Busy);
         }
-        let Some(chunk) = self.pool.take(8) else { return Ok(Posted::Busy) };
+        let Some(chunk) = self.pool.take_word() else { return Ok(Posted::Busy) };
         let piece = self.pool.piece(&chunk, 0, 8);
         let to = (!old.is_null()).then_some((old, 8));
         let op = self.ops.add_with_chunk(Owner::User(request.id), request.peer, chunk, to);

@@ -55,6 +55,12 @@ impl Pool {
         Some(Chunk { class: class as u8, offset: self.free[class].pop()? })
     }
 
+    /// A chunk of at least 8 bytes.
+    #[inline]
+    pub(super) fn take_word(&mut self) -> Option<Chunk> {
+        Some(Chunk { class: 0, offset: self.free[0].pop()? })
+    }
+
     pub(super) fn give(&mut self, chunk: Chunk) {
         self.free[usize::from(chunk.class)].push(chunk.offset);
     }

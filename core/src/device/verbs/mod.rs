@@ -385,6 +385,15 @@ impl Device for VerbsDevice {
         unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
     }
 
+    unsafe fn read(&self, peer: u32, into: Block, from: Place, id: u64) -> Result<Posted> {
+        if let Some(posted) = self.engine.borrow_mut().read_word(peer, into, from, id, &self.stats) {
+            return posted;
+        }
+        let operation = Operation::Read { into: &[into], from };
+        // SAFETY: the same contract.
+        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
+    }
+
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
         let direct = self.engine.borrow_mut().cancel(which, &self.stats);
         self.quiesce(&direct);

@@ -73,7 +73,7 @@ pub(super) struct Ops {
 
 impl Ops {
     /// Takes in an operation of one request that holds nothing: [`add`](Self::add) without the way there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_plain(&mut self, owner: Owner, peer: u32) -> u32 {
         let Some(n) = self.free.pop() else { return self.add(Op::new(owner, peer, 1)) };
         // What ended here left nothing behind.

@@ -16,7 +16,7 @@ use super::engine::{Engine, Notice};
 use super::lists::Way;
 use super::ops::{CopyOut, Op, Owner};
 use super::pinned::Leases;
-use super::stream::Flight;
+use super::stream::{Flight, Stream};
 use super::sys::Rights;
 use super::sys::qp::Action;
 use super::sys::queue::Piece;
@@ -151,21 +151,36 @@ impl Engine {
             Err(e) => return Some(Err(e)),
         };
         let op = self.ops.add_plain(Owner::User(id), peer);
-        let fill = |flight: &mut Flight| {
-            // SAFETY: by the contract.
-            unsafe { flight.append(&from) };
-            (flight.op, flight.signalled) = (Some(op), true);
+        // SAFETY: by the contract.
+        let fill = |flight: &mut Flight| unsafe { flight.append(&from) };
+        let counts = (Kind::Write, from.len);
+        Some(push_first(stream, &mut self.todo, op, Action::Write { address, key }, fill, counts, stats))
+    }
+
+    /// A read of a word, which goes through a chunk, if there is room for it; else nothing has been done.
+    #[inline]
+    pub(super) fn read_word(
+        &mut self,
+        peer: u32,
+        into: Block,
+        from: Place,
+        id: u64,
+        stats: &Stats,
+    ) -> Option<Result<Posted>> {
+        let stream = self.streams.get_mut(peer as usize)?.as_mut()?;
+        if stream.room() <= 2 || !(1..=8).contains(&into.len) {
+            return None;
+        }
+        let (address, key) = match self.regions.reach(peer, from, into.len, "read remote memory") {
+            Ok(reached) => reached,
+            Err(e) => return Some(Err(e)),
         };
-        // SAFETY: inline bytes need no memory.
-        let posted = unsafe { stream.push_one(Action::Write { address, key }, fill, false) };
-        Some(posted.map(|n| {
-            if n > 0 {
-                stats.add(Kind::Post, 0);
-            } else {
-                self.todo = true;
-            }
-            counted(Posted::Pending, Kind::Write, from.len, stats)
-        }))
+        let chunk = self.pool.take_word()?;
+        let piece = self.pool.piece(&chunk, 0, into.len);
+        let op = self.ops.add_with_chunk(Owner::User(id), peer, chunk, Some((into.base, into.len)));
+        let fill = |flight: &mut Flight| flight.pieces.push(piece);
+        let counts = (Kind::Read, into.len);
+        Some(push_first(stream, &mut self.todo, op, Action::Read { address, key }, fill, counts, stats))
     }
 
     /// # Safety
@@ -283,7 +298,7 @@ impl Engine {
         }
         // A word is sooner copied than looked up.
         if let ([into], true) = (into, len <= 8) {
-            let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
+            let Some(chunk) = self.pool.take_word() else { return Ok(Posted::Busy) };
             let piece = self.pool.piece(&chunk, 0, len);
             let owner = Owner::User(request.id);
             let op = self.ops.add_with_chunk(owner, request.peer, chunk, Some((into.base, len)));
@@ -396,6 +411,30 @@ impl Engine {
         let found = if len > PACKET { self.user.find(blocks, known) } else { None };
         Ok(found.map_or(Local::Bounce, |(pieces, leases)| Local::Direct(pieces.into(), leases)))
     }
+}
+
+/// Posts the one request of operation `op` to a stream that has room, and counts it; `todo` if it waits nevertheless.
+#[inline(always)]
+fn push_first(
+    stream: &mut Stream,
+    todo: &mut bool,
+    op: u32,
+    action: Action,
+    fill: impl FnOnce(&mut Flight),
+    (kind, len): (Kind, usize),
+    stats: &Stats,
+) -> Result<Posted> {
+    let fill = |flight: &mut Flight| {
+        fill(flight);
+        (flight.op, flight.signalled) = (Some(op), true);
+    };
+    // SAFETY: as in `Engine::push`.
+    if unsafe { stream.push_one(action, fill, false) }? > 0 {
+        stats.add(Kind::Post, 0);
+    } else {
+        *todo = true;
+    }
+    Ok(counted(Posted::Pending, kind, len, stats))
 }
 
 /// Counts a request that was taken.

@@ -123,7 +123,7 @@ impl UnderWay {
     }
 
     /// A place behind the last, for a request that is made there.
-    #[inline]
+    #[inline(always)]
     fn grow(&mut self, action: Action) -> &mut Flight {
         if self.len == self.places.len() {
             self.places.rotate_left(self.first);

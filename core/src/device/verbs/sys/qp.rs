@@ -300,7 +300,7 @@ impl Requester {
     ///
     /// # Safety
     /// As [`post`](Self::post).
-    #[inline]
+    #[inline(always)]
     pub(in super::super) unsafe fn post_one(&self, order: &Order<'_>) -> io::Result<()> {
         if order.pieces.len() > FEW {
             // SAFETY: the same contract.
