@@ -7,9 +7,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -25,10 +28,34 @@ pub const fn page_up(len: usize) -> usize {
     len.div_ceil(PAGE) * PAGE
 }
 
-/// Mapped shared memory. Others write it at any time: it is read and written by atomics and raw copies only.
-#[derive(Debug)]
+/// Mapped shared memory. Others write it at any time: it is read and written by atomics and raw copies only. Clones are
+/// the same memory, which stays mapped as long as one of them, or a [`Line`] of it, is there.
+#[derive(Clone, Debug)]
 pub struct Mapping {
-    map: MmapRaw,
+    map: Arc<MmapRaw>,
+}
+
+/// The words of a cache line of a [`Mapping`].
+#[derive(Debug)]
+pub struct Line {
+    words: NonNull<[AtomicU64; 8]>,
+    _map: Arc<MmapRaw>,
+}
+
+// SAFETY: a reference to atomics, which any thread may use, in memory that lives as long as this.
+unsafe impl Send for Line {}
+// SAFETY: as above.
+unsafe impl Sync for Line {}
+
+impl Deref for Line {
+    type Target = [AtomicU64; 8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[AtomicU64; 8] {
+        // SAFETY: inside the mapping, aligned, initialized, and accessed by every rank through atomics of this size only
+        // (see `Mapping::line`); it is mapped as long as `_map` is there.
+        unsafe { self.words.as_ref() }
+    }
 }
 
 impl Mapping {
@@ -38,7 +65,7 @@ impl Mapping {
         if len <= 64 << 20 {
             options.populate();
         }
-        Ok(Self { map: options.map_raw(file)? })
+        Ok(Self { map: Arc::new(options.map_raw(file)?) })
     }
 
     /// Length in bytes.
@@ -81,11 +108,12 @@ impl Mapping {
     /// # Panics
     /// If the line is outside or misaligned.
     #[must_use]
-    #[inline]
-    pub fn line(&self, offset: usize) -> &[AtomicU64; 8] {
+    pub fn line(&self, offset: usize) -> Line {
         assert!(offset.is_multiple_of(64) && offset + 64 <= self.len());
-        // SAFETY: as in `word`, eight of them.
-        unsafe { &*self.map.as_mut_ptr().add(offset).cast::<[AtomicU64; 8]>() }
+        // SAFETY: inside the mapping, as just checked, so not null. Mappings start at page boundaries and are
+        // zero-initialized.
+        let words = unsafe { NonNull::new_unchecked(self.map.as_mut_ptr().add(offset).cast()) };
+        Line { words, _map: Arc::clone(&self.map) }
     }
 
     /// The 32-bit word at `offset`.

@@ -12,6 +12,7 @@ mod line;
 mod meet;
 mod request;
 mod ring;
+mod shuttle;
 mod wake;
 
 /// Runs a model with at most `preemptions` involuntary switches of threads.

@@ -10,7 +10,7 @@
 //! 384   agent present
 //! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
 //!       heads of the packet rings, one line for each source, and in it the number of short packets taken
-//!       two lines for short packets for each source, not side by side
+//!       for each source two lines for short packets and one that goes to and fro, not side by side
 //!       packet rings, one for each source
 //!       request rings, one for each source
 //!       bounce buffer
@@ -56,19 +56,20 @@ pub(super) fn live_key(key: u64) -> usize {
 }
 
 impl Layout {
+    /// The line of a ring's head, and of the number of short packets from `source` that were taken.
     pub(super) fn ring_head(&self, source: usize) -> usize {
         HEADS + source * LINE
     }
 
-    /// The word with the number of short packets from `source` that were taken.
-    pub(super) fn taken(&self, source: usize) -> usize {
-        self.ring_head(source) + 8
-    }
-
     /// Lines for short packets from `source`: two apart, since processors fetch lines in pairs.
     pub(super) fn short(&self, source: usize) -> [usize; 2] {
-        let first = page_up(self.ring_head(self.ranks)) + source * 4 * LINE;
+        let first = page_up(self.ring_head(self.ranks)) + source * 6 * LINE;
         [first, first + 2 * LINE]
+    }
+
+    /// The line for short packets to and from a rank above this one.
+    pub(super) fn shuttle(&self, higher: usize) -> usize {
+        self.short(higher)[1] + 2 * LINE
     }
 
     pub(super) fn ring(&self, source: usize) -> usize {

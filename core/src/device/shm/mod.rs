@@ -46,7 +46,7 @@ use crate::memory::segment::{Mapping, Segment};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
-use channel::{Receiver, Sender};
+use channel::Channel;
 use imports::{Import, Owned};
 use layout::Layout;
 use request::{Code, Server};
@@ -121,14 +121,16 @@ pub struct ShmDevice {
     asymmetric: bool,
     dir: PathBuf,
     user_memory: UserMemory,
-    outgoing: Vec<Sender>,
-    incoming: Vec<Receiver>,
+    /// By peer.
+    channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, Owned>>,
     imports: RefCell<FxHashMap<u64, Import>>,
     last: Cell<u64>,
     transfers: RefCell<Transfers>,
     agent: RefCell<Option<Agent>>,
+    /// From whom packets are looked for first.
+    first: Cell<usize>,
     /// Whether some region of this rank may need its help.
     serving: Cell<bool>,
 }
@@ -205,11 +207,17 @@ impl ShmDevice {
         }
         let (peer, to) = (&self.shared.peers[to as usize], to as usize);
         // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
-        if !unsafe { self.outgoing[to].push(peer, (header, body, len), &self.incoming[to]) } {
+        if !unsafe { self.channels[to].push(header, body, len) } {
             return Ok(Posted::Busy);
         }
         self.sent(peer, len);
         Ok(Posted::Done)
+    }
+
+    /// Whether a packet waits.
+    #[inline]
+    fn any_packet(&self) -> bool {
+        self.channels.iter().any(Channel::ready)
     }
 
     /// A packet is on its way: wakes its target, and counts it.
@@ -330,12 +338,10 @@ impl Device for ShmDevice {
 
     fn send_short(&self, to: u32, packet: &ShortPacket) -> Result<Posted> {
         let at = to as usize;
-        let (Some(peer), Some(out), Some(into)) =
-            (self.shared.peers.get(at), self.outgoing.get(at), self.incoming.get(at))
-        else {
+        let (Some(peer), Some(channel)) = (self.shared.peers.get(at), self.channels.get(at)) else {
             return Err(nobody(to));
         };
-        if out.push_short(peer, packet, into) {
+        if channel.push_short(packet) {
             self.sent(peer, packet.len());
             return Ok(Posted::Done);
         }
@@ -354,28 +360,30 @@ impl Device for ShmDevice {
         if self.serving.get() || !self.transfers.borrow().is_idle() {
             any = self.poll_transfers(sink);
         }
-        let own = self.own();
-        for (source, (channel, back)) in self.incoming.iter().zip(&self.outgoing).enumerate() {
-            let peer = &self.shared.peers[source];
-            // A bounded number from each, so that none starves the others.
+        // In turn, so that none starves the others.
+        let mut source = self.first.get();
+        for _ in 0..self.channels.len() {
+            let Some(channel) = self.channels.get(source) else { break };
+            let next = if source + 1 < self.channels.len() { source + 1 } else { 0 };
+            // A bounded number from each.
             for taken in 0..16 {
                 let mut words = [0; SHORT_WORDS];
-                let len = match channel.pop_short(own, &mut words, back, peer) {
+                let len = match channel.pop_short(&mut words) {
                     Popped::Packet(len) => {
+                        self.first.set(next);
                         let bytes = ShortPacket::new(words, len).bytes();
                         sink(Event::Packet { source: source as u32, bytes: &bytes[..len] });
-                        any = true;
-                        // It may be what this rank waits for; more than a line or two of a sender come by the ring.
-                        break;
+                        // It may be what this rank waits for; more than a few lines of a sender come by the ring.
+                        return Ok(true);
                     }
-                    Popped::Empty if !channel.ring_ready(own) => {
+                    Popped::Empty if !channel.ring_ready() => {
                         if taken == 0 {
-                            channel.give_back(own);
+                            channel.give_back();
                         }
                         break;
                     }
                     Popped::Garbage(marker) => return Err(garbage(source, marker)),
-                    _ => match channel.pop(own, &mut packet, back, peer) {
+                    _ => match channel.pop(&mut packet) {
                         Popped::Packet(len) => len,
                         Popped::Empty | Popped::Later => break,
                         Popped::Garbage(marker) => return Err(garbage(source, marker)),
@@ -384,14 +392,14 @@ impl Device for ShmDevice {
                 sink(Event::Packet { source: source as u32, bytes: &packet[..len] });
                 any = true;
             }
+            source = next;
         }
         Ok(any)
     }
 
     #[inline]
     fn pending(&self) -> bool {
-        let own = self.own();
-        self.incoming.len() <= PEEKED && self.incoming.iter().any(|r| r.ready(own))
+        self.channels.len() <= PEEKED && self.any_packet()
     }
 
     fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
@@ -400,7 +408,7 @@ impl Device for ShmDevice {
         own.half(layout::SLEEPING).store(1, Ordering::SeqCst);
         park::sleeper_barrier(self.asymmetric);
         let work = ready()
-            || self.incoming.iter().any(|r| r.ready(own))
+            || self.any_packet()
             || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
             || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared);
         if !work {

@@ -34,6 +34,7 @@ const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 /// Position of one end. Positions count bytes from the start of time.
 #[derive(Debug)]
 pub(super) struct Ring {
+    memory: Mapping,
     data: usize,
     size: usize,
     head: usize,
@@ -54,9 +55,9 @@ pub(super) enum Popped {
 }
 
 impl Ring {
-    /// One end of the ring whose lines start at byte `data` and whose head word is at byte `head`.
-    pub(super) fn new(data: usize, size: usize, head: usize) -> Self {
-        Self { data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
+    /// One end of the ring in `memory` whose lines start at byte `data` and whose head word is at byte `head`.
+    pub(super) fn new(memory: Mapping, data: usize, size: usize, head: usize) -> Self {
+        Self { memory, data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
     }
 
     /// Largest packet: a quarter of the ring, so that a few always fit.
@@ -67,8 +68,8 @@ impl Ring {
     /// Appends packet `number`, of `len` bytes in all; `false` if there is no room now.
     ///
     /// # Safety
-    /// The blocks are valid for reads, and `memory` holds the ring and has this one producer.
-    pub(super) unsafe fn push(&self, memory: &Mapping, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
+    /// The blocks are valid for reads, and the ring has this one producer.
+    pub(super) unsafe fn push(&self, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
         assert!(len <= Self::max_packet(self.size), "a packet of {len} bytes");
         let need = (MARKER + len).next_multiple_of(LINE);
         let mut position = self.position.get();
@@ -78,48 +79,48 @@ impl Ring {
         // Wrapping: the head is the peer's to write, and garbage there means no room.
         if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
             // Acquire: pairs with the consumer's Release of `head`, after which the lines are ours to write.
-            self.head_seen.set(memory.word(self.head).load(Ordering::Acquire));
+            self.head_seen.set(self.memory.word(self.head).load(Ordering::Acquire));
             if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
                 return false;
             }
         }
         if pad != 0 {
             // Release: pairs with the consumer's Acquire of the marker (it carries no bytes).
-            memory.word(self.data + at).store(PAD, Ordering::Release);
+            self.memory.word(self.data + at).store(PAD, Ordering::Release);
             position += pad as u64;
         }
         let at = self.data + (position as usize & (self.size - 1));
         // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by the contract.
-        unsafe { store(header, body, memory.at(at + MARKER)) };
+        unsafe { store(header, body, self.memory.at(at + MARKER)) };
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
-        memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
+        self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
         self.position.set(position + need as u64);
         true
     }
 
     /// Whether a packet waits.
     #[inline]
-    pub(super) fn ready(&self, memory: &Mapping) -> bool {
+    pub(super) fn ready(&self) -> bool {
         let at = self.data + (self.position.get() as usize & (self.size - 1));
         // Relaxed: `pop` looks again with Acquire.
-        memory.word(at).load(Ordering::Relaxed) != 0
+        self.memory.word(at).load(Ordering::Relaxed) != 0
     }
 
     /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes. Its lines are given back
     /// by [`give_back`](Self::give_back), or here once many are owed.
     #[inline]
-    pub(super) fn pop(&self, memory: &Mapping, packet: &mut [u8], number: u64) -> Popped {
+    pub(super) fn pop(&self, packet: &mut [u8], number: u64) -> Popped {
         loop {
             let position = self.position.get();
             let offset = position as usize & (self.size - 1);
             let at = self.data + offset;
             // Acquire: pairs with the producer's Release; the bytes behind it are complete.
-            let marker = memory.word(at).load(Ordering::Acquire);
+            let marker = self.memory.word(at).load(Ordering::Acquire);
             if marker == 0 {
                 return Popped::Empty;
             }
             if marker == PAD {
-                self.advance(memory, position + (self.size - offset) as u64);
+                self.advance(position + (self.size - offset) as u64);
                 continue;
             }
             if marker & READY != 0 && marker >> NUMBER_SHIFT & NUMBER != number & NUMBER {
@@ -134,37 +135,37 @@ impl Ring {
                 return Popped::Garbage(marker);
             }
             // SAFETY: inside the ring as just checked; `packet` has room for `len` bytes.
-            unsafe { copy::load(memory.at(at + MARKER), packet.as_mut_ptr(), len) };
-            self.advance(memory, position + (lines * LINE) as u64);
+            unsafe { copy::load(self.memory.at(at + MARKER), packet.as_mut_ptr(), len) };
+            self.advance(position + (lines * LINE) as u64);
             return Popped::Packet(len);
         }
     }
 
     #[inline]
-    fn advance(&self, memory: &Mapping, position: u64) {
+    fn advance(&self, position: u64) {
         self.position.set(position);
         if position - self.head_seen.get() >= self.size as u64 / 4 {
-            self.give_back(memory);
+            self.give_back();
         }
     }
 
     /// Gives the producer the lines of all packets that were taken.
     #[inline]
-    pub(super) fn give_back(&self, memory: &Mapping) {
+    pub(super) fn give_back(&self) {
         let (from, to) = (self.head_seen.get(), self.position.get());
         if from != to {
-            self.give_back_lines(memory, from, to);
+            self.give_back_lines(from, to);
         }
     }
 
-    fn give_back_lines(&self, memory: &Mapping, from: u64, to: u64) {
+    fn give_back_lines(&self, from: u64, to: u64) {
         for at in (from..to).step_by(LINE) {
             // Relaxed: ordered before the Release of `head`, which the producer acquires before it writes here.
-            memory.word(self.data + (at as usize & (self.size - 1))).store(0, Ordering::Relaxed);
+            self.memory.word(self.data + (at as usize & (self.size - 1))).store(0, Ordering::Relaxed);
         }
         self.head_seen.set(to);
         // Release: pairs with the producer's Acquire of `head`.
-        memory.word(self.head).store(to, Ordering::Release);
+        self.memory.word(self.head).store(to, Ordering::Release);
     }
 }
 
@@ -179,13 +180,15 @@ mod tests {
 
     fn ends() -> (Segment, Ring, Ring) {
         let s = Segment::create(Path::new("/dev/shm"), SIZE + 4096).unwrap();
-        (s, Ring::new(4096, SIZE, 0), Ring::new(4096, SIZE, 0))
+        let ring = |memory| Ring::new(memory, 4096, SIZE, 0);
+        // The producer maps it as another process would.
+        let (producer, consumer) = (ring(open(s.name().unwrap(), 0).unwrap()), ring(s.mapping().clone()));
+        (s, producer, consumer)
     }
 
     #[test]
     fn ring_against_a_queue_every_length_and_fill() {
-        let (s, producer, consumer) = ends();
-        let m = s.mapping();
+        let (_, producer, consumer) = ends();
         let mut oracle = VecDeque::new();
         let mut packet = vec![0u8; SIZE];
         let (mut x, mut pushed, mut popped, mut full) = (12345u64, 0, 0, 0);
@@ -197,7 +200,7 @@ mod tests {
                 let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
                 let (head, tail) = bytes.split_at(len / 3);
                 // SAFETY: live slices, one producer.
-                let fits = unsafe { producer.push(m, head, &[Block::of(tail.as_ptr(), tail.len())], len, pushed) };
+                let fits = unsafe { producer.push(head, &[Block::of(tail.as_ptr(), tail.len())], len, pushed) };
                 if fits {
                     oracle.push_back(bytes);
                     pushed += 1;
@@ -206,13 +209,13 @@ mod tests {
                     assert!(!oracle.is_empty());
                 }
             } else {
-                match consumer.pop(m, &mut packet, popped) {
+                match consumer.pop(&mut packet, popped) {
                     Popped::Packet(len) => {
                         assert_eq!(packet[..len], oracle.pop_front().unwrap()[..]);
                         popped += 1;
                     }
                     other => {
-                        consumer.give_back(m);
+                        consumer.give_back();
                         assert_eq!(other, Popped::Empty);
                         assert!(oracle.is_empty());
                     }
@@ -224,8 +227,7 @@ mod tests {
 
     #[test]
     fn ring_between_threads_keeps_order_and_bytes() {
-        let (s, producer, consumer) = ends();
-        let other = open(s.name().unwrap(), 0).unwrap();
+        let (_, producer, consumer) = ends();
         const N: u64 = 100_000;
         std::thread::scope(|t| {
             t.spawn(move || {
@@ -233,7 +235,7 @@ mod tests {
                     let body = [i; 12];
                     let block = Block::of(body.as_ptr().cast(), 8 * (1 + i as usize % 12));
                     // SAFETY: a live array, one producer.
-                    while !unsafe { producer.push(&other, &i.to_le_bytes(), &[block], 8 + block.len, i) } {
+                    while !unsafe { producer.push(&i.to_le_bytes(), &[block], 8 + block.len, i) } {
                         std::thread::yield_now();
                     }
                 }
@@ -241,10 +243,10 @@ mod tests {
             let mut packet = vec![0u8; SIZE];
             for i in 0..N {
                 let len = loop {
-                    match consumer.pop(s.mapping(), &mut packet, i) {
+                    match consumer.pop(&mut packet, i) {
                         Popped::Packet(len) => break len,
                         Popped::Empty => {
-                            consumer.give_back(s.mapping());
+                            consumer.give_back();
                             std::thread::yield_now();
                         }
                         other => panic!("{other:?}"),
@@ -261,9 +263,9 @@ mod tests {
         let (s, _, consumer) = ends();
         for marker in [1u64, READY | LENGTH, READY | PAD, READY | (SIZE as u64 / 2)] {
             s.mapping().word(4096).store(marker, Ordering::SeqCst);
-            assert_eq!(consumer.pop(s.mapping(), &mut [0; SIZE], 0), Popped::Garbage(marker));
+            assert_eq!(consumer.pop(&mut [0; SIZE], 0), Popped::Garbage(marker));
         }
         s.mapping().word(4096).store(READY | 1 << NUMBER_SHIFT, Ordering::SeqCst);
-        assert_eq!(consumer.pop(s.mapping(), &mut [0; SIZE], 0), Popped::Later);
+        assert_eq!(consumer.pop(&mut [0; SIZE], 0), Popped::Later);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
-use super::channel::{Receiver, Sender};
+use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::liveness::Watch;
 use super::node::Node;
@@ -152,9 +152,9 @@ impl Prepared {
             cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: asymmetric,
         };
+        let own = (self.me, self.own.mapping());
         Ok(ShmDevice {
-            outgoing: (0..layout.ranks).map(|_| Sender::new(&layout, self.me)).collect(),
-            incoming: (0..layout.ranks).map(|source| Receiver::new(&layout, source)).collect(),
+            channels: peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect(),
             packet: RefCell::new(vec![0; Ring::max_packet(layout.ring)]),
             shared: Arc::new(Shared {
                 me: self.me,
@@ -178,6 +178,7 @@ impl Prepared {
             last: Cell::new(0),
             transfers: RefCell::new(Transfers::new(layout.ranks)),
             agent: RefCell::new(None),
+            first: Cell::new(0),
             serving: Cell::new(false),
         })
     }
