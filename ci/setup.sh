@@ -71,7 +71,7 @@ need_cargo() {
     command -v cargo >/dev/null 2>&1 || {
         [ -x "$HOME/.cargo/bin/cargo" ] && export PATH="$HOME/.cargo/bin:$PATH"
     }
-    command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust 1.88 or later first"
+    command -v cargo >/dev/null 2>&1 || die "cargo is missing: install Rust 1.89 or later first"
 }
 
 # need_component SUBCOMMAND COMPONENT [SUBCOMMAND COMPONENT ...]: parts of Rust that its minimal installation leaves out

@@ -1,8 +1,9 @@
-#![allow(unsafe_code)]
 //! A job as one rank sees it: start-up, rank and size, the device, waiting, orderly end.
 //!
 //! A rank is one thread: `Job` is neither `Send` nor `Sync`. Ranks may be processes ([`Job::init`]) or threads
 //! of one process ([`Job::threads`]), with the same code below.
+
+mod requests;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,7 +15,7 @@ use crate::am::{self, ActiveMessages};
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
 use crate::device::open::{Opened, open};
-use crate::device::{Block, Device, Event, Operation, Place, Posted, ShortPacket, WorkRequest, fault};
+use crate::device::{Device, Event, fault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::Progress;
@@ -22,7 +23,9 @@ use crate::settings::Settings;
 use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
 use crate::team::Team;
-use crate::tracked::{Tracked, Tracks, UNTRACKED};
+use crate::tracked::Tracked;
+
+pub use requests::Track;
 
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
@@ -49,44 +52,6 @@ struct Inner {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
-    }
-}
-
-/// Counts work requests until they are complete, and keeps the first error.
-#[derive(Debug, Default)]
-pub struct Track {
-    open: Cell<usize>,
-    error: RefCell<Option<Error>>,
-}
-
-impl Track {
-    /// A fresh one.
-    #[must_use]
-    pub fn new() -> Rc<Self> {
-        Rc::default()
-    }
-
-    /// How many requests are open.
-    #[must_use]
-    #[inline]
-    pub fn open(&self) -> usize {
-        self.open.get()
-    }
-
-    /// Whether a request has failed since the last [`check`](Self::check).
-    #[must_use]
-    #[inline]
-    pub fn has_failed(&self) -> bool {
-        self.error.borrow().is_some()
-    }
-
-    /// Takes the first error.
-    ///
-    /// # Errors
-    /// The first failure since the last call.
-    #[inline]
-    pub fn check(&self) -> Result<()> {
-        if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 }
 
@@ -365,18 +330,6 @@ impl Job {
         result.map(|()| any)
     }
 
-    fn completed(&self, id: u64, result: Result<()>) {
-        let Some(tracks) = self.0.tracked.borrow_mut().remove(id) else { return };
-        let error = result.err();
-        for t in tracks.each() {
-            t.open.set(t.open.get() - 1);
-            // Whoever counts the request hears of its failure: the epoch, and who asked for it singly.
-            if let Some(e) = &error {
-                t.error.borrow_mut().get_or_insert_with(|| e.again());
-            }
-        }
-    }
-
     /// Waits until `ready` gives a value, making progress meanwhile.
     ///
     /// # Errors
@@ -429,154 +382,6 @@ impl Job {
         let r = inner.progress.wait(operation, self.device(), deadline, ready, || self.progress());
         inner.device.attending(false);
         r
-    }
-
-    /// Posts a work request, once there is room; `tracks` count it until it is complete. Returns whether it
-    /// is complete already.
-    ///
-    /// # Safety
-    /// As [`Device::post`]: local memory stays valid until the tracks say that the request is complete, or
-    /// [`cancel`](Self::cancel) has returned.
-    ///
-    /// # Errors
-    /// As [`Device::post`].
-    #[inline]
-    pub unsafe fn post(
-        &self,
-        peer: u32,
-        operation: Operation<'_>,
-        notify: Option<(Place, u64)>,
-        tracks: &[&Rc<Track>],
-    ) -> Result<bool> {
-        let inner = &*self.0;
-        loop {
-            let request = WorkRequest { peer, operation, notify, id: inner.tracked.borrow_mut().next() };
-            // SAFETY: the same contract.
-            match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
-                Posted::Done => return Ok(true),
-                Posted::Pending => {
-                    for t in tracks {
-                        t.open.set(t.open.get() + 1);
-                    }
-                    inner.tracked.borrow_mut().add(tracks);
-                    return Ok(false);
-                }
-                Posted::Busy => {
-                    let mut first = true;
-                    self.wait_until("send", None, || {
-                        // One turn of progress, then another try.
-                        Ok((!std::mem::replace(&mut first, false)).then_some(()))
-                    })?;
-                    // A peer that is gone makes no room.
-                    inner.progress.look_around("send", self.device(), None, Instant::now())?;
-                }
-            }
-        }
-    }
-
-    /// Posts a write of one block, as [`post`](Self::post) does with [`Operation::Write`].
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`Device::post`].
-    #[inline]
-    pub unsafe fn write(&self, peer: u32, from: Block, to: Place, track: &Rc<Track>) -> Result<bool> {
-        let id = self.0.tracked.borrow_mut().next();
-        // SAFETY: the same contract.
-        match unsafe { self.0.device.write(peer, from, to, id) } {
-            // SAFETY: the same contract.
-            Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Write { from: &[from], to }, None, &[track]) },
-            posted => self.posted(posted, track),
-        }
-    }
-
-    /// Posts a read into one block, as [`post`](Self::post) does with [`Operation::Read`].
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`Device::post`].
-    #[inline]
-    pub unsafe fn read(&self, peer: u32, into: Block, from: Place, track: &Rc<Track>) -> Result<bool> {
-        let id = self.0.tracked.borrow_mut().next();
-        // SAFETY: the same contract.
-        match unsafe { self.0.device.read(peer, into, from, id) } {
-            // SAFETY: the same contract.
-            Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Read { into: &[into], from }, None, &[track]) },
-            posted => self.posted(posted, track),
-        }
-    }
-
-    /// Whether a request that was posted is complete; else `track` counts it until it is.
-    #[inline(always)]
-    fn posted(&self, posted: Result<Posted>, track: &Rc<Track>) -> Result<bool> {
-        if posted.map_err(|e| e.rank(self.0.rank))? == Posted::Done {
-            return Ok(true);
-        }
-        track.open.set(track.open.get() + 1);
-        self.0.tracked.borrow_mut().add_one(track);
-        Ok(false)
-    }
-
-    /// Posts a work request and waits until it is complete.
-    ///
-    /// # Safety
-    /// Local memory is valid during the call.
-    ///
-    /// # Errors
-    /// As [`Device::post`] and [`wait`](Self::wait).
-    pub unsafe fn complete(&self, operation: &'static str, peer: u32, request: Operation<'_>) -> Result<()> {
-        let track = Track::new();
-        // SAFETY: complete or cancelled before this returns.
-        if !unsafe { self.post(peer, request, None, &[&track]) }? {
-            let waited = self.wait(operation, || Ok((track.open() == 0).then_some(())));
-            if waited.is_err() {
-                self.cancel(&track);
-            }
-            waited?;
-        }
-        track.check()
-    }
-
-    /// Forgets the open requests that `track` counts: their local memory is not touched any more.
-    pub fn cancel(&self, track: &Rc<Track>) {
-        let mut tracked = self.0.tracked.borrow_mut();
-        let ids = tracked.of(track);
-        self.0.device.cancel(&|id| ids.contains(&id));
-        for id in ids {
-            for t in tracked.remove(id).iter().flat_map(Tracks::each) {
-                t.open.set(t.open.get() - 1);
-            }
-        }
-    }
-
-    /// Sends a short packet, waiting for room.
-    #[inline]
-    pub(crate) fn send_short(&self, to: u32, packet: &ShortPacket) -> Result<()> {
-        match self.0.device.send_short(to, packet) {
-            Ok(Posted::Done | Posted::Pending) => Ok(()),
-            Ok(Posted::Busy) => self.send_packet(to, &packet.bytes()[..packet.len()], &[]),
-            Err(e) => Err(e.rank(self.0.rank)),
-        }
-    }
-
-    /// Sends a packet of at most a header and two pieces, waiting for room.
-    #[inline]
-    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[&[u8]]) -> Result<()> {
-        let piece = |i: usize| body.get(i).map_or(Block::of(std::ptr::null(), 0), |b| Block::of(b.as_ptr(), b.len()));
-        let blocks = [piece(0), piece(1)];
-        let operation = am::packet(header, &blocks[..body.len()]);
-        let first = WorkRequest { peer: to, operation, notify: None, id: UNTRACKED };
-        // SAFETY: packets are copied when they are posted.
-        match unsafe { self.0.device.post(&first) } {
-            Ok(Posted::Done | Posted::Pending) => Ok(()),
-            // SAFETY: as above.
-            Ok(Posted::Busy) => unsafe { self.post(to, operation, None, &[]) }.map(|_| ()),
-            Err(e) => Err(e.rank(self.0.rank)),
-        }
     }
 
     /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.

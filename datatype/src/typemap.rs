@@ -22,7 +22,7 @@ pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
     /// How all of it moves, which follows from `shape`.
-    pub(crate) ways: &'static Ways,
+    pub(crate) ways: Ways,
     /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
     pub(crate) overlap: Known,
 }

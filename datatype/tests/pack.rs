@@ -56,8 +56,8 @@ fn check(map: &TypeMap, piece: usize) {
 fn many_short_blocks() {
     let byte = Datatype::from(Named::Byte);
     for len in [3, 4, 8, 16] {
-        for count in [511, 512, 513, 519, 1027] {
-            for stride in [1, 5, 9, 17, 31, 32, 33, 64, -5, -8, -9, -32, -33] {
+        for count in [31, 32, 33, 37, 511, 512, 513, 519, 1027] {
+            for stride in [1, 5, 8, 9, 16, 17, 31, 32, 33, 64, -5, -8, -9, -32, -33] {
                 let map = Datatype::hvector(count, len, stride, &byte).unwrap().message(1).unwrap();
                 check_ranges(&map, (count % 7) as usize);
             }
@@ -65,9 +65,46 @@ fn many_short_blocks() {
     }
 }
 
+/// Messages that are stored past the caches, rows and lists of rows, from and to every alignment.
+#[test]
+fn large_messages_of_rows() {
+    let byte = Datatype::from(Named::Byte);
+    for (len, gap) in [(64, 64), (64, 1), (100, 28), (512, 512), (1000, 24), (4096, 64), (70_000, 1)] {
+        let (count, step) = ((8 << 20) / len + 3, len + gap);
+        let places: Vec<i64> = (0..count as i64).map(|i| (i ^ 1).min(count as i64 - 1) * step as i64).collect();
+        let list = Datatype::hindexed_block(len as u64, &places, &byte).unwrap();
+        let rows = Datatype::hvector(count as u64, len as u64, step as i64, &byte).unwrap();
+        for (t, at) in [(rows, 0), (list, 5)] {
+            let map = t.message(1).unwrap();
+            let extent = at + map.true_ub() as usize;
+            let source: Vec<u8> = (0..extent).map(|i| ((i * 7) >> 3) as u8).collect();
+            let place = |i: usize| at + if at == 0 { i * step } else { places[i] as usize };
+            let mut expected = vec![0; map.size() as usize];
+            for (i, row) in expected.chunks_mut(len).enumerate() {
+                row.copy_from_slice(&source[place(i)..][..len]);
+            }
+            for shift in [0, 16, 33] {
+                let mut packed = vec![1; shift + expected.len()];
+                assert_eq!(map.pack(&source, at, 0, &mut packed[shift..]), Ok(expected.len()));
+                assert!(packed[shift..] == expected && packed[..shift].iter().all(|b| *b == 1), "{len} + {gap}");
+            }
+            let mut wanted = vec![9; extent];
+            for (i, row) in expected.chunks(len).enumerate() {
+                wanted[place(i)..][..len].copy_from_slice(row);
+            }
+            let mut target = vec![9; extent];
+            assert_eq!(map.unpack(&expected, 0, &mut target, at), Ok(expected.len()));
+            assert!(target == wanted, "{len} + {gap} unpacked");
+            target.fill(9);
+            assert_eq!(map.copy(&source, at, &map, &mut target, at), Ok(expected.len()));
+            assert!(target == wanted, "{len} + {gap} copied");
+        }
+    }
+}
+
 #[test]
 fn every_kernel_length_and_stride() {
-    for len in (1..70).chain([127, 128, 1000]) {
+    for len in (1..70).chain([127, 128, 191, 192, 300, 511, 512, 1000, 8191, 8192, 8193]) {
         for (count, gap) in [(1, 0), (7, 1), (8, 3), (9, len), (37, 5)] {
             for sign in [1, -1] {
                 let byte = Named::Byte.into();

@@ -1,37 +1,112 @@
-//! What AVX2 does faster: many short blocks close to each other are collected by its gather instructions, and rows are
-//! copied 128 bytes a turn, without a call for each.
+//! What AVX2 does faster: every second element is collected by shuffles; many short blocks close to each other otherwise by
+//! gather instructions, where those are fast; and rows are copied 128 bytes a turn, without a call for each.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    _mm_mullo_epi32, _mm_set1_epi32, _mm_setr_epi32, _mm256_i32gather_epi32, _mm256_i32gather_epi64,
-    _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_storeu_si256,
+    __cpuid, _mm_mullo_epi32, _mm_set1_epi32, _mm_setr_epi32, _mm256_castps_si256, _mm256_castsi256_ps,
+    _mm256_i32gather_epi32, _mm256_i32gather_epi64, _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_permute4x64_epi64,
+    _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_ps, _mm256_storeu_si256, _mm256_unpacklo_epi64,
 };
+use std::sync::LazyLock;
 
-use super::{COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, choose};
+use super::{
+    COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, avx512, choose, class, past,
+};
 
 /// Blocks below which gathering does not pay, and bytes from start to start above which it does not: then each has a cache
 /// line of its own, and the loads, not their number, take the time.
 const MANY: usize = 512;
 const NEAR: usize = 32;
+/// Bytes that a cache close to the processor holds.
+const CLOSE: usize = 1 << 20;
+/// Elements below which shuffles do not pay.
+const SOME: usize = 32;
 
-/// For rows, and for blocks of 4 and of 8 bytes close to each other.
+const FOURS: usize = class(4);
+const EIGHTS: usize = class(8);
+
+/// For rows; for blocks of 4 and of 8 bytes close to each other; for every second element of 4 and of 8 bytes; for rows
+/// and every second element with AVX-512; and for rows of large messages.
 pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
-    Kernels { collect: gathered::<8>, spread: SPREAD[4], strided: STRIDED[4] },
-    Kernels { collect: gathered::<4>, spread: SPREAD[6], strided: STRIDED[6] },
+    Kernels { collect: gathered::<8>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
+    Kernels { collect: gathered::<4>, spread: SPREAD[EIGHTS], strided: STRIDED[EIGHTS] },
+    Kernels { collect: seconds::<4>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
+    Kernels { collect: seconds::<8>, spread: SPREAD[EIGHTS], strided: STRIDED[EIGHTS] },
+    Kernels { collect: avx512::rows::<TO>, spread: avx512::rows::<FROM>, strided: avx512::rows::<NEITHER> },
+    Kernels { collect: seconds::<4>, spread: avx512::spread::<4>, strided: STRIDED[FOURS] },
+    Kernels { collect: seconds::<8>, spread: avx512::spread::<8>, strided: STRIDED[EIGHTS] },
+    Kernels { collect: past::rows::<TO>, spread: past::rows::<FROM>, strided: past::rows::<NEITHER> },
 ];
 
-/// Which of [`KERNELS`] is faster than that for all processors, if any and if this one has AVX2.
+/// Whether a gather takes less time than its loads one by one: with Intel's processors it does.
+static GATHERS: LazyLock<bool> = LazyLock::new(|| {
+    #[allow(unused_unsafe)] // older compilers want it
+    // SAFETY: every processor of this architecture has the instruction.
+    let vendor = unsafe { __cpuid(0) };
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+});
+
+/// Which of [`KERNELS`] is faster than that for all processors, if this one has it and there is one.
 #[inline]
 pub(super) fn which(len: usize, count: usize, stride: isize) -> Option<u8> {
-    let many = count >= MANY && stride.unsigned_abs() <= NEAR;
-    let which = match len {
-        LONG..=ROW_MAX => 0,
-        4 if many => 1,
-        8 if many => 2,
+    let is_row = (LONG..=avx512::ROW_MAX).contains(&len) || past::is_better(len, count);
+    let is_short = (len == 4 || len == 8) && count >= SOME && stride.unsigned_abs() <= NEAR;
+    if is_row || is_short { which_special(len, count, stride) } else { None }
+}
+
+fn which_special(len: usize, count: usize, stride: isize) -> Option<u8> {
+    let more = is_x86_feature_detected!("avx512f");
+    if !more && !is_x86_feature_detected!("avx2") {
+        return None;
+    }
+    let is_second = stride == 2 * len as isize;
+    // A line that is not in a cache is sooner written by elements than by a store that leaves some of it out.
+    let apart = more && 2 * len * count <= CLOSE;
+    Some(match len {
+        4 if is_second => 3 + 3 * u8::from(apart),
+        8 if is_second => 4 + 3 * u8::from(apart),
+        4 if count >= MANY && *GATHERS => 1,
+        8 if count >= MANY && *GATHERS => 2,
+        4 | 8 => return None,
+        _ if past::is_better(len, count) => 8,
+        _ if more => 5,
+        _ if len <= ROW_MAX => 0,
         _ => return None,
-    };
-    is_x86_feature_detected!("avx2").then_some(which)
+    })
+}
+
+/// Every second element of `LEN` bytes, 4 or 8, to consecutive places.
+///
+/// # Safety
+/// As [`super::strided`], with `by` twice `LEN`, on a processor with AVX2. What lies between two blocks is read too: it is
+/// in the pages of the blocks.
+#[target_feature(enable = "avx2")]
+unsafe fn seconds<const LEN: usize>(len: usize, count: usize, by: isize, _step: isize, from: *const u8, to: *mut u8) {
+    debug_assert!(len == LEN && by == 2 * LEN as isize);
+    let at_once = 32 / LEN;
+    let mut done = 0;
+    // Behind the last block nothing may be read, so it is not among these.
+    while done + at_once < count {
+        // SAFETY: 64 bytes from a block on, behind which are as many blocks and one more.
+        unsafe {
+            let from = from.add(2 * done * LEN);
+            let (low, high) = (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast()));
+            let halves = if LEN == 4 {
+                let (low, high) = (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+                _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(low, high))
+            } else {
+                _mm256_unpacklo_epi64(low, high)
+            };
+            _mm256_storeu_si256(to.add(done * LEN).cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(halves));
+        }
+        done += at_once;
+    }
+    // SAFETY: the caller's promise, for the rest.
+    unsafe {
+        let (from, to) = (from.add(2 * done * LEN), to.add(done * LEN));
+        choose(COLLECT, LEN)(LEN, count - done, by, LEN as isize, from, to);
+    }
 }
 
 /// Rows of [`LONG`] to [`ROW_MAX`] bytes.

@@ -1,8 +1,11 @@
 //! Whole messages: for each layout the loop that moves all of it, chosen once, when its type map is made.
 #![allow(unsafe_code)]
 
+use super::lists::listed;
+#[cfg(target_arch = "x86_64")]
+use super::past;
 use super::{CLASSES, Ends, FROM, Fixed, KERNELS, LONG, Long, Move, NEITHER, Row, SPECIAL, Steps, TO, Upto};
-use super::{class, each, each_class, each_of_each, listed};
+use super::{class, each, each_class, each_of_each};
 use crate::copy;
 use crate::shape::{Block, Inner, Node, Shape};
 use crate::transfer::mirror;
@@ -27,33 +30,36 @@ pub(crate) struct Ways {
 
 impl Ways {
     /// Of no bytes.
-    pub(crate) const NONE: &Self = &Self::alike(nothing);
-    const ANY: &Self = &Self { pack: any::<TO>, unpack: any::<FROM>, copy: any::<NEITHER> };
-    const LONG: &Self = &Self::alike(one::<Long>);
+    pub(crate) const NONE: Self = Self::alike(nothing);
+    const ANY: Self = Self { pack: any::<TO>, unpack: any::<FROM>, copy: any::<NEITHER> };
+    const LONG: Self = Self::alike(one::<Long>);
 
     const fn alike(way: Whole) -> Self {
         Self { pack: way, unpack: way, copy: way }
     }
 
-    pub(crate) fn of(shape: &Shape) -> &'static Self {
+    pub(crate) fn of(shape: &Shape) -> Self {
         if shape.size == 0 {
             return Self::NONE;
         }
         match &shape.node {
             Node::Run { count: 1, len, .. } if *len >= LONG as u64 => Self::LONG,
-            Node::Run { count: 1, len, .. } => &ONE[class(*len as usize)],
-            Node::Run { class, .. } => wide(class.index()).map_or(&RUN[class.index()], |wide| wide.run),
+            Node::Run { count: 1, len, .. } => ONE[class(*len as usize)],
+            Node::Run { class, .. } => wide(class.index()).map_or(RUN[class.index()], |wide| wide.run),
             Node::Repeat { inner, .. } => match &inner.node {
                 Node::Run { count, len, .. } if *count > 1 => {
                     let class = class(*len as usize);
-                    wide(class).map_or(&NESTED[class], |wide| wide.nested)
+                    wide(class).map_or(NESTED[class], |wide| wide.nested)
                 }
                 Node::Blocks(blocks) => pair_of(blocks).unwrap_or(Self::ANY),
                 _ => Self::ANY,
             },
-            Node::Same { inner, .. } => inner.node.block().map_or(Self::ANY, |len| {
+            Node::Same { at, inner } => inner.node.block().map_or(Self::ANY, |len| {
+                if let Some(past) = past_list(len as usize, at.len()) {
+                    return past;
+                }
                 let class = class(len as usize);
-                wide(class).map_or(&LISTED[class], |wide| wide.list)
+                wide(class).map_or(LISTED[class], |wide| wide.list)
             }),
             Node::Blocks(_) | Node::Parts(_) => Self::ANY,
         }
@@ -109,13 +115,28 @@ macro_rules! pair {
 
 const ONE: &[Ways; CLASSES] = each_class!(one []);
 const RUN: &[Ways; CLASSES + SPECIAL] = &{
-    let (general, mut all) = (each_class!(run []), [*Ways::NONE; CLASSES + SPECIAL]);
+    let (general, mut all) = (each_class!(run []), [Ways::NONE; CLASSES + SPECIAL]);
     let mut class = 0;
     while class < CLASSES {
         all[class] = general[class];
         class += 1;
     }
-    (all[CLASSES], all[CLASSES + 1], all[CLASSES + 2]) = (special::<0>(), special::<1>(), special::<2>());
+    let special = [
+        special::<0>(),
+        special::<1>(),
+        special::<2>(),
+        special::<3>(),
+        special::<4>(),
+        special::<5>(),
+        special::<6>(),
+        special::<7>(),
+        special::<8>(),
+    ];
+    let mut kind = 0;
+    while kind < SPECIAL {
+        all[CLASSES + kind] = special[kind];
+        kind += 1;
+    }
     all
 };
 const NESTED: &[Ways; CLASSES] = each_class!(nested []);
@@ -124,9 +145,9 @@ const PAIRS: &[[Ways; 7]; 7] = &paired!(pairs);
 
 /// The loops over blocks of a class of lengths, where 32 bytes go at a time.
 struct Wide {
-    run: &'static Ways,
-    nested: &'static Ways,
-    list: &'static Ways,
+    run: Ways,
+    nested: Ways,
+    list: Ways,
 }
 
 /// Those of a class whose blocks are longer than what all processors copy at a time, if this one copies more.
@@ -136,17 +157,17 @@ fn wide(kind: usize) -> Option<&'static Wide> {
     macro_rules! wide {
         ($($move:ty),*) => {
             [$(Wide {
-                run: &Ways {
+                run: Ways {
                     pack: by_avx2!(run::<TO, $move>),
                     unpack: by_avx2!(run::<FROM, $move>),
                     copy: by_avx2!(run::<NEITHER, $move>),
                 },
-                nested: &Ways {
+                nested: Ways {
                     pack: by_avx2!(nested::<TO, $move>),
                     unpack: by_avx2!(nested::<FROM, $move>),
                     copy: by_avx2!(nested::<NEITHER, $move>),
                 },
-                list: &Ways {
+                list: Ways {
                     pack: by_avx2!(list::<true, $move>),
                     unpack: by_avx2!(list::<false, $move>),
                     copy: by_avx2!(list_alike::<$move>),
@@ -169,6 +190,26 @@ fn wide(kind: usize) -> Option<&'static Wide> {
     const WIDE: &[Wide; 4] = &wide!(Fixed<32>, Ends<32>, Fixed<64>, Ends<64>);
     let wide = WIDE.get(kind.checked_sub(FIRST)?)?;
     is_x86_feature_detected!("avx2").then_some(wide)
+}
+
+/// The loops over so many listed blocks that they are better stored past the caches.
+#[cfg(target_arch = "x86_64")]
+fn past_list(len: usize, count: usize) -> Option<Ways> {
+    /// # Safety
+    /// As [`Whole`], on a processor with AVX2.
+    #[target_feature(enable = "avx2")]
+    unsafe fn way<const SIDE: u8>(shape: &Shape, from: *const u8, to: *mut u8) {
+        let Node::Same { at, inner } = &shape.node else { return };
+        // SAFETY: the caller's promise.
+        unsafe { past::listed::<SIDE>(inner.size as usize, at, from, to) };
+    }
+    let has = past::is_better(len, count) && is_x86_feature_detected!("avx2");
+    has.then_some(Ways { pack: way::<TO>, unpack: way::<FROM>, copy: way::<NEITHER> })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn past_list(_: usize, _: usize) -> Option<Ways> {
+    None
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -234,9 +275,9 @@ unsafe fn nested<const SIDE: u8, M: Move>(shape: &Shape, from: *const u8, to: *m
 }
 
 /// The loops for repetitions of two short blocks, if they are that.
-fn pair_of(blocks: &[Block]) -> Option<&'static Ways> {
+fn pair_of(blocks: &[Block]) -> Option<Ways> {
     let [first, second] = blocks else { return None };
-    Some(&PAIRS[paired(first.end)?][paired(second.end - first.end)?])
+    Some(PAIRS[paired(first.end)?][paired(second.end - first.end)?])
 }
 
 /// The place in [`PAIRS`] for blocks of `len` bytes.
