@@ -55,7 +55,7 @@ impl TypeMap {
         if from == 0 && out.len() as u64 >= self.size() && self.lies_in(buffer.len(), origin) {
             let at = buffer.as_ptr().wrapping_offset(self.first(origin));
             // SAFETY: all blocks lie in `buffer`, `out` has room for all, and is borrowed apart.
-            unsafe { (self.ways.pack)(&self.shape, at, out.as_mut_ptr()) };
+            unsafe { (self.ways.pack)(self, at, out.as_mut_ptr()) };
             return Ok(self.size() as usize);
         }
         self.pack_any(buffer, origin, from, out)
@@ -81,7 +81,7 @@ impl TypeMap {
         if from == 0 && input.len() as u64 >= self.size() && self.lies_in(buffer.len(), origin) {
             let at = buffer.as_mut_ptr().wrapping_offset(self.first(origin));
             // SAFETY: all blocks lie in `buffer`, `input` has bytes for all, and is borrowed apart.
-            unsafe { (self.ways.unpack)(&self.shape, input.as_ptr(), at) };
+            unsafe { (self.ways.unpack)(self, input.as_ptr(), at) };
             return Ok(self.size() as usize);
         }
         self.unpack_any(input, from, buffer, origin)
@@ -141,7 +141,7 @@ impl TypeMap {
             let (from, to) = (from.wrapping_offset(self.first(0)), to.wrapping_offset(target.first(0)));
             if self.is_like(target) {
                 // SAFETY: the caller's promise.
-                unsafe { (self.ways.copy)(&self.shape, from, to) };
+                unsafe { (self.ways.copy)(self, from, to) };
                 return Ok(self.size() as usize);
             }
             if let Some(run) = self.same_run(target) {
@@ -214,7 +214,7 @@ impl TypeMap {
             let from = buffer.as_ptr().wrapping_offset(self.first(origin));
             let to = to.as_mut_ptr().wrapping_offset(target.first(to_origin));
             // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
-            unsafe { (self.ways.copy)(&self.shape, from, to) };
+            unsafe { (self.ways.copy)(self, from, to) };
             return Ok(self.size() as usize);
         }
         self.copy_buffers((buffer, origin), target, (to, to_origin))

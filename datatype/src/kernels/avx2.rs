@@ -70,7 +70,7 @@ fn which_special(len: usize, count: usize, stride: isize) -> Option<u8> {
         8 if count >= MANY && *GATHERS => 2,
         4 | 8 => return None,
         _ if past::is_better(len, count) => 8,
-        _ if more => 5,
+        _ if more && avx512::are_better(len, count) => 5,
         _ if len <= ROW_MAX => 0,
         _ => return None,
     })

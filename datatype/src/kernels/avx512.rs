@@ -11,8 +11,13 @@ use super::{FROM, LONG, SPREAD, TO, choose};
 
 /// Bytes of a register, and of a line.
 const LINE: usize = 64;
-/// The longest row; `memcpy` has better ways for what is longer.
+/// The longest row.
 pub(super) const ROW_MAX: usize = 8192;
+
+/// Whether so many rows are better copied by these loops: longer ones that no close cache holds are left to `memcpy`.
+pub(super) fn are_better(len: usize, count: usize) -> bool {
+    len <= super::ROW_MAX || len <= ROW_MAX && len.saturating_mul(count) <= 1 << 18
+}
 
 /// Rows of [`LONG`] to [`ROW_MAX`] bytes.
 ///

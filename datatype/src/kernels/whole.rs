@@ -9,13 +9,14 @@ use super::{class, each, each_class, each_of_each};
 use crate::copy;
 use crate::shape::{Block, Inner, Node, Shape};
 use crate::transfer::mirror;
+use crate::typemap::TypeMap;
 
 /// Moves all bytes of a layout: from and to are where its first block starts, or the packed bytes.
 ///
 /// # Safety
 /// Of the functions: the layout is the one that it was chosen for, all its blocks are readable at the one side and
 /// writable at the other, and no block of the one shares a byte with one of the other.
-pub(crate) type Whole = unsafe fn(&Shape, *const u8, *mut u8);
+pub(crate) type Whole = unsafe fn(&TypeMap, *const u8, *mut u8);
 
 /// How all of a message moves.
 #[derive(Clone, Copy, Debug)]
@@ -26,16 +27,30 @@ pub(crate) struct Ways {
     pub(crate) unpack: Whole,
     /// From its places to the same elsewhere.
     pub(crate) copy: Whole,
+    /// Of repetitions of two blocks: these, which lie too deep in the shape for few of them.
+    pair: Pair,
+}
+
+/// The lengths of two blocks, and where the second starts from the start of the first.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    first: u8,
+    second: u8,
+    place: i64,
 }
 
 impl Ways {
     /// Of no bytes.
     pub(crate) const NONE: Self = Self::alike(nothing);
-    const ANY: Self = Self { pack: any::<TO>, unpack: any::<FROM>, copy: any::<NEITHER> };
+    const ANY: Self = Self::new(any::<TO>, any::<FROM>, any::<NEITHER>);
     const LONG: Self = Self::alike(one::<Long>);
 
+    const fn new(pack: Whole, unpack: Whole, copy: Whole) -> Self {
+        Self { pack, unpack, copy, pair: Pair { first: 0, second: 0, place: 0 } }
+    }
+
     const fn alike(way: Whole) -> Self {
-        Self { pack: way, unpack: way, copy: way }
+        Self::new(way, way, way)
     }
 
     pub(crate) fn of(shape: &Shape) -> Self {
@@ -74,17 +89,17 @@ macro_rules! one {
 }
 macro_rules! run {
     ([] $move:ty) => {
-        Ways { pack: run::<TO, $move>, unpack: run::<FROM, $move>, copy: run::<NEITHER, $move> }
+        Ways::new(run::<TO, $move>, run::<FROM, $move>, run::<NEITHER, $move>)
     };
 }
 macro_rules! nested {
     ([] $move:ty) => {
-        Ways { pack: nested::<TO, $move>, unpack: nested::<FROM, $move>, copy: nested::<NEITHER, $move> }
+        Ways::new(nested::<TO, $move>, nested::<FROM, $move>, nested::<NEITHER, $move>)
     };
 }
 macro_rules! list {
     ([] $move:ty) => {
-        Ways { pack: list::<true, $move>, unpack: list::<false, $move>, copy: list_alike::<$move> }
+        Ways::new(list::<true, $move>, list::<false, $move>, list_alike::<$move>)
     };
 }
 
@@ -109,7 +124,7 @@ macro_rules! pairs {
 }
 macro_rules! pair {
     ($a:ty, $b:ty) => {
-        Ways { pack: pairs::<TO, $a, $b>, unpack: pairs::<FROM, $a, $b>, copy: pairs::<NEITHER, $a, $b> }
+        Ways::new(pairs::<TO, $a, $b>, pairs::<FROM, $a, $b>, pairs::<NEITHER, $a, $b>)
     };
 }
 
@@ -157,21 +172,21 @@ fn wide(kind: usize) -> Option<&'static Wide> {
     macro_rules! wide {
         ($($move:ty),*) => {
             [$(Wide {
-                run: Ways {
-                    pack: by_avx2!(run::<TO, $move>),
-                    unpack: by_avx2!(run::<FROM, $move>),
-                    copy: by_avx2!(run::<NEITHER, $move>),
-                },
-                nested: Ways {
-                    pack: by_avx2!(nested::<TO, $move>),
-                    unpack: by_avx2!(nested::<FROM, $move>),
-                    copy: by_avx2!(nested::<NEITHER, $move>),
-                },
-                list: Ways {
-                    pack: by_avx2!(list::<true, $move>),
-                    unpack: by_avx2!(list::<false, $move>),
-                    copy: by_avx2!(list_alike::<$move>),
-                },
+                run: Ways::new(
+                    by_avx2!(run::<TO, $move>),
+                    by_avx2!(run::<FROM, $move>),
+                    by_avx2!(run::<NEITHER, $move>),
+                ),
+                nested: Ways::new(
+                    by_avx2!(nested::<TO, $move>),
+                    by_avx2!(nested::<FROM, $move>),
+                    by_avx2!(nested::<NEITHER, $move>),
+                ),
+                list: Ways::new(
+                    by_avx2!(list::<true, $move>),
+                    by_avx2!(list::<false, $move>),
+                    by_avx2!(list_alike::<$move>),
+                ),
             }),*]
         };
     }
@@ -180,9 +195,9 @@ fn wide(kind: usize) -> Option<&'static Wide> {
             /// # Safety
             /// As [`Whole`], on a processor with AVX2.
             #[target_feature(enable = "avx2")]
-            unsafe fn way(shape: &Shape, from: *const u8, to: *mut u8) {
+            unsafe fn way(map: &TypeMap, from: *const u8, to: *mut u8) {
                 // SAFETY: the caller's promise.
-                unsafe { $($way)*(shape, from, to) };
+                unsafe { $($way)*(map, from, to) };
             }
             way
         }};
@@ -198,13 +213,13 @@ fn past_list(len: usize, count: usize) -> Option<Ways> {
     /// # Safety
     /// As [`Whole`], on a processor with AVX2.
     #[target_feature(enable = "avx2")]
-    unsafe fn way<const SIDE: u8>(shape: &Shape, from: *const u8, to: *mut u8) {
-        let Node::Same { at, inner } = &shape.node else { return };
+    unsafe fn way<const SIDE: u8>(map: &TypeMap, from: *const u8, to: *mut u8) {
+        let Node::Same { at, inner } = &map.shape.node else { return };
         // SAFETY: the caller's promise.
         unsafe { past::listed::<SIDE>(inner.size as usize, at, from, to) };
     }
     let has = past::is_better(len, count) && is_x86_feature_detected!("avx2");
-    has.then_some(Ways { pack: way::<TO>, unpack: way::<FROM>, copy: way::<NEITHER> })
+    has.then_some(Ways::new(way::<TO>, way::<FROM>, way::<NEITHER>))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -217,15 +232,15 @@ fn wide(_: usize) -> Option<&'static Wide> {
     None
 }
 
-unsafe fn nothing(_: &Shape, _: *const u8, _: *mut u8) {}
+unsafe fn nothing(_: &TypeMap, _: *const u8, _: *mut u8) {}
 
 /// One block.
 ///
 /// # Safety
 /// As [`Whole`].
-unsafe fn one<M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
+unsafe fn one<M: Move>(map: &TypeMap, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise, for a block of all bytes.
-    unsafe { M::of(shape.size as usize).one(from, to) };
+    unsafe { M::of(map.shape.size as usize).one(from, to) };
 }
 
 /// Equal blocks at equal distances.
@@ -233,21 +248,21 @@ unsafe fn one<M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
 /// # Safety
 /// As [`Whole`].
 #[inline(always)]
-unsafe fn run<const SIDE: u8, M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
-    let Node::Run { count, stride, len, .. } = shape.node else { return };
+unsafe fn run<const SIDE: u8, M: Move>(map: &TypeMap, from: *const u8, to: *mut u8) {
+    let Node::Run { count, stride, len, .. } = map.shape.node else { return };
     // SAFETY: the caller's promise.
     unsafe { each::<SIDE, M>(len as usize, count as usize, stride as isize, stride as isize, from, to) };
 }
 
 /// Such that a processor which has more than others moves faster.
 const fn special<const KIND: usize>() -> Ways {
-    Ways { pack: run_special::<TO, KIND>, unpack: run_special::<FROM, KIND>, copy: run_special::<NEITHER, KIND> }
+    Ways::new(run_special::<TO, KIND>, run_special::<FROM, KIND>, run_special::<NEITHER, KIND>)
 }
 
 /// # Safety
 /// As [`Whole`].
-unsafe fn run_special<const SIDE: u8, const KIND: usize>(shape: &Shape, from: *const u8, to: *mut u8) {
-    let Node::Run { count, stride, len, .. } = shape.node else { return };
+unsafe fn run_special<const SIDE: u8, const KIND: usize>(map: &TypeMap, from: *const u8, to: *mut u8) {
+    let Node::Run { count, stride, len, .. } = map.shape.node else { return };
     let (count, stride, len) = (count as usize, stride as isize, len as usize);
     let kernels = const { &KERNELS[CLASSES + KIND] };
     // SAFETY: the caller's promise; the class was chosen for this processor.
@@ -265,8 +280,8 @@ unsafe fn run_special<const SIDE: u8, const KIND: usize>(shape: &Shape, from: *c
 /// # Safety
 /// As [`Whole`].
 #[inline(always)]
-unsafe fn nested<const SIDE: u8, M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
-    let Node::Repeat { count, stride, inner } = &shape.node else { return };
+unsafe fn nested<const SIDE: u8, M: Move>(map: &TypeMap, from: *const u8, to: *mut u8) {
+    let Node::Repeat { count, stride, inner } = &map.shape.node else { return };
     let Inner { node: Node::Run { count: n, stride: by, len, .. }, .. } = &**inner else { return };
     let outer = Steps { count: *count as usize, from: *stride as isize, to: *stride as isize };
     let inner = Steps { count: *n as usize, from: *by as isize, to: *by as isize };
@@ -277,7 +292,9 @@ unsafe fn nested<const SIDE: u8, M: Move>(shape: &Shape, from: *const u8, to: *m
 /// The loops for repetitions of two short blocks, if they are that.
 fn pair_of(blocks: &[Block]) -> Option<Ways> {
     let [first, second] = blocks else { return None };
-    Some(PAIRS[paired(first.end)?][paired(second.end - first.end)?])
+    let (a, b) = (first.end, second.end - first.end);
+    let pair = Pair { first: u8::try_from(a).ok()?, second: u8::try_from(b).ok()?, place: second.at };
+    Some(Ways { pair, ..PAIRS[paired(a)?][paired(b)?] })
 }
 
 /// The place in [`PAIRS`] for blocks of `len` bytes.
@@ -298,12 +315,11 @@ fn paired(len: u64) -> Option<usize> {
 ///
 /// # Safety
 /// As [`Whole`].
-unsafe fn pairs<const SIDE: u8, A: Move, B: Move>(shape: &Shape, mut from: *const u8, mut to: *mut u8) {
-    let Node::Repeat { count, stride, inner } = &shape.node else { return };
-    let Node::Blocks(blocks) = &inner.node else { return };
-    let [first, second] = &**blocks else { return };
-    let (a, b) = (A::of(first.end as usize), B::of((second.end - first.end) as usize));
-    let (place, stride) = (second.at as isize, *stride as isize);
+unsafe fn pairs<const SIDE: u8, A: Move, B: Move>(map: &TypeMap, mut from: *const u8, mut to: *mut u8) {
+    let Node::Repeat { count, stride, .. } = &map.shape.node else { return };
+    let Pair { first, second, place } = map.ways.pair;
+    let (a, b) = (A::of(first as usize), B::of(second as usize));
+    let (place, stride) = (place as isize, *stride as isize);
     let (after, size) = (a.len() as isize, (a.len() + b.len()) as isize);
     let (from_second, from_step) = if SIDE == FROM { (after, size) } else { (place, stride) };
     let (to_second, to_step) = if SIDE == TO { (after, size) } else { (place, stride) };
@@ -323,8 +339,8 @@ unsafe fn pairs<const SIDE: u8, A: Move, B: Move>(shape: &Shape, mut from: *cons
 /// # Safety
 /// As [`Whole`].
 #[inline(always)]
-unsafe fn list<const COLLECTS: bool, M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
-    let Node::Same { at, inner } = &shape.node else { return };
+unsafe fn list<const COLLECTS: bool, M: Move>(map: &TypeMap, from: *const u8, to: *mut u8) {
+    let Node::Same { at, inner } = &map.shape.node else { return };
     // SAFETY: the caller's promise.
     unsafe { listed::<COLLECTS, M>(inner.size as usize, at, from, to) };
 }
@@ -334,8 +350,8 @@ unsafe fn list<const COLLECTS: bool, M: Move>(shape: &Shape, from: *const u8, to
 /// # Safety
 /// As [`Whole`].
 #[inline(always)]
-unsafe fn list_alike<M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
-    let Node::Same { at, inner } = &shape.node else { return };
+unsafe fn list_alike<M: Move>(map: &TypeMap, from: *const u8, to: *mut u8) {
+    let Node::Same { at, inner } = &map.shape.node else { return };
     let block = M::of(inner.size as usize);
     for at in at.iter() {
         // SAFETY: the caller's promise.
@@ -347,13 +363,13 @@ unsafe fn list_alike<M: Move>(shape: &Shape, from: *const u8, to: *mut u8) {
 ///
 /// # Safety
 /// As [`Whole`].
-unsafe fn any<const SIDE: u8>(shape: &Shape, from: *const u8, to: *mut u8) {
+unsafe fn any<const SIDE: u8>(map: &TypeMap, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match SIDE {
-            TO => copy::whole::<true>(&shape.node, from.cast_mut(), to),
-            FROM => copy::whole::<false>(&shape.node, to, from.cast_mut()),
-            _ => mirror(shape, from, to),
+            TO => copy::whole::<true>(&map.shape.node, from.cast_mut(), to),
+            FROM => copy::whole::<false>(&map.shape.node, to, from.cast_mut()),
+            _ => mirror(&map.shape, from, to),
         }
     }
 }
