@@ -8,6 +8,8 @@ mod avx512;
 mod lists;
 mod moves;
 #[cfg(target_arch = "x86_64")]
+mod paced;
+#[cfg(target_arch = "x86_64")]
 mod past;
 pub(crate) mod whole;
 
@@ -63,7 +65,7 @@ use {kernel, table};
 
 const CLASSES: usize = 17;
 /// Kernels of processors that have more than all others.
-const SPECIAL: usize = 9;
+const SPECIAL: usize = 10;
 /// Lengths from here on are not in [`CLASS`].
 const LONG: usize = 128;
 /// The longest [`Row`]; what is longer is left to `memcpy`.
@@ -229,6 +231,30 @@ pub(crate) unsafe fn spread(len: usize, count: usize, step: isize, from: *const 
     unsafe { (Class::of(len, count, step).kernels().spread)(len, count, len as isize, step, from, to) }
 }
 
+/// The loops over rows, for so many repetitions of several of them; `inner` goes from the side that is not packed.
+#[inline]
+fn rows(len: usize, times: usize, inner: &Steps) -> Option<&'static Kernels> {
+    (len >= LONG && inner.count > 4).then(|| Class::of(len, times.saturating_mul(inner.count), inner.from).kernels())
+}
+
+/// `outer` to places for all of `inner`, one right after the other.
+fn packed_to(len: usize, outer: Steps, inner: Steps) -> Steps {
+    Steps { to: (len * inner.count) as isize, ..outer }
+}
+
+/// Calls `kernel` for each step of `outer`.
+///
+/// # Safety
+/// As [`strided`].
+unsafe fn each_run(kernel: Strided, len: usize, outer: Steps, inner: Steps, mut from: *const u8, mut to: *mut u8) {
+    for _ in 0..outer.count {
+        // SAFETY: the caller's promise.
+        unsafe { kernel(len, inner.count, inner.from, inner.to, from, to) };
+        // Addresses past the last block are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(outer.from), to.wrapping_offset(outer.to));
+    }
+}
+
 /// Copies the blocks of `inner` for each step of `outer`.
 ///
 /// # Safety
@@ -236,7 +262,12 @@ pub(crate) unsafe fn spread(len: usize, count: usize, step: isize, from: *const 
 #[inline(always)]
 pub(crate) unsafe fn nested(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { choose(NESTED, len)(len, &outer, &inner, from, to) }
+    unsafe {
+        match rows(len, outer.count, &inner) {
+            Some(kernels) => each_run(kernels.strided, len, outer, inner, from, to),
+            None => choose(NESTED, len)(len, &outer, &inner, from, to),
+        }
+    }
 }
 
 /// As [`nested`], to blocks that are all consecutive; what `outer` and `inner` say of that side is not looked at.
@@ -246,7 +277,12 @@ pub(crate) unsafe fn nested(len: usize, outer: Steps, inner: Steps, from: *const
 #[inline(always)]
 pub(crate) unsafe fn collect_nested(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
-    unsafe { choose(COLLECT_NESTED, len)(len, &outer, &inner, from, to) }
+    unsafe {
+        match rows(len, outer.count, &inner) {
+            Some(kernels) => each_run(kernels.collect, len, packed_to(len, outer, inner), inner, from, to),
+            None => choose(COLLECT_NESTED, len)(len, &outer, &inner, from, to),
+        }
+    }
 }
 
 /// As [`nested`], from blocks that are all consecutive; what `outer` and `inner` say of that side is not looked at.
@@ -255,8 +291,17 @@ pub(crate) unsafe fn collect_nested(len: usize, outer: Steps, inner: Steps, from
 /// As [`strided`].
 #[inline(always)]
 pub(crate) unsafe fn spread_nested(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
+    let turned = |s: Steps| Steps { from: s.to, to: s.from, ..s };
     // SAFETY: the caller's promise.
-    unsafe { choose(SPREAD_NESTED, len)(len, &outer, &inner, from, to) }
+    unsafe {
+        match rows(len, outer.count, &turned(inner)) {
+            Some(kernels) => {
+                let outer = turned(packed_to(len, turned(outer), inner));
+                each_run(kernels.spread, len, outer, inner, from, to);
+            }
+            None => choose(SPREAD_NESTED, len)(len, &outer, &inner, from, to),
+        }
+    }
 }
 
 /// # Safety

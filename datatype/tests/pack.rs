@@ -65,6 +65,33 @@ fn many_short_blocks() {
     }
 }
 
+/// Blocks whose places share sets of a cache.
+#[test]
+fn blocks_at_distances_of_pages() {
+    let byte = Datatype::from(Named::Byte);
+    for len in [1, 3, 4, 8, 16, 33, 64, 100, 128, 200, 300, 512, 600] {
+        for (count, stride) in [(24, 1024), (25, -2048), (41, 3072), (40, 4096), (33, -4096), (27, 16384)] {
+            let map = Datatype::hvector(count, len, stride, &byte).unwrap().message(1).unwrap();
+            check_ranges(&map, count as usize % 7);
+        }
+    }
+}
+
+/// Rows again and again.
+#[test]
+fn rows_in_another_level() {
+    let byte = Datatype::from(Named::Byte);
+    for len in [127_u64, 128, 129, 255, 256, 257, 1000, 1025] {
+        for (rows, by) in [(2, 1), (5, 1), (6, -1), (9, 7)] {
+            let step = by * (len as i64 + 9);
+            let run = Datatype::hvector(rows, len, step, &byte).unwrap();
+            for (count, apart) in [(3, 100), (4, -80)] {
+                check_ranges(&Datatype::hvector(count, 1, apart * step + 1, &run).unwrap().message(1).unwrap(), 3);
+            }
+        }
+    }
+}
+
 /// Messages that are stored past the caches, rows and lists of rows, from and to every alignment.
 #[test]
 fn large_messages_of_rows() {

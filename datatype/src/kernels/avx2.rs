@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 use std::sync::LazyLock;
 
 use super::{
-    COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, avx512, choose, class, past,
+    COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, avx512, choose, class, paced, past,
 };
 
 /// Blocks below which gathering does not pay, and bytes from start to start above which it does not: then each has a cache
@@ -26,7 +26,8 @@ const FOURS: usize = class(4);
 const EIGHTS: usize = class(8);
 
 /// For rows; for blocks of 4 and of 8 bytes close to each other; for every second element of 4 and of 8 bytes; for rows
-/// and every second element with AVX-512; and for rows of large messages.
+/// and every second element with AVX-512; for rows of
+/// large messages; and for blocks whose places share few sets of a cache.
 pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
     Kernels { collect: gathered::<8>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
@@ -37,22 +38,34 @@ pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: seconds::<4>, spread: avx512::spread::<4>, strided: STRIDED[FOURS] },
     Kernels { collect: seconds::<8>, spread: avx512::spread::<8>, strided: STRIDED[EIGHTS] },
     Kernels { collect: past::rows::<TO>, spread: past::rows::<FROM>, strided: past::rows::<NEITHER> },
+    paced::KERNELS,
 ];
 
 /// Whether a gather takes less time than its loads one by one: with Intel's processors it does.
-static GATHERS: LazyLock<bool> = LazyLock::new(|| {
+static GATHERS: LazyLock<bool> = LazyLock::new(|| vendor() == *b"GenuineIntel");
+
+/// The maker of the processor.
+pub(super) fn vendor() -> [u8; 12] {
     #[allow(unused_unsafe)] // older compilers want it
     // SAFETY: every processor of this architecture has the instruction.
-    let vendor = unsafe { __cpuid(0) };
-    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
-});
+    let leaf = unsafe { __cpuid(0) };
+    let mut name = [0; 12];
+    for (at, word) in name.chunks_exact_mut(4).zip([leaf.ebx, leaf.edx, leaf.ecx]) {
+        at.copy_from_slice(&word.to_le_bytes());
+    }
+    name
+}
 
 /// Which of [`KERNELS`] is faster than that for all processors, if this one has it and there is one.
 #[inline]
 pub(super) fn which(len: usize, count: usize, stride: isize) -> Option<u8> {
     let is_row = (LONG..=avx512::ROW_MAX).contains(&len) || past::is_better(len, count);
     let is_short = (len == 4 || len == 8) && count >= SOME && stride.unsigned_abs() <= NEAR;
-    if is_row || is_short { which_special(len, count, stride) } else { None }
+    if is_row || is_short || paced::may_be_better(len, count, stride) {
+        which_special(len, count, stride)
+    } else {
+        None
+    }
 }
 
 fn which_special(len: usize, count: usize, stride: isize) -> Option<u8> {
@@ -64,14 +77,15 @@ fn which_special(len: usize, count: usize, stride: isize) -> Option<u8> {
     // A line that is not in a cache is sooner written by elements than by a store that leaves some of it out.
     let apart = more && 2 * len * count <= CLOSE;
     Some(match len {
+        _ if past::is_better(len, count) => 8,
+        _ if paced::is_better(len, count, stride) => 9,
         4 if is_second => 3 + 3 * u8::from(apart),
         8 if is_second => 4 + 3 * u8::from(apart),
         4 if count >= MANY && *GATHERS => 1,
         8 if count >= MANY && *GATHERS => 2,
         4 | 8 => return None,
-        _ if past::is_better(len, count) => 8,
-        _ if more && avx512::are_better(len, count) => 5,
-        _ if len <= ROW_MAX => 0,
+        LONG.. if more && avx512::are_better(len, count) => 5,
+        LONG..=ROW_MAX => 0,
         _ => return None,
     })
 }

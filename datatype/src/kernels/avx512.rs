@@ -14,9 +14,12 @@ const LINE: usize = 64;
 /// The longest row.
 pub(super) const ROW_MAX: usize = 8192;
 
-/// Whether so many rows are better copied by these loops: longer ones that no close cache holds are left to `memcpy`.
+const NEAREST: usize = 1 << 15;
+
+/// Whether so many rows are better copied by these loops: longer ones that the nearest cache does not hold are left to
+/// `memcpy`.
 pub(super) fn are_better(len: usize, count: usize) -> bool {
-    len <= super::ROW_MAX || len <= ROW_MAX && len.saturating_mul(count) <= 1 << 18
+    len <= super::ROW_MAX || len <= ROW_MAX && len.saturating_mul(count) <= NEAREST
 }
 
 /// Rows of [`LONG`] to [`ROW_MAX`] bytes.
@@ -38,6 +41,30 @@ pub(super) unsafe fn rows<const SIDE: u8>(
         FROM => (len as isize, step),
         _ => (by, step),
     };
+    // Short rows without a branch: the first and the last lines, which may share bytes.
+    if len <= 4 * LINE {
+        let (second, third, last) = (LINE.min(len - LINE), (len - LINE).saturating_sub(LINE), len - LINE);
+        for _ in 0..count {
+            // SAFETY: as below.
+            unsafe {
+                let of = |at: usize| _mm512_loadu_si512(from.add(at).cast());
+                let put = |at: usize, line| _mm512_storeu_si512(to.add(at).cast(), line);
+                if len == 2 * LINE {
+                    let (a, b) = (of(0), of(LINE));
+                    put(0, a);
+                    put(LINE, b);
+                } else {
+                    let (a, b, c, d) = (of(0), of(second), of(third), of(last));
+                    put(0, a);
+                    put(second, b);
+                    put(third, c);
+                    put(last, d);
+                }
+            }
+            (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
+        }
+        return;
+    }
     for _ in 0..count {
         // SAFETY: pieces of a row that the caller vouches for, which is longer than a line.
         unsafe {

@@ -1,6 +1,8 @@
 //! Loops over blocks whose places are listed.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+use super::LONG;
 use super::{CLASSES, Ends, Fixed, Long, Move, Row, choose, each_class, kernel, table};
 use crate::shape::Block;
 
@@ -61,8 +63,14 @@ pub(crate) unsafe fn blocks<const COLLECTS: bool>(
     let Some(first) = blocks.first() else { return 0 };
     let len = (first.end - before) as usize;
     let table = if COLLECTS { GATHER_EQUAL } else { SCATTER_EQUAL };
-    // SAFETY: the caller's promise.
-    unsafe { choose(table, len)(len, before, blocks, at, packed) }
+    // SAFETY: the caller's promise; rows only by what the processor has.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if is_row_by_lines(len) {
+            return equal_by_lines::<COLLECTS>(len, before, blocks, at, packed);
+        }
+        choose(table, len)(len, before, blocks, at, packed)
+    }
 }
 
 /// Copies the first block of `list` to the place of the first of `places`, and those after them as long as both have the
@@ -80,12 +88,65 @@ pub(crate) unsafe fn matched_blocks(
 ) -> usize {
     let Some(first) = list.first() else { return 0 };
     let len = (first.end - before) as usize;
+    // SAFETY: the caller's promise; rows only by what the processor has.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if is_row_by_lines(len) {
+            return equal_both_by_lines(len, before, list, places, from, to);
+        }
+        choose(MATCHED_EQUAL, len)(len, before, list, places, from, to)
+    }
+}
+
+/// Longer rows gain nothing by that.
+#[cfg(target_arch = "x86_64")]
+const BY_LINES: usize = 256;
+
+/// Whether blocks of this length are rows, and the processor moves whole lines.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn is_row_by_lines(len: usize) -> bool {
+    (LONG..=BY_LINES).contains(&len) && is_x86_feature_detected!("avx512f")
+}
+
+/// [`equal_both`] of rows.
+///
+/// # Safety
+/// As there, on a processor with AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn equal_both_by_lines(
+    len: usize,
+    before: u64,
+    list: &[Block],
+    places: &[Block],
+    from: *const u8,
+    to: *mut u8,
+) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { choose(MATCHED_EQUAL, len)(len, before, list, places, from, to) }
+    unsafe { equal_both::<Row>(len, before, list, places, from, to) }
+}
+
+/// [`equal`] of rows.
+///
+/// # Safety
+/// As there, on a processor with AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn equal_by_lines<const COLLECTS: bool>(
+    len: usize,
+    before: u64,
+    blocks: &[Block],
+    at: *mut u8,
+    packed: *mut u8,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { equal::<COLLECTS, Row>(len, before, blocks, at, packed) }
 }
 
 /// # Safety
 /// As [`strided`](super::strided).
+#[inline(always)]
 unsafe fn equal_both<M: Move>(
     len: usize,
     mut before: u64,
@@ -110,6 +171,7 @@ unsafe fn equal_both<M: Move>(
 
 /// # Safety
 /// As [`strided`](super::strided).
+#[inline(always)]
 unsafe fn equal<const COLLECTS: bool, M: Move>(
     len: usize,
     mut before: u64,

@@ -146,6 +146,7 @@ const RUN: &[Ways; CLASSES + SPECIAL] = &{
         special::<6>(),
         special::<7>(),
         special::<8>(),
+        special::<9>(),
     ];
     let mut kind = 0;
     while kind < SPECIAL {
@@ -202,7 +203,7 @@ fn wide(kind: usize) -> Option<&'static Wide> {
             way
         }};
     }
-    const WIDE: &[Wide; 4] = &wide!(Fixed<32>, Ends<32>, Fixed<64>, Ends<64>);
+    const WIDE: &[Wide; 5] = &wide!(Fixed<32>, Ends<32>, Fixed<64>, Ends<64>, Row);
     let wide = WIDE.get(kind.checked_sub(FIRST)?)?;
     is_x86_feature_detected!("avx2").then_some(wide)
 }

@@ -1,0 +1,92 @@
+//! Blocks at distances of whole pages lie in few sets of the nearest cache. A processor that fetches lines for many stores to
+//! come loses those of the first before they are written; with a pause after every few blocks it does not.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::_mm_lfence;
+use std::sync::LazyLock;
+
+use super::avx2::vendor;
+use super::{CLASSES, Class, Ends, Fixed, Kernels, Long, Move, Row, Strided, choose, each_class, kernel, table};
+
+/// Such distances are multiples of this; the sets of the nearest cache repeat after [`SETS`] bytes.
+const DISTANCE: usize = 1024;
+const SETS: usize = 4096;
+/// Blocks below which nothing is lost, and above which the next caches lose them too.
+const MANY: usize = 24;
+const TOO_MANY: usize = 1 << 14;
+/// Bytes of a block above which pauses do not help.
+const LONGEST: usize = 128;
+
+/// Whether pauses help this processor: those of AMD.
+static HELPS: LazyLock<bool> = LazyLock::new(|| vendor() == *b"AuthenticAMD");
+
+/// To consecutive places the loops without pauses.
+pub(super) const KERNELS: Kernels = Kernels { collect, spread, strided };
+
+const SPREAD: &[Strided; CLASSES] = table!(paced, true);
+const STRIDED: &[Strided; CLASSES] = table!(paced, false);
+
+#[inline]
+pub(super) fn may_be_better(len: usize, count: usize, stride: isize) -> bool {
+    stride.unsigned_abs().is_multiple_of(DISTANCE) && (MANY..=TOO_MANY).contains(&count) && len <= LONGEST
+}
+
+/// Whether so many blocks of `len` bytes are better written with pauses.
+pub(super) fn is_better(len: usize, count: usize, stride: isize) -> bool {
+    may_be_better(len, count, stride) && *HELPS
+}
+
+/// In how many sets blocks at this distance lie.
+#[inline]
+fn sets(stride: isize) -> usize {
+    SETS >> stride.trailing_zeros().min(SETS.trailing_zeros())
+}
+
+/// # Safety
+/// As [`super::strided`].
+unsafe fn collect(len: usize, count: usize, by: isize, step: isize, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { (Class::of(len, 1, 1).kernels().collect)(len, count, by, step, from, to) }
+}
+
+/// # Safety
+/// As [`super::strided`].
+unsafe fn spread(len: usize, count: usize, by: isize, step: isize, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { choose(SPREAD, len)(len, count, by, step, from, to) }
+}
+
+/// # Safety
+/// As [`super::strided`].
+unsafe fn strided(len: usize, count: usize, by: isize, step: isize, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { choose(STRIDED, len)(len, count, by, step, from, to) }
+}
+
+/// # Safety
+/// As [`super::strided`].
+unsafe fn paced<const PACKED: bool, M: Move>(
+    len: usize,
+    count: usize,
+    by: isize,
+    step: isize,
+    mut from: *const u8,
+    mut to: *mut u8,
+) {
+    let block = M::of(len);
+    let (by, sets) = if PACKED { (block.len() as isize, sets(step)) } else { (by, sets(step).min(sets(by))) };
+    let burst = if sets == 1 { 2 } else { 4 * sets };
+    let mut left = burst;
+    for _ in 0..count {
+        // SAFETY: a block that the caller vouches for.
+        unsafe { block.one(from, to) };
+        // Addresses past the last are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
+        left -= 1;
+        if left == 0 {
+            // SAFETY: every processor of this architecture has the instruction.
+            unsafe { _mm_lfence() };
+            left = burst;
+        }
+    }
+}
