@@ -65,7 +65,7 @@ use {kernel, table};
 
 const CLASSES: usize = 17;
 /// Kernels of processors that have more than all others.
-const SPECIAL: usize = 10;
+const SPECIAL: usize = 11;
 /// Lengths from here on are not in [`CLASS`].
 const LONG: usize = 128;
 /// The longest [`Row`]; what is longer is left to `memcpy`.
@@ -175,15 +175,16 @@ impl Class {
     /// For `count` blocks of `len` bytes, `stride` from start to start where they are not consecutive.
     #[inline]
     pub(crate) fn of(len: usize, count: usize, stride: isize) -> Self {
-        if len >= ROW_FEW && len.saturating_mul(count) <= FEW_BYTES {
-            return Self(0);
-        }
+        let are_few = len >= ROW_FEW && len.saturating_mul(count) <= FEW_BYTES;
         #[cfg(target_arch = "x86_64")]
-        if let Some(special) = avx2::which(len, count, stride) {
+        if let Some(special) = avx2::which(len, count, stride, are_few) {
             return Self(CLASSES as u8 + special);
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (count, stride);
+        let _ = stride;
+        if are_few {
+            return Self(0);
+        }
         Self(class(len) as u8)
     }
 

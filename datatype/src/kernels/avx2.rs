@@ -4,8 +4,9 @@
 
 use std::arch::x86_64::{
     __cpuid, _mm_mullo_epi32, _mm_set1_epi32, _mm_setr_epi32, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_i32gather_epi32, _mm256_i32gather_epi64, _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_permute4x64_epi64,
-    _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_ps, _mm256_storeu_si256, _mm256_unpacklo_epi64,
+    _mm256_i32gather_epi32, _mm256_i32gather_epi64, _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_permute2x128_si256,
+    _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_ps, _mm256_storeu_si256,
+    _mm256_unpacklo_epi64,
 };
 use std::sync::LazyLock;
 
@@ -24,10 +25,12 @@ const SOME: usize = 32;
 
 const FOURS: usize = class(4);
 const EIGHTS: usize = class(8);
+const SIXTEENS: usize = class(16);
 
 /// For rows; for blocks of 4 and of 8 bytes close to each other; for every second element of 4 and of 8 bytes; for rows
 /// and every second element with AVX-512; for rows of
-/// large messages; and for blocks whose places share few sets of a cache.
+/// large messages; and for blocks whose places share few sets of a cache; and for every
+/// second element of 16 bytes.
 pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
     Kernels { collect: gathered::<8>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
@@ -39,6 +42,7 @@ pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: seconds::<8>, spread: avx512::spread::<8>, strided: STRIDED[EIGHTS] },
     Kernels { collect: past::rows::<TO>, spread: past::rows::<FROM>, strided: past::rows::<NEITHER> },
     paced::KERNELS,
+    Kernels { collect: seconds::<16>, spread: SPREAD[SIXTEENS], strided: STRIDED[SIXTEENS] },
 ];
 
 /// Whether a gather takes less time than its loads one by one: with Intel's processors it does.
@@ -56,19 +60,20 @@ pub(super) fn vendor() -> [u8; 12] {
     name
 }
 
-/// Which of [`KERNELS`] is faster than that for all processors, if this one has it and there is one.
+/// Which of [`KERNELS`] is faster than that for all processors, if this one has it and there is one. `are_few` are rows that
+/// `memcpy` copies as well as 32 bytes at a time.
 #[inline]
-pub(super) fn which(len: usize, count: usize, stride: isize) -> Option<u8> {
+pub(super) fn which(len: usize, count: usize, stride: isize, are_few: bool) -> Option<u8> {
     let is_row = (LONG..=avx512::ROW_MAX).contains(&len) || past::is_better(len, count);
-    let is_short = (len == 4 || len == 8) && count >= SOME && stride.unsigned_abs() <= NEAR;
+    let is_short = matches!(len, 4 | 8 | 16) && count >= SOME && stride.unsigned_abs() <= NEAR;
     if is_row || is_short || paced::may_be_better(len, count, stride) {
-        which_special(len, count, stride)
+        which_special(len, count, stride, are_few)
     } else {
         None
     }
 }
 
-fn which_special(len: usize, count: usize, stride: isize) -> Option<u8> {
+fn which_special(len: usize, count: usize, stride: isize, are_few: bool) -> Option<u8> {
     let more = is_x86_feature_detected!("avx512f");
     if !more && !is_x86_feature_detected!("avx2") {
         return None;
@@ -83,14 +88,15 @@ fn which_special(len: usize, count: usize, stride: isize) -> Option<u8> {
         8 if is_second => 4 + 3 * u8::from(apart),
         4 if count >= MANY && *GATHERS => 1,
         8 if count >= MANY && *GATHERS => 2,
-        4 | 8 => return None,
+        16 if is_second => 10,
+        4 | 8 | 16 => return None,
         LONG.. if more && avx512::are_better(len, count) => 5,
-        LONG..=ROW_MAX => 0,
+        LONG..=ROW_MAX if !are_few => 0,
         _ => return None,
     })
 }
 
-/// Every second element of `LEN` bytes, 4 or 8, to consecutive places.
+/// Every second element of `LEN` bytes, 4, 8 or 16, to consecutive places.
 ///
 /// # Safety
 /// As [`super::strided`], with `by` twice `LEN`, on a processor with AVX2. What lies between two blocks is read too: it is
@@ -100,19 +106,23 @@ unsafe fn seconds<const LEN: usize>(len: usize, count: usize, by: isize, _step: 
     debug_assert!(len == LEN && by == 2 * LEN as isize);
     let at_once = 32 / LEN;
     let mut done = 0;
+    // What comes of two halves each is sorted by quarters.
+    let in_order = |all| _mm256_permute4x64_epi64::<0b11_01_10_00>(all);
     // Behind the last block nothing may be read, so it is not among these.
     while done + at_once < count {
         // SAFETY: 64 bytes from a block on, behind which are as many blocks and one more.
         unsafe {
             let from = from.add(2 * done * LEN);
             let (low, high) = (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast()));
-            let halves = if LEN == 4 {
-                let (low, high) = (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
-                _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(low, high))
-            } else {
-                _mm256_unpacklo_epi64(low, high)
+            let all = match LEN {
+                4 => {
+                    let (low, high) = (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+                    in_order(_mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(low, high)))
+                }
+                8 => in_order(_mm256_unpacklo_epi64(low, high)),
+                _ => _mm256_permute2x128_si256::<0x20>(low, high),
             };
-            _mm256_storeu_si256(to.add(done * LEN).cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(halves));
+            _mm256_storeu_si256(to.add(done * LEN).cast(), all);
         }
         done += at_once;
     }

@@ -6,16 +6,18 @@ use std::arch::x86_64::_mm_lfence;
 use std::sync::LazyLock;
 
 use super::avx2::vendor;
-use super::{CLASSES, Class, Ends, Fixed, Kernels, Long, Move, Row, Strided, choose, each_class, kernel, table};
+use super::{CLASSES, Class, Ends, Fixed, Kernels, LONG, Long, Move, Row, Strided, choose, each_class, kernel, table};
 
-/// Such distances are multiples of this; the sets of the nearest cache repeat after [`SETS`] bytes.
-const DISTANCE: usize = 1024;
+/// The sets of the nearest cache repeat after so many bytes.
 const SETS: usize = 4096;
-/// Blocks below which nothing is lost, and above which the next caches lose them too.
+/// Distances that are multiples of this leave few sets.
+const DISTANCE: usize = 512;
+/// Blocks for each set below which nothing is lost, and blocks above which the next caches lose them too.
 const MANY: usize = 24;
 const TOO_MANY: usize = 1 << 14;
-/// Bytes of a block above which pauses do not help.
-const LONGEST: usize = 128;
+/// Bytes of a block above which pauses do not help: of blocks in up to [`FEW`] sets, and in more.
+const LONGEST: (usize, usize) = (128, 64);
+const FEW: usize = 2;
 
 /// Whether pauses help this processor: those of AMD.
 static HELPS: LazyLock<bool> = LazyLock::new(|| vendor() == *b"AuthenticAMD");
@@ -28,7 +30,12 @@ const STRIDED: &[Strided; CLASSES] = table!(paced, false);
 
 #[inline]
 pub(super) fn may_be_better(len: usize, count: usize, stride: isize) -> bool {
-    stride.unsigned_abs().is_multiple_of(DISTANCE) && (MANY..=TOO_MANY).contains(&count) && len <= LONGEST
+    if !stride.unsigned_abs().is_multiple_of(DISTANCE) {
+        return false;
+    }
+    let sets = sets(stride);
+    let longest = if sets <= FEW { LONGEST.0 } else { LONGEST.1 };
+    (MANY * sets..=TOO_MANY).contains(&count) && len <= longest
 }
 
 /// Whether so many blocks of `len` bytes are better written with pauses.
@@ -52,8 +59,13 @@ unsafe fn collect(len: usize, count: usize, by: isize, step: isize, from: *const
 /// # Safety
 /// As [`super::strided`].
 unsafe fn spread(len: usize, count: usize, by: isize, step: isize, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { choose(SPREAD, len)(len, count, by, step, from, to) }
+    // SAFETY: the caller's promise; rows only by what the processor has.
+    unsafe {
+        if len >= LONG && is_x86_feature_detected!("avx512f") {
+            return paced_by_lines(len, count, by, step, from, to);
+        }
+        choose(SPREAD, len)(len, count, by, step, from, to)
+    }
 }
 
 /// # Safety
@@ -63,8 +75,19 @@ unsafe fn strided(len: usize, count: usize, by: isize, step: isize, from: *const
     unsafe { choose(STRIDED, len)(len, count, by, step, from, to) }
 }
 
+/// [`paced`] of rows from consecutive places.
+///
+/// # Safety
+/// As there, on a processor with AVX-512.
+#[target_feature(enable = "avx512f")]
+unsafe fn paced_by_lines(len: usize, count: usize, by: isize, step: isize, from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { paced::<true, Row>(len, count, by, step, from, to) };
+}
+
 /// # Safety
 /// As [`super::strided`].
+#[inline(always)]
 unsafe fn paced<const PACKED: bool, M: Move>(
     len: usize,
     count: usize,
@@ -75,7 +98,7 @@ unsafe fn paced<const PACKED: bool, M: Move>(
 ) {
     let block = M::of(len);
     let (by, sets) = if PACKED { (block.len() as isize, sets(step)) } else { (by, sets(step).min(sets(by))) };
-    let burst = if sets == 1 { 2 } else { 4 * sets };
+    let burst = (2 * sets).min(8);
     let mut left = burst;
     for _ in 0..count {
         // SAFETY: a block that the caller vouches for.

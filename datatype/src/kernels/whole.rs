@@ -147,6 +147,7 @@ const RUN: &[Ways; CLASSES + SPECIAL] = &{
         special::<7>(),
         special::<8>(),
         special::<9>(),
+        special::<10>(),
     ];
     let mut kind = 0;
     while kind < SPECIAL {
