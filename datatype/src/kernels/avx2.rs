@@ -3,12 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
-    __cpuid, _mm_mullo_epi32, _mm_set1_epi32, _mm_setr_epi32, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_i32gather_epi32, _mm256_i32gather_epi64, _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_permute2x128_si256,
+    _mm_mullo_epi32, _mm_set1_epi32, _mm_setr_epi32, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_i32gather_epi32,
+    _mm256_i32gather_epi64, _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_permute2x128_si256,
     _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_ps, _mm256_storeu_si256,
     _mm256_unpacklo_epi64,
 };
-use std::sync::LazyLock;
 
 use super::{
     COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, avx512, choose, class, paced, past,
@@ -45,19 +44,10 @@ pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: seconds::<16>, spread: SPREAD[SIXTEENS], strided: STRIDED[SIXTEENS] },
 ];
 
-/// Whether a gather takes less time than its loads one by one: with Intel's processors it does.
-static GATHERS: LazyLock<bool> = LazyLock::new(|| vendor() == *b"GenuineIntel");
-
-/// The maker of the processor.
-pub(super) fn vendor() -> [u8; 12] {
-    #[allow(unused_unsafe)] // older compilers want it
-    // SAFETY: every processor of this architecture has the instruction.
-    let leaf = unsafe { __cpuid(0) };
-    let mut name = [0; 12];
-    for (at, word) in name.chunks_exact_mut(4).zip([leaf.ebx, leaf.edx, leaf.ecx]) {
-        at.copy_from_slice(&word.to_le_bytes());
-    }
-    name
+/// Whether this is a processor of AMD (or Hygon): no other has SSE4a. There a gather takes more time than its loads one by
+/// one, with Intel's less.
+pub(super) fn is_amd() -> bool {
+    is_x86_feature_detected!("sse4a")
 }
 
 /// Which of [`KERNELS`] is faster than that for all processors, if this one has it and there is one. `are_few` are rows that
@@ -86,8 +76,8 @@ fn which_special(len: usize, count: usize, stride: isize, are_few: bool) -> Opti
         _ if paced::is_better(len, count, stride) => 9,
         4 if is_second => 3 + 3 * u8::from(apart),
         8 if is_second => 4 + 3 * u8::from(apart),
-        4 if count >= MANY && *GATHERS => 1,
-        8 if count >= MANY && *GATHERS => 2,
+        4 if count >= MANY && !is_amd() => 1,
+        8 if count >= MANY && !is_amd() => 2,
         16 if is_second => 10,
         4 | 8 | 16 => return None,
         LONG.. if more && avx512::are_better(len, count) => 5,

@@ -3,9 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::_mm_lfence;
-use std::sync::LazyLock;
 
-use super::avx2::vendor;
+use super::avx2::is_amd;
 use super::{CLASSES, Class, Ends, Fixed, Kernels, LONG, Long, Move, Row, Strided, choose, each_class, kernel, table};
 
 /// The sets of the nearest cache repeat after so many bytes.
@@ -18,9 +17,6 @@ const TOO_MANY: usize = 1 << 14;
 /// Bytes of a block above which pauses do not help: of blocks in up to [`FEW`] sets, and in more.
 const LONGEST: (usize, usize) = (128, 64);
 const FEW: usize = 2;
-
-/// Whether pauses help this processor: those of AMD.
-static HELPS: LazyLock<bool> = LazyLock::new(|| vendor() == *b"AuthenticAMD");
 
 /// To consecutive places the loops without pauses.
 pub(super) const KERNELS: Kernels = Kernels { collect, spread, strided };
@@ -38,9 +34,9 @@ pub(super) fn may_be_better(len: usize, count: usize, stride: isize) -> bool {
     (MANY * sets..=TOO_MANY).contains(&count) && len <= longest
 }
 
-/// Whether so many blocks of `len` bytes are better written with pauses.
+/// Whether so many blocks of `len` bytes are better written with pauses: by processors of AMD, where that was measured.
 pub(super) fn is_better(len: usize, count: usize, stride: isize) -> bool {
-    may_be_better(len, count, stride) && *HELPS
+    may_be_better(len, count, stride) && is_amd()
 }
 
 /// In how many sets blocks at this distance lie.
