@@ -97,7 +97,7 @@ impl TypeMap {
     }
 
     /// As [`TypeMap::pack`] of `len` bytes, for memory that others may write meanwhile; what they write may or may not
-    /// be in the copy.
+    /// be in the copy. Bytes between two blocks at most 16 bytes apart may be read as well.
     ///
     /// # Safety
     /// All bytes of the message relative to `buffer` must be readable, `out` writable for `len` bytes, and the two must

@@ -70,7 +70,8 @@ fn many_short_blocks() {
 fn blocks_at_distances_of_pages() {
     let byte = Datatype::from(Named::Byte);
     for len in [1, 3, 4, 8, 16, 33, 64, 100, 128, 200, 300, 512, 600] {
-        for (count, stride) in [(97, 1024), (49, -2048), (101, 3072), (24, 4096), (33, -4096), (27, 16384), (200, 512)]
+        for (count, stride) in
+            [(97, 1024), (49, -2048), (101, 3072), (24, 4096), (33, -4096), (27, 16384), (200, 512), (600, 1024)]
         {
             let map = Datatype::hvector(count, len, stride, &byte).unwrap().message(1).unwrap();
             check_ranges(&map, count as usize % 7);
@@ -99,7 +100,7 @@ fn large_messages_of_rows() {
     let byte = Datatype::from(Named::Byte);
     for (len, gap) in [(64, 64), (64, 1), (100, 28), (512, 512), (1000, 24), (4096, 64), (70_000, 1)] {
         let (count, step) = ((8 << 20) / len + 3, len + gap);
-        let places: Vec<i64> = (0..count as i64).map(|i| (i ^ 1).min(count as i64 - 1) * step as i64).collect();
+        let places: Vec<i64> = (0..count as i64).map(|i| i * step as i64 + i % 3 * gap as i64 / 3).collect();
         let list = Datatype::hindexed_block(len as u64, &places, &byte).unwrap();
         let rows = Datatype::hvector(count as u64, len as u64, step as i64, &byte).unwrap();
         for (t, at) in [(rows, 0), (list, 5)] {
@@ -126,6 +127,29 @@ fn large_messages_of_rows() {
             target.fill(9);
             assert_eq!(map.copy(&source, at, &map, &mut target, at), Ok(expected.len()));
             assert!(target == wanted, "{len} + {gap} copied");
+        }
+    }
+}
+
+/// Large messages whose rows share bytes: what is packed later stays.
+#[test]
+fn large_messages_of_rows_that_overlap() {
+    let byte = Datatype::from(Named::Byte);
+    let (len, count) = (128, (8 << 20) / 128 + 1);
+    for step in [64_i64, 100, 0] {
+        let rows = Datatype::hvector(count, len, step, &byte).unwrap();
+        let places: Vec<i64> = (0..count as i64).map(|i| (i ^ 1) * step).collect();
+        let list = Datatype::hindexed_block(len, &places, &byte).unwrap();
+        for (t, swapped) in [(rows, 0), (list, 1)] {
+            let map = t.message(1).unwrap();
+            let packed: Vec<u8> = (0..map.size() as usize).map(|i| ((i * 11) >> 4) as u8).collect();
+            let mut wanted = vec![9; map.true_ub() as usize];
+            for (i, row) in packed.chunks(len as usize).enumerate() {
+                wanted[(i ^ swapped) * step as usize..][..len as usize].copy_from_slice(row);
+            }
+            let mut target = vec![9; wanted.len()];
+            assert_eq!(map.unpack(&packed, 0, &mut target, 0), Ok(packed.len()));
+            assert!(target == wanted, "{step}");
         }
     }
 }

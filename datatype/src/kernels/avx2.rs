@@ -27,9 +27,8 @@ const EIGHTS: usize = class(8);
 const SIXTEENS: usize = class(16);
 
 /// For rows; for blocks of 4 and of 8 bytes close to each other; for every second element of 4 and of 8 bytes; for rows
-/// and every second element with AVX-512; for rows of
-/// large messages; and for blocks whose places share few sets of a cache; and for every
-/// second element of 16 bytes.
+/// and every second element with AVX-512; for rows of large messages; for blocks whose places share few sets of a cache; and
+/// for every second element of 16 bytes.
 pub(super) const KERNELS: [Kernels; SPECIAL] = [
     Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
     Kernels { collect: gathered::<8>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
@@ -54,7 +53,7 @@ pub(super) fn is_amd() -> bool {
 /// `memcpy` copies as well as 32 bytes at a time.
 #[inline]
 pub(super) fn which(len: usize, count: usize, stride: isize, are_few: bool) -> Option<u8> {
-    let is_row = (LONG..=avx512::ROW_MAX).contains(&len) || past::is_better(len, count);
+    let is_row = (LONG..=avx512::ROW_MAX).contains(&len) || past::is_better(len, count, stride);
     let is_short = matches!(len, 4 | 8 | 16) && count >= SOME && stride.unsigned_abs() <= NEAR;
     if is_row || is_short || paced::may_be_better(len, count, stride) {
         which_special(len, count, stride, are_few)
@@ -64,21 +63,22 @@ pub(super) fn which(len: usize, count: usize, stride: isize, are_few: bool) -> O
 }
 
 fn which_special(len: usize, count: usize, stride: isize, are_few: bool) -> Option<u8> {
-    let more = is_x86_feature_detected!("avx512f");
-    if !more && !is_x86_feature_detected!("avx2") {
+    if !is_x86_feature_detected!("avx2") {
         return None;
     }
+    let more = is_x86_feature_detected!("avx512f");
     let is_second = stride == 2 * len as isize;
+    let is_gathered = count >= MANY && stride.unsigned_abs() <= NEAR && !is_amd();
     // A line that is not in a cache is sooner written by elements than by a store that leaves some of it out.
-    let apart = more && 2 * len * count <= CLOSE;
+    let apart = more && len.saturating_mul(2 * count) <= CLOSE;
     Some(match len {
-        _ if past::is_better(len, count) => 8,
+        _ if past::is_better(len, count, stride) => 8,
         _ if paced::is_better(len, count, stride) => 9,
         4 if is_second => 3 + 3 * u8::from(apart),
         8 if is_second => 4 + 3 * u8::from(apart),
-        4 if count >= MANY && !is_amd() => 1,
-        8 if count >= MANY && !is_amd() => 2,
         16 if is_second => 10,
+        4 if is_gathered => 1,
+        8 if is_gathered => 2,
         4 | 8 | 16 => return None,
         LONG.. if more && avx512::are_better(len, count) => 5,
         LONG..=ROW_MAX if !are_few => 0,
@@ -176,7 +176,7 @@ unsafe fn gathered<const LANES: usize>(
     from: *const u8,
     to: *mut u8,
 ) {
-    debug_assert!(len == 32 / LANES);
+    debug_assert!(len == 32 / LANES && by.unsigned_abs() <= NEAR);
     // SAFETY: the caller's promise.
     unsafe {
         let done = collect::<LANES>(count, by, from, to);

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
 };
 
-use super::{FROM, TO};
+use super::{FROM, STRIDED, TO, choose};
 
 /// Messages of so many bytes: with their places they take more than the caches have for one processor.
 const LARGE: usize = 8 << 20;
@@ -14,10 +14,16 @@ const LARGE: usize = 8 << 20;
 const AHEAD: usize = 8192;
 const LINE: usize = 64;
 
-/// Whether blocks of `len` bytes, so many in all, are better stored past the caches; if the processor has AVX2.
+/// Whether so many blocks of `len` bytes, `stride` from start to start, are better stored past the caches; if the processor
+/// has AVX2. Blocks that share bytes are not: of such stores the later one need not win.
 #[inline]
-pub(super) fn is_better(len: usize, count: usize) -> bool {
-    len >= LINE && len.saturating_mul(count) >= LARGE
+pub(super) fn is_better(len: usize, count: usize, stride: isize) -> bool {
+    len >= LINE && len.saturating_mul(count) >= LARGE && stride.unsigned_abs() >= len
+}
+
+/// As [`is_better`], of blocks at listed places.
+pub(super) fn is_better_listed(len: usize, at: &[i64]) -> bool {
+    is_better(len, at.len(), isize::MAX) && at.windows(2).all(|pair| pair[1] - pair[0] >= len as i64)
 }
 
 /// Rows of at least a line.
@@ -39,6 +45,11 @@ pub(super) unsafe fn rows<const SIDE: u8>(
         FROM => (len as isize, step),
         _ => (by, step),
     };
+    if step.unsigned_abs() < len {
+        // Rows at the target that share bytes, where those at the origin do not.
+        // SAFETY: the caller's promise.
+        return unsafe { choose(STRIDED, len)(len, count, by, step, from, to) };
+    }
     let rows_ahead = AHEAD.div_ceil(by.unsigned_abs().max(1)) as isize;
     for _ in 0..count {
         // SAFETY: the caller's promise, for a row.

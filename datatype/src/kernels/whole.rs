@@ -70,7 +70,7 @@ impl Ways {
                 _ => Self::ANY,
             },
             Node::Same { at, inner } => inner.node.block().map_or(Self::ANY, |len| {
-                if let Some(past) = past_list(len as usize, at.len()) {
+                if let Some(past) = past_list(len as usize, at) {
                     return past;
                 }
                 let class = class(len as usize);
@@ -211,7 +211,7 @@ fn wide(kind: usize) -> Option<&'static Wide> {
 
 /// The loops over so many listed blocks that they are better stored past the caches.
 #[cfg(target_arch = "x86_64")]
-fn past_list(len: usize, count: usize) -> Option<Ways> {
+fn past_list(len: usize, at: &[i64]) -> Option<Ways> {
     /// # Safety
     /// As [`Whole`], on a processor with AVX2.
     #[target_feature(enable = "avx2")]
@@ -220,12 +220,12 @@ fn past_list(len: usize, count: usize) -> Option<Ways> {
         // SAFETY: the caller's promise.
         unsafe { past::listed::<SIDE>(inner.size as usize, at, from, to) };
     }
-    let has = past::is_better(len, count) && is_x86_feature_detected!("avx2");
+    let has = past::is_better_listed(len, at) && is_x86_feature_detected!("avx2");
     has.then_some(Ways::new(way::<TO>, way::<FROM>, way::<NEITHER>))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn past_list(_: usize, _: usize) -> Option<Ways> {
+fn past_list(_: usize, _: &[i64]) -> Option<Ways> {
     None
 }
 

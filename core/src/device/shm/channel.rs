@@ -289,7 +289,7 @@ impl Channel {
         let marker = self.shuttle[0].load(Ordering::Acquire);
         if self.is_next(marker, self.back.down) {
             let popped = self.take(&self.shuttle, marker, words);
-            self.holds.set(true);
+            self.holds.set(matches!(popped, Popped::Packet(_)));
             return popped;
         }
         let line = self.back.line(&self.taken);
