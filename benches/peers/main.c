@@ -1,6 +1,7 @@
 /* Arguments and the order of the suites. */
 #include "peers.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,21 @@ static void parse(struct options *o, int argc, char **argv) {
         o->budget_s *= 8; /* as Budget::of in benches/src/measure/mod.rs */
 }
 
+/* As bind() in benches/src/measure/mod.rs: each rank on a core, in turn where there are more ranks. After MPI_Init, which
+   counts the cores. All ranks are on this machine. */
+static void bind_to_core(int rank) {
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    int turn = rank % CPU_COUNT(&all), core = 0;
+    while (!CPU_ISSET(core, &all) || turn-- > 0)
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        perror("farside-peers: bind to a core");
+}
+
 int main(int argc, char **argv) {
     struct options options;
     memset(&options, 0, sizeof options);
@@ -101,6 +117,7 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &options.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &options.ranks);
     parse(&options, argc, argv);
+    bind_to_core(options.rank);
     if (options.pack)
         run_pack(&options, options.messages);
     if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put)) {

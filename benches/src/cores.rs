@@ -1,44 +1,14 @@
-//! The cores that the calling thread may use, and binding it to one of them.
-#![allow(unsafe_code)]
-
-use std::mem::{self, MaybeUninit};
+//! Binding the calling thread to a core of those that it may use.
 
 use farside_core::error::{Error, ErrorKind, Result};
-
-fn affinity() -> Result<libc::cpu_set_t> {
-    let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
-    // SAFETY: the kernel writes at most the given size.
-    let code = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) };
-    if code != 0 {
-        return Err(Error::last_os("ask for the cores of this process"));
-    }
-    // SAFETY: a cpu_set_t is plain bits; all were zeroed before.
-    Ok(unsafe { set.assume_init() })
-}
-
-/// The cores that the calling thread may use, in ascending order.
-///
-/// # Errors
-/// [`ErrorKind::System`].
-pub fn allowed() -> Result<Vec<usize>> {
-    let set = affinity()?;
-    // SAFETY: every index is below the size of the set.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
-}
+pub use farside_core::processors::allowed;
+use farside_core::processors::only;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Binds the calling thread, and those that it starts later, to `core`; allocates nothing, so that a forked process may
 /// call it. Whether that was possible.
 pub(crate) fn bind(core: usize) -> bool {
-    if core >= libc::CPU_SETSIZE as usize {
-        return false;
-    }
-    // SAFETY: a cpu_set_t is plain bits, and zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `core` is in range of the set, which is whole.
-    unsafe {
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
-    }
+    only(core).is_ok_and(|set| sched_setaffinity(None, &set).is_ok())
 }
 
 /// Binds the calling thread to the `index`-th core that it may use.
@@ -47,29 +17,31 @@ pub(crate) fn bind(core: usize) -> bool {
 /// [`ErrorKind::Limit`] with fewer cores; [`ErrorKind::System`].
 pub fn bind_to_nth(index: usize) -> Result<()> {
     const OP: &str = "bind to a core";
-    let cores = allowed()?;
+    let cores = allowed();
     let Some(&core) = cores.get(index) else {
         return Err(Error::new(ErrorKind::Limit, OP).cause(format!("core {index} of {}", cores.len())));
     };
-    if bind(core) { Ok(()) } else { Err(Error::last_os(OP)) }
+    sched_setaffinity(None, &only(core)?).map_err(|e| Error::system(OP, e.into()))
 }
 
 /// Binds the calling thread to a core until dropped.
 pub(crate) struct Pinned {
-    before: libc::cpu_set_t,
+    before: CpuSet,
 }
 
 impl Pinned {
     pub(crate) fn to(core: usize) -> Result<Self> {
-        let before = affinity()?;
-        bind(core).then_some(Self { before }).ok_or_else(|| Error::last_os("bind to a core"))
+        let failed = |e: rustix::io::Errno| Error::system("bind to a core", e.into());
+        let before = sched_getaffinity(None).map_err(failed)?;
+        sched_setaffinity(None, &only(core)?).map_err(failed)?;
+        Ok(Self { before })
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: `before` is a whole cpu_set_t that the kernel has filled.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.before) };
+        // It was allowed before; should that have changed, the thread stays where it is.
+        let _ = sched_setaffinity(None, &self.before);
     }
 }
 
@@ -79,15 +51,15 @@ mod tests {
 
     #[test]
     fn bind_to_nth_leaves_that_core_only() {
-        let before = allowed().unwrap();
+        let before = allowed();
         let last = before.len() - 1;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 bind_to_nth(last).unwrap();
-                assert_eq!(allowed().unwrap(), [before[last]]);
+                assert_eq!(allowed(), [before[last]]);
             });
         });
-        assert_eq!(allowed().unwrap(), before);
+        assert_eq!(allowed(), before);
         assert_eq!(bind_to_nth(before.len()).unwrap_err().kind(), ErrorKind::Limit);
     }
 }

@@ -18,6 +18,7 @@ use crate::device::open::{Opened, open};
 use crate::device::{Device, Event, fault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
+use crate::processors::Sharing;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::signal::{self, Pace};
@@ -88,12 +89,12 @@ impl Job {
     pub(crate) fn start_on(bootstrap: Box<dyn Bootstrap>, settings: Settings, opened: Opened) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let device = fault::wrap(opened.device, &settings.fault)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
-        let progress = Progress::new(&settings, opened.here, cores);
-        tracing::debug!(rank, size, by = bootstrap.kind(), device = device.name(), "started");
+        let progress = Progress::new(&settings, opened.sharing.is_crowded());
+        let Sharing { ranks, processors } = opened.sharing;
+        tracing::debug!(rank, size, by = bootstrap.kind(), device = device.name(), ranks, processors, "started");
         Ok(Self(Rc::new(Inner {
             rank,
             size,

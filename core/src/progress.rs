@@ -1,7 +1,9 @@
 //! The only place that waits: spin, then yield, then park.
 //!
 //! With a core for every rank a waiting rank spins for `FARSIDE_SPIN_US` and then sleeps; with more ranks than
-//! cores it gives the core away at once, a few times, and then sleeps. Every sleep is bounded by
+//! cores it gives the core away, a few times, and then sleeps. Two ranks that run at the same time need no turn of
+//! a core to answer each other, so as long as answers come like that, a rank looks for a moment before it gives its
+//! core away. Every sleep is bounded by
 //! `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead one is an error within
 //! that time and not a hang.
 
@@ -20,6 +22,7 @@ pub struct Progress {
     park: bool,
     check: Duration,
     burst: u32,
+    company: Company,
     last_check: Cell<Option<Instant>>,
 }
 
@@ -30,14 +33,54 @@ const BURST: u32 = 64;
 /// Turns between two looks at the clock.
 const TURNS: u32 = 256;
 
+/// Looks at what is awaited before the core is given away: about as long as that takes.
+const LOOKS: u32 = 32;
+
+/// Whether the ranks that this one waits for have lately answered while it ran, so that it pays to look for an answer
+/// before the core is given away.
+#[derive(Debug, Default)]
+struct Company {
+    /// Looks that answers came in, less those that they did not.
+    score: Cell<u32>,
+    asked: Cell<u32>,
+}
+
+impl Company {
+    /// After so many looks in vain it is no longer likely.
+    const MOST: u32 = 16;
+    /// Then one time in so many is a try.
+    const SELDOM: u32 = 8;
+
+    fn is_likely(&self) -> bool {
+        let asked = self.asked.get().wrapping_add(1);
+        self.asked.set(asked);
+        self.score.get() > 0 || asked.is_multiple_of(Self::SELDOM)
+    }
+
+    fn was(&self, there: bool) {
+        let score = self.score.get();
+        self.score.set(if there { (score + 1).min(Self::MOST) } else { score.saturating_sub(1) });
+    }
+}
+
+/// Looks for a moment.
+fn look<R>(device: &dyn Device, ready: &mut impl FnMut() -> Result<Option<R>>) -> Result<Option<R>> {
+    for _ in 0..LOOKS {
+        device.relax();
+        if let Some(r) = ready()? {
+            return Ok(Some(r));
+        }
+    }
+    Ok(None)
+}
+
 impl Progress {
-    /// From the settings, the cores that this process may use and the ranks that share them.
+    /// From the settings, and whether more ranks than there are cores share this rank's.
     #[must_use]
-    pub fn new(settings: &Settings, ranks_here: usize, cores: usize) -> Self {
-        let own_core = ranks_here <= cores;
+    pub fn new(settings: &Settings, crowded: bool) -> Self {
         let spin_us = Duration::from_micros(u64::from(settings.spin_us));
         let (spin, yields, park) = match settings.wait {
-            WaitPolicy::Auto if own_core => (spin_us, 0, true),
+            WaitPolicy::Auto if !crowded => (spin_us, 0, true),
             WaitPolicy::Auto => (Duration::ZERO, 8, true),
             WaitPolicy::Spin => (Duration::MAX, 0, false),
             WaitPolicy::Yield => (Duration::ZERO, u32::MAX, false),
@@ -49,6 +92,7 @@ impl Progress {
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
             burst: if spin > Duration::ZERO { BURST } else { 0 },
+            company: Company::default(),
             last_check: Cell::new(None),
         }
     }
@@ -102,6 +146,13 @@ impl Progress {
                 }
             }
             if yields < self.yields {
+                if self.company.is_likely() {
+                    let come = look(device, &mut ready)?;
+                    self.company.was(come.is_some());
+                    if let Some(r) = come {
+                        return Ok(r);
+                    }
+                }
                 yields += 1;
                 std::thread::yield_now();
                 if yields.is_multiple_of(TURNS) {
@@ -152,5 +203,24 @@ impl Progress {
                 device.check_peers()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_as_long_as_answers_come_and_seldom_after_they_have_stopped() {
+        let company = Company::default();
+        let looks = |of: u32| (0..of).filter(|_| company.is_likely()).count() as u32;
+        assert_eq!(looks(10 * Company::SELDOM), 10);
+        company.was(true);
+        assert_eq!(looks(10), 10);
+        (0..2 * Company::MOST).for_each(|_| company.was(true));
+        (1..Company::MOST).for_each(|_| company.was(false));
+        assert_eq!(looks(10), 10);
+        (0..3).for_each(|_| company.was(false));
+        assert_eq!(looks(10 * Company::SELDOM), 10);
     }
 }

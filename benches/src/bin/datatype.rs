@@ -141,7 +141,7 @@ impl Run<'_> {
         for &bytes in sizes {
             // On a thread of its own, which alone is bound to a core: the peers choose theirs.
             let measure = || {
-                let last = allowed()?.len() - 1;
+                let last = allowed().len() - 1;
                 bind_to_nth(last)?;
                 pack::measure(&Case::new(shape, bytes)?, effort)
             };

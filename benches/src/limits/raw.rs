@@ -103,7 +103,7 @@ impl Drop for Partner {
 /// Microseconds that a process waits for its next turn if it gives the core away while `processes` share it and all do
 /// so, block by block.
 pub(super) fn yield_turn(processes: usize, turns: u64, blocks: usize) -> Result<Vec<f64>> {
-    let core = allowed()?.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Limit, "turns of a core"))?;
+    let core = allowed().into_iter().next().ok_or_else(|| Error::new(ErrorKind::Limit, "turns of a core"))?;
     let _pinned = Pinned::to(core)?;
     let others: Result<Vec<Partner>> =
         (1..processes).map(|_| Partner::fork(|parent| give_away(core, parent))).collect();
@@ -185,7 +185,7 @@ fn round_trip([forth, back]: [&AtomicU64; 2], odd: u64, partner: &Partner) -> Re
 /// Microseconds per round trip between two processes on the first two allowed cores, block by block: of one line, or
 /// with a line for each way.
 pub(super) fn ping_pong(two_lines: bool, round_trips: u64, blocks: usize) -> Result<Vec<f64>> {
-    let mut cores = allowed()?.into_iter();
+    let mut cores = allowed().into_iter();
     let (Some(mine), Some(other)) = (cores.next(), cores.next()) else {
         return Err(Error::new(ErrorKind::Limit, "cache-line ping-pong")
             .cause("it needs two cores, and this process may use one")
@@ -214,7 +214,7 @@ pub(super) fn ping_pong(two_lines: bool, round_trips: u64, blocks: usize) -> Res
 /// of its own and waits until the other has done the same. Both words in one line.
 pub(super) fn meeting(meetings: u64, blocks: usize) -> Result<Vec<f64>> {
     const OP: &str = "bare meeting";
-    let mut cores = allowed()?.into_iter();
+    let mut cores = allowed().into_iter();
     let (Some(mine), Some(other)) = (cores.next(), cores.next()) else {
         return Err(Error::new(ErrorKind::Limit, OP).cause("it needs two cores, and this process may use one"));
     };

@@ -93,14 +93,13 @@ impl Budget {
     }
 }
 
-/// Binds this rank to a core of its own if there are cores for all ranks. For ranks that are processes, after
-/// [`Job::init`], which counts the cores.
+/// Binds this rank to a core: the ranks to one each, and in turn where there are more ranks. For ranks that are processes,
+/// after [`Job::init`], which counts the cores.
 ///
 /// # Errors
 /// [`ErrorKind::System`].
 pub fn bind(job: &Job) -> Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if job.size() as usize <= cores { cores::bind_to_nth(job.rank() as usize) } else { Ok(()) }
+    cores::bind_to_nth(job.rank() as usize % cores::allowed().len())
 }
 
 /// Measures everything in `plan` with the ranks of `job`. Collective; rank 0 writes each record as a line to `output`

@@ -6,6 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::processors;
+
 /// A limit in bytes or pieces; `None` is no limit.
 pub type Amount = Option<u64>;
 
@@ -59,7 +61,7 @@ impl Limits {
             descriptors: pair(libc::RLIMIT_NOFILE),
             shared_memory: room(shm_dir),
             ptrace_scope: word("/proc/sys/kernel/yama/ptrace_scope").and_then(|w| w.parse().ok()),
-            cores: cores(),
+            cores: processors::allowed().len(),
             kernel: word("/proc/sys/kernel/osrelease"),
             page: page(),
             huge_pages: word("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|w| chosen(&w)),
@@ -90,19 +92,6 @@ fn room(dir: &Path) -> Option<Room> {
     // SAFETY: the call has succeeded and has written it.
     let fs = unsafe { fs.assume_init() };
     Some(Room { size: fs.f_blocks.saturating_mul(fs.f_frsize), free: fs.f_bavail.saturating_mul(fs.f_frsize) })
-}
-
-fn cores() -> usize {
-    let mut set = MaybeUninit::<libc::cpu_set_t>::zeroed();
-    // SAFETY: the set is live and as long as said.
-    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) } != 0 {
-        // More cores than the set has room for: the standard library asks differently.
-        return std::thread::available_parallelism().map_or(1, usize::from);
-    }
-    // SAFETY: it was zero from the start, which is a valid set.
-    let set = unsafe { set.assume_init() };
-    // SAFETY: it counts bits of a live set.
-    usize::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(1)
 }
 
 fn page() -> usize {

@@ -42,6 +42,16 @@ enum Command {
     },
 }
 
+/// Where ranks may run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Bind {
+    /// Wherever the launcher may.
+    #[default]
+    None,
+    /// Each on one processor, in turn.
+    Core,
+}
+
 /// What `farside run` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunOptions {
@@ -54,6 +64,10 @@ pub struct RunOptions {
     /// End the job after so many seconds, with exit code 124.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
+    /// Bind ranks to the processors that this command may use: `core` gives each rank the next one, and starts again
+    /// after the last; `none` leaves them all to each.
+    #[arg(long, value_enum, default_value_t = Bind::None)]
+    pub bind: Bind,
     /// Set an environment variable for the ranks; may be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub variables: Vec<(String, String)>,

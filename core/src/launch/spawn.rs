@@ -7,9 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use super::RunOptions;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use super::guard::SignalMask;
+use super::{Bind, RunOptions};
 use crate::error::{Error, Result};
+use crate::processors;
 
 /// Variables by which another launcher would reach through to the ranks.
 const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
@@ -44,15 +47,29 @@ pub fn start(rank: u32, options: &RunOptions, wires: Wires, mask: SignalMask) ->
     command.envs(options.variables.iter().map(|(n, v)| (n, v)));
     command.env("PMI_FD", pmi.to_string()).env("PMI_RANK", rank.to_string());
     command.env("PMI_SIZE", options.ranks.to_string());
+    let bound = bound(rank, options.bind)?;
     // SAFETY: `prepare` only makes system calls, which is allowed between fork and exec.
-    unsafe { command.pre_exec(move || prepare(launcher, pmi, mask)) };
+    unsafe { command.pre_exec(move || prepare(launcher, pmi, mask, bound.as_ref())) };
     // The child is waited for by its number, with all the others; dropping the handle leaves it alone.
     let child = command.spawn()?;
     Ok(child.id() as i32)
 }
 
+/// The processor that a rank is to be bound to.
+fn bound(rank: u32, bind: Bind) -> std::io::Result<Option<CpuSet>> {
+    let processors = match bind {
+        Bind::None => return Ok(None),
+        Bind::Core => processors::allowed(),
+    };
+    let turn = rank as usize % processors.len().max(1);
+    processors.get(turn).map(|p| processors::only(*p)).transpose().map_err(std::io::Error::other)
+}
+
 /// Runs in the new process, before the program does.
-fn prepare(launcher: i32, pmi: RawFd, mask: SignalMask) -> std::io::Result<()> {
+fn prepare(launcher: i32, pmi: RawFd, mask: SignalMask, bound: Option<&CpuSet>) -> std::io::Result<()> {
+    if let Some(set) = bound {
+        sched_setaffinity(None, set)?;
+    }
     // SAFETY: PR_SET_PDEATHSIG takes an integer.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
         return Err(std::io::Error::last_os_error());

@@ -81,6 +81,24 @@ fn ranks_get_their_variables_and_no_others() {
 }
 
 #[test]
+fn ranks_are_bound_in_turn_if_that_is_asked_for() {
+    let allowed = farside_core::processors::allowed();
+    let ranks = allowed.len() + 1;
+    let of = |options: &[&str]| -> Vec<String> {
+        let done = shell(ranks as u32, options, "grep Cpus_allowed_list /proc/self/status").finish();
+        let mut lines: Vec<String> = done.out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let line = |rank: usize| format!("[{rank}] Cpus_allowed_list:\t{}", allowed[rank % allowed.len()]);
+    let mut wanted: Vec<String> = (0..ranks).map(line).collect();
+    wanted.sort();
+    assert_eq!(of(&["--prefix", "--bind", "core"]), wanted);
+    let free = of(&["--prefix"]);
+    assert!(free.len() == ranks && (free != wanted || allowed.len() == 1), "{free:?}");
+}
+
+#[test]
 fn ranks_get_no_descriptor_of_another_rank() {
     let done = shell(5, &[], "ls -l /proc/self/fd | grep -c socket:").finish();
     assert_eq!(done.out, "1\n".repeat(5));

@@ -15,6 +15,7 @@ use crate::device::open::Opened;
 use crate::device::{Block, Operation, Place, Region, WorkRequest, shm};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
+use crate::processors::{self, Sharing};
 use crate::settings::Settings;
 use crate::signal::Board;
 use crate::stats::Kind;
@@ -35,7 +36,8 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
     let near = near.connect(&cards)?;
     bootstrap.fence()?;
     let device = RouteDevice::new(near, Box::new(Wire::new(me, hub)), &ranks, size)?;
-    Job::start_on(bootstrap, settings.clone(), Opened { device: Box::new(device), here: size as usize })
+    let sharing = Sharing { ranks: size as usize, processors: processors::allowed().len() };
+    Job::start_on(bootstrap, settings.clone(), Opened { device: Box::new(device), sharing })
 }
 
 /// What `f` returned at each of `n` ranks that wait by `wait`.

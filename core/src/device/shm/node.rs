@@ -95,13 +95,6 @@ impl Nodes {
         let node = self.first[rank as usize];
         (0..self.first.len() as u32).filter(|r| self.first[*r as usize] == node).collect()
     }
-
-    /// How many ranks share the processors of `rank`, whatever they count as.
-    #[must_use]
-    pub fn on_machine_of(&self, rank: u32) -> usize {
-        let machine = &self.nodes[rank as usize].machine;
-        self.nodes.iter().filter(|n| n.machine == *machine).count()
-    }
 }
 
 impl fmt::Display for Nodes {
@@ -129,7 +122,6 @@ mod tests {
         assert_eq!(nodes.count(), 3);
         assert_eq!(nodes.sharing_with(4), [0, 2, 4]);
         assert_eq!(nodes.sharing_with(1), [1]);
-        assert_eq!([0, 1, 3].map(|r| nodes.on_machine_of(r)), [3, 2, 2]);
         assert_eq!(nodes.to_string(), "ranks 0, 2, 4 on `a`; rank 1 on `b`; rank 3 on `b, counted as node 1`");
     }
 

@@ -1,0 +1,180 @@
+//! The processors that a rank may run on, and whether it shares them with more ranks than they are: then waiting gives
+//! the processor away, and does not keep it.
+//!
+//! Launchers bind ranks (Slurm and PRRTE do by default), so that what one rank may use says nothing about what all may:
+//! each publishes its set, and all look at the sets of their machine.
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::wire::{Reader, Writer};
+
+/// The numbers of the processors that the calling thread may run on, ascending; all up to the count that the standard
+/// library gives where the kernel has more than a set has room for.
+#[must_use]
+pub fn allowed() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect(),
+        Err(_) => (0..parallelism()).collect(),
+    }
+}
+
+/// The set of one processor, to bind a thread to.
+///
+/// # Errors
+/// [`ErrorKind::Limit`] for a number that sets have no room for.
+pub fn only(processor: usize) -> Result<CpuSet> {
+    if processor >= CpuSet::MAX_CPU {
+        return Err(Error::new(ErrorKind::Limit, "bind to a processor")
+            .cause(format!("processor {processor}, and a set holds {}", CpuSet::MAX_CPU)));
+    }
+    let mut set = CpuSet::new();
+    set.set(processor);
+    Ok(set)
+}
+
+/// As many threads as may run at once; a quota of the control group counts.
+fn parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Where a rank may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Processors {
+    /// The kernel; empty if it does not say.
+    machine: Vec<u8>,
+    /// A bit for each processor.
+    allowed: Vec<u8>,
+    /// Threads that may run at once, by a quota fewer than there are processors.
+    at_once: u32,
+}
+
+impl Processors {
+    /// Bytes of the longest set that is taken from a peer: 65,536 processors.
+    const LONGEST: usize = 8192;
+
+    /// Of the calling thread.
+    pub(crate) fn here() -> Self {
+        let processors = allowed();
+        let mut allowed = vec![0; processors.last().map_or(0, |last| last / 8 + 1)];
+        for processor in processors {
+            allowed[processor / 8] |= 1 << (processor % 8);
+        }
+        let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self {
+            machine: machine.trim_ascii().to_vec(),
+            allowed,
+            at_once: u32::try_from(parallelism()).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(crate) fn write(&self, w: Writer) -> Writer {
+        w.bytes(&self.machine).bytes(&self.allowed).u32(self.at_once)
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Option<Self> {
+        let machine = r.bytes()?.to_vec();
+        let allowed = r.bytes().filter(|set| set.len() <= Self::LONGEST)?.to_vec();
+        Some(Self { machine, allowed, at_once: r.u32()? })
+    }
+
+    fn meets(&self, processors: &[u8]) -> bool {
+        self.allowed.iter().zip(processors).any(|(a, b)| a & b != 0)
+    }
+}
+
+/// Ranks that share processors, and how many these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sharing {
+    /// Ranks, this one among them.
+    pub(crate) ranks: usize,
+    /// Processors that at least one of them may use, or how many of them at once.
+    pub(crate) processors: usize,
+}
+
+impl Sharing {
+    /// Of rank `me` among `all`, one of each rank of the job: the ranks that may run where it may, and those that may
+    /// run where these may.
+    pub(crate) fn of(all: &[Processors], me: usize) -> Self {
+        let own = &all[me];
+        let mut processors = own.allowed.clone();
+        let mut outside: Vec<&Processors> = all.iter().filter(|place| place.machine == own.machine).collect();
+        let mut ranks = 0;
+        loop {
+            let (inside, others): (Vec<_>, Vec<_>) = outside.into_iter().partition(|place| place.meets(&processors));
+            if inside.is_empty() {
+                break;
+            }
+            ranks += inside.len();
+            for place in inside {
+                processors.resize(processors.len().max(place.allowed.len()), 0);
+                processors.iter_mut().zip(&place.allowed).for_each(|(all, of)| *all |= of);
+            }
+            outside = others;
+        }
+        let count = |set: &[u8]| set.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+        // A quota is the control group's, which ranks of one machine mostly have in common.
+        let quota = Some(own.at_once as usize).filter(|at_once| *at_once < count(&own.allowed));
+        let processors = quota.unwrap_or(usize::MAX).min(count(&processors)).max(1);
+        Self { ranks: ranks.max(1), processors }
+    }
+
+    /// Whether there are more ranks than processors.
+    pub(crate) const fn is_crowded(self) -> bool {
+        self.ranks > self.processors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(machine: &str, processors: &[usize], at_once: u32) -> Processors {
+        let mut allowed = vec![0; processors.iter().max().map_or(0, |last| last / 8 + 1)];
+        processors.iter().for_each(|p| allowed[p / 8] |= 1 << (p % 8));
+        Processors { machine: machine.into(), allowed, at_once }
+    }
+
+    fn sharing(all: &[Processors]) -> Vec<(usize, usize)> {
+        let of = |me| Sharing::of(all, me);
+        (0..all.len()).map(|me| (of(me).ranks, of(me).processors)).collect()
+    }
+
+    #[test]
+    fn bound_ranks_have_what_each_has_and_share_where_they_meet() {
+        let one_each = [0, 9, 17].map(|p| place("a", &[p], 1));
+        assert_eq!(sharing(&one_each), [(1, 1); 3]);
+        let two_on_one = [place("a", &[3], 1), place("a", &[3], 1), place("a", &[4], 1)];
+        assert_eq!(sharing(&two_on_one), [(2, 1), (2, 1), (1, 1)]);
+        assert!(Sharing::of(&two_on_one, 1).is_crowded() && !Sharing::of(&two_on_one, 2).is_crowded());
+    }
+
+    #[test]
+    fn free_ranks_share_all_and_only_those_of_their_machine() {
+        let all = || place("a", &[0, 1], 2);
+        assert_eq!(sharing(&[all(), all()]), [(2, 2); 2]);
+        assert_eq!(sharing(&[all(), place("b", &[0, 1], 2), all(), all()]), [(3, 2), (1, 2), (3, 2), (3, 2)]);
+    }
+
+    #[test]
+    fn ranks_are_joined_by_those_between_them() {
+        let chain = [place("a", &[0], 1), place("a", &[0, 8], 2), place("a", &[8], 1), place("a", &[20], 1)];
+        assert_eq!(sharing(&chain), [(3, 2), (3, 2), (3, 2), (1, 1)]);
+    }
+
+    #[test]
+    fn a_quota_is_fewer_processors() {
+        let limited = || place("a", &[0, 1, 2, 3], 2);
+        assert_eq!(sharing(&[limited(), limited(), limited()]), [(3, 2); 3]);
+    }
+
+    #[test]
+    fn a_place_comes_back_as_it_was_and_no_longer_one_does() {
+        let here = Processors::here();
+        assert_eq!(Processors::read(&mut Reader::new(&here.write(Writer::new()).done())), Some(here.clone()));
+        assert_eq!(allowed().len(), here.allowed.iter().map(|b| b.count_ones() as usize).sum::<usize>());
+        let long = Writer::new().bytes(b"a").bytes(&vec![1; Processors::LONGEST + 1]).u32(1).done();
+        assert_eq!(Processors::read(&mut Reader::new(&long)), None);
+        assert!(only(CpuSet::MAX_CPU).is_err() && only(0).unwrap().count() == 1);
+    }
+}
