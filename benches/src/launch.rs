@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(15);
 pub struct Launcher {
     farside: PathBuf,
     program: PathBuf,
-    settings: Vec<(&'static str, &'static str)>,
+    settings: Vec<(&'static str, String)>,
 }
 
 impl Launcher {
@@ -42,8 +42,8 @@ impl Launcher {
 
     /// The same, with a setting for the ranks.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
-        self.settings.push((name, value));
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
         self
     }
 
@@ -52,7 +52,7 @@ impl Launcher {
     pub fn command(&self, ranks: u32, limit: Duration, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(&self.farside);
         command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
-        command.arg(&self.program).args(arguments).envs(self.settings.iter().copied());
+        command.arg(&self.program).args(arguments).envs(self.settings.iter().map(|(name, value)| (name, value)));
         command
     }
 

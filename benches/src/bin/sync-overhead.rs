@@ -188,7 +188,10 @@ fn limits(plan: &Plan, results: &mut Results, progress: &mut Progress) -> Result
 
 fn drive(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
-    let launcher = Launcher::locate()?;
+    let mut launcher = Launcher::locate()?;
+    if over_verbs() {
+        launcher = launcher.with("FARSIDE_VERBS_DEVICE", limits::perftest::Devices::find()?.setting());
+    }
     let limit = Duration::from_secs(arguments.time_limit);
     let peers = if arguments.peers { Some(Peers::locate(None)?.limit(limit)) } else { None };
     for file in [&arguments.json, &arguments.html] {

@@ -38,14 +38,16 @@ impl Devices {
     /// [`ErrorKind::Unsupported`] if there is no device.
     pub fn find() -> Result<Self> {
         let set = |name| std::env::var(name).ok().filter(|value| value != "auto");
-        let mut names: Vec<String> = match set("FARSIDE_VERBS_DEVICE") {
+        let names: Vec<String> = match set("FARSIDE_VERBS_DEVICE") {
             Some(list) => list.split(',').map(|name| name.split(':').next().unwrap_or(name).to_owned()).collect(),
             None => {
                 let folder = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
-                folder.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+                let mut names: Vec<String> =
+                    folder.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+                names.sort();
+                names
             }
         };
-        names.sort();
         let first = names.first().cloned().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "find RDMA devices")
                 .cause("this machine has none")
@@ -60,6 +62,13 @@ impl Devices {
     #[must_use]
     pub fn of(&self, rank: usize) -> &str {
         &self.names[rank % 2]
+    }
+
+    /// Both, as a value of `FARSIDE_VERBS_DEVICE`: who does not set it lets each rank choose, and ranks that choose the same
+    /// device send to each other inside it, past the link that the others are measured on.
+    #[must_use]
+    pub fn setting(&self) -> String {
+        self.names.join(",")
     }
 
     /// The index of their GIDs.
