@@ -5,10 +5,13 @@
 //! Runs where `FARSIDE_DEVICE=verbs` and the devices are software devices whose counters this process can read, as in
 //! the emulated machine of `ci/rxe`; elsewhere it is skipped, and says so.
 
+use std::cell::Cell;
 use std::fs;
+use std::rc::Rc;
 use std::sync::Barrier;
 use std::time::Duration;
 
+use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
 use farside_rma::core::settings::Settings;
 use farside_rma::core::stats::Kind;
@@ -93,6 +96,10 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         w.put_value(7u64, 1 - me, 0)?;
         w.fence(NONE)
     })?);
+    rows.push(row("both put to themselves + fence", 4, &mut || {
+        w.put_value(7u64, me, 0)?;
+        w.fence(NONE)
+    })?);
     w.fence(Assert::NOSUCCEED)?;
     for (name, puts) in [("post, start, put, complete, wait", 1), ("empty post, start, complete, wait", 0)] {
         rows.push(row(name, 4, &mut || {
@@ -148,7 +155,32 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         })?;
         under_lock("compare_and_swap (32-bit) + flush", 8, &|| w.compare_and_swap(1u32, 1, half, 1, 36))?;
     }
+    let mut arrived = 0u64;
+    rows.push(row("put to itself, flush, get from itself, flush", 0, &mut || {
+        w.put_value(arrived + 1, me, 40)?;
+        w.flush(me)?;
+        let (before, into) = (arrived, &raw mut arrived);
+        // SAFETY: the variable outlives the flush.
+        unsafe { w.get(into.cast(), 8, me, 40)? };
+        w.flush(me)?;
+        assert_eq!(arrived, before + 1);
+        Ok(())
+    })?);
     w.unlock_all()?;
+    let got = Rc::new(Cell::new(0u64));
+    let sink = Rc::clone(&got);
+    job.active_messages().register(HandlerId(77), move |m| {
+        assert_eq!(m.data.map(<[u8]>::len), Some(8));
+        sink.set(sink.get() + 1);
+        Delivery::Done
+    })?;
+    team.barrier()?;
+    let gone = Cell::new(0u64);
+    rows.push(row("message to itself", 0, &mut || {
+        gone.set(gone.get() + 1);
+        am::send(job, me as u32, HandlerId(77), &[], &gone.get().to_le_bytes(), Counters::default())
+    })?);
+    job.wait("own messages", || Ok((got.get() == gone.get()).then_some(())))?;
     window.free()?;
     Ok(rows)
 }

@@ -42,6 +42,7 @@ struct Late {
 #[derive(Debug)]
 struct Faulty {
     inner: Box<dyn Device>,
+    capabilities: Capabilities,
     damage: Damage,
     /// Counts down to the operation that is damaged.
     until: Cell<u64>,
@@ -70,7 +71,10 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
         _ => return Err(bad()),
     };
     let until = Cell::new(number.parse().map_err(|_| bad())?);
-    Ok(Box::new(Faulty { inner: device, damage, until, late: RefCell::default(), boards: RefCell::default() }))
+    // All puts are to pass by here.
+    let capabilities = Capabilities { own_by_copy: false, ..*device.capabilities() };
+    let (late, boards) = Default::default();
+    Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, boards }))
 }
 
 impl Faulty {
@@ -149,7 +153,7 @@ impl Device for Faulty {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.capabilities
     }
 
     fn allocate(&self, len: usize, region: Region) -> Result<Registration> {

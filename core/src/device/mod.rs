@@ -43,6 +43,9 @@ pub struct Capabilities {
     /// Whether a store to mapped memory may be followed, without a fence, by a look whether somebody sleeps who waits
     /// for it: who sleeps pays for both.
     pub sleepers_fence: bool,
+    /// Whether a rank may read and write its own region, and set its own cells, by loads and stores although it is not
+    /// mapped, beside what goes through the device; atomics and accumulates still do.
+    pub own_by_copy: bool,
 }
 
 /// Limits of one scatter or gather list.

@@ -260,6 +260,9 @@ impl RawWindow {
         card.extend(sgrs::Sgrs::card(lists.as_ref()));
         let all = coll::allgather(team, &card)?;
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
+        if !window.mapped && window.job.device().capabilities().own_by_copy {
+            window.targets[team.rank()].copy_own(&window.own);
+        }
         for (t, m) in window.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
         }
@@ -349,12 +352,13 @@ impl RawWindow {
         }
     }
 
-    /// As [`direct`](Self::direct), for operations that are ordered: not past one that is kept back.
+    /// As [`direct`](Self::direct), for atomic operations: not past one that is kept back, and not where the device does
+    /// them.
     #[inline(always)]
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
-        // On a mapped window nothing is ever kept back.
-        if self.mapped || self.targets[target].held.borrow().is_none() { Some(to) } else { None }
+        // On a mapped window nothing is ever kept back, and no target is apart.
+        if self.mapped || self.targets[target].takes_atomics() { Some(to) } else { None }
     }
 
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the

@@ -237,7 +237,7 @@ impl RawWindow {
             return self.carry_out(t, &all.borrow(), request);
         }
         self.about_to(item.reads_and_stores());
-        if self.mapped && self.copied(t, &item) {
+        if (self.mapped || t.apart) && self.copied(t, &item) {
             return Ok(());
         }
         if self.holds_back() {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use farside_core::am::Counter;
-use farside_core::device::RemoteRegion;
+use farside_core::device::{Registration, RemoteRegion};
 use farside_core::job::Track;
 use farside_core::signal::Board;
 
@@ -24,6 +24,8 @@ pub(crate) struct Target {
     pub(super) base: *mut u8,
     pub(super) lo: usize,
     pub(super) hi: usize,
+    /// This very rank, where the window is not mapped: puts and gets are copies, atomics and accumulates are not.
+    pub(super) apart: bool,
     pub(super) region: RemoteRegion,
     /// Requests that are not complete.
     pub(super) track: Rc<Track>,
@@ -106,6 +108,7 @@ impl Target {
             base,
             lo,
             hi,
+            apart: false,
             region,
             track: Track::new(),
             listens: 0,
@@ -122,6 +125,18 @@ impl Target {
 }
 
 impl Target {
+    /// Lets puts and gets to this target, which is this rank itself with the memory `own`, be copies.
+    pub(super) fn copy_own(&mut self, own: &Registration) {
+        if self.region.mapped.is_none() && !own.base.is_null() && own.len == self.region.len {
+            (self.base, self.lo, self.hi, self.apart) = (own.base, 0, own.len, true);
+        }
+    }
+
+    /// Whether atomic operations on memory that is mapped may be done now, where the window is not mapped as a whole.
+    pub(super) fn takes_atomics(&self) -> bool {
+        !self.apart && self.held.borrow().is_none()
+    }
+
     /// Bias, claim and waiters, if the lock can be entered by claim.
     #[inline(always)]
     pub(super) fn claim(&self) -> Option<(&AtomicU64, &AtomicU64, &AtomicU64)> {

@@ -171,7 +171,7 @@ impl RawWindow {
         self.about_to((l.action != Action::Put, l.action != Action::Get));
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target);
         if let Action::Accumulate { code } = l.action {
-            return match mapped.filter(|_| self.mapped || t.held.borrow().is_none()) {
+            return match mapped.filter(|_| self.mapped || t.takes_atomics()) {
                 Some(_) => self.accumulate_mapped(t, code, l),
                 None => l.for_each_piece(|operand, old, offset, len| {
                     self.begin(t, Item::Accumulate { code, operand, old, len, offset }, request)

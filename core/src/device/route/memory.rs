@@ -96,6 +96,7 @@ impl Wire {
             lists: None,
             cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: false,
+            own_by_copy: true,
         };
         let (owned, imports) = Default::default();
         Self { me, hub: Arc::clone(hub), capabilities, stats: Stats::default(), last: Cell::new(0), owned, imports }

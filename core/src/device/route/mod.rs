@@ -144,6 +144,7 @@ impl RouteDevice {
             lists: f.lists,
             // Of shared memory there is nothing to choose.
             cut_offs: f.cut_offs,
+            own_by_copy: f.own_by_copy,
             // Only shared memory is mapped.
             sleepers_fence: n.sleepers_fence,
         };

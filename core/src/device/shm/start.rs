@@ -151,6 +151,8 @@ impl Prepared {
             lists: None,
             cut_offs: CutOffs::UNMEASURED,
             sleepers_fence: asymmetric,
+            // Where they may be, they are mapped.
+            own_by_copy: false,
         };
         let own = (self.me, self.own.mapping());
         Ok(ShmDevice {

@@ -11,6 +11,7 @@ use super::links::{Links, Standing};
 use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
 use super::ops::{Ops, Owner};
+use super::own::Own;
 use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
 use super::stream::{Flight, Landed, Stream, peer_of};
@@ -50,6 +51,8 @@ pub(super) struct Engine {
     pub(super) updates: Vec<VecDeque<Update>>,
     /// Operations of the user that have ended.
     pub(super) done: VecDeque<(u64, Result<()>)>,
+    /// Packets of this rank to itself.
+    pub(super) own: Own,
     pub(super) links: Arc<Links>,
     landed: Vec<Landed>,
     /// Requests or updates may wait for room or for a connection.
@@ -81,6 +84,7 @@ impl Engine {
             counters: vec![(0, 0); ranks],
             updates: (0..ranks).map(|_| VecDeque::new()).collect(),
             done: VecDeque::new(),
+            own: Own::default(),
             links: Arc::clone(links),
             landed: Vec::new(),
             todo: false,
@@ -315,6 +319,7 @@ impl Engine {
     /// Whether something waits that no completion will announce.
     pub(super) fn is_restless(&self) -> bool {
         !self.done.is_empty()
+            || self.own.count() > 0
             || self.is_lane_restless()
             || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
             || self.streams.iter().flatten().any(|s| s.wants_connection() && s.lost().is_none())

@@ -31,6 +31,7 @@ mod liveness;
 mod netdev;
 mod notices;
 mod ops;
+mod own;
 mod pinned;
 mod post;
 mod reach;
@@ -234,12 +235,19 @@ impl VerbsDevice {
                 engine.regions.taken(source).fetch_add(1, Ordering::Release);
             }
         }
-        let mut done = {
+        let (own, mut done) = {
             let mut engine = self.engine.borrow_mut();
             engine.poll_lanes(&self.stats)?;
             engine.drive(&self.stats)?;
-            engine.done.pop_front()
+            (engine.own.count(), engine.done.pop_front())
         };
+        // Those that their handlers send come next time.
+        for _ in 0..own {
+            let Some(bytes) = self.engine.borrow_mut().own.take() else { break };
+            any = true;
+            sink(Event::Packet { source: self.links.me, bytes: &bytes });
+            self.engine.borrow_mut().own.give_back(bytes);
+        }
         while let Some((id, result)) = done {
             any = true;
             match result {

@@ -147,6 +147,7 @@ impl Prepared {
                 cut_offs: MEASURED,
                 // Nothing is stored to mapped memory.
                 sleepers_fence: false,
+                own_by_copy: true,
             },
             on_demand: pinned::on_demand(general, reliable),
             max_completions: attributes.max_cqe.max(32) as usize,
