@@ -78,6 +78,10 @@ impl Processors {
         Some(Self { machine, allowed, at_once: r.u32()? })
     }
 
+    fn is_within(&self, processors: &[u8]) -> bool {
+        self.allowed.iter().enumerate().all(|(i, a)| a & !processors.get(i).copied().unwrap_or(0) == 0)
+    }
+
     fn meets(&self, processors: &[u8]) -> bool {
         self.allowed.iter().zip(processors).any(|(a, b)| a & b != 0)
     }
@@ -94,7 +98,8 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     /// Of rank `me` among `all`, one of each rank of the job: the ranks that may run where it may, and those that may
-    /// run where these may.
+    /// run where these may; or those that may run nowhere else than it may, if they alone are too many. A quota shows only
+    /// where a rank may use more processors than that: not where it is bound to one.
     pub(crate) fn of(all: &[Processors], me: usize) -> Self {
         let own = &all[me];
         let mut processors = own.allowed.clone();
@@ -113,6 +118,11 @@ impl Sharing {
             outside = others;
         }
         let count = |set: &[u8]| set.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+        // Others may have more room than those that have no way out of this rank's processors.
+        let bound = all.iter().filter(|one| one.machine == own.machine && one.is_within(&own.allowed)).count();
+        if bound > count(&own.allowed) {
+            return Self { ranks: bound, processors: count(&own.allowed).max(1) };
+        }
         // A quota is the control group's, which ranks of one machine mostly have in common.
         let quota = Some(own.at_once as usize).filter(|at_once| *at_once < count(&own.allowed));
         let processors = quota.unwrap_or(usize::MAX).min(count(&processors)).max(1);
@@ -160,6 +170,12 @@ mod tests {
     fn ranks_are_joined_by_those_between_them() {
         let chain = [place("a", &[0], 1), place("a", &[0, 8], 2), place("a", &[8], 1), place("a", &[20], 1)];
         assert_eq!(sharing(&chain), [(3, 2), (3, 2), (3, 2), (1, 1)]);
+    }
+
+    #[test]
+    fn two_bound_to_one_processor_are_crowded_whatever_others_may_use() {
+        let all = [place("a", &[0], 1), place("a", &[0], 1), place("a", &[0, 1, 2, 3], 4)];
+        assert_eq!(sharing(&all), [(2, 1), (2, 1), (3, 4)]);
     }
 
     #[test]

@@ -105,7 +105,17 @@ impl Progress {
         self.burst
     }
 
-    /// Waits until `ready` gives a value. `turn` makes progress and says whether anything happened.
+    /// A turn has brought nothing, and what is waited for comes from other ranks: gives the core away where ranks share
+    /// cores.
+    pub(crate) fn give_way(&self, device: &dyn Device) {
+        if self.yields > 0 {
+            std::thread::yield_now();
+        } else {
+            device.relax();
+        }
+    }
+
+    /// Waits until `ready` gives a value, which only others can bring about: looking again does not. `turn` makes progress and says whether anything happened.
     ///
     /// # Errors
     /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` is over.

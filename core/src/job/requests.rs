@@ -94,11 +94,13 @@ impl Job {
                     return Ok(false);
                 }
                 Posted::Busy => {
-                    let mut first = true;
-                    self.wait_until("send", None, || {
-                        // One turn of progress, then another try.
-                        Ok((!std::mem::replace(&mut first, false)).then_some(()))
-                    })?;
+                    // One turn of progress, then another try.
+                    inner.device.attending(true);
+                    let turned = self.progress();
+                    inner.device.attending(false);
+                    if !turned? {
+                        inner.progress.give_way(self.device());
+                    }
                     // A peer that is gone makes no room.
                     inner.progress.look_around("send", self.device(), None, Instant::now())?;
                 }

@@ -64,8 +64,8 @@ pub struct RunOptions {
     /// End the job after so many seconds, with exit code 124.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
-    /// Bind ranks to the processors that this command may use: `core` gives each rank the next one, and starts again
-    /// after the last; `none` leaves them all to each.
+    /// Bind ranks to the processors that this command may use: `core` gives each rank the next one by number, and
+    /// starts again after the last; `none` leaves them all to each.
     #[arg(long, value_enum, default_value_t = Bind::None)]
     pub bind: Bind,
     /// Set an environment variable for the ranks; may be repeated.

@@ -176,10 +176,17 @@ impl RawWindow {
         Ok(if sum >> 16 != 0 { SOMEBODY } else { 0 })
     }
 
-    /// Posts what was kept back for this rank itself: nobody is to be notified.
+    /// Posts what was kept back for this rank itself: nobody is to be notified, and a cell that nobody waits for could
+    /// be set late, over the value of a later fence.
     fn finish_self(&self) -> Result<()> {
         let me = self.team.rank();
-        if self.has_unposted(me) { self.notify(me, cell::FENCE, self.fences.get()) } else { Ok(()) }
+        if !self.has_unposted(me) {
+            return Ok(());
+        }
+        self.complete_at(me)?;
+        let t = &self.targets[me];
+        let held = t.held.take();
+        held.map_or(Ok(()), |item| self.send(t, &item, None, None))
     }
 
     /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with

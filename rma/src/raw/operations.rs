@@ -282,7 +282,13 @@ impl RawWindow {
         true
     }
 
-    fn send(&self, t: &Target, item: &Item, notify: Option<(Place, u64)>, request: Option<&Request>) -> Result<()> {
+    pub(super) fn send(
+        &self,
+        t: &Target,
+        item: &Item,
+        notify: Option<(Place, u64)>,
+        request: Option<&Request>,
+    ) -> Result<()> {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
         let posted = item.with_operation(t.region.handle, |operation| {

@@ -335,7 +335,9 @@ impl Engine {
                 self.push(peer, [question], stats)?;
             }
         }
-        Ok(self.are_ops_idle() && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
+        Ok(self.own.count() == 0
+            && self.are_ops_idle()
+            && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
     }
 
     /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that the limit of reads
