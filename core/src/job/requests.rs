@@ -93,19 +93,24 @@ impl Job {
                     inner.tracked.borrow_mut().add(tracks);
                     return Ok(false);
                 }
-                Posted::Busy => {
-                    // One turn of progress, then another try.
-                    inner.device.attending(true);
-                    let turned = self.progress();
-                    inner.device.attending(false);
-                    if !turned? {
-                        inner.progress.give_way(self.device());
-                    }
-                    // A peer that is gone makes no room.
-                    inner.progress.look_around("send", self.device(), None, Instant::now())?;
-                }
+                Posted::Busy => self.make_room()?,
             }
         }
+    }
+
+    /// One turn of progress before another try to post.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self) -> Result<()> {
+        let inner = &*self.0;
+        inner.device.attending(true);
+        let turned = self.progress();
+        inner.device.attending(false);
+        if !turned? {
+            inner.progress.give_way(self.device());
+        }
+        // A peer that is gone makes no room.
+        inner.progress.look_around("send", self.device(), None, Instant::now())
     }
 
     /// Posts a write of one block, as [`post`](Self::post) does with [`Operation::Write`].

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::card::Card;
 use super::links::{Links, Peer};
-use super::wait::{Watch, first_ended};
+use super::wait::{Watch, all_ended};
 use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "check the other ranks";
@@ -20,6 +20,8 @@ const UNANSWERED: u32 = 10;
 const AT_ONCE: usize = 32;
 /// How long the port may be down.
 const DOWN: Duration = Duration::from_secs(5);
+/// How long the word of a rank that has ended may take.
+const WORD: Duration = Duration::from_millis(250);
 
 /// How long a refusal waits for an answer of who refused.
 const DOUBT: Duration = Duration::from_secs(9);
@@ -71,6 +73,8 @@ pub(super) struct Pulse {
     /// The first whose loss this rank has met.
     met: Option<u32>,
     watches: Vec<Option<Watch>>,
+    /// Since when more than one process is known to have ended, none of which has said why.
+    several: Option<Instant>,
 }
 
 impl Pulse {
@@ -90,7 +94,15 @@ impl Pulse {
             });
         }
         let ranks = cards.len();
-        Ok(Self { heard: vec![false; ranks], last: vec![now; ranks], asked: now, turn: 0, met: None, watches })
+        Ok(Self {
+            heard: vec![false; ranks],
+            last: vec![now; ranks],
+            asked: now,
+            turn: 0,
+            met: None,
+            watches,
+            several: None,
+        })
     }
 
     /// Notes that something came from a peer, without a look at the clock.
@@ -130,7 +142,12 @@ impl Pulse {
         if let Some(rank) = table.peers.iter().position(|p| p.lost.is_some()) {
             return Err(self.farewell(links.me, rank, &table.peers));
         }
-        if let Some(rank) = first_ended(&self.watches) {
+        let over = all_ended(&self.watches);
+        if let Some(rank) = over.first().copied() {
+            // Who ended for want of another has said so, and that may still be on its way.
+            if over.len() > 1 && now.duration_since(*self.several.get_or_insert(now)) < WORD {
+                return Ok(());
+            }
             self.met.get_or_insert(rank as u32);
             return Err(ended(rank, links.cards[rank].pid));
         }

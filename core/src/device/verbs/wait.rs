@@ -100,15 +100,15 @@ impl Watch {
     }
 }
 
-/// The first of the processes that has ended.
-pub(super) fn first_ended(watches: &[Option<Watch>]) -> Option<usize> {
+/// Which of the processes have ended.
+pub(super) fn all_ended(watches: &[Option<Watch>]) -> Vec<usize> {
     let mut polls: Vec<libc::pollfd> = watches
         .iter()
         .map(|w| libc::pollfd { fd: w.as_ref().map_or(-1, |w| w.0.as_raw_fd()), events: libc::POLLIN, revents: 0 })
         .collect();
     // SAFETY: a live array of that length; time limit 0.
     let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
-    if n > 0 { polls.iter().position(|p| p.revents != 0) } else { None }
+    if n > 0 { (0..polls.len()).filter(|i| polls[*i].revents != 0).collect() } else { Vec::new() }
 }
 
 /// Random bytes that nobody can guess.
@@ -150,10 +150,10 @@ mod tests {
     fn watch_sees_the_end_of_a_process() {
         let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
         let watches = [None, Some(Watch::new(child.id()).unwrap())];
-        assert_eq!(first_ended(&watches), None);
+        assert!(all_ended(&watches).is_empty());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(first_ended(&watches), Some(1));
+        assert_eq!(all_ended(&watches), [1]);
         assert_eq!(Watch::new(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
