@@ -1,7 +1,7 @@
 //! The processors that a rank may run on, and whether it shares them with more ranks than they are: then waiting gives
 //! the processor away, and does not keep it.
 //!
-//! Launchers bind ranks (Slurm and PRRTE do by default), so that what one rank may use says nothing about what all may:
+//! Launchers may bind ranks, each to processors of its own, and then what one rank may use says nothing about what all may:
 //! each publishes its set, and all look at the sets of their machine.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
