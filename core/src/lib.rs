@@ -19,6 +19,7 @@ pub mod processors;
 pub mod progress;
 pub mod settings;
 pub mod signal;
+mod slots;
 pub mod stats;
 pub mod team;
 mod tracked;

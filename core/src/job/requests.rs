@@ -53,10 +53,18 @@ impl Job {
     /// A request has ended: whoever counts it hears of that.
     pub(super) fn completed(&self, id: u64, result: Result<()>) {
         let Some(tracks) = self.0.tracked.borrow_mut().remove(id) else { return };
+        match (&tracks, result) {
+            (Tracks::One(one), Ok(())) => one.open.set(one.open.get() - 1),
+            (tracks, result) => Self::ended(tracks.each(), result),
+        }
+    }
+
+    /// Whoever counts a request hears of its failure: the epoch, and who asked for it singly.
+    #[cold]
+    fn ended(tracks: &[Rc<Track>], result: Result<()>) {
         let error = result.err();
-        for t in tracks.each() {
+        for t in tracks {
             t.open.set(t.open.get() - 1);
-            // Whoever counts the request hears of its failure: the epoch, and who asked for it singly.
             if let Some(e) = &error {
                 t.error.borrow_mut().get_or_insert_with(|| e.again());
             }

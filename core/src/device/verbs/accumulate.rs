@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use super::buffers::PACKET;
 use super::engine::Engine;
-use super::ops::{Op, Owner};
+use super::ops::{Op, Owner, Whose};
 use super::stream::Flight;
 use super::sys::qp::Action;
 use super::update::{Stage, Update, What};
@@ -171,40 +171,37 @@ impl Engine {
         if !u.old.is_null() && u.former.len() < u.len {
             u.former.resize(u.len, 0);
         }
-        self.launch(peer, flights, stats)
+        self.launch(peer, flights, stats);
+        Ok(())
     }
 
     /// Posts the requests of one step.
-    fn launch(&mut self, peer: u32, mut flights: SmallVec<[Flight; 4]>, stats: &Stats) -> Result<()> {
+    fn launch(&mut self, peer: u32, mut flights: SmallVec<[Flight; 4]>, stats: &Stats) {
         let op = self.ops.add(Op::new(Owner::Accumulate, peer, flights.len()));
-        flights.iter_mut().for_each(|f| f.op = Some(op));
+        flights.iter_mut().for_each(|f| f.whose = Whose::Op(op));
         if let Some(last) = flights.last_mut() {
             last.signalled = true;
         }
-        self.push(peer, flights, stats)
+        self.push(peer, flights, stats);
     }
 
     /// The requests of a step have landed.
     pub(super) fn update_landed(&mut self, peer: u32, result: Result<()>, stats: &Stats) {
         let Some(mut u) = self.updates[peer as usize].pop_front() else { return };
-        let (next, u) = match result {
-            Ok(()) => match self.after(&mut u, stats) {
-                Ok(ended) => (ended, u),
-                Err(e) => {
-                    u.error.get_or_insert(e);
-                    (true, u)
-                }
-            },
+        let ended = match result {
+            Ok(()) => self.after(&mut u, stats),
             Err(e) => {
                 u.error.get_or_insert(e);
                 // The lock was taken, so it is given back: what failed before the unlocking kept that from being done.
-                let unlocked = matches!(u.stage, Stage::Reading | Stage::Unlocking)
-                    && matches!(u.what, What::Locked(..) | What::SwapLocked { .. })
-                    && self.unlock(&mut u, false, stats).is_ok();
-                (!unlocked, u)
+                let locked = matches!(u.stage, Stage::Reading | Stage::Unlocking)
+                    && matches!(u.what, What::Locked(..) | What::SwapLocked { .. });
+                if locked {
+                    self.unlock(&mut u, false, stats);
+                }
+                !locked
             }
         };
-        if next {
+        if ended {
             self.end_update(u, stats);
         } else {
             self.updates[peer as usize].push_front(u);
@@ -213,9 +210,9 @@ impl Engine {
     }
 
     /// Takes a step's results in; whether the update has ended.
-    fn after(&mut self, u: &mut Update, stats: &Stats) -> Result<bool> {
+    fn after(&mut self, u: &mut Update, stats: &Stats) -> bool {
         let piece = u.piece();
-        let Some(chunk) = &u.chunk else { return Ok(true) };
+        let Some(chunk) = &u.chunk else { return true };
         match (u.stage, u.what) {
             (Stage::Reading, What::Read) => {
                 if !u.old.is_null() {
@@ -253,22 +250,22 @@ impl Engine {
                     let mut read = Flight::new(Action::Read { address: u.address(), key: u.import.key });
                     read.pieces.push(self.pool.piece(chunk, u.data(), piece));
                     u.stage = Stage::Reading;
-                    self.launch(u.import.peer, smallvec::smallvec![read], stats)?;
-                    return Ok(false);
+                    self.launch(u.import.peer, smallvec::smallvec![read], stats);
+                    return false;
                 }
                 u.tries = (u.tries + 1).min(8);
                 u.pause = 1 << u.tries;
             }
             (Stage::Reading, _) => {
                 let changed = self.apply(u);
-                self.unlock(u, changed, stats)?;
-                return Ok(false);
+                self.unlock(u, changed, stats);
+                return false;
             }
             (Stage::Unlocking, _) => u.done += piece,
-            (Stage::Failing | Stage::Idle, _) => return Ok(true),
+            (Stage::Failing | Stage::Idle, _) => return true,
         }
         u.stage = Stage::Idle;
-        Ok(u.done >= u.len)
+        u.done >= u.len
     }
 
     /// Changes the elements in the chunk; `false` if the function refused.
@@ -304,8 +301,8 @@ impl Engine {
     }
 
     /// Writes the elements back, if they were changed, and gives the lock back: one list.
-    fn unlock(&mut self, u: &mut Update, changed: bool, stats: &Stats) -> Result<()> {
-        let Some(chunk) = &u.chunk else { return Ok(()) };
+    fn unlock(&mut self, u: &mut Update, changed: bool, stats: &Stats) {
+        let Some(chunk) = &u.chunk else { return };
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
         if changed {
             let mut write = Flight::new(Action::Write { address: u.address(), key: u.import.key });
@@ -319,7 +316,7 @@ impl Engine {
         unlock.pieces.push(self.pool.piece(chunk, 8, 8));
         flights.push(unlock);
         u.stage = if u.error.is_some() { Stage::Failing } else { Stage::Unlocking };
-        self.launch(u.import.peer, flights, stats)
+        self.launch(u.import.peer, flights, stats);
     }
 
     fn end_update(&mut self, mut u: Update, stats: &Stats) {
@@ -335,10 +332,7 @@ impl Engine {
             }
             if let Some(notice) = &u.notice {
                 let signal = self.signal(notice);
-                if let Err(e) = self.push(u.import.peer, [signal], stats) {
-                    self.done.push_back((id, Err(e)));
-                    return;
-                }
+                self.push(u.import.peer, [signal], stats);
             }
         }
         self.done.push_back((id, result));

@@ -4,8 +4,9 @@
 
 use super::cut::Limits;
 use super::engine::{Engine, Notice};
-use super::ops::Owner;
+use super::ops::{Owner, Whose};
 use super::post::counted;
+use super::stream::Bytes;
 use super::sys::qp::Action;
 use super::update::{Update, What};
 use crate::device::{Block, Place, Posted, WorkRequest, code};
@@ -25,14 +26,34 @@ impl Engine {
         notice: Option<Notice>,
         stats: &Stats,
     ) -> Result<Posted> {
-        if self.ready(request.peer)?.is_none_or(|s| s.room() < 2) {
+        self.fetch(request.peer, request.id, action, (old, 8), notice, stats)
+    }
+
+    /// A read or an atomic of at most 8 bytes, which go to `to` by way of a chunk; nowhere, if that is null.
+    pub(super) fn fetch(
+        &mut self,
+        peer: u32,
+        id: u64,
+        action: Action,
+        (to, len): (*mut u8, usize),
+        notice: Option<Notice>,
+        stats: &Stats,
+    ) -> Result<Posted> {
+        if self.ready(peer)?.is_none_or(|s| s.room() < 2) {
             return Ok(Posted::Busy);
         }
         let Some(chunk) = self.pool.take_word() else { return Ok(Posted::Busy) };
-        let piece = self.pool.piece(&chunk, 0, 8);
-        let to = (!old.is_null()).then_some((old, 8));
-        let op = self.ops.add_with_chunk(Owner::User(request.id), request.peer, chunk, to);
-        self.post_single(request.peer, op, action, |f| f.pieces.push(piece), notice, stats)?;
+        let piece = self.pool.piece(&chunk, 0, len);
+        let Some(notice) = notice else {
+            let bytes = Bytes::Kept(piece, chunk);
+            // SAFETY: a chunk, which the request keeps.
+            let went = unsafe { self.stream(peer).push_now(action, Whose::Fetch { id, to, len }, bytes) };
+            self.went(went, stats);
+            return Ok(Posted::Pending);
+        };
+        let to = (!to.is_null()).then_some((to, len));
+        let op = self.ops.add_with_chunk(Owner::User(id), peer, chunk, to);
+        self.post_single(peer, op, action, |f| f.pieces.push(piece), Some(notice), stats);
         Ok(Posted::Pending)
     }
 

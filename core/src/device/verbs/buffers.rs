@@ -91,6 +91,22 @@ impl Pool {
         }
     }
 
+    /// Copies at most 8 bytes out of the start of a chunk.
+    ///
+    /// # Safety
+    /// As [`copy_out`](Self::copy_out).
+    #[inline(always)]
+    pub(super) unsafe fn copy_word(&self, chunk: &Chunk, to: *mut u8, len: usize) {
+        // SAFETY: by the contract.
+        unsafe {
+            if len == 8 {
+                to.cast::<u64>().write_unaligned(self.at(chunk, 0).cast::<u64>().read_unaligned());
+            } else {
+                self.copy_out(chunk, 0, to, len);
+            }
+        }
+    }
+
     /// Copies out of a chunk.
     ///
     /// # Safety

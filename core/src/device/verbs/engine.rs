@@ -10,7 +10,7 @@ use super::credits::Credit;
 use super::links::{Links, Standing};
 use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
-use super::ops::{Ops, Owner};
+use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
 use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
@@ -55,6 +55,8 @@ pub(super) struct Engine {
     pub(super) own: Own,
     pub(super) links: Arc<Links>,
     landed: Vec<Landed>,
+    /// Requests under way, or waiting, that are whole operations of the user.
+    pub(super) whole: usize,
     /// Requests or updates may wait for room or for a connection.
     pub(super) todo: bool,
     /// The oldest request to each peer, and since when it was.
@@ -87,12 +89,13 @@ impl Engine {
             own: Own::default(),
             links: Arc::clone(links),
             landed: Vec::new(),
+            whole: 0,
             todo: false,
             oldest: vec![(None, Instant::now()); ranks],
         }
     }
 
-    fn stream(&mut self, peer: u32) -> &mut Stream {
+    pub(super) fn stream(&mut self, peer: u32) -> &mut Stream {
         let capacity = self.links.sizes.sends as usize;
         self.streams[peer as usize].get_or_insert_with(|| Stream::new(peer, capacity))
     }
@@ -125,44 +128,36 @@ impl Engine {
     }
 
     /// Hands flights to the stream of `peer`, in order.
-    pub(super) fn push(&mut self, peer: u32, flights: impl IntoIterator<Item = Flight>, stats: &Stats) -> Result<()> {
+    pub(super) fn push(&mut self, peer: u32, flights: impl IntoIterator<Item = Flight>, stats: &Stats) {
         let scarce = self.pool.is_scarce();
         let stream = self.stream(peer);
         // SAFETY: pieces are chunks and registered memory that the flights' operations keep until they land.
         let posted = unsafe { stream.push(flights, scarce) };
         let waiting = stream.is_waiting();
         self.todo |= waiting;
-        (0..posted?).for_each(|_| stats.add(Kind::Post, 0));
-        Ok(())
+        (0..posted).for_each(|_| stats.add(Kind::Post, 0));
     }
 
     /// Hands one flight to the stream of `peer`, where `fill` completes it.
     #[inline]
-    pub(super) fn push_one(
-        &mut self,
-        peer: u32,
-        action: Action,
-        stats: &Stats,
-        fill: impl FnOnce(&mut Flight),
-    ) -> Result<()> {
+    pub(super) fn push_one(&mut self, peer: u32, action: Action, stats: &Stats, fill: impl FnOnce(&mut Flight)) {
         let scarce = self.pool.is_scarce();
         // SAFETY: as in `push`.
-        if unsafe { self.stream(peer).push_one(action, fill, scarce) }? > 0 {
+        if unsafe { self.stream(peer).push_one(action, fill, scarce) } {
             stats.add(Kind::Post, 0);
         } else {
             self.todo = true;
         }
-        Ok(())
     }
 
     /// Sends what sets a cell and wakes its rank.
-    pub(super) fn push_signal(&mut self, peer: u32, notice: &Notice, stats: &Stats) -> Result<()> {
+    pub(super) fn push_signal(&mut self, peer: u32, notice: &Notice, stats: &Stats) {
         let flight = self.signal(notice);
-        self.push_one(peer, flight.action, stats, |place| *place = flight)
+        self.push_one(peer, flight.action, stats, |place| *place = flight);
     }
 
     /// Whether a packet may be sent to `peer`, which is connected; asks it for credit if that runs low.
-    pub(super) fn has_credit(&mut self, peer: u32, stats: &Stats) -> Result<bool> {
+    pub(super) fn has_credit(&mut self, peer: u32, stats: &Stats) -> bool {
         let advice = self.credits[peer as usize].advise(self.window);
         if advice.ask
             && self.stream(peer).room() > 1
@@ -172,9 +167,9 @@ impl Engine {
             let piece = self.pool.piece(&chunk, 0, 8);
             let op = self.ops.add_with_chunk(Owner::Credit, peer, chunk, None);
             self.credits[peer as usize].asked();
-            self.post_single(peer, op, Action::Read { address, key }, |f| f.pieces.push(piece), None, stats)?;
+            self.post_single(peer, op, Action::Read { address, key }, |f| f.pieces.push(piece), None, stats);
         }
-        Ok(advice.send)
+        advice.send
     }
 
     /// A flight that sets a cell and wakes its rank.
@@ -221,7 +216,7 @@ impl Engine {
     pub(super) fn completed(&mut self, c: &Completion, stats: &Stats) {
         let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) else { return };
         match stream.completed_next(c) {
-            Some((op, chunk)) => self.settle_one(op, chunk, Ok(()), stats),
+            Some((whose, chunk)) => self.settle_one(whose, chunk, Ok(()), stats),
             None => self.completed_else(c, stats),
         }
     }
@@ -232,7 +227,11 @@ impl Engine {
         let mut landed = std::mem::take(&mut self.landed);
         if let Some(Some(stream)) = self.streams.get_mut(peer_of(c.id)) {
             let ops = &self.ops;
-            stream.completed(c, &mut landed, &|op| ops.has_failed(op));
+            stream.completed(c, &mut landed, &|whose| match whose {
+                Whose::Op(op) => ops.has_failed(op),
+                Whose::Cancelled => true,
+                Whose::Nobody | Whose::User(_) | Whose::Fetch { .. } => false,
+            });
             self.todo |= stream.is_waiting();
         }
         self.settle(landed, stats);
@@ -240,24 +239,34 @@ impl Engine {
 
     fn settle(&mut self, mut landed: Vec<Landed>, stats: &Stats) {
         for Landed { flight, result } in landed.drain(..) {
-            self.settle_one(flight.op, flight.chunk, result, stats);
+            self.settle_one(flight.whose, flight.chunk, result, stats);
         }
         self.landed = landed;
     }
 
-    /// A request has landed: what came free with it, and its operation.
+    /// A request has landed: what came free with it, and whom it concerns.
     #[inline]
-    fn settle_one(&mut self, op: Option<u32>, chunk: Option<Chunk>, result: Result<()>, stats: &Stats) {
+    fn settle_one(&mut self, whose: Whose, chunk: Option<Chunk>, result: Result<()>, stats: &Stats) {
+        if let (Whose::Fetch { to, len, .. }, Some(chunk), Ok(())) = (whose, &chunk, &result)
+            && !to.is_null()
+        {
+            // SAFETY: the user's pointer is valid until the operation is complete or cancelled.
+            unsafe { self.pool.copy_word(chunk, to, len) };
+        }
         if let Some(chunk) = chunk {
             self.pool.give(chunk);
         }
-        if let Some(op) = op {
-            self.op_landed(op, result, stats);
+        match whose {
+            Whose::User(id) | Whose::Fetch { id, .. } => {
+                self.whole -= 1;
+                self.done.push_back((id, result));
+            }
+            Whose::Op(op) => self.op_landed(op, result, stats),
+            Whose::Nobody | Whose::Cancelled => {}
         }
     }
 
     /// A request of operation `number` has landed; that may be its end.
-    #[inline]
     pub(super) fn op_landed(&mut self, number: u32, result: Result<()>, stats: &Stats) {
         let Some(op) = self.ops.landed(number, result) else { return };
         let (owner, peer, notice) = (op.owner, op.peer, op.notice.take());
@@ -265,10 +274,10 @@ impl Engine {
         // SAFETY: the first word of a chunk, which the card has written.
         let taken = word.map(|chunk| unsafe { self.pool.at(chunk, 0).cast::<u64>().read() });
         // SAFETY: the user's pointers are valid until the operation is complete or cancelled.
-        let mut result = unsafe { op.finish(&mut self.pool, stats) };
+        let result = unsafe { op.finish(&mut self.pool, stats) };
         self.ops.end(number);
         if let (Ok(()), Some(notice)) = (&result, notice) {
-            result = self.push_signal(peer, &notice, stats);
+            self.push_signal(peer, &notice, stats);
         }
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
@@ -280,12 +289,14 @@ impl Engine {
 
     /// Goes on with what waited for room or for a connection.
     #[inline]
-    pub(super) fn drive(&mut self, stats: &Stats) -> Result<()> {
+    pub(super) fn drive(&mut self, stats: &Stats) {
         // As a rule nothing does, and this is asked at every turn of a wait.
-        if self.todo { self.drive_streams(stats) } else { Ok(()) }
+        if self.todo {
+            self.drive_streams(stats);
+        }
     }
 
-    fn drive_streams(&mut self, stats: &Stats) -> Result<()> {
+    fn drive_streams(&mut self, stats: &Stats) {
         let scarce = self.pool.is_scarce();
         for peer in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[peer] else { continue };
@@ -297,18 +308,26 @@ impl Engine {
             }
             if let Some(stream) = &mut self.streams[peer] {
                 // SAFETY: as in `push`.
-                let posted = unsafe { stream.flush(scarce) }?;
+                let posted = unsafe { stream.flush(scarce) };
                 (0..posted).for_each(|_| stats.add(Kind::Post, 0));
+                if let Some(e) = stream.refused() {
+                    self.lose(peer as u32, &e, stats);
+                    continue;
+                }
+                // What failures have added since.
+                let mut landed = std::mem::take(&mut self.landed);
+                stream.fail_backlog(&mut landed);
+                self.settle(landed, stats);
             }
             if !self.updates[peer].is_empty() {
                 self.start_update(peer as u32, stats);
             }
         }
         self.todo = self.streams.iter().flatten().any(Stream::is_waiting) || self.updates.iter().any(|u| !u.is_empty());
-        Ok(())
     }
 
     /// Gives up on a peer: everything to it fails.
+    #[cold]
     pub(super) fn lose(&mut self, peer: u32, error: &Error, stats: &Stats) {
         let mut landed = std::mem::take(&mut self.landed);
         self.stream(peer).lose(error.again(), &mut landed);
@@ -322,27 +341,33 @@ impl Engine {
             || self.own.count() > 0
             || self.is_lane_restless()
             || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
-            || self.streams.iter().flatten().any(|s| s.wants_connection() && s.lost().is_none())
+            || self.streams.iter().flatten().any(Stream::is_restless)
+    }
+
+    /// Whether the end of operations is to come.
+    #[inline]
+    pub(super) fn awaits(&self) -> bool {
+        self.whole > 0 || self.ops.count() > 0
     }
 
     /// Whether every request has landed. Asks after those of which nothing would be heard.
-    pub(super) fn is_idle(&mut self, stats: &Stats) -> Result<bool> {
+    pub(super) fn is_idle(&mut self, stats: &Stats) -> bool {
         for peer in 0..self.streams.len() as u32 {
             let Some(stream) = &mut self.streams[peer as usize] else { continue };
             if stream.is_silent() && stream.room() > 0 {
                 let mut question = Flight::new(Action::Write { address: 0, key: 0 });
                 question.signalled = true;
-                self.push(peer, [question], stats)?;
+                self.push(peer, [question], stats);
             }
         }
-        Ok(self.own.count() == 0
+        self.own.count() == 0
             && self.are_ops_idle()
-            && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some()))
+            && self.streams.iter().flatten().all(|s| s.is_idle() || s.lost().is_some())
     }
 
     /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that the limit of reads
     /// has opened, and looks at its queue again when something is posted; other cards lose nothing by it.
-    pub(super) fn nudge(&mut self, stats: &Stats) -> Result<()> {
+    pub(super) fn nudge(&mut self, stats: &Stats) {
         let now = Instant::now();
         for peer in 0..self.streams.len() {
             let Some(stream) = &self.streams[peer] else { continue };
@@ -353,16 +378,18 @@ impl Engine {
                 *since = now;
                 tracing::debug!("nothing has moved to rank {peer} for {STILL:?}");
                 let empty = Action::Write { address: 0, key: 0 };
-                self.push_one(peer as u32, empty, stats, |flight| flight.signalled = true)?;
+                self.push_one(peer as u32, empty, stats, |flight| flight.signalled = true);
             }
         }
-        Ok(())
     }
 
     /// Cancels operations. Returns those whose memory the card may still touch.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool, stats: &Stats) -> Vec<u32> {
         self.cancel_updates(which);
         let direct = self.ops.cancel(which);
+        for stream in self.streams.iter_mut().flatten() {
+            self.whole -= stream.cancel(which);
+        }
         let mut landed = std::mem::take(&mut self.landed);
         for op in &direct {
             let Some(peer) = self.ops.get(*op).map(|o| o.peer) else { continue };

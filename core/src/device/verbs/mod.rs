@@ -203,8 +203,8 @@ impl VerbsDevice {
     }
 
     /// Takes in completions of requests; whether there was one.
-    fn take_sends(&self) -> Result<bool> {
-        let mut engine = self.engine.borrow_mut();
+    #[inline]
+    fn take_sends(&self, engine: &mut Engine) -> Result<bool> {
         let taken = self.sends_done.poll(|c| {
             if c.status == 0 {
                 self.pulse.borrow_mut().heard(stream::peer_of(c.id) as u32);
@@ -218,29 +218,20 @@ impl VerbsDevice {
     /// Where requests are under way it is as a rule these that are awaited, and a look for what others have sent can wait
     /// for another turn; but not for ever.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.take_sends()?;
-        let awaits = any || self.engine.borrow().ops.count() > 0;
+        let mut engine = self.engine.borrow_mut();
+        let mut any = self.take_sends(&mut engine)?;
+        let awaits = any || engine.awaits();
         let passed = if awaits && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
         self.passed.set(passed % PASSED_MOST);
-        if passed == PASSED_MOST && self.take_receives()? {
-            any = true;
-            loop {
-                let Some(c) = self.stash.borrow_mut().pop_front() else { break };
-                self.received(&c, sink);
-            }
-            self.replenish()?;
-            let engine = self.engine.borrow();
-            for source in self.taken.borrow_mut().drain(..) {
-                // Release: the buffer was given back before.
-                engine.regions.taken(source).fetch_add(1, Ordering::Release);
-            }
+        if passed == PASSED_MOST {
+            drop(engine);
+            any |= self.serve_receives(sink)?;
+            engine = self.engine.borrow_mut();
         }
-        let (own, mut done) = {
-            let mut engine = self.engine.borrow_mut();
-            engine.poll_lanes(&self.stats)?;
-            engine.drive(&self.stats)?;
-            (engine.own.count(), engine.done.pop_front())
-        };
+        engine.poll_lanes(&self.stats)?;
+        engine.drive(&self.stats);
+        let (own, ended) = (engine.own.count(), engine.done.len());
+        drop(engine);
         // Those that their handlers send come next time.
         for _ in 0..own {
             let Some(bytes) = self.engine.borrow_mut().own.take() else { break };
@@ -248,30 +239,56 @@ impl VerbsDevice {
             sink(Event::Packet { source: self.links.me, bytes: &bytes });
             self.engine.borrow_mut().own.give_back(bytes);
         }
-        while let Some((id, result)) = done {
+        for _ in 0..ended {
+            // A handler may have cancelled it.
+            let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
             any = true;
             match result {
                 Err(e) if e.kind() == ErrorKind::BadKey => self.suspects.borrow_mut().suspect(id, e, &self.links),
                 result => sink(Event::Completed { id, result }),
             }
-            done = self.engine.borrow_mut().done.pop_front();
         }
         if !self.suspects.borrow().is_empty() {
-            let lost = self.check_peers().err();
-            let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
-            for (id, e) in told {
-                any = true;
-                sink(Event::Completed { id, result: Err(e) });
-            }
+            any |= self.ask_suspects(sink);
         }
         Ok(any)
+    }
+
+    /// Takes in what others have sent; whether there was anything.
+    fn serve_receives(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        if !self.take_receives()? {
+            return Ok(false);
+        }
+        loop {
+            let Some(c) = self.stash.borrow_mut().pop_front() else { break };
+            self.received(&c, sink);
+        }
+        self.replenish()?;
+        let engine = self.engine.borrow();
+        for source in self.taken.borrow_mut().drain(..) {
+            // Release: the buffer was given back before.
+            engine.regions.taken(source).fetch_add(1, Ordering::Release);
+        }
+        Ok(true)
+    }
+
+    /// Hands out operations that failed for their key, once it is known whether the peer is gone.
+    #[cold]
+    fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
+        let lost = self.check_peers().err();
+        let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
+        let any = !told.is_empty();
+        for (id, e) in told {
+            sink(Event::Completed { id, result: Err(e) });
+        }
+        any
     }
 
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
         self.engine.borrow_mut().poll_lanes(&self.stats)?;
-        while self.take_sends()? | self.take_receives()? {
+        while self.take_sends(&mut self.engine.borrow_mut())? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
                 let packet =
@@ -378,7 +395,7 @@ impl Device for VerbsDevice {
         if posted == Posted::Busy && !self.polling.get() {
             // What has landed makes room for the next try, also of a caller that does not poll.
             self.absorb()?;
-            self.engine.borrow_mut().drive(&self.stats)?;
+            self.engine.borrow_mut().drive(&self.stats);
         }
         Ok(posted)
     }
@@ -451,7 +468,7 @@ impl Device for VerbsDevice {
             e.rank(self.links.me)
         })?;
         self.engine.borrow_mut().regions.let_go()?;
-        self.engine.borrow_mut().nudge(&self.stats)?;
+        self.engine.borrow_mut().nudge(&self.stats);
         let engine = self.engine.borrow();
         match engine.streams.iter().flatten().find_map(stream::Stream::lost) {
             Some(e) => {
@@ -476,7 +493,7 @@ impl Device for VerbsDevice {
     }
 
     fn is_idle(&self) -> Result<bool> {
-        self.engine.borrow_mut().is_idle(&self.stats)
+        Ok(self.engine.borrow_mut().is_idle(&self.stats))
     }
 
     fn leave(&self) {

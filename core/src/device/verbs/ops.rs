@@ -9,6 +9,31 @@ use super::pinned::Leases;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
+/// Whom the end of a request concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Nobody: a packet, a signal.
+    Nobody,
+    /// The operation of this number.
+    Op(u32),
+    /// The caller of `post`, by its id: a request that is the whole operation, and holds nothing.
+    User(u64),
+    /// As `User`, of one that brings `len` bytes, 8 at most, into its chunk, from where they go to `to`; null: nowhere.
+    Fetch { id: u64, to: *mut u8, len: usize },
+    /// Nobody any more: the user has cancelled it.
+    Cancelled,
+}
+
+impl Whose {
+    /// The id of the user's operation that the request is as a whole.
+    pub(super) fn user(self) -> Option<u64> {
+        match self {
+            Whose::User(id) | Whose::Fetch { id, .. } => Some(id),
+            Whose::Nobody | Whose::Op(_) | Whose::Cancelled => None,
+        }
+    }
+}
+
 /// Who hears of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {

@@ -14,9 +14,9 @@ use super::credits;
 use super::cut::{Limits, cut};
 use super::engine::{Engine, Notice};
 use super::lists::Way;
-use super::ops::{CopyOut, Op, Owner};
+use super::ops::{CopyOut, Op, Owner, Whose};
 use super::pinned::Leases;
-use super::stream::{Flight, Stream};
+use super::stream::{Bytes, Flight};
 use super::sys::Rights;
 use super::sys::qp::Action;
 use super::sys::queue::Piece;
@@ -77,9 +77,9 @@ impl Engine {
                     if self.ready(request.peer)?.is_none_or(|s| s.room() < 2) {
                         return Ok(Posted::Busy);
                     }
-                    self.push_signal(request.peer, &own, stats)?;
+                    self.push_signal(request.peer, &own, stats);
                     if let Some(n) = &notice {
-                        self.push_signal(request.peer, n, stats)?;
+                        self.push_signal(request.peer, n, stats);
                         stats.add(Kind::Signal, 8);
                     }
                     stats.add(Kind::Signal, 8);
@@ -111,7 +111,7 @@ impl Engine {
             stats.add(Kind::Send, len);
             return Ok(Posted::Done);
         }
-        if self.ready(peer)?.is_none() || !self.has_credit(peer, stats)? {
+        if self.ready(peer)?.is_none() || !self.has_credit(peer, stats) {
             return Ok(Posted::Busy);
         }
         let inline = match self.ready(peer)? {
@@ -135,7 +135,7 @@ impl Engine {
             flight.pieces.push(self.pool.piece(&chunk, 0, len));
             flight.chunk = Some(chunk);
         }
-        self.push_one(peer, Action::Send, stats, |place| *place = flight)?;
+        self.push_one(peer, Action::Send, stats, |place| *place = flight);
         self.credits[peer as usize].sent();
         stats.add(Kind::Send, len);
         Ok(Posted::Done)
@@ -162,11 +162,10 @@ impl Engine {
             Ok(reached) => reached,
             Err(e) => return Some(Err(e)),
         };
-        let op = self.ops.add_plain(Owner::User(id), peer);
         // SAFETY: by the contract.
-        let fill = |flight: &mut Flight| unsafe { flight.append(&from) };
-        let counts = (Kind::Write, from.len);
-        Some(push_first(stream, &mut self.todo, op, Action::Write { address, key }, fill, counts, stats))
+        let went = unsafe { stream.push_now(Action::Write { address, key }, Whose::User(id), Bytes::Inside(&from)) };
+        self.went(went, stats);
+        Some(Ok(counted(Posted::Pending, Kind::Write, from.len, stats)))
     }
 
     /// A read of a word, which goes through a chunk, if there is room for it; else nothing has been done.
@@ -189,10 +188,22 @@ impl Engine {
         };
         let chunk = self.pool.take_word()?;
         let piece = self.pool.piece(&chunk, 0, into.len);
-        let op = self.ops.add_with_chunk(Owner::User(id), peer, chunk, Some((into.base, into.len)));
-        let fill = |flight: &mut Flight| flight.pieces.push(piece);
-        let counts = (Kind::Read, into.len);
-        Some(push_first(stream, &mut self.todo, op, Action::Read { address, key }, fill, counts, stats))
+        let whose = Whose::Fetch { id, to: into.base, len: into.len };
+        // SAFETY: a chunk, which the request keeps.
+        let went = unsafe { stream.push_now(Action::Read { address, key }, whose, Bytes::Kept(piece, chunk)) };
+        self.went(went, stats);
+        Some(Ok(counted(Posted::Pending, Kind::Read, into.len, stats)))
+    }
+
+    /// A request that is a whole operation is under way, or waits if it could not go at once.
+    #[inline(always)]
+    pub(super) fn went(&mut self, went: bool, stats: &Stats) {
+        self.whole += 1;
+        if went {
+            stats.add(Kind::Post, 0);
+        } else {
+            self.todo = true;
+        }
     }
 
     /// # Safety
@@ -216,12 +227,12 @@ impl Engine {
             return self.empty(request.peer, Kind::Write, notice.as_ref(), stats);
         }
         if notice.is_none() && len <= inline {
-            let op = self.ops.add_plain(Owner::User(request.id), request.peer);
+            self.whole += 1;
             self.push_one(request.peer, Action::Write { address, key }, stats, |flight| {
                 // SAFETY: by the contract.
                 from.iter().for_each(|b| unsafe { flight.append(b) });
-                (flight.op, flight.signalled) = (Some(op), true);
-            })?;
+                (flight.whose, flight.signalled) = (Whose::User(request.id), true);
+            });
             return Ok(counted(Posted::Pending, Kind::Write, len, stats));
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
@@ -261,14 +272,14 @@ impl Engine {
         }
         op.open = flights.len() as u32;
         let number = self.ops.add(op);
-        flights.iter_mut().for_each(|f| f.op = Some(number));
+        flights.iter_mut().for_each(|f| f.whose = Whose::Op(number));
         if let Some(last) = flights.last_mut() {
             last.signalled = true;
         }
         if let Some(n) = &notice {
             self.announce(&mut flights, n, stats);
         }
-        self.push(request.peer, flights, stats)?;
+        self.push(request.peer, flights, stats);
         Ok(counted(Posted::Pending, Kind::Write, len, stats))
     }
 
@@ -276,7 +287,7 @@ impl Engine {
     fn empty(&mut self, peer: u32, kind: Kind, notice: Option<&Notice>, stats: &Stats) -> Result<Posted> {
         stats.add(kind, 0);
         if let Some(n) = notice {
-            self.push_signal(peer, n, stats)?;
+            self.push_signal(peer, n, stats);
             stats.add(Kind::Signal, 8);
         }
         Ok(Posted::Done)
@@ -310,12 +321,9 @@ impl Engine {
         }
         // A word is sooner copied than looked up.
         if let ([into], true) = (into, len <= 8) {
-            let Some(chunk) = self.pool.take_word() else { return Ok(Posted::Busy) };
-            let piece = self.pool.piece(&chunk, 0, len);
-            let owner = Owner::User(request.id);
-            let op = self.ops.add_with_chunk(owner, request.peer, chunk, Some((into.base, len)));
-            self.post_single(request.peer, op, Action::Read { address, key }, |f| f.pieces.push(piece), notice, stats)?;
-            return Ok(counted(Posted::Pending, Kind::Read, len, stats));
+            let action = Action::Read { address, key };
+            let posted = self.fetch(request.peer, request.id, action, (into.base, len), notice, stats)?;
+            return Ok(counted(posted, Kind::Read, len, stats));
         }
         let mut op = Op::new(Owner::User(request.id), request.peer, 1);
         // SAFETY: by the contract.
@@ -339,7 +347,7 @@ impl Engine {
         };
         if pieces.len() == 1 && len <= limits.message {
             let op = self.ops.add(op);
-            self.post_single(request.peer, op, Action::Read { address, key }, |f| f.pieces = pieces, notice, stats)?;
+            self.post_single(request.peer, op, Action::Read { address, key }, |f| f.pieces = pieces, notice, stats);
             return Ok(counted(Posted::Pending, Kind::Read, len, stats));
         }
         let mut flights: SmallVec<[Flight; 4]> = SmallVec::new();
@@ -352,7 +360,7 @@ impl Engine {
             self.pool_back(op);
             return Ok(Posted::Busy);
         }
-        self.post_with_signal(request.peer, op, flights, notice, stats)?;
+        self.post_with_signal(request.peer, op, flights, notice, stats);
         Ok(counted(Posted::Pending, Kind::Read, len, stats))
     }
 
@@ -367,18 +375,18 @@ impl Engine {
         mut flights: SmallVec<[Flight; 4]>,
         notice: Option<Notice>,
         stats: &Stats,
-    ) -> Result<()> {
+    ) {
         op.open = flights.len() as u32;
         if notice.is_some() {
             stats.add(Kind::Notify, 8);
             op.notice = notice.map(Box::new);
         }
         let number = self.ops.add(op);
-        flights.iter_mut().for_each(|f| f.op = Some(number));
+        flights.iter_mut().for_each(|f| f.whose = Whose::Op(number));
         if let Some(last) = flights.last_mut() {
             last.signalled = true;
         }
-        self.push(peer, flights, stats)
+        self.push(peer, flights, stats);
     }
 
     /// As [`post_with_signal`](Self::post_with_signal), of one request, whose operation was added as `number`.
@@ -391,15 +399,15 @@ impl Engine {
         fill: impl FnOnce(&mut Flight),
         notice: Option<Notice>,
         stats: &Stats,
-    ) -> Result<()> {
+    ) {
         if let Some(notice) = notice {
             stats.add(Kind::Notify, 8);
             self.ops.notify(number, notice);
         }
         self.push_one(peer, action, stats, |flight| {
             fill(flight);
-            (flight.op, flight.signalled) = (Some(number), true);
-        })
+            (flight.whose, flight.signalled) = (Whose::Op(number), true);
+        });
     }
 
     /// Finds where the card finds the bytes of local blocks.
@@ -423,30 +431,6 @@ impl Engine {
         let found = if len > PACKET { self.user.find(blocks, known) } else { None };
         Ok(found.map_or(Local::Bounce, |(pieces, leases)| Local::Direct(pieces.into(), leases)))
     }
-}
-
-/// Posts the one request of operation `op` to a stream that has room, and counts it; `todo` if it waits nevertheless.
-#[inline(always)]
-fn push_first(
-    stream: &mut Stream,
-    todo: &mut bool,
-    op: u32,
-    action: Action,
-    fill: impl FnOnce(&mut Flight),
-    (kind, len): (Kind, usize),
-    stats: &Stats,
-) -> Result<Posted> {
-    let fill = |flight: &mut Flight| {
-        fill(flight);
-        (flight.op, flight.signalled) = (Some(op), true);
-    };
-    // SAFETY: as in `Engine::push`.
-    if unsafe { stream.push_one(action, fill, false) }? > 0 {
-        stats.add(Kind::Post, 0);
-    } else {
-        *todo = true;
-    }
-    Ok(counted(Posted::Pending, kind, len, stats))
 }
 
 /// Counts a request that was taken.

@@ -17,6 +17,7 @@ use super::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
+use crate::slots::Slots;
 use crate::wire::{Reader, Writer};
 
 const TAG: u8 = 3;
@@ -59,6 +60,11 @@ impl Import {
         self.base.wrapping_add(offset as u64)
     }
 
+    /// Whether there are `len` bytes at `offset`.
+    fn has(&self, offset: usize, len: usize) -> bool {
+        self.len.checked_sub(offset).is_some_and(|room| len <= room)
+    }
+
     /// The address of an integer of `len` bytes, aligned.
     pub(super) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
         let address = self.address(offset);
@@ -81,7 +87,7 @@ pub(super) struct Regions {
     owned: FxHashMap<u64, Owned>,
     /// Registered memory by address, for local buffers.
     by_address: BTreeMap<(usize, u64), (usize, u32)>,
-    imports: FxHashMap<u64, Import>,
+    imports: Slots<Import>,
     lingering: VecDeque<(Instant, Owned)>,
     last: u64,
     locks: Memory,
@@ -102,7 +108,7 @@ impl Regions {
             ranks,
             owned: FxHashMap::default(),
             by_address: BTreeMap::new(),
-            imports: FxHashMap::default(),
+            imports: Slots::default(),
             lingering: VecDeque::new(),
             last: 0,
             locks: locks.map_err(|e| limit(OP, e))?,
@@ -236,18 +242,18 @@ impl Regions {
             return Err(malformed());
         }
         let len = len as usize;
-        let handle = self.fresh();
-        self.imports.insert(handle, Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
+        let handle = self.imports.next();
+        self.imports.add(Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
         // Nothing is mapped, not even this rank's own memory: the processor's atomics and the card's do not mix.
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }
 
     pub(super) fn forget(&mut self, handle: u64) -> Option<Import> {
-        self.imports.remove(&handle)
+        self.imports.remove(handle)
     }
 
     /// Address and key of `place` at `peer`, with room for `len` bytes there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
         self.find(peer, place, len, operation).map(|import| (import.address(place.offset), import.key))
     }
@@ -271,31 +277,39 @@ impl Regions {
     }
 
     /// As [`region`](Self::region), in its place.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
-        let import = self.imports.get(&place.region).ok_or_else(|| {
-            Error::new(ErrorKind::BadKey, operation)
-                .peer(peer)
-                .device("verbs")
-                .cause(format!("region {}", place.region))
-        })?;
+        match self.imports.get(place.region) {
+            Some(import) if import.peer == peer && peer != self.me && import.has(place.offset, len) => Ok(import),
+            found => self.find_own(found, peer, place, len, operation),
+        }
+    }
+
+    /// A region of this rank, or why `place` cannot be reached.
+    #[cold]
+    #[inline(never)]
+    fn find_own<'a>(
+        &self,
+        found: Option<&'a Import>,
+        peer: u32,
+        place: Place,
+        len: usize,
+        operation: &'static str,
+    ) -> Result<&'a Import> {
+        let error = |kind, cause: String| Err(Error::new(kind, operation).peer(peer).device("verbs").cause(cause));
+        let Some(import) = found else { return error(ErrorKind::BadKey, format!("region {}", place.region)) };
         if import.peer != peer {
-            return Err(Error::new(ErrorKind::BadArgument, operation)
-                .peer(peer)
-                .device("verbs")
-                .cause(format!("the region is of rank {}", import.peer)));
+            return error(ErrorKind::BadArgument, format!("the region is of rank {}", import.peer));
         }
         // A region of this rank that was released is known to be so without asking the card.
         if peer == self.me && !self.owned.contains_key(&import.number) {
-            return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).device("verbs").cause("it was released"));
+            return error(ErrorKind::BadKey, "it was released".into());
         }
-        match place.offset.checked_add(len) {
-            Some(end) if end <= import.len => Ok(import),
-            _ => Err(Error::new(ErrorKind::OutOfRange, operation)
-                .peer(peer)
-                .device("verbs")
-                .cause(format!("{len} bytes at offset {} of a region of {}", place.offset, import.len))),
+        if !import.has(place.offset, len) {
+            let cause = format!("{len} bytes at offset {} of a region of {}", place.offset, import.len);
+            return error(ErrorKind::OutOfRange, cause);
         }
+        Ok(import)
     }
 
     /// Sets a signal cell of this rank to a value that ends in `low`, if that is more than it has: the cell only

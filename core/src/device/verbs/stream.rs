@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::buffers::Chunk;
+use super::ops::Whose;
 use super::status::{Fate, explain};
 use super::sys::qp::{Action, LIST, Order, Requester};
 use super::sys::queue::{Completion, Piece};
@@ -26,10 +27,18 @@ pub(super) struct Flight {
     pub(super) inline: SmallVec<[u8; 32]>,
     pub(super) immediate: Option<u32>,
     pub(super) signalled: bool,
-    /// The operation that it belongs to.
-    pub(super) op: Option<u32>,
+    pub(super) whose: Whose,
     /// What comes free with it.
     pub(super) chunk: Option<Chunk>,
+}
+
+/// Where the bytes of a request are.
+#[derive(Debug)]
+pub(super) enum Bytes<'a> {
+    /// They go inside the request.
+    Inside(&'a Block),
+    /// In a chunk that the request keeps.
+    Kept(Piece, Chunk),
 }
 
 impl Flight {
@@ -41,7 +50,7 @@ impl Flight {
             inline: SmallVec::new(),
             immediate: None,
             signalled: false,
-            op: None,
+            whose: Whose::Nobody,
             chunk: None,
         }
     }
@@ -70,7 +79,7 @@ impl Flight {
     ///
     /// # Safety
     /// The block is valid for reads.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn append(&mut self, block: &Block) {
         let at = self.inline.len();
         if block.len > self.inline.capacity() - at {
@@ -94,7 +103,7 @@ impl Flight {
             self.pieces.set_len(0);
             self.inline.set_len(0);
         }
-        (self.immediate, self.signalled, self.op, self.chunk) = (None, false, None, None);
+        (self.immediate, self.signalled, self.whose, self.chunk) = (None, false, Whose::Nobody, None);
     }
 }
 
@@ -167,6 +176,11 @@ impl UnderWay {
     fn iter(&self) -> impl Iterator<Item = &Flight> {
         (0..self.len).map(|i| &self.places[self.place(i)])
     }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
+        let (before, from) = self.places.split_at_mut(self.first);
+        from.iter_mut().chain(before).take(self.len)
+    }
 }
 
 /// A request that has come to an end.
@@ -191,6 +205,8 @@ pub(super) struct Stream {
     ending: Option<Fate>,
     /// Executed by nobody: to be posted on the next connection.
     again: VecDeque<Flight>,
+    /// Why the card has refused a request for good: nothing more is posted.
+    refused: Option<Error>,
     lost: Option<Error>,
 }
 
@@ -223,6 +239,7 @@ impl Stream {
             unsignalled: 0,
             ending: None,
             again: VecDeque::new(),
+            refused: None,
             lost: None,
         }
     }
@@ -308,57 +325,102 @@ impl Stream {
     ///
     /// # Safety
     /// The memory of pieces stays registered and mapped until their flight has landed.
-    pub(super) unsafe fn push(&mut self, flights: impl IntoIterator<Item = Flight>, scarce: bool) -> Result<usize> {
+    pub(super) unsafe fn push(&mut self, flights: impl IntoIterator<Item = Flight>, scarce: bool) -> usize {
         self.backlog.extend(flights);
         // SAFETY: the same contract.
         unsafe { self.flush(scarce) }
     }
 
-    /// As [`push`](Self::push) of one that `fill` completes where it is kept. An operation that is known to go at once
-    /// asks for [`room`](Self::room) before.
+    /// As [`push`](Self::push) of one that `fill` completes where it is kept; whether it went at once. An operation that is
+    /// known to do so asks for [`room`](Self::room) before.
     ///
     /// # Safety
     /// As [`push`](Self::push).
-    #[inline]
-    pub(super) unsafe fn push_one(
-        &mut self,
-        action: Action,
-        fill: impl FnOnce(&mut Flight),
-        scarce: bool,
-    ) -> Result<usize> {
+    #[inline(always)]
+    pub(super) unsafe fn push_one(&mut self, action: Action, fill: impl FnOnce(&mut Flight), scarce: bool) -> bool {
         if self.room() == 0 {
             let mut flight = Flight::new(action);
             fill(&mut flight);
             self.backlog.push_back(flight);
-            return Ok(0);
+            return false;
         }
         let id = self.id(0);
         let most = self.capacity / 4;
         let flight = self.flights.grow(action);
         fill(flight);
         flight.signalled = signals(&mut self.unsignalled, most, flight.signalled, scarce);
-        let Some(qp) = &self.qp else { return Ok(0) };
+        let Some(qp) = &self.qp else { return false };
         let own = flight.own();
         // SAFETY: inline bytes live in the flight during the call; other memory by the contract.
-        let posted = unsafe { qp.post_one(&flight.order(id, &own)) };
-        match posted {
-            Ok(()) => {
-                self.next += 1;
-                Ok(1)
-            }
-            Err(e) => self.put_back(e),
+        let code = unsafe { qp.post_one(&flight.order(id, &own)) };
+        if code != 0 {
+            self.put_back(code);
+            return false;
         }
+        self.next += 1;
+        true
+    }
+
+    /// Posts one request that is signalled and has no immediate data, to a stream that has [`room`](Self::room); whether
+    /// it went.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push); a block is valid for reads.
+    #[inline(always)]
+    pub(super) unsafe fn push_now(&mut self, action: Action, whose: Whose, bytes: Bytes<'_>) -> bool {
+        let id = self.id(0);
+        let Some(qp) = &self.qp else { return false };
+        let flight = self.flights.grow(action);
+        (flight.whose, flight.signalled) = (whose, true);
+        self.unsignalled = 0;
+        let (piece, inline) = match bytes {
+            Bytes::Inside(block) => {
+                // SAFETY: by the contract.
+                unsafe { flight.append(block) };
+                (flight.own(), true)
+            }
+            Bytes::Kept(piece, chunk) => {
+                flight.pieces.push(piece);
+                flight.chunk = Some(chunk);
+                (piece, false)
+            }
+        };
+        let pieces = std::slice::from_ref(&piece);
+        // SAFETY: as in `push_one`.
+        let code = unsafe { qp.post_one(&Order { id, action, pieces, inline, immediate: None, signalled: true }) };
+        if code != 0 {
+            self.put_back(code);
+            return false;
+        }
+        self.next += 1;
+        true
     }
 
     /// The card has not taken the last.
     #[cold]
-    fn put_back(&mut self, e: std::io::Error) -> Result<usize> {
+    fn put_back(&mut self, code: i32) {
         let flight = self.flights.pop_back();
-        if e.raw_os_error() != Some(libc::ENOMEM) {
-            return Err(Error::system("post a work request", e).peer(self.peer).device("verbs"));
-        }
         self.backlog.extend(flight);
-        Ok(0)
+        self.not_taken(code);
+    }
+
+    /// The card has not taken a request: there is no room for it yet, or it will never take it.
+    #[cold]
+    fn not_taken(&mut self, code: i32) {
+        if code != libc::ENOMEM {
+            let why = std::io::Error::from_raw_os_error(code);
+            self.refused = Some(Error::system("post a work request", why).peer(self.peer).device("verbs"));
+        }
+    }
+
+    /// Why the card has refused a request for good, if it has; whoever asks gives up on the peer.
+    pub(super) fn refused(&mut self) -> Option<Error> {
+        self.refused.take()
+    }
+
+    /// Whether it is to be looked after though nothing comes.
+    pub(super) fn is_restless(&self) -> bool {
+        self.refused.is_some() || (self.qp.is_none() && !self.backlog.is_empty())
     }
 
     /// Of the `i`th of the requests that are posted next.
@@ -370,15 +432,19 @@ impl Stream {
     ///
     /// # Safety
     /// As [`push`](Self::push).
-    pub(super) unsafe fn flush(&mut self, scarce: bool) -> Result<usize> {
+    pub(super) unsafe fn flush(&mut self, scarce: bool) -> usize {
         let mut posted = 0;
-        while self.is_connected() && !self.backlog.is_empty() && self.flights.len() < self.capacity {
+        while self.refused.is_none()
+            && self.is_connected()
+            && !self.backlog.is_empty()
+            && self.flights.len() < self.capacity
+        {
             let count = self.backlog.len().min(self.capacity - self.flights.len()).min(LIST);
             for i in 0..count {
                 let wanted = self.backlog[i].signalled;
                 self.backlog[i].signalled = signals(&mut self.unsignalled, self.capacity / 4, wanted, scarce);
             }
-            let taken = {
+            let (taken, code) = {
                 let own: SmallVec<[Piece; LIST]> = self.backlog.iter().take(count).map(Flight::own).collect();
                 let mut orders: SmallVec<[Order<'_>; LIST]> = SmallVec::new();
                 let mut pieces = 0;
@@ -389,41 +455,39 @@ impl Stream {
                     }
                     orders.push(f.order(self.id(i), &own[i]));
                 }
-                let Some(qp) = &self.qp else { return Ok(posted) };
+                let Some(qp) = &self.qp else { return posted };
                 // SAFETY: inline bytes live in the backlog during the call; other memory by the contract.
                 match unsafe { qp.post(&orders) } {
-                    Ok(()) => orders.len(),
-                    Err((taken, e)) if e.raw_os_error() == Some(libc::ENOMEM) => taken,
-                    Err((_, e)) => {
-                        return Err(Error::system("post a work request", e).peer(self.peer).device("verbs"));
-                    }
+                    Ok(()) => (orders.len(), 0),
+                    Err(refused) => refused,
                 }
             };
-            if taken == 0 {
-                break;
-            }
             self.next += taken as u64;
             posted += taken;
             self.backlog.drain(..taken).for_each(|flight| self.flights.push(flight));
+            if code != 0 {
+                self.not_taken(code);
+                break;
+            }
         }
-        Ok(posted)
+        posted
     }
 
     /// The request under way that `c` completes, if that is the oldest, has succeeded, and nothing has failed before.
-    /// What is left of it: the operation that it belongs to, and what comes free.
+    /// What is left of it: whom it concerns, and what comes free.
     #[inline]
-    pub(super) fn completed_next(&mut self, c: &Completion) -> Option<(Option<u32>, Option<Chunk>)> {
+    pub(super) fn completed_next(&mut self, c: &Completion) -> Option<(Whose, Option<Chunk>)> {
         let oldest = self.next.wrapping_sub(self.flights.len() as u64);
         if c.status != 0 || self.ending.is_some() || c.id & ((1 << COUNT) - 1) != oldest {
             return None;
         }
         let at = self.flights.pass()?;
         let flight = &mut self.flights.places[at];
-        Some((flight.op, flight.chunk.take()))
+        Some((flight.whose, flight.chunk.take()))
     }
 
     /// Takes in a completion: hands out the requests that have ended, in order.
-    pub(super) fn completed(&mut self, c: &Completion, landed: &mut Vec<Landed>, failed: &dyn Fn(u32) -> bool) {
+    pub(super) fn completed(&mut self, c: &Completion, landed: &mut Vec<Landed>, failed: &dyn Fn(Whose) -> bool) {
         let number = c.id & ((1 << COUNT) - 1);
         let first = self.next - self.flights.len() as u64;
         let before = number.saturating_sub(first);
@@ -447,7 +511,7 @@ impl Stream {
         c: &Completion,
         earlier: bool,
         landed: &mut Vec<Landed>,
-        failed: &dyn Fn(u32) -> bool,
+        failed: &dyn Fn(Whose) -> bool,
     ) {
         if c.status == 0 || (earlier && self.ending.is_none()) {
             landed.push(Landed { flight, result: Ok(()) });
@@ -471,7 +535,7 @@ impl Stream {
         match (fate, &self.lost) {
             (Fate::Flushed, Some(lost)) => landed.push(Landed { flight, result: Err(lost.again()) }),
             // Not executed; done with if another part of its operation has failed.
-            (Fate::Flushed, None) if flight.op.is_none_or(|op| !failed(op)) => self.again.push_back(flight),
+            (Fate::Flushed, None) if !failed(flight.whose) => self.again.push_back(flight),
             _ => landed.push(Landed { flight, result: Err(error) }),
         }
     }
@@ -495,9 +559,21 @@ impl Stream {
         }
     }
 
+    /// Nobody hears of the requests any more that are whole operations and that `which` chooses. How many there are.
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) -> usize {
+        let chosen = |f: &Flight| f.whose.user().is_some_and(which);
+        let mut count = 0;
+        for flight in self.flights.iter_mut().chain(&mut self.again).chain(&mut self.backlog).filter(|f| chosen(f)) {
+            flight.whose = Whose::Cancelled;
+            count += 1;
+        }
+        count
+    }
+
     /// Drops what has not been posted of an operation that is given up.
     pub(super) fn withdraw(&mut self, op: u32, landed: &mut Vec<Landed>) {
-        let (out, rest) = std::mem::take(&mut self.backlog).into_iter().partition(|f: &Flight| f.op == Some(op));
+        let (out, rest) =
+            std::mem::take(&mut self.backlog).into_iter().partition(|f: &Flight| f.whose == Whose::Op(op));
         self.backlog = rest;
         let gone = |flight| Landed {
             flight,
@@ -521,21 +597,22 @@ mod tests {
                 0..4 if expected.len() < 40 => {
                     next += 1;
                     let flight = under_way.grow(Action::Send);
-                    assert!(flight.op.is_none() && flight.inline.is_empty() && flight.pieces.is_empty());
-                    flight.op = Some(next);
+                    assert!(flight.whose == Whose::Nobody && flight.inline.is_empty() && flight.pieces.is_empty());
+                    flight.whose = Whose::Op(next);
                     flight.inline.extend_from_slice(&next.to_le_bytes());
                     flight.pieces.push(Piece { address: 0, len: 0, key: next });
-                    expected.push_back(next);
+                    expected.push_back(Whose::Op(next));
                 }
-                4 => assert_eq!(under_way.pop().and_then(|f| f.op), expected.pop_front()),
-                5 => assert_eq!(under_way.pop_back().and_then(|f| f.op), expected.pop_back()),
+                4 => assert_eq!(under_way.pop().map(|f| f.whose), expected.pop_front()),
+                5 => assert_eq!(under_way.pop_back().map(|f| f.whose), expected.pop_back()),
                 _ => {
-                    let op = under_way.pass().map(|at| under_way.places[at].op);
-                    assert_eq!(op.flatten(), expected.pop_front());
+                    let whose = under_way.pass().map(|at| under_way.places[at].whose);
+                    assert_eq!(whose, expected.pop_front());
                 }
             }
             assert_eq!((under_way.len(), under_way.is_empty()), (expected.len(), expected.is_empty()));
         }
-        assert!(under_way.iter().map(|f| f.op.unwrap_or(0)).eq(expected));
+        assert!(under_way.iter().map(|f| f.whose).eq(expected.iter().copied()));
+        assert!(under_way.iter_mut().map(|f| f.whose).eq(expected));
     }
 }

@@ -255,11 +255,11 @@ impl Requester {
         self.0.inline as usize
     }
 
-    /// Posts up to [`LIST`] requests with one doorbell; returns how many were taken.
+    /// Posts up to [`LIST`] requests with one doorbell. On failure: how many were taken, and the code of the error.
     ///
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
-    pub(in super::super) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, io::Error)> {
+    pub(in super::super) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, i32)> {
         let mut wrs: MaybeUninit<[ibv_send_wr; LIST]> = MaybeUninit::uninit();
         let mut sges: MaybeUninit<[ibv_sge; LIST_PIECES]> = MaybeUninit::uninit();
         let first: *mut ibv_send_wr = wrs.as_mut_ptr().cast();
@@ -267,7 +267,7 @@ impl Requester {
         let mut used = 0;
         for (i, order) in orders.iter().enumerate() {
             if i >= LIST || used + order.pieces.len() > LIST_PIECES {
-                return Err((0, io::Error::other("a list of requests that is too long")));
+                return Err((0, libc::E2BIG));
             }
             // SAFETY: `i` is below `LIST`, and pieces below `LIST_PIECES`; what is used is written here, zeroed
             // first, and lists link entries of the same arrays.
@@ -293,18 +293,18 @@ impl Requester {
         }
         // SAFETY: on failure `bad` is the first request of the list that was not taken.
         let taken = if bad.is_null() { 0 } else { unsafe { bad.offset_from(first) }.max(0) as usize };
-        Err((taken, io::Error::from_raw_os_error(code)))
+        Err((taken, code))
     }
 
-    /// Posts one request with at most [`FEW`] pieces.
+    /// Posts one request. The code of the error, or 0.
     ///
     /// # Safety
     /// As [`post`](Self::post).
     #[inline(always)]
-    pub(in super::super) unsafe fn post_one(&self, order: &Order<'_>) -> io::Result<()> {
+    pub(in super::super) unsafe fn post_one(&self, order: &Order<'_>) -> i32 {
         if order.pieces.len() > FEW {
             // SAFETY: the same contract.
-            return unsafe { self.post(std::slice::from_ref(order)) }.map_err(|(_, e)| e);
+            return unsafe { self.post(std::slice::from_ref(order)) }.map_or_else(|(_, code)| code, |()| 0);
         }
         let mut pieces: [MaybeUninit<ibv_sge>; FEW] = [const { MaybeUninit::uninit() }; FEW];
         for (place, piece) in pieces.iter_mut().zip(order.pieces) {
@@ -316,8 +316,7 @@ impl Requester {
         wr.sg_list = pieces.as_mut_ptr().cast();
         let mut bad = ptr::null_mut();
         // SAFETY: a live request of as many pieces as were written, on a live queue pair; the memory by the contract.
-        let code = unsafe { ibv_post_send(self.0.raw, &raw mut wr, &raw mut bad) };
-        if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+        unsafe { ibv_post_send(self.0.raw, &raw mut wr, &raw mut bad) }
     }
 
     /// Ends it: what is under way completes with an error, and the card touches no memory of it after that.
@@ -326,7 +325,7 @@ impl Requester {
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
     wr.wr_id = order.id;
     wr.num_sge = order.pieces.len() as i32;
