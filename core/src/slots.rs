@@ -1,4 +1,5 @@
-//! Values under numbers that name each of them once: a number is a slot, below, and how often the slot was used.
+//! Values under numbers that name each of them once, and are never 0: a number is a slot, below, and how often the slot was
+//! used, from 1 on.
 
 /// Values by number.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl<T> Slots<T> {
         let slot = match self.free.last() {
             Some(slot) => *slot as usize,
             None => {
-                self.slots.push((0, None));
+                self.slots.push((1, None));
                 self.free.push(self.slots.len() as u32 - 1);
                 self.slots.len() - 1
             }
@@ -52,7 +53,7 @@ impl<T> Slots<T> {
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
         match self.slots.get_mut(id as u32 as usize) {
             Some((uses, value)) if u64::from(*uses) == id >> 32 && value.is_some() => {
-                *uses = uses.wrapping_add(1);
+                *uses = uses.wrapping_add(1).max(1);
                 self.free.push(id as u32);
                 value.take()
             }
@@ -88,6 +89,6 @@ mod tests {
         assert_eq!(c as u32, a as u32, "the slot is used again");
         assert_eq!((slots.remove(a), slots.get(a), slots.get(c)), (None, None, Some(&'c')));
         assert!(slots.iter().eq([(c, &'c'), (b, &'b')]));
-        assert!(slots.get(u64::MAX).is_none());
+        assert!(slots.get(u64::MAX).is_none() && slots.get(0).is_none());
     }
 }

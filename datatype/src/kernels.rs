@@ -64,8 +64,48 @@ macro_rules! kernel {
 use {kernel, table};
 
 const CLASSES: usize = 17;
-/// Kernels of processors that have more than all others.
-const SPECIAL: usize = 11;
+
+/// The kernels that some processors have or gain from, and whatever there is one of for each.
+macro_rules! specials {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Kernels behind those for all processors.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        enum Special {
+            $($(#[$doc])* $name,)*
+        }
+        /// Their number.
+        const SPECIAL: usize = [$(Special::$name),*].len();
+        /// Their loops, in this order.
+        const SPECIAL_KERNELS: [Kernels; SPECIAL] = [$(special_kernels(Special::$name)),*];
+        /// Those over whole messages.
+        const SPECIAL_WAYS: [whole::Ways; SPECIAL] = [$(whole::special::<{ Special::$name as usize }>()),*];
+    };
+}
+specials! {
+    /// Rows, 128 bytes a turn.
+    Rows,
+    /// Blocks of 4 bytes close to each other.
+    Fours,
+    /// Blocks of 8 bytes close to each other.
+    Eights,
+    /// Every second element of 4 bytes.
+    SecondFours,
+    /// Every second element of 8 bytes.
+    SecondEights,
+    /// Every second element of 16 bytes.
+    SecondSixteens,
+    /// Rows by whole cache lines.
+    Lines,
+    /// Every second element of 4 bytes, also written by stores that leave out the others.
+    ApartFours,
+    /// Every second element of 8 bytes, likewise.
+    ApartEights,
+    /// Rows of messages that are larger than the caches.
+    Past,
+    /// Blocks whose places share few sets of a cache.
+    Paced,
+}
 /// Lengths from here on are not in [`CLASS`].
 const LONG: usize = 128;
 /// The longest [`Row`]; what is longer is left to `memcpy`.
@@ -119,6 +159,16 @@ const NEITHER: u8 = 0;
 const TO: u8 = 1;
 const FROM: u8 = 2;
 
+/// Bytes from one block of `len` bytes to the next at either side: `by` and `step`, but at the side `SIDE` its length.
+#[inline(always)]
+const fn steps<const SIDE: u8>(len: usize, by: isize, step: isize) -> (isize, isize) {
+    match SIDE {
+        TO => (by, len as isize),
+        FROM => (len as isize, step),
+        _ => (by, step),
+    }
+}
+
 /// Block length, number, steps at either side, and where the first blocks are.
 pub(crate) type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
 type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
@@ -141,8 +191,31 @@ pub(crate) struct Kernels {
     pub(crate) strided: Strided,
 }
 
+impl Kernels {
+    /// The loop where the side `SIDE` has its blocks one right after the other.
+    #[inline(always)]
+    const fn side<const SIDE: u8>(&self) -> Strided {
+        match SIDE {
+            TO => self.collect,
+            FROM => self.spread,
+            _ => self.strided,
+        }
+    }
+}
+
 const fn kernels(class: usize) -> Kernels {
     Kernels { collect: COLLECT[class], spread: SPREAD[class], strided: STRIDED[class] }
+}
+
+#[cfg(target_arch = "x86_64")]
+const fn special_kernels(special: Special) -> Kernels {
+    avx2::kernels(special)
+}
+
+/// Never chosen.
+#[cfg(not(target_arch = "x86_64"))]
+const fn special_kernels(_: Special) -> Kernels {
+    kernels(0)
 }
 
 /// Those of all processors, then what this one may have.
@@ -153,13 +226,10 @@ const KERNELS: &[Kernels; CLASSES + SPECIAL] = &{
         all[class] = kernels(class);
         class += 1;
     }
-    #[cfg(target_arch = "x86_64")]
-    {
-        let mut kind = 0;
-        while kind < SPECIAL {
-            all[CLASSES + kind] = avx2::KERNELS[kind];
-            kind += 1;
-        }
+    let mut special = 0;
+    while special < SPECIAL {
+        all[CLASSES + special] = SPECIAL_KERNELS[special];
+        special += 1;
     }
     all
 };
@@ -178,7 +248,7 @@ impl Class {
         let are_few = len >= ROW_FEW && len.saturating_mul(count) <= FEW_BYTES;
         #[cfg(target_arch = "x86_64")]
         if let Some(special) = avx2::which(len, count, stride, are_few) {
-            return Self(CLASSES as u8 + special);
+            return Self(CLASSES as u8 + special as u8);
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = stride;
@@ -317,11 +387,7 @@ unsafe fn each<const SIDE: u8, M: Move>(
     mut to: *mut u8,
 ) {
     let block = M::of(len);
-    let (by, step) = match SIDE {
-        TO => (by, block.len() as isize),
-        FROM => (block.len() as isize, step),
-        _ => (by, step),
-    };
+    let (by, step) = steps::<SIDE>(block.len(), by, step);
     // Four at a time from the same two addresses: none waits for the address of the one before. Addresses past the last
     // block are never used, so they may wrap.
     let place = |start: isize, i: isize| start.wrapping_mul(i);
@@ -350,12 +416,7 @@ unsafe fn each_of_each<const SIDE: u8, M: Move>(
     mut to: *mut u8,
 ) {
     let (outer, inner) = (*outer, *inner);
-    let packed = (inner.count * M::of(len).len()) as isize;
-    let (outer_from, outer_to) = match SIDE {
-        TO => (outer.from, packed),
-        FROM => (packed, outer.to),
-        _ => (outer.from, outer.to),
-    };
+    let (outer_from, outer_to) = steps::<SIDE>(inner.count * M::of(len).len(), outer.from, outer.to);
     macro_rules! outer {
         ($count:expr) => {
             for _ in 0..outer.count {

@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 };
 
 use super::{
-    COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, SPECIAL, SPREAD, STRIDED, TO, avx512, choose, class, paced, past,
+    COLLECT, FROM, Kernels, LONG, NEITHER, ROW_MAX, Special, Strided, TO, avx512, choose, class, paced, past, steps,
 };
 
 /// Blocks below which gathering does not pay, and bytes from start to start above which it does not: then each has a cache
@@ -26,22 +26,31 @@ const FOURS: usize = class(4);
 const EIGHTS: usize = class(8);
 const SIXTEENS: usize = class(16);
 
-/// For rows; for blocks of 4 and of 8 bytes close to each other; for every second element of 4 and of 8 bytes; for rows
-/// and every second element with AVX-512; for rows of large messages; for blocks whose places share few sets of a cache; and
-/// for every second element of 16 bytes.
-pub(super) const KERNELS: [Kernels; SPECIAL] = [
-    Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
-    Kernels { collect: gathered::<8>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
-    Kernels { collect: gathered::<4>, spread: SPREAD[EIGHTS], strided: STRIDED[EIGHTS] },
-    Kernels { collect: seconds::<4>, spread: SPREAD[FOURS], strided: STRIDED[FOURS] },
-    Kernels { collect: seconds::<8>, spread: SPREAD[EIGHTS], strided: STRIDED[EIGHTS] },
-    Kernels { collect: avx512::rows::<TO>, spread: avx512::rows::<FROM>, strided: avx512::rows::<NEITHER> },
-    Kernels { collect: seconds::<4>, spread: avx512::spread::<4>, strided: STRIDED[FOURS] },
-    Kernels { collect: seconds::<8>, spread: avx512::spread::<8>, strided: STRIDED[EIGHTS] },
-    Kernels { collect: past::rows::<TO>, spread: past::rows::<FROM>, strided: past::rows::<NEITHER> },
-    paced::KERNELS,
-    Kernels { collect: seconds::<16>, spread: SPREAD[SIXTEENS], strided: STRIDED[SIXTEENS] },
-];
+/// What the kernels that need more than every processor has are.
+pub(super) const fn kernels(special: Special) -> Kernels {
+    match special {
+        Special::Rows => Kernels { collect: rows::<TO>, spread: rows::<FROM>, strided: rows::<NEITHER> },
+        Special::Fours => collecting(FOURS, gathered::<8>),
+        Special::Eights => collecting(EIGHTS, gathered::<4>),
+        Special::SecondFours => collecting(FOURS, seconds::<4>),
+        Special::SecondEights => collecting(EIGHTS, seconds::<8>),
+        Special::SecondSixteens => collecting(SIXTEENS, seconds::<16>),
+        Special::Lines => {
+            Kernels { collect: avx512::rows::<TO>, spread: avx512::rows::<FROM>, strided: avx512::rows::<NEITHER> }
+        }
+        Special::ApartFours => Kernels { spread: avx512::spread::<4>, ..collecting(FOURS, seconds::<4>) },
+        Special::ApartEights => Kernels { spread: avx512::spread::<8>, ..collecting(EIGHTS, seconds::<8>) },
+        Special::Past => {
+            Kernels { collect: past::rows::<TO>, spread: past::rows::<FROM>, strided: past::rows::<NEITHER> }
+        }
+        Special::Paced => paced::KERNELS,
+    }
+}
+
+/// Those of a class for all processors, but for how they collect.
+const fn collecting(class: usize, collect: Strided) -> Kernels {
+    Kernels { collect, ..super::kernels(class) }
+}
 
 /// Whether this is a processor of AMD (or Hygon): no other has SSE4a. There a gather takes more time than its loads one by
 /// one, with Intel's less.
@@ -49,10 +58,10 @@ pub(super) fn is_amd() -> bool {
     is_x86_feature_detected!("sse4a")
 }
 
-/// Which of [`KERNELS`] is faster than that for all processors, if this one has it and there is one. `are_few` are rows that
+/// Which of the special kernels is faster than that for all processors, if this one has it and there is one. `are_few` are rows that
 /// `memcpy` copies as well as 32 bytes at a time.
 #[inline]
-pub(super) fn which(len: usize, count: usize, stride: isize, are_few: bool) -> Option<u8> {
+pub(super) fn which(len: usize, count: usize, stride: isize, are_few: bool) -> Option<Special> {
     let is_row = (LONG..=avx512::ROW_MAX).contains(&len) || past::is_better(len, count, stride);
     let is_short = matches!(len, 4 | 8 | 16) && count >= SOME && stride.unsigned_abs() <= NEAR;
     if is_row || is_short || paced::may_be_better(len, count, stride) {
@@ -62,7 +71,7 @@ pub(super) fn which(len: usize, count: usize, stride: isize, are_few: bool) -> O
     }
 }
 
-fn which_special(len: usize, count: usize, stride: isize, are_few: bool) -> Option<u8> {
+fn which_special(len: usize, count: usize, stride: isize, are_few: bool) -> Option<Special> {
     if !is_x86_feature_detected!("avx2") {
         return None;
     }
@@ -72,16 +81,18 @@ fn which_special(len: usize, count: usize, stride: isize, are_few: bool) -> Opti
     // A line that is not in a cache is sooner written by elements than by a store that leaves some of it out.
     let apart = more && len.saturating_mul(2 * count) <= CLOSE;
     Some(match len {
-        _ if past::is_better(len, count, stride) => 8,
-        _ if paced::is_better(len, count, stride) => 9,
-        4 if is_second => 3 + 3 * u8::from(apart),
-        8 if is_second => 4 + 3 * u8::from(apart),
-        16 if is_second => 10,
-        4 if is_gathered => 1,
-        8 if is_gathered => 2,
+        _ if past::is_better(len, count, stride) => Special::Past,
+        _ if paced::is_better(len, count, stride) => Special::Paced,
+        4 if is_second && apart => Special::ApartFours,
+        8 if is_second && apart => Special::ApartEights,
+        4 if is_second => Special::SecondFours,
+        8 if is_second => Special::SecondEights,
+        16 if is_second => Special::SecondSixteens,
+        4 if is_gathered => Special::Fours,
+        8 if is_gathered => Special::Eights,
         4 | 8 | 16 => return None,
-        LONG.. if more && avx512::are_better(len, count) => 5,
-        LONG..=ROW_MAX if !are_few => 0,
+        LONG.. if more && avx512::are_better(len, count) => Special::Lines,
+        LONG..=ROW_MAX if !are_few => Special::Rows,
         _ => return None,
     })
 }
@@ -130,11 +141,7 @@ unsafe fn seconds<const LEN: usize>(len: usize, count: usize, by: isize, _step: 
 #[target_feature(enable = "avx2")]
 unsafe fn rows<const SIDE: u8>(len: usize, count: usize, by: isize, step: isize, mut from: *const u8, mut to: *mut u8) {
     debug_assert!((LONG..=ROW_MAX).contains(&len));
-    let (by, step) = match SIDE {
-        TO => (by, len as isize),
-        FROM => (len as isize, step),
-        _ => (by, step),
-    };
+    let (by, step) = steps::<SIDE>(len, by, step);
     for _ in 0..count {
         // SAFETY: pieces of a row that the caller vouches for, which is at least as long as one.
         unsafe {

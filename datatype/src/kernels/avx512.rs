@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_maskz_expand_epi64, _mm512_storeu_si512, _mm512_zextsi256_si512,
 };
 
-use super::{FROM, LONG, SPREAD, TO, choose};
+use super::{LONG, SPREAD, choose, steps};
 
 /// Bytes of a register, and of a line.
 const LINE: usize = 64;
@@ -36,11 +36,7 @@ pub(super) unsafe fn rows<const SIDE: u8>(
     mut to: *mut u8,
 ) {
     debug_assert!((LONG..=ROW_MAX).contains(&len));
-    let (by, step) = match SIDE {
-        TO => (by, len as isize),
-        FROM => (len as isize, step),
-        _ => (by, step),
-    };
+    let (by, step) = steps::<SIDE>(len, by, step);
     // Short rows without a branch: the first and the last lines, which may share bytes.
     if len <= 4 * LINE {
         let (second, third, last) = (LINE.min(len - LINE), (len - LINE).saturating_sub(LINE), len - LINE);

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
 };
 
-use super::{FROM, STRIDED, TO, choose};
+use super::{FROM, STRIDED, TO, choose, steps};
 
 /// Messages of so many bytes: with their places they take more than the caches have for one processor.
 const LARGE: usize = 8 << 20;
@@ -40,11 +40,7 @@ pub(super) unsafe fn rows<const SIDE: u8>(
     mut to: *mut u8,
 ) {
     debug_assert!(len >= LINE);
-    let (by, step) = match SIDE {
-        TO => (by, len as isize),
-        FROM => (len as isize, step),
-        _ => (by, step),
-    };
+    let (by, step) = steps::<SIDE>(len, by, step);
     if step.unsigned_abs() < len {
         // Rows at the target that share bytes, where those at the origin do not.
         // SAFETY: the caller's promise.

@@ -4,8 +4,8 @@
 use super::lists::listed;
 #[cfg(target_arch = "x86_64")]
 use super::past;
-use super::{CLASSES, Ends, FROM, Fixed, KERNELS, LONG, Long, Move, NEITHER, Row, SPECIAL, Steps, TO, Upto};
-use super::{class, each, each_class, each_of_each};
+use super::{CLASSES, Ends, FROM, Fixed, LONG, Long, Move, NEITHER, Row, SPECIAL, SPECIAL_KERNELS, SPECIAL_WAYS};
+use super::{Steps, TO, Upto, class, each, each_class, each_of_each, steps};
 use crate::copy;
 use crate::shape::{Block, Inner, Node, Shape};
 use crate::transfer::mirror;
@@ -136,23 +136,10 @@ const RUN: &[Ways; CLASSES + SPECIAL] = &{
         all[class] = general[class];
         class += 1;
     }
-    let special = [
-        special::<0>(),
-        special::<1>(),
-        special::<2>(),
-        special::<3>(),
-        special::<4>(),
-        special::<5>(),
-        special::<6>(),
-        special::<7>(),
-        special::<8>(),
-        special::<9>(),
-        special::<10>(),
-    ];
-    let mut kind = 0;
-    while kind < SPECIAL {
-        all[CLASSES + kind] = special[kind];
-        kind += 1;
+    let mut special = 0;
+    while special < SPECIAL {
+        all[CLASSES + special] = SPECIAL_WAYS[special];
+        special += 1;
     }
     all
 };
@@ -257,7 +244,7 @@ unsafe fn run<const SIDE: u8, M: Move>(map: &TypeMap, from: *const u8, to: *mut 
 }
 
 /// Such that a processor which has more than others moves faster.
-const fn special<const KIND: usize>() -> Ways {
+pub(super) const fn special<const KIND: usize>() -> Ways {
     Ways::new(run_special::<TO, KIND>, run_special::<FROM, KIND>, run_special::<NEITHER, KIND>)
 }
 
@@ -265,16 +252,9 @@ const fn special<const KIND: usize>() -> Ways {
 /// As [`Whole`].
 unsafe fn run_special<const SIDE: u8, const KIND: usize>(map: &TypeMap, from: *const u8, to: *mut u8) {
     let Node::Run { count, stride, len, .. } = map.shape.node else { return };
-    let (count, stride, len) = (count as usize, stride as isize, len as usize);
-    let kernels = const { &KERNELS[CLASSES + KIND] };
+    let kernel = const { SPECIAL_KERNELS[KIND].side::<SIDE>() };
     // SAFETY: the caller's promise; the class was chosen for this processor.
-    unsafe {
-        match SIDE {
-            TO => (kernels.collect)(len, count, stride, len as isize, from, to),
-            FROM => (kernels.spread)(len, count, len as isize, stride, from, to),
-            _ => (kernels.strided)(len, count, stride, stride, from, to),
-        }
-    }
+    unsafe { kernel(len as usize, count as usize, stride as isize, stride as isize, from, to) };
 }
 
 /// Repetitions of such.
@@ -322,9 +302,8 @@ unsafe fn pairs<const SIDE: u8, A: Move, B: Move>(map: &TypeMap, mut from: *cons
     let Pair { first, second, place } = map.ways.pair;
     let (a, b) = (A::of(first as usize), B::of(second as usize));
     let (place, stride) = (place as isize, *stride as isize);
-    let (after, size) = (a.len() as isize, (a.len() + b.len()) as isize);
-    let (from_second, from_step) = if SIDE == FROM { (after, size) } else { (place, stride) };
-    let (to_second, to_step) = if SIDE == TO { (after, size) } else { (place, stride) };
+    let (from_second, to_second) = steps::<SIDE>(a.len(), place, place);
+    let (from_step, to_step) = steps::<SIDE>(a.len() + b.len(), stride, stride);
     for _ in 0..*count {
         // SAFETY: the caller's promise.
         unsafe {
