@@ -12,6 +12,7 @@ mod paced;
 #[cfg(target_arch = "x86_64")]
 mod past;
 pub(crate) mod whole;
+pub(crate) mod window;
 
 pub(crate) use lists::{blocks, gather, matched, matched_blocks, scatter};
 use moves::{Ends, Fixed, Long, Move, Row, Upto};

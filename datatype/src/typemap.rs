@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{DatatypeError, Result};
 use crate::kernels::whole::Ways;
+use crate::kernels::window::Window;
 use crate::layout::Layout;
 use crate::named::Named;
 use crate::overlap::Overlap;
@@ -23,6 +24,8 @@ pub struct TypeMap {
     pub(crate) signature: Signature,
     /// How all of it moves, which follows from `shape`.
     pub(crate) ways: Ways,
+    /// All blocks at once, or those of some repetitions, if a register holds them.
+    pub(crate) window: Option<Arc<Window>>,
     /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
     pub(crate) overlap: Known,
 }
@@ -41,7 +44,7 @@ impl Eq for TypeMap {}
 impl TypeMap {
     /// No bytes.
     pub const EMPTY: TypeMap =
-        TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, ways: Ways::NONE, overlap: None };
+        TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, ways: Ways::NONE, window: None, overlap: None };
 
     pub(crate) fn new(shape: Shape, signature: Signature) -> Self {
         let overlap = (!matches!(shape.node, Node::Run { .. })).then(Arc::default);
@@ -49,7 +52,8 @@ impl TypeMap {
     }
 
     pub(crate) fn known(shape: Shape, signature: Signature, overlap: Known) -> Self {
-        Self { ways: Ways::of(&shape), shape, signature, overlap }
+        let window = Window::of(&shape).map(Arc::new);
+        Self { ways: Ways::of(&shape, window.is_some()), shape, signature, window, overlap }
     }
 
     /// Bytes that are transferred.

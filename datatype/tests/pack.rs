@@ -252,6 +252,39 @@ fn structures_of_two_and_vectors_of_few() {
     }
 }
 
+/// Structures that a register holds, and some that it does not: blocks in any order, repetitions that go at once, one by one,
+/// through each other and backwards.
+#[test]
+fn small_structures_in_any_order() {
+    let byte = Datatype::from(Named::Byte);
+    let mut state = 7_u32;
+    let mut random = |below: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % below
+    };
+    for _ in 0..400 {
+        let (mut at, mut places, mut lens) = (i64::from(random(40)) - 20, Vec::new(), Vec::new());
+        for _ in 0..2 + random(4) {
+            let len = 1 + random(14);
+            places.push(at);
+            lens.push(u64::from(len));
+            at += i64::from(len + 1 + random(9));
+        }
+        for i in (1..places.len()).rev() {
+            let other = random(i as u32 + 1) as usize;
+            places.swap(i, other);
+            lens.swap(i, other);
+        }
+        let one = Datatype::hindexed(&lens, &places, &byte).unwrap();
+        let span = at - places.iter().min().unwrap();
+        for stride in [span, span + i64::from(random(30)), -span - 1, 1, 1 << 13] {
+            let count = 1 + u64::from(random(20));
+            let map = Datatype::hvector(count, 1, stride, &one).unwrap().message(1).unwrap();
+            check_ranges(&map, random(13) as usize);
+        }
+    }
+}
+
 /// A list of equal blocks of which some touch, so that they are one twice as long, and one that is longer by less.
 #[test]
 fn lists_of_almost_equal_blocks() {

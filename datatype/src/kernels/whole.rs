@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::lists::listed;
-#[cfg(target_arch = "x86_64")]
-use super::past;
 use super::{CLASSES, Ends, FROM, Fixed, LONG, Long, Move, NEITHER, Row, SPECIAL, SPECIAL_KERNELS, SPECIAL_WAYS};
 use super::{Steps, TO, Upto, class, each, each_class, each_of_each, steps};
+#[cfg(target_arch = "x86_64")]
+use super::{past, window};
 use crate::copy;
 use crate::shape::{Block, Inner, Node, Shape};
 use crate::transfer::mirror;
@@ -53,9 +53,13 @@ impl Ways {
         Self::new(way, way, way)
     }
 
-    pub(crate) fn of(shape: &Shape) -> Self {
+    /// Of a shape; `has_window` says whether it has a [`Window`](super::window::Window).
+    pub(crate) fn of(shape: &Shape, has_window: bool) -> Self {
         if shape.size == 0 {
             return Self::NONE;
+        }
+        if has_window && let Some(ways) = WINDOW {
+            return ways;
         }
         match &shape.node {
             Node::Run { count: 1, len, .. } if *len >= LONG as u64 => Self::LONG,
@@ -127,6 +131,11 @@ macro_rules! pair {
         Ways::new(pairs::<TO, $a, $b>, pairs::<FROM, $a, $b>, pairs::<NEITHER, $a, $b>)
     };
 }
+
+#[cfg(target_arch = "x86_64")]
+const WINDOW: Option<Ways> = Some(Ways::new(window::all::<TO>, window::all::<FROM>, window::all::<NEITHER>));
+#[cfg(not(target_arch = "x86_64"))]
+const WINDOW: Option<Ways> = None;
 
 const ONE: &[Ways; CLASSES] = each_class!(one []);
 const RUN: &[Ways; CLASSES + SPECIAL] = &{
