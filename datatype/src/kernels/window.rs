@@ -212,7 +212,8 @@ mod tests {
         assert_eq!(at_once(&[(0, 1), (2, 1)], 100, 31), Some(2));
         assert_eq!(at_once(&[(0, 1), (2, 1)], 100, -8), Some(1));
         assert_eq!(at_once(&[(0, 1), (8, 1)], 100, 4), Some(1), "each lies in the next");
-        assert_eq!(at_once(&[(0, 1), (63, 1)], 100, 1 << 40), Some(1));
+        assert_eq!(at_once(&[(0, 1), (63, 1)], 128, 1 << 13), Some(1));
+        assert_eq!(at_once(&[(0, 1), (63, 1)], 129, 1 << 13), None, "further than the caches hold");
     }
 
     #[test]
