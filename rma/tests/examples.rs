@@ -28,13 +28,14 @@ fn programs() -> &'static Path {
         let me = std::env::current_exe().unwrap();
         let profile = me.parent().unwrap().parent().unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let sources = ["core/src", "datatype/src", "rma/src", "rma/examples"].map(|folder| newest(&root.join(folder)));
-        let sources = sources.into_iter().max().unwrap();
-        let current = |program: PathBuf| modified(&program).is_some_and(|built| built >= sources);
-        if !current(profile.join("farside")) {
+        let newest = |folders: &[&str]| folders.iter().map(|folder| newest(&root.join(folder))).max().unwrap();
+        let current = |program: PathBuf, sources| modified(&program).is_some_and(|built| built >= sources);
+        // Each by its own sources: cargo makes no new launcher where only windows or datatypes have changed.
+        if !current(profile.join("farside"), newest(&["core/src"])) {
             build(profile, &["-p", "farside-core", "--bin", "farside"]);
         }
-        if !EXAMPLES.iter().all(|name| current(profile.join("examples").join(name))) {
+        let sources = newest(&["core/src", "datatype/src", "rma/src", "rma/examples"]);
+        if !EXAMPLES.iter().all(|name| current(profile.join("examples").join(name), sources)) {
             build(profile, &["-p", "farside-rma", "--examples"]);
         }
         profile.to_owned()
