@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 
 use super::buffers::PACKET;
 use super::engine::Engine;
+use super::flight::Flight;
 use super::ops::{Op, Owner, Whose};
-use super::stream::Flight;
 use super::sys::qp::Action;
 use super::update::{Stage, Update, What};
 use crate::error::{Error, ErrorKind, Result};

@@ -4,9 +4,9 @@
 
 use super::cut::Limits;
 use super::engine::{Engine, Notice};
+use super::flight::Bytes;
 use super::ops::{Owner, Whose};
 use super::post::counted;
-use super::stream::Bytes;
 use super::sys::qp::Action;
 use super::update::{Update, What};
 use crate::device::{Block, Place, Posted, WorkRequest, code};

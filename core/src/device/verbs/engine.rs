@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::buffers::{Chunk, Pool};
 use super::credits::Credit;
+use super::flight::Flight;
 use super::links::{Links, Standing};
 use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
@@ -14,7 +15,7 @@ use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
 use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
-use super::stream::{Flight, Landed, Stream, peer_of};
+use super::stream::{Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
 use super::update::Update;

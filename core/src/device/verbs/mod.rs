@@ -23,6 +23,7 @@ mod endpoint;
 mod engine;
 mod far;
 mod find;
+mod flight;
 mod gids;
 mod lanes;
 mod links;
