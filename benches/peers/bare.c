@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORT = 1, INLINE = 64, READS = 4, TIMEOUT = 17, HALF = 4096, LOOKS = 100000000 };
+enum { PORT = 1, INLINE = 64, READS = 4, TIMEOUT = 17, DEPTH = 64, PAGE = 4096, LOOKS = 100000000 };
 
 struct card {
     union ibv_gid gid;
@@ -23,6 +23,7 @@ static struct ibv_cq *completions;
 static struct ibv_qp *pair;
 static struct ibv_mr *memory;
 static char *bytes; /* the first half is the other's to write and read, the second the source and target of requests */
+static long half, length;
 static struct card there;
 static int origin;
 
@@ -50,7 +51,7 @@ static void open_device(void) {
     must(context != NULL, "open the device");
 }
 
-int bare_open(const struct options *options) {
+int bare_open(const struct options *options, long room) {
     if (options->ranks != 2 || !options->single || !getenv("UCX_NET_DEVICES"))
         return 0;
     const char *index = getenv("UCX_IB_GID_INDEX");
@@ -59,17 +60,18 @@ int bare_open(const struct options *options) {
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     struct ibv_port_attr port;
     origin = options->rank == 0;
+    half = (room + PAGE - 1) / PAGE * PAGE;
     open_device();
     must(ibv_query_port(context, PORT, &port) == 0, "query the port");
     must((domain = ibv_alloc_pd(context)) != NULL, "make a protection domain");
-    must((completions = ibv_create_cq(context, 16, NULL, NULL, 0)) != NULL, "make a completion queue");
+    must((completions = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0)) != NULL, "make a completion queue");
     struct ibv_qp_init_attr init = {.send_cq = completions, .recv_cq = completions, .qp_type = IBV_QPT_RC};
-    init.cap = (struct ibv_qp_cap){.max_send_wr = 16, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+    init.cap = (struct ibv_qp_cap){.max_send_wr = DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
                                    .max_inline_data = INLINE};
     must((pair = ibv_create_qp(domain, &init)) != NULL, "make a queue pair");
-    must((bytes = aligned_alloc(HALF, 2 * HALF)) != NULL, "get memory");
-    memset(bytes, 0, 2 * HALF);
-    must((memory = ibv_reg_mr(domain, bytes, 2 * HALF, access)) != NULL, "register memory");
+    must((bytes = aligned_alloc(PAGE, 2 * (size_t)half)) != NULL, "get memory");
+    memset(bytes, 0, 2 * (size_t)half);
+    must((memory = ibv_reg_mr(domain, bytes, 2 * (size_t)half, access)) != NULL, "register memory");
     struct card own = {.number = pair->qp_num, .key = memory->rkey, .address = (uintptr_t)bytes};
     must(ibv_query_gid(context, PORT, gid_index, &own.gid) == 0, "query the GID");
     MPI_Sendrecv(&own, sizeof own, MPI_BYTE, 1 - options->rank, 7, &there, sizeof there, MPI_BYTE, 1 - options->rank, 7,
@@ -102,53 +104,79 @@ void bare_close(void) {
     free(bytes);
 }
 
-/* So many requests on 8 bytes, each complete before the next. */
-static void requests(enum ibv_wr_opcode code, long iterations) {
+void bare_size(long size) {
+    must(size <= half, "take a size that there is no room for");
+    length = size;
+}
+
+static void post(enum ibv_wr_opcode code) {
+    struct ibv_sge piece = {.addr = (uintptr_t)bytes + (uintptr_t)half, .length = (uint32_t)length, .lkey = memory->lkey};
+    struct ibv_send_wr request = {.sg_list = &piece, .num_sge = 1, .opcode = code, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr *bad = NULL;
+    if (code == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        piece.length = 8;
+        request.wr.atomic.remote_addr = there.address;
+        request.wr.atomic.rkey = there.key;
+        request.wr.atomic.compare_add = 1;
+    } else {
+        request.wr.rdma.remote_addr = there.address;
+        request.wr.rdma.rkey = there.key;
+        request.send_flags |= code == IBV_WR_RDMA_WRITE && length <= INLINE ? IBV_SEND_INLINE : 0;
+    }
+    must(ibv_post_send(pair, &request, &bad) == 0, "post a request");
+}
+
+/* So many times `count` requests, all posted before the first completion is waited for. */
+static void requests(enum ibv_wr_opcode code, int count, long iterations) {
     for (long i = 0; origin && i < iterations; i++) {
-        struct ibv_sge piece = {.addr = (uintptr_t)bytes + HALF, .length = 8, .lkey = memory->lkey};
-        struct ibv_send_wr request = {.sg_list = &piece, .num_sge = 1, .opcode = code, .send_flags = IBV_SEND_SIGNALED};
-        struct ibv_send_wr *bad = NULL;
-        struct ibv_wc wc;
-        int found = 0;
-        if (code == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-            request.wr.atomic.remote_addr = there.address;
-            request.wr.atomic.rkey = there.key;
-            request.wr.atomic.compare_add = 1;
-        } else {
-            request.wr.rdma.remote_addr = there.address;
-            request.wr.rdma.rkey = there.key;
-            request.send_flags |= code == IBV_WR_RDMA_WRITE ? IBV_SEND_INLINE : 0;
+        for (int j = 0; j < count; j++)
+            post(code);
+        for (int j = 0; j < count; j++) {
+            struct ibv_wc wc;
+            int found = 0;
+            for (long looks = 0; found == 0 && looks < LOOKS; looks++)
+                found = ibv_poll_cq(completions, 1, &wc);
+            must(found == 1 && wc.status == IBV_WC_SUCCESS, "complete a request");
         }
-        must(ibv_post_send(pair, &request, &bad) == 0, "post a request");
-        for (long looks = 0; found == 0 && looks < LOOKS; looks++)
-            found = ibv_poll_cq(completions, 1, &wc);
-        must(found == 1 && wc.status == IBV_WC_SUCCESS, "complete a request");
     }
 }
 
 void bare_write(void *argument, long iterations) {
     (void)argument;
-    requests(IBV_WR_RDMA_WRITE, iterations);
+    requests(IBV_WR_RDMA_WRITE, 1, iterations);
 }
 
 void bare_read(void *argument, long iterations) {
     (void)argument;
-    requests(IBV_WR_RDMA_READ, iterations);
+    requests(IBV_WR_RDMA_READ, 1, iterations);
 }
 
 void bare_fetch_add(void *argument, long iterations) {
     (void)argument;
-    requests(IBV_WR_ATOMIC_FETCH_AND_ADD, iterations);
+    requests(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, iterations);
+}
+
+void bare_writes(void *argument, long iterations) {
+    (void)argument;
+    requests(IBV_WR_RDMA_WRITE, BURST, iterations);
+}
+
+void bare_reads(void *argument, long iterations) {
+    (void)argument;
+    requests(IBV_WR_RDMA_READ, BURST, iterations);
 }
 
 #else
 
-int bare_open(const struct options *options) {
+int bare_open(const struct options *options, long room) {
     (void)options;
+    (void)room;
     return 0;
 }
 
 void bare_close(void) {}
+
+void bare_size(long size) { (void)size; }
 
 void bare_write(void *argument, long iterations) {
     (void)argument;
@@ -158,5 +186,9 @@ void bare_write(void *argument, long iterations) {
 void bare_read(void *argument, long iterations) { bare_write(argument, iterations); }
 
 void bare_fetch_add(void *argument, long iterations) { bare_write(argument, iterations); }
+
+void bare_writes(void *argument, long iterations) { bare_write(argument, iterations); }
+
+void bare_reads(void *argument, long iterations) { bare_write(argument, iterations); }
 
 #endif

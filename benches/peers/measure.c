@@ -220,7 +220,7 @@ void measure_beside(const struct options *options, const struct what *what, body
                 double start = now_s();
                 bodies[k](argument, 1);
                 if (count[k] < SINGLES_MAX)
-                    us[k][count[k]++] = (now_s() - start) * 1e6;
+                    us[k][count[k]++] = (now_s() - start) * 1e6 / what->per_iteration;
             }
             MPI_Barrier(MPI_COMM_WORLD);
         }

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { BURST = 64 };
-
 struct argument {
     struct window *window;
     int bytes;
@@ -129,7 +127,7 @@ void run_operations(const struct options *options, const char *kind) {
     struct argument a = {.window = &window};
     window_open(&window, options, kind, options->bytes.value[options->bytes.length - 1]);
     MPI_Win_lock_all(0, window.win);
-    const int bare = bare_open(options);
+    const int bare = bare_open(options, options->bytes.value[options->bytes.length - 1]);
     for (int i = 0; i < options->bytes.length; i++) {
         a.bytes = (int)options->bytes.value[i];
         const struct what put = {"op", kind, "flush", "put", a.bytes, 1, 0};
@@ -137,13 +135,16 @@ void run_operations(const struct options *options, const char *kind) {
         const struct what put_bw = {"op", kind, "flush", "put_bw", a.bytes, BURST, 1};
         const struct what get_bw = {"op", kind, "flush", "get_bw", a.bytes, BURST, 1};
         check_put_get(&a);
-        if (bare && a.bytes == 8) {
+        if (bare) {
+            bare_size(a.bytes);
             measure_beside(options, &put, put_flush, &a, "raw_write_done", bare_write);
             measure_beside(options, &get, get_flush, &a, "raw_read", bare_read);
-        } else {
-            measure(options, &put, put_flush, &a, window.is_origin);
-            measure(options, &get, get_flush, &a, window.is_origin);
+            measure_beside(options, &put_bw, put_burst, &a, "raw_write_bw", bare_writes);
+            measure_beside(options, &get_bw, get_burst, &a, "raw_read_bw", bare_reads);
+            continue;
         }
+        measure(options, &put, put_flush, &a, window.is_origin);
+        measure(options, &get, get_flush, &a, window.is_origin);
         if (options->packets)
             continue; /* those of a burst are those of its parts */
         measure(options, &put_bw, put_burst, &a, window.is_origin);

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LIST_MAX = 32 };
+enum { LIST_MAX = 32, BURST = 64 /* operations before one flush, where bandwidth is measured */ };
 
 /* A list of numbers from the command line. */
 struct list {
@@ -68,13 +68,18 @@ long measure(const struct options *options, const struct what *what, body run, v
 void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
                     body bare);
 
-/* A bare queue pair between two ranks over RDMA devices; false where there is none to be had. Collective. */
-int bare_open(const struct options *options);
+/* A bare queue pair between two ranks over RDMA devices, for sizes up to `room`; false where there is none to be had.
+ * Collective. */
+int bare_open(const struct options *options, long room);
 void bare_close(void);
-/* Requests on 8 bytes by rank 0, each complete before the next. */
+/* How many bytes the following transfer, fetch-and-add apart. */
+void bare_size(long size);
+/* Requests by rank 0: one that is complete before the next, or (writes, reads) BURST of them at a time. */
 void bare_write(void *argument, long iterations);
 void bare_read(void *argument, long iterations);
 void bare_fetch_add(void *argument, long iterations);
+void bare_writes(void *argument, long iterations);
+void bare_reads(void *argument, long iterations);
 
 /* Writes what ranks 0 and 1 use of their processors in an iteration of `run`, which rank 0 does while rank 1 waits in
  * MPI_Barrier: as the operations origin_cpu and target_cpu. `iterations` fill a block. Collective. */

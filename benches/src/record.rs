@@ -247,6 +247,8 @@ names! {
         RawAtomic = "raw_atomic",
         /// One of many RDMA writes of perftest.
         RawWriteBandwidth = "raw_write_bw",
+        /// One of many bare RDMA reads.
+        RawReadBandwidth = "raw_read_bw",
     }
 }
 
@@ -254,7 +256,7 @@ impl Op {
     /// Whether the bytes per second are the point.
     #[must_use]
     pub const fn is_bandwidth(self) -> bool {
-        matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth)
+        matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth | Op::RawReadBandwidth)
     }
 }
 

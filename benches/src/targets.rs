@@ -226,15 +226,22 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     let what = "8 B: bare write and its completion / bare write, one way".to_owned();
     targets.push(Target { what, ratio, bound: Bound::Fact });
     // What each adds to a bare request of its own process, in turns with it: processes of an emulated machine differ by more.
-    for (name, operation, raw) in
-        [("put", Op::Put, Op::RawWriteDone), ("get", Op::Get, Op::RawRead), ("fetch-op", Op::FetchOp, Op::RawAtomic)]
-    {
-        let key = op(operation, 8);
+    let long = 1 << 20;
+    for (name, operation, raw, bytes) in [
+        ("put + flush", Op::Put, Op::RawWriteDone, 8),
+        ("get + flush", Op::Get, Op::RawRead, 8),
+        ("fetch-op + flush", Op::FetchOp, Op::RawAtomic, 8),
+        ("put + flush", Op::Put, Op::RawWriteDone, long),
+        ("get + flush", Op::Get, Op::RawRead, long),
+        ("put of a burst of 64", Op::PutBandwidth, Op::RawWriteBandwidth, long),
+        ("get of a burst of 64", Op::GetBandwidth, Op::RawReadBandwidth, long),
+    ] {
+        let key = op(operation, bytes);
         let bare = Key { op: raw, ..key };
         let over = |library, limit| Some(times.of(library, key)? / times.of(limit, bare)?);
         let peers = Library::PEERS.iter().filter_map(|library| over(*library, *library)).min_by(f64::total_cmp);
         let ratio = over(Library::Farside, Library::Limit).zip(peers).map(|(farside, peer)| farside / peer);
-        let what = format!("8 B: {name} + flush in bare requests of its process / best peer's the same");
+        let what = format!("{bytes} B: {name} in bare requests of its process / best peer's the same");
         targets.push(Target { what, ratio, bound: Bound::Fact });
     }
     let bursts = [("put of a burst of 64", Op::PutBandwidth), ("get of a burst of 64", Op::GetBandwidth)];

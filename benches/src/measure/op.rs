@@ -1,6 +1,6 @@
 //! Suite "op": single operations and their completion inside one lock_all epoch, by the even rank of every pair, while
 //! the odd rank waits in a barrier. A put to mapped memory is measured in turns with a memcpy from the same memory to the same,
-//! and over verbs a put, a get and a fetch-add in turns with those of a bare queue pair.
+//! and over verbs puts, gets and a fetch-add in turns with those of a bare queue pair.
 
 use farside_core::error::Result;
 use farside_rma::Assert;
@@ -15,7 +15,7 @@ use crate::record::{Library, Op, Shape, Suite, Sync, Window};
 /// Operations before one flush, where bandwidth is measured.
 const BURST: u32 = 64;
 /// Bytes of a word.
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 
 /// Measures all operations on a window of this kind. Collective.
 pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()> {
@@ -29,15 +29,9 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     for &bytes in sizes {
         let bytes = bytes as usize;
         check_put_get(bench, &pair, bytes)?;
-        let bare = |op| match op {
-            Op::PutBandwidth => raw.as_ref(),
-            // Longer ones are their bandwidth.
-            Op::Put | Op::Get => raw.as_ref().filter(|_| bytes == WORD),
-            _ => None,
-        };
         let origins = |op, per_iteration, body: &mut dyn FnMut(u64) -> Result<()>| {
             let what = what(op, bytes, per_iteration);
-            if let Some(raw) = bare(op) {
+            if let Some(raw) = &raw {
                 return raw.beside(bench, what, body);
             }
             bench.measure(&what, bench.is_origin(), &mut |iterations| {

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use farside_core::coll;
 use farside_core::error::Result;
 
+use super::op::WORD;
 use super::turns::Way;
 use super::{Bench, Method, What};
 use crate::limits::queue_pair::{Action, QueuePair};
@@ -43,19 +44,26 @@ impl Raw {
         let mut one_way = |iterations| self.pass(origin, iterations);
         let mut write = |iterations| repeat(iterations, Action::Write, bytes, 1);
         let mut writes = |iterations| repeat(iterations, Action::Write, bytes, burst);
+        let mut reads = |iterations| repeat(iterations, Action::Read, bytes, burst);
         let mut read = |iterations| repeat(iterations, Action::Read, bytes, 1);
         let mut add = |iterations| repeat(iterations, Action::FetchAdd, 8, 1);
         let mut ours = |iterations| if origin { run(iterations) } else { Ok(()) };
         let mut ways = vec![Way { per_iteration: what.per_iteration, ..Way::of(Library::Farside, &mut ours) }];
         match what.op {
             Op::Put => {
-                // There and back are two.
-                let (op, per_iteration) = (Some(Op::RawWrite), 2);
-                ways.push(Way { op, per_iteration, ..Way::of(Library::Limit, &mut one_way) });
+                if bytes == WORD {
+                    // There and back are two.
+                    let (op, per_iteration) = (Some(Op::RawWrite), 2);
+                    ways.push(Way { op, per_iteration, ..Way::of(Library::Limit, &mut one_way) });
+                }
                 ways.push(Way { op: Some(Op::RawWriteDone), ..Way::of(Library::Limit, &mut write) });
             }
             Op::Get => ways.push(Way { op: Some(Op::RawRead), ..Way::of(Library::Limit, &mut read) }),
             Op::FetchOp => ways.push(Way { op: Some(Op::RawAtomic), ..Way::of(Library::Limit, &mut add) }),
+            Op::GetBandwidth => {
+                let (op, per_iteration) = (Some(Op::RawReadBandwidth), what.per_iteration);
+                ways.push(Way { op, per_iteration, ..Way::of(Library::Limit, &mut reads) });
+            }
             _ => {
                 let (op, per_iteration) = (Some(Op::RawWriteBandwidth), what.per_iteration);
                 ways.push(Way { op, per_iteration, ..Way::of(Library::Limit, &mut writes) });

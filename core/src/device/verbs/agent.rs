@@ -85,7 +85,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
         let limit = next.map_or(Duration::from_secs(3600), |n| n.saturating_duration_since(Instant::now()));
         let outer = links.outer.get();
         let events = outer.map_or(-1, Outer::fd);
-        sleep(&[endpoint.fd(), links.agent_bell.fd(), links.context.event_fd(), events], limit);
+        sleep([endpoint.fd(), links.agent_bell.fd(), links.context.event_fd(), events], limit);
         if let Some(outer) = outer.filter(|o| o.has_event()) {
             outer.ring();
         }

@@ -127,7 +127,9 @@ impl Endpoint {
 
     /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
     pub(super) fn arm(&self) -> io::Result<()> {
-        self.channel.drain();
+        while let Some(fired) = self.channel.event() {
+            self.completions.note(&fired);
+        }
         self.completions.arm()
     }
 }

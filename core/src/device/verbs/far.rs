@@ -54,6 +54,9 @@ impl Far for VerbsDevice {
     }
 
     fn arm(&self) -> bool {
+        // It is the agent that sleeps on the channel, and leaves the events to the rank.
+        while self.take_event() {}
+        self.links.rank_bell.hear();
         self.prepare_to_sleep()
     }
 

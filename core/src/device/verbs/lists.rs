@@ -15,7 +15,7 @@ use super::status::explain;
 use super::stream::Stream;
 use super::sys::Rights;
 use super::sys::lane::LanePair;
-use super::sys::queue::Completion;
+use super::sys::queue::{Completion, Fired};
 use crate::device::{Block, Lists, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
@@ -272,6 +272,12 @@ impl Engine {
     pub(super) fn arm_lanes(&self) -> std::io::Result<()> {
         let pairs = self.lanes.active.iter().filter_map(|p| self.lanes.lanes[*p as usize].as_ref()?.pair.as_ref());
         pairs.into_iter().try_for_each(|pair| pair.completions.arm())
+    }
+
+    /// Takes note of an event of one of these queues, also of a lane that is not active any more.
+    pub(super) fn note_lanes(&self, fired: &Fired) {
+        let mut pairs = self.lanes.lanes.iter().flatten().filter_map(|lane| lane.pair.as_ref());
+        pairs.any(|pair| pair.completions.note(fired));
     }
 
     /// Whether a list can be sent now that waited for its lane.

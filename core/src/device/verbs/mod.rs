@@ -336,10 +336,18 @@ impl VerbsDevice {
         }
     }
 
-    /// Arms the channel, and then looks again: what comes after the look rings it. Whether there is something to do.
+    /// Takes an event, whose queue is to be armed again; whether there was one.
+    fn take_event(&self) -> bool {
+        let Some(fired) = self.channel.event() else { return false };
+        if !self.sends_done.note(&fired) && !self.receives_done.note(&fired) {
+            self.engine.borrow().note_lanes(&fired);
+        }
+        true
+    }
+
+    /// Arms the queues whose event has been taken, and then looks again: what comes after the look makes the channel
+    /// readable, as does what came before. Whether there is something to do.
     fn prepare_to_sleep(&self) -> bool {
-        self.channel.drain();
-        self.links.rank_bell.hear();
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
         let armed = armed.and_then(|()| self.engine.borrow().arm_lanes());
         armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
@@ -452,7 +460,14 @@ impl Device for VerbsDevice {
             return;
         }
         self.stats.add(Kind::Park, 0);
-        wait::sleep(&[self.channel.fd(), self.links.rank_bell.fd()], limit);
+        let [event, rung] = wait::sleep([self.channel.fd(), self.links.rank_bell.fd()], limit);
+        // If there are more, the next sleep is none.
+        if event {
+            self.take_event();
+        }
+        if rung {
+            self.links.rank_bell.hear();
+        }
     }
 
     /// A message always arrives at a completion queue, which wakes who sleeps.

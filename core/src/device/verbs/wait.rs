@@ -36,17 +36,14 @@ impl Bell {
     }
 }
 
-/// Sleeps until one of the descriptors is readable or the time is over.
-pub(super) fn sleep(fds: &[RawFd], limit: Duration) {
-    let mut polls: [libc::pollfd; 4] = std::array::from_fn(|i| libc::pollfd {
-        fd: fds.get(i).copied().unwrap_or(-1),
-        events: libc::POLLIN,
-        revents: 0,
-    });
+/// Sleeps until one of the descriptors is readable or the time is over; which of them are. Negative ones never are.
+pub(super) fn sleep<const N: usize>(fds: [RawFd; N], limit: Duration) -> [bool; N] {
+    let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Rounded up, so that a short limit does not become a busy loop.
     let ms = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     // SAFETY: a live array of that length.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
+    unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, ms) };
+    polls.map(|poll| poll.revents != 0)
 }
 
 /// Becomes readable when another descriptor does so anew, until it is [`taken`](Self::take): the other one may stay readable
@@ -129,8 +126,9 @@ mod tests {
         assert!(!bell.hear());
         bell.ring();
         bell.ring();
-        sleep(&[-1, bell.fd()], Duration::from_secs(3600));
+        assert_eq!(sleep([-1, bell.fd()], Duration::from_secs(3600)), [false, true]);
         assert!(bell.hear() && !bell.hear());
+        assert_eq!(sleep([bell.fd(), -1], Duration::from_millis(1)), [false, false]);
     }
 
     #[test]
@@ -140,7 +138,7 @@ mod tests {
         assert!(!edges.take());
         for _ in 0..2 {
             bell.ring();
-            sleep(&[edges.fd()], Duration::from_secs(3600));
+            sleep([edges.fd()], Duration::from_secs(3600));
             assert!(edges.take() && !edges.take());
         }
         assert!(bell.hear());

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
@@ -44,20 +45,23 @@ impl Channel {
         unsafe { (*self.raw).fd }
     }
 
-    /// Takes and acknowledges all events that are there.
-    pub(in super::super) fn drain(&self) {
-        loop {
-            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: live words; a queue that an event names is alive, since its destruction waits for this.
-            unsafe {
-                if ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) != 0 {
-                    return;
-                }
-                ibv_ack_cq_events(cq, 1);
+    /// Takes and acknowledges an event, if one is there.
+    pub(in super::super) fn event(&self) -> Option<Fired> {
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: live words; a queue that an event names is alive, since its destruction waits for this.
+        unsafe {
+            if ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) != 0 {
+                return None;
             }
+            ibv_ack_cq_events(cq, 1);
         }
+        Some(Fired(cq))
     }
 }
+
+/// That a queue which was armed has got a completion, and is armed no more.
+#[derive(Debug)]
+pub(in super::super) struct Fired(*mut ibv_cq);
 
 impl Drop for Channel {
     fn drop(&mut self) {
@@ -85,6 +89,8 @@ pub(in super::super) const BATCH: usize = 16;
 #[derive(Debug)]
 pub(in super::super) struct Completions {
     pub(super) raw: *mut ibv_cq,
+    /// Used by the thread that sleeps on the channel; atomic for the sake of `Sync`.
+    armed: AtomicBool,
     _channel: Arc<Channel>,
 }
 
@@ -100,7 +106,7 @@ impl Completions {
         if raw.is_null() {
             return Err(io::Error::last_os_error());
         }
-        Ok(Arc::new(Self { raw, _channel: Arc::clone(channel) }))
+        Ok(Arc::new(Self { raw, armed: AtomicBool::new(false), _channel: Arc::clone(channel) }))
     }
 
     /// Hands up to [`BATCH`] completions to `each`; how many.
@@ -131,10 +137,24 @@ impl Completions {
         }
     }
 
-    /// Asks for an event on the channel with the next completion.
+    /// Asks for an event on the channel with the next completion, unless that was asked for and has not come.
     pub(in super::super) fn arm(&self) -> io::Result<()> {
-        // SAFETY: a live queue.
-        check(unsafe { ibv_req_notify_cq(self.raw, 0) })
+        // Relaxed, here and below: one thread.
+        if !self.armed.load(Ordering::Relaxed) {
+            // SAFETY: a live queue.
+            check(unsafe { ibv_req_notify_cq(self.raw, 0) })?;
+            self.armed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes note of an event; whether it is this queue's.
+    pub(in super::super) fn note(&self, fired: &Fired) -> bool {
+        let own = self.raw == fired.0;
+        if own {
+            self.armed.store(false, Ordering::Relaxed);
+        }
+        own
     }
 }
 
