@@ -158,12 +158,12 @@ void bare_fetch_add(void *argument, long iterations) {
 
 void bare_writes(void *argument, long iterations) {
     (void)argument;
-    requests(IBV_WR_RDMA_WRITE, BURST, iterations);
+    requests(IBV_WR_RDMA_WRITE, OPERATIONS, iterations);
 }
 
 void bare_reads(void *argument, long iterations) {
     (void)argument;
-    requests(IBV_WR_RDMA_READ, BURST, iterations);
+    requests(IBV_WR_RDMA_READ, OPERATIONS, iterations);
 }
 
 #else

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LIST_MAX = 32, BURST = 64 /* operations before one flush, where bandwidth is measured */ };
+enum { LIST_MAX = 32, OPERATIONS = 64 };
+/* OPERATIONS: before one flush, where bandwidth is measured in the suite "op". */
 
 /* A list of numbers from the command line. */
 struct list {
@@ -74,7 +75,7 @@ int bare_open(const struct options *options, long room);
 void bare_close(void);
 /* How many bytes the following transfer, fetch-and-add apart. */
 void bare_size(long size);
-/* Requests by rank 0: one that is complete before the next, or (writes, reads) BURST of them at a time. */
+/* Requests by rank 0: one that is complete before the next, or (writes, reads) OPERATIONS of them at a time. */
 void bare_write(void *argument, long iterations);
 void bare_read(void *argument, long iterations);
 void bare_fetch_add(void *argument, long iterations);

@@ -1,6 +1,6 @@
 //! Suite "op": single operations and their completion inside one lock_all epoch, by the even rank of every pair, while
 //! the odd rank waits in a barrier. A put to mapped memory is measured in turns with a memcpy from the same memory to the same,
-//! and over verbs puts, gets and a fetch-add in turns with those of a bare queue pair.
+//! and over verbs puts and gets of a word or of many bytes, and a fetch-add, in turns with those of a bare queue pair.
 
 use farside_core::error::Result;
 use farside_rma::Assert;
@@ -16,6 +16,8 @@ use crate::record::{Library, Op, Shape, Suite, Sync, Window};
 const BURST: u32 = 64;
 /// Bytes of a word.
 pub(super) const WORD: usize = 8;
+/// From here on the time is that of the bytes alone.
+const LONG: usize = 1 << 20;
 
 /// Measures all operations on a window of this kind. Collective.
 pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()> {
@@ -29,9 +31,10 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     for &bytes in sizes {
         let bytes = bytes as usize;
         check_put_get(bench, &pair, bytes)?;
+        let bare = raw.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
         let origins = |op, per_iteration, body: &mut dyn FnMut(u64) -> Result<()>| {
             let what = what(op, bytes, per_iteration);
-            if let Some(raw) = &raw {
+            if let Some(raw) = bare {
                 return raw.beside(bench, what, body);
             }
             bench.measure(&what, bench.is_origin(), &mut |iterations| {
