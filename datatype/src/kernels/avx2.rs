@@ -58,6 +58,12 @@ pub(super) fn is_amd() -> bool {
     is_x86_feature_detected!("sse4a")
 }
 
+/// Whether this is one of AMD's before Zen 5, the first of them with this instruction: with eight lines in a set of the nearest
+/// cache and not twelve. Zen 3 and Zen 5 are those that were measured.
+pub(super) fn is_older_amd() -> bool {
+    is_amd() && !is_x86_feature_detected!("avx512vp2intersect")
+}
+
 /// Which of the special kernels is faster than that for all processors, if this one has it and there is one. `are_few` are rows that
 /// `memcpy` copies as well as 32 bytes at a time.
 #[inline]

@@ -4,13 +4,13 @@
 
 use std::arch::x86_64::_mm_lfence;
 
-use super::avx2::is_amd;
+use super::avx2::{is_amd, is_older_amd};
 use super::{CLASSES, Class, Ends, Fixed, Kernels, LONG, Long, Move, Row, Strided, choose, each_class, kernel, table};
 
 /// The sets of the nearest cache repeat after so many bytes.
 const SETS: usize = 4096;
 /// Distances that are multiples of this leave few sets.
-const DISTANCE: usize = 512;
+pub(super) const DISTANCE: usize = 512;
 /// Blocks for each set below which nothing is lost, and blocks above which the next caches lose them too.
 const MANY: usize = 24;
 const TOO_MANY: usize = 1 << 14;
@@ -36,7 +36,30 @@ pub(super) fn may_be_better(len: usize, count: usize, stride: isize) -> bool {
 
 /// Whether so many blocks of `len` bytes are better written with pauses: by processors of AMD, where that was measured.
 pub(super) fn is_better(len: usize, count: usize, stride: isize) -> bool {
-    may_be_better(len, count, stride) && is_amd()
+    may_be_better(len, count, stride) && is_amd() && (!is_older_amd() || is_better_with_few_ways(len, count, stride))
+}
+
+/// The same where a set has eight lines and not twelve. Of longer blocks, and of fewer, these processors lose nothing.
+fn is_better_with_few_ways(len: usize, count: usize, stride: isize) -> bool {
+    let fewest = match sets(stride) {
+        1 => 64,
+        2 => 512,
+        4 => 1024,
+        _ => return false,
+    };
+    len <= 16 && count >= fewest
+}
+
+/// Blocks between two pauses.
+#[inline]
+fn burst(sets: usize) -> usize {
+    if !is_older_amd() {
+        (2 * sets).min(8)
+    } else if sets <= 2 {
+        4
+    } else {
+        8
+    }
 }
 
 /// In how many sets blocks at this distance lie.
@@ -94,7 +117,7 @@ unsafe fn paced<const PACKED: bool, M: Move>(
 ) {
     let block = M::of(len);
     let (by, sets) = if PACKED { (block.len() as isize, sets(step)) } else { (by, sets(step).min(sets(by))) };
-    let burst = (2 * sets).min(8);
+    let burst = burst(sets);
     let mut left = burst;
     for _ in 0..count {
         // SAFETY: a block that the caller vouches for.

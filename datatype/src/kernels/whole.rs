@@ -5,7 +5,7 @@ use super::lists::listed;
 use super::{CLASSES, Ends, FROM, Fixed, LONG, Long, Move, NEITHER, Row, SPECIAL, SPECIAL_KERNELS, SPECIAL_WAYS};
 use super::{Steps, TO, Upto, class, each, each_class, each_of_each, steps};
 #[cfg(target_arch = "x86_64")]
-use super::{past, window};
+use super::{avx2, paced, past, window};
 use crate::copy;
 use crate::shape::{Block, Inner, Node, Shape};
 use crate::transfer::mirror;
@@ -64,7 +64,13 @@ impl Ways {
         match &shape.node {
             Node::Run { count: 1, len, .. } if *len >= LONG as u64 => Self::LONG,
             Node::Run { count: 1, len, .. } => ONE[class(*len as usize)],
-            Node::Run { class, .. } => wide(class.index()).map_or(RUN[class.index()], |wide| wide.run),
+            Node::Run { class, stride, .. } => {
+                let run = RUN[class.index()];
+                wide(class.index()).map_or(run, |wide| match rather_narrow(*stride) {
+                    true => Ways { pack: wide.run.pack, ..run },
+                    false => wide.run,
+                })
+            }
             Node::Repeat { inner, .. } => match &inner.node {
                 Node::Run { count, len, .. } if *count > 1 => {
                     let class = class(*len as usize);
@@ -203,6 +209,18 @@ fn wide(kind: usize) -> Option<&'static Wide> {
     const WIDE: &[Wide; 5] = &wide!(Fixed<32>, Ends<32>, Fixed<64>, Ends<64>, Row);
     let wide = WIDE.get(kind.checked_sub(FIRST)?)?;
     is_x86_feature_detected!("avx2").then_some(wide)
+}
+
+/// Whether blocks at this distance are better written 16 bytes at a time: those that share few sets of the nearest cache, by
+/// processors that lose lines of it there ([`super::paced`]) the sooner the fewer stores a block takes.
+#[cfg(target_arch = "x86_64")]
+fn rather_narrow(stride: i64) -> bool {
+    stride.unsigned_abs().is_multiple_of(paced::DISTANCE as u64) && avx2::is_older_amd()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn rather_narrow(_: i64) -> bool {
+    false
 }
 
 /// The loops over so many listed blocks that they are better stored past the caches.
