@@ -7,7 +7,7 @@ use super::{Steps, TO, Upto, class, each, each_class, each_of_each, steps};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, paced, past, window};
 use crate::copy;
-use crate::shape::{Block, Inner, Node, Shape};
+use crate::shape::{Inner, Node, Shape};
 use crate::transfer::mirror;
 use crate::typemap::TypeMap;
 
@@ -27,16 +27,21 @@ pub(crate) struct Ways {
     pub(crate) unpack: Whole,
     /// From its places to the same elsewhere.
     pub(crate) copy: Whole,
-    /// Of repetitions of two blocks: these, which lie too deep in the shape for few of them.
+    /// Of two blocks and repetitions of them: these, which lie too deep in the shape for few of them.
     pair: Pair,
 }
 
-/// The lengths of two blocks, and where the second starts from the start of the first.
+/// Repetitions of two blocks that are few.
+const FEW: u64 = 12;
+
+/// The lengths of two blocks, where the second starts from the start of the first, and how often they repeat.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     first: u8,
     second: u8,
     place: i64,
+    count: u64,
+    stride: i64,
 }
 
 impl Ways {
@@ -46,7 +51,7 @@ impl Ways {
     const LONG: Self = Self::alike(one::<Long>);
 
     const fn new(pack: Whole, unpack: Whole, copy: Whole) -> Self {
-        Self { pack, unpack, copy, pair: Pair { first: 0, second: 0, place: 0 } }
+        Self { pack, unpack, copy, pair: Pair { first: 0, second: 0, place: 0, count: 0, stride: 0 } }
     }
 
     const fn alike(way: Whole) -> Self {
@@ -58,7 +63,11 @@ impl Ways {
         if shape.size == 0 {
             return Self::NONE;
         }
-        if has_window && let Some(ways) = WINDOW {
+        let pairs = pairs_of(&shape.node);
+        if has_window
+            && !(pairs.is_some() && are_pairs_better())
+            && let Some(ways) = WINDOW
+        {
             return ways;
         }
         match &shape.node {
@@ -76,8 +85,7 @@ impl Ways {
                     let class = class(*len as usize);
                     wide(class).map_or(NESTED[class], |wide| wide.nested)
                 }
-                Node::Blocks(blocks) => pair_of(blocks).unwrap_or(Self::ANY),
-                _ => Self::ANY,
+                _ => pairs.unwrap_or(Self::ANY),
             },
             Node::Same { at, inner } => inner.node.block().map_or(Self::ANY, |len| {
                 if let Some(past) = past_list(len as usize, at) {
@@ -86,7 +94,8 @@ impl Ways {
                 let class = class(len as usize);
                 wide(class).map_or(LISTED[class], |wide| wide.list)
             }),
-            Node::Blocks(_) | Node::Parts(_) => Self::ANY,
+            Node::Blocks(_) => pairs.unwrap_or(Self::ANY),
+            Node::Parts(_) => Self::ANY,
         }
     }
 }
@@ -298,12 +307,32 @@ unsafe fn nested<const SIDE: u8, M: Move>(map: &TypeMap, from: *const u8, to: *m
     unsafe { each_of_each::<SIDE, M>(*len as usize, &outer, &inner, from, to) };
 }
 
-/// The loops for repetitions of two short blocks, if they are that.
-fn pair_of(blocks: &[Block]) -> Option<Ways> {
-    let [first, second] = blocks else { return None };
+/// The loops for two short blocks or repetitions of them, if a message is that.
+fn pairs_of(node: &Node) -> Option<Ways> {
+    let (blocks, count, stride) = match node {
+        Node::Blocks(blocks) => (blocks, 1, 0),
+        Node::Repeat { count, stride, inner } => match &inner.node {
+            Node::Blocks(blocks) => (blocks, *count, *stride),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let [first, second] = &**blocks else { return None };
     let (a, b) = (first.end, second.end - first.end);
-    let pair = Pair { first: u8::try_from(a).ok()?, second: u8::try_from(b).ok()?, place: second.at };
+    let pair = Pair { first: u8::try_from(a).ok()?, second: u8::try_from(b).ok()?, place: second.at, count, stride };
     Some(Ways { pair, ..PAIRS[paired(a)?][paired(b)?] })
+}
+
+/// Whether two blocks are sooner moved one by one than by a permutation: by Intel's processors (measured: Granite Rapids),
+/// where masked stores of bytes cost more than AMD's.
+#[cfg(target_arch = "x86_64")]
+fn are_pairs_better() -> bool {
+    !avx2::is_amd()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn are_pairs_better() -> bool {
+    true
 }
 
 /// The place in [`PAIRS`] for blocks of `len` bytes.
@@ -325,20 +354,63 @@ fn paired(len: u64) -> Option<usize> {
 /// # Safety
 /// As [`Whole`].
 unsafe fn pairs<const SIDE: u8, A: Move, B: Move>(map: &TypeMap, mut from: *const u8, mut to: *mut u8) {
-    let Node::Repeat { count, stride, .. } = &map.shape.node else { return };
-    let Pair { first, second, place } = map.ways.pair;
-    let (a, b) = (A::of(first as usize), B::of(second as usize));
-    let (place, stride) = (place as isize, *stride as isize);
-    let (from_second, to_second) = steps::<SIDE>(a.len(), place, place);
-    let (from_step, to_step) = steps::<SIDE>(a.len() + b.len(), stride, stride);
-    for _ in 0..*count {
+    let pair = &map.ways.pair;
+    if pair.count > FEW {
+        // SAFETY: the caller's promise.
+        return unsafe { many_pairs::<SIDE, A, B>(pair, from, to) };
+    }
+    let (from_step, to_step) = pair.steps::<SIDE, A, B>();
+    // A compiler that cannot tell how often this goes does not unroll it, from which so few gain nothing. At the packed side no
+    // step is 0; where there is none and steps are, the first repetition is all of them.
+    let end = |at: usize, step: isize| at.wrapping_add_signed(step.wrapping_mul(pair.count as isize));
+    let end = if SIDE == FROM { end(from.addr(), from_step) } else { end(to.addr(), to_step) };
+    loop {
+        // SAFETY: the caller's promise; there is at least one.
+        unsafe { pair.one::<SIDE, A, B>(from, to) };
+        // Addresses past the last are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
+        if end == if SIDE == FROM { from.addr() } else { to.addr() } {
+            break;
+        }
+    }
+}
+
+/// So many that turns are better few.
+///
+/// # Safety
+/// As [`Whole`].
+#[inline(never)]
+unsafe fn many_pairs<const SIDE: u8, A: Move, B: Move>(pair: &Pair, mut from: *const u8, mut to: *mut u8) {
+    let (from_step, to_step) = pair.steps::<SIDE, A, B>();
+    for _ in 0..pair.count {
+        // SAFETY: the caller's promise.
+        unsafe { pair.one::<SIDE, A, B>(from, to) };
+        // Addresses past the last are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
+    }
+}
+
+impl Pair {
+    /// From one repetition to the next at either side.
+    #[inline(always)]
+    fn steps<const SIDE: u8, A: Move, B: Move>(&self) -> (isize, isize) {
+        let (a, b, stride) = (A::of(self.first as usize), B::of(self.second as usize), self.stride as isize);
+        steps::<SIDE>(a.len() + b.len(), stride, stride)
+    }
+
+    /// Moves one.
+    ///
+    /// # Safety
+    /// Its blocks are readable at the one side and writable at the other, and apart.
+    #[inline(always)]
+    unsafe fn one<const SIDE: u8, A: Move, B: Move>(&self, from: *const u8, to: *mut u8) {
+        let (a, b, place) = (A::of(self.first as usize), B::of(self.second as usize), self.place as isize);
+        let (from_second, to_second) = steps::<SIDE>(a.len(), place, place);
         // SAFETY: the caller's promise.
         unsafe {
             a.one(from, to);
             b.one(from.wrapping_offset(from_second), to.wrapping_offset(to_second));
         }
-        // Addresses past the last are never used, so they may wrap.
-        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
     }
 }
 
