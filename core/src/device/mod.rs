@@ -303,6 +303,20 @@ pub enum Operation<'a> {
     },
 }
 
+/// An atomic operation on a remote word, 8-byte aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// An accumulate that adds, wrapping.
+    Add(u64),
+    /// Swaps the word if it has the expected value.
+    CompareSwap {
+        /// The value that it must have.
+        expected: u64,
+        /// The value that it gets.
+        desired: u64,
+    },
+}
+
 /// A work request.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkRequest<'a> {
@@ -472,6 +486,15 @@ pub trait Device: fmt::Debug {
         let operation = Operation::Read { into: &[into], from };
         // SAFETY: the same contract.
         unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
+    }
+    /// An atomic on a word, whose former value goes to `old` unless that is null, by a shorter way than that of
+    /// [`post`](Self::post) with [`Operation::Accumulate`] or [`Operation::CompareSwap`]. `Busy` where there is none, or not
+    /// just now: then `post` will do, which also says what may be wrong with the request.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    unsafe fn atomic(&self, _peer: u32, _at: Place, _what: Atomic, _old: *mut u8, _id: u64) -> Posted {
+        Posted::Busy
     }
     /// Sends a short packet, as [`post`](Self::post) does with [`Operation::Send`].
     ///

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::Job;
 use crate::am;
-use crate::device::{Block, Operation, Place, Posted, ShortPacket, WorkRequest};
+use crate::device::{Atomic, Block, Operation, Place, Posted, ShortPacket, WorkRequest};
 use crate::error::{Error, Result};
 use crate::tracked::{Tracks, UNTRACKED};
 
@@ -154,6 +154,20 @@ impl Job {
             // SAFETY: the same contract.
             Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Read { into: &[into], from }, None, &[track]) },
             posted => self.posted(posted, track),
+        }
+    }
+
+    /// Posts an atomic on a word by the device's shortest way; `None` if it has none just now, and nothing was done.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    #[inline]
+    pub unsafe fn atomic(&self, peer: u32, at: Place, what: Atomic, old: *mut u8, track: &Rc<Track>) -> Option<bool> {
+        let id = self.0.tracked.borrow_mut().next();
+        // SAFETY: the same contract.
+        match unsafe { self.0.device.atomic(peer, at, what, old, id) } {
+            Posted::Busy => None,
+            posted => self.posted(Ok(posted), track).ok(),
         }
     }
 

@@ -28,7 +28,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use farside_core::coll;
-use farside_core::device::{Region, Registration, RemoteRegion};
+use farside_core::device::code::{Effect, effect};
+use farside_core::device::{Atomic, Region, Registration, RemoteRegion};
 use farside_core::memory::copy;
 use farside_core::signal::Board;
 use farside_core::stats::{Kind, Stats};
@@ -458,6 +459,13 @@ impl RawWindow {
             }
             return Ok(());
         }
+        let code = crate::op::code(op, T::TYPE);
+        if count == 1 && len == 8 && effect(code) == Effect::Add {
+            let (operand, old) = (operand.cast::<u8>(), old.cast::<u8>());
+            // SAFETY: 8 bytes by the contract.
+            let what = Atomic::Add(unsafe { operand.cast::<u64>().read_unaligned() });
+            return self.atomic_far(target, offset, what, old, || Item::Accumulate { code, operand, old, len, offset });
+        }
         // SAFETY: the same contract.
         unsafe { self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) }
     }
@@ -515,7 +523,12 @@ impl RawWindow {
             unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
             return Ok(());
         }
-        self.far(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset })
+        let old = old.cast();
+        let item = || Item::CompareSwap { len, expected, desired, old, offset };
+        if len == 8 {
+            return self.atomic_far(target, offset, Atomic::CompareSwap { expected, desired }, old, item);
+        }
+        self.far(target, item())
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use farside_core::device::{Block, Place};
+use farside_core::device::{Atomic, Block, Place};
 use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
@@ -87,6 +87,27 @@ impl RawWindow {
         // SAFETY: as in `send`: the contract of the call that comes here.
         let posted = unsafe { self.job.read(t.region.peer, Block { base: into, len }, from, &t.track) };
         posted.map(|_| ()).map_err(|e| e.peer(t.region.peer))
+    }
+
+    /// An atomic on a word of memory that is not mapped, which as a rule is `item`: as [`far`](Self::far).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn atomic_far(
+        &self,
+        target: usize,
+        offset: usize,
+        what: Atomic,
+        old: *mut u8,
+        item: impl FnOnce() -> Item,
+    ) -> Result<()> {
+        let Some(t) = self.at_once(target, offset, 8) else { return self.issue(target, item(), None) };
+        self.about_to((!old.is_null(), matches!(what, Atomic::Add(_))));
+        let at = Place { region: t.region.handle, offset };
+        // SAFETY: as in `send`: the contract of the call that comes here.
+        match unsafe { self.job.atomic(t.region.peer, at, what, old, &t.track) } {
+            Some(_) => Ok(()),
+            None => self.send(t, &item(), None, None),
+        }
     }
 
     /// An operation on memory that is not mapped: [`issue`](Self::issue), without its questions where it can go at once.

@@ -55,7 +55,8 @@ use rustc_hash::FxHashMap;
 pub use start::{Prepared, report};
 
 use super::{
-    Block, Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion, WorkRequest,
+    Atomic, Block, Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion,
+    WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -426,6 +427,12 @@ impl Device for VerbsDevice {
         let operation = Operation::Read { into: &[into], from };
         // SAFETY: the same contract.
         unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
+    }
+
+    unsafe fn atomic(&self, peer: u32, at: Place, what: Atomic, old: *mut u8, id: u64) -> Posted {
+        // SAFETY: the same contract.
+        let posted = unsafe { self.engine.borrow_mut().atomic_word(peer, at, what, old, id, &self.stats) };
+        posted.unwrap_or(Posted::Busy)
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
