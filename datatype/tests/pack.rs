@@ -229,16 +229,17 @@ fn every_kernel_in_every_level() {
     }
 }
 
-/// What whole messages have loops of their own for: two short blocks again and again, and few blocks inside another level.
+/// What whole messages have loops of their own for: two short blocks, once, some times, often, and always at the same place; and
+/// few blocks inside another level.
 #[test]
 fn structures_of_two_and_vectors_of_few() {
     let byte = Datatype::from(Named::Byte);
     for first in 1..40_u64 {
         for second in [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40] {
             let gap = first as i64 + 3;
-            for (at, extent) in [(gap, gap + 50), (-(second as i64) - 2, gap + 50), (gap, -gap - 50)] {
+            for (at, extent) in [(gap, gap + 50), (-(second as i64) - 2, gap + 50), (gap, -gap - 50), (gap, 0)] {
                 let two = Datatype::hindexed(&[first, second], &[0, at], &byte).unwrap();
-                for count in [2, 3, 9] {
+                for count in [1, 2, 3, 9, 14] {
                     check_ranges(&Datatype::hvector(count, 1, extent, &two).unwrap().message(1).unwrap(), 1);
                 }
             }
