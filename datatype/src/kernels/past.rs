@@ -11,8 +11,8 @@ use super::{FROM, STRIDED, TO, choose, steps};
 
 /// Messages of so many bytes: with their places they take more than the caches have for one processor.
 const LARGE: usize = 8 << 20;
-/// Rows from here on `memcpy` itself stores so on Intel's processors, where its strings of bytes read no line before (measured:
-/// Granite Rapids; not so on Zen 5).
+/// Rows from here on are left to `memcpy` on Intel's processors: to pack 16 MiB in rows of this length took some 4 % less so
+/// (measured: Granite Rapids).
 const LONGEST: usize = 4096;
 /// How far ahead of a row its successors are fetched.
 const AHEAD: usize = 8192;

@@ -139,7 +139,8 @@ impl Completions {
 
     /// Asks for an event on the channel with the next completion, unless that was asked for and has not come.
     pub(in super::super) fn arm(&self) -> io::Result<()> {
-        // Relaxed, here and below: one thread.
+        // Relaxed: written and read by the one thread that arms and takes the events, here and in `note`; no other memory
+        // depends on it.
         if !self.armed.load(Ordering::Relaxed) {
             // SAFETY: a live queue.
             check(unsafe { ibv_req_notify_cq(self.raw, 0) })?;
@@ -152,6 +153,7 @@ impl Completions {
     pub(in super::super) fn note(&self, fired: &Fired) -> bool {
         let own = self.raw == fired.0;
         if own {
+            // Relaxed: read by `arm` of the same thread.
             self.armed.store(false, Ordering::Relaxed);
         }
         own
