@@ -455,7 +455,7 @@ impl ActiveMessages {
 /// Sends an acknowledgement.
 pub(crate) fn acknowledge(job: &Job, Owed(to, message): Owed) -> Result<()> {
     let p = Prefix { kind: ACKNOWLEDGE, header_len: 0, handler: 0, message, number: 0, target: 0, completion: 0 };
-    job.send_packet(to, &p.write(), &[])
+    job.send(to, Operation::Send { header: &p.write(), body: &[] })
 }
 
 /// Sends an active message. When it returns the buffer is free; the message arrives in the order of sending
@@ -477,7 +477,7 @@ pub fn send(
         let [first, number, last] = Prefix::of_first(handler, (header.len(), data.len()), 0, counters).words();
         let [a, b, c] = joined(header, data);
         let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + len);
-        job.send_short(target, &packet)?;
+        job.send(target, Operation::SendShort(&packet))?;
     } else {
         send_long(job, target, handler, (header, data), counters)?;
     }
@@ -539,18 +539,14 @@ fn send_long(
     let room = job.device().capabilities().max_packet - PREFIX;
     let mut p = Prefix::of_first(handler, (header.len(), data.len()), message, counters);
     let (now, mut rest) = data.split_at(data.len().min(room - header.len()));
-    job.send_packet(target, &p.write(), &[header, now])?;
+    let block = |bytes: &[u8]| Block::of(bytes.as_ptr(), bytes.len());
+    job.send(target, Operation::Send { header: &p.write(), body: &[block(header), block(now)] })?;
     p.kind = MORE;
     while !rest.is_empty() {
         p.number = (data.len() - rest.len()) as u64;
         let (now, later) = rest.split_at(rest.len().min(room));
-        job.send_packet(target, &p.write(), &[now])?;
+        job.send(target, Operation::Send { header: &p.write(), body: &[block(now)] })?;
         rest = later;
     }
     Ok(())
-}
-
-/// One packet of bytes that stay put during the call.
-pub(crate) fn packet<'a>(header: &'a [u8], body: &'a [Block]) -> Operation<'a> {
-    Operation::Send { header, body }
 }

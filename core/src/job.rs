@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use crate::am::{self, ActiveMessages};
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
-use crate::device::open::{Opened, open};
-use crate::device::{Device, Event, fault};
+use crate::device::open::open;
+use crate::device::{Device, Event, Leave, fault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::processors::Sharing;
@@ -31,6 +31,9 @@ pub use requests::Track;
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
 pub struct Job(Rc<Inner>);
+
+/// How a rank that is a thread starts.
+type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
 
 struct Inner {
     rank: u32,
@@ -81,20 +84,40 @@ impl Job {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
-        let opened = open(&mut *bootstrap, &settings)?;
-        Self::start_on(bootstrap, settings, opened)
+        Sharing::publish(&mut *bootstrap)?;
+        let device = open(&mut *bootstrap, &settings)?;
+        Self::with_device(bootstrap, settings, device)
     }
 
-    /// Starts a rank on a device that is open.
-    pub(crate) fn start_on(bootstrap: Box<dyn Bootstrap>, settings: Settings, opened: Opened) -> Result<Self> {
+    /// Starts a rank on a device that connects it with all ranks of the bootstrap. Collective.
+    ///
+    /// # Errors
+    /// `Setting`, `PeerLost`, `Launcher`.
+    pub fn start_on(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
+        Sharing::publish(&mut *bootstrap)?;
+        bootstrap.fence()?;
+        Self::with_device(bootstrap, settings, device)
+    }
+
+    /// A rank whose device is open, after a fence.
+    fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let device = fault::wrap(opened.device, &settings.fault)?;
+        let sharing = Sharing::collect(&mut *bootstrap)?;
+        let device = fault::wrap(device, &settings.fault)?;
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
-        let progress = Progress::new(&settings, opened.sharing.is_crowded());
-        let Sharing { ranks, processors } = opened.sharing;
-        tracing::debug!(rank, size, by = bootstrap.kind(), device = device.name(), ranks, processors, "started");
+        let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
+        let Sharing { ranks, processors } = sharing;
+        tracing::debug!(
+            rank,
+            size,
+            by = bootstrap.kind(),
+            device = device.capabilities().name,
+            ranks,
+            processors,
+            "started"
+        );
         Ok(Self(Rc::new(Inner {
             rank,
             size,
@@ -128,8 +151,30 @@ impl Job {
     /// # Errors
     /// As [`threads`](Self::threads).
     pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+        Self::threads_by(n, &|bootstrap| Job::start(bootstrap, settings.clone()), f)
+    }
+
+    /// As [`threads_with`](Self::threads_with), each rank on the device that `device` makes of its number: for devices that
+    /// connect threads.
+    ///
+    /// # Errors
+    /// As [`threads`](Self::threads).
+    pub fn threads_on<R: Send>(
+        n: u32,
+        settings: &Settings,
+        device: impl Fn(u32) -> Result<Box<dyn Device>> + Sync,
+        f: impl Fn(&Job) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let start = |bootstrap: Box<dyn Bootstrap>| {
+            let device = device(bootstrap.rank())?;
+            Job::start_on(bootstrap, settings.clone(), device)
+        };
+        Self::threads_by(n, &start, f)
+    }
+
+    fn threads_by<R: Send>(n: u32, start: &Start<'_>, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
         let results: Vec<Mutex<Option<R>>> = (0..n).map(|_| Mutex::new(None)).collect();
-        Self::run_threads(n, settings, &|job| {
+        Self::run_threads(n, start, &|job| {
             let result = f(job)?;
             *results[job.rank() as usize].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             Ok(())
@@ -139,13 +184,13 @@ impl Job {
     }
 
     /// [`threads_with`](Self::threads_with) for any result, compiled once.
-    fn run_threads(n: u32, settings: &Settings, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
+    fn run_threads(n: u32, start: &Start<'_>, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = threads::threads(n)
                 .into_iter()
                 .map(|bootstrap| {
                     scope.spawn(move || {
-                        let job = Job::start(Box::new(bootstrap), settings.clone())?;
+                        let job = start(Box::new(bootstrap))?;
                         let rank = RunningRank(&job);
                         f(&job)?;
                         job.finalize()?;
@@ -241,13 +286,13 @@ impl Job {
     /// The counters of this rank.
     #[must_use]
     pub fn stats(&self) -> Snapshot {
-        self.0.device.counters()
+        self.stats_by_device().iter().fold(Snapshot::default(), |all, (_, one)| all.merged(one))
     }
 
     /// The same by device: more than one where ranks of one node share memory and others are reached by a card.
     #[must_use]
     pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
-        self.0.device.counters_by_device()
+        self.0.device.counters()
     }
 
     pub(crate) fn mailbox(&self) -> &Mailbox {
@@ -356,13 +401,12 @@ impl Job {
     /// As [`wait`](Self::wait).
     #[inline]
     pub fn wait_signal(&self, operation: &'static str, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
-        for _ in 0..self.0.progress.burst() / 4 {
+        // Where the cell is not mapped only a poll sees the signal.
+        let looks = if self.0.device.capabilities().mapped { self.0.progress.burst() / 4 } else { 0 };
+        for _ in 0..looks {
             signal::pace(pace);
             if ready() {
                 return Ok(());
-            }
-            if self.0.device.pending() {
-                self.progress()?;
             }
         }
         self.wait_until(operation, None, || Ok(ready().then_some(())))
@@ -379,10 +423,7 @@ impl Job {
         ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
         let inner = &*self.0;
-        inner.device.attending(true);
-        let r = inner.progress.wait(operation, self.device(), deadline, ready, || self.progress());
-        inner.device.attending(false);
-        r
+        inner.progress.wait(operation, self.device(), deadline, ready, || self.progress())
     }
 
     /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.
@@ -397,10 +438,9 @@ impl Job {
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
         if met.is_err() {
-            self.0.device.abandon();
+            let _ = self.0.device.leave(Leave::Lost);
             return met;
         }
-        self.0.device.leave();
         self.0.bootstrap.borrow_mut().finalize()
     }
 
@@ -408,11 +448,10 @@ impl Job {
     /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
     /// the barrier and failed in it: it has not ended in order, and all hear of it.
     fn part(&self) -> Result<()> {
-        if self.0.device.capabilities().mappable {
-            return self.0.device.check_peers();
-        }
-        self.wait_until("finalize", None, || Ok(self.0.device.is_idle()?.then_some(())))?;
-        self.0.bootstrap.borrow_mut().fence()
+        let device = self.device();
+        device.check_peers(None)?;
+        self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
+        if device.capabilities().mapped { Ok(()) } else { self.0.bootstrap.borrow_mut().fence() }
     }
 
     /// Ends the whole job with `code`, telling the launcher why.
@@ -429,7 +468,7 @@ struct RunningRank<'a>(&'a Job);
 impl Drop for RunningRank<'_> {
     fn drop(&mut self) {
         // Also when the orderly end has failed half-way: a rank that has left stays so.
-        self.0.0.device.abandon();
+        let _ = self.0.0.device.leave(Leave::Lost);
         *self.0.0.world.borrow_mut() = None;
     }
 }

@@ -6,6 +6,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::bootstrap::Bootstrap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
@@ -97,6 +98,25 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
+    /// Publishes where this rank may run.
+    pub(crate) fn publish(bootstrap: &mut dyn Bootstrap) -> Result<()> {
+        let key = format!("processors.{}", bootstrap.rank());
+        bootstrap.put(&key, &Processors::here().write(Writer::new()).done())
+    }
+
+    /// With whom this rank shares its processors, once all have published theirs and come to a fence.
+    pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<Self> {
+        let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
+        let of = |rank| {
+            let bytes = bootstrap.get(&format!("processors.{rank}"))?;
+            Processors::read(&mut Reader::new(&bytes)).ok_or_else(|| {
+                Error::new(ErrorKind::Protocol, "exchange the processors of ranks").peer(rank).cause("malformed set")
+            })
+        };
+        let all = (0..size).map(of).collect::<Result<Vec<_>>>()?;
+        Ok(Self::of(&all, me))
+    }
+
     /// Of rank `me` among `all`, one of each rank of the job: the ranks that may run where it may, and those that may
     /// run where these may; or those that may run nowhere else than it may, if they alone are too many. A quota shows only
     /// where a rank may use more processors than that: not where it is bound to one.

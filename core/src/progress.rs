@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::device::Device;
+use crate::device::{Device, Sleep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::{Settings, WaitPolicy};
 
@@ -22,7 +22,10 @@ pub struct Progress {
     park: bool,
     check: Duration,
     burst: u32,
-    company: Company,
+    answers: AdaptiveSpin,
+    /// Whether to pause between two looks at memory. A look at a completion queue takes longer than the pause would, and
+    /// a pause may leave the guest of a virtual machine.
+    pause: bool,
     last_check: Cell<Option<Instant>>,
 }
 
@@ -39,45 +42,34 @@ const LOOKS: u32 = 32;
 /// Whether the ranks that this one waits for have lately answered while it ran, so that it pays to look for an answer
 /// before the core is given away.
 #[derive(Debug, Default)]
-struct Company {
-    /// Looks that answers came in, less those that they did not.
+struct AdaptiveSpin {
+    /// Saturating: +1 when a short spin saw the answer, -1 when it did not.
     score: Cell<u32>,
     asked: Cell<u32>,
 }
 
-impl Company {
-    /// After so many looks in vain it is no longer likely.
+impl AdaptiveSpin {
+    /// The highest score: after this many spins in vain a rank yields at once.
     const MOST: u32 = 16;
-    /// Then one time in so many is a try.
+    /// Of the waits with a score of 0, one in this many spins all the same.
     const SELDOM: u32 = 8;
 
-    fn is_likely(&self) -> bool {
+    fn is_worthwhile(&self) -> bool {
         let asked = self.asked.get().wrapping_add(1);
         self.asked.set(asked);
         self.score.get() > 0 || asked.is_multiple_of(Self::SELDOM)
     }
 
-    fn was(&self, there: bool) {
+    fn record(&self, answered: bool) {
         let score = self.score.get();
-        self.score.set(if there { (score + 1).min(Self::MOST) } else { score.saturating_sub(1) });
+        self.score.set(if answered { (score + 1).min(Self::MOST) } else { score.saturating_sub(1) });
     }
-}
-
-/// Looks for a moment.
-fn look<R>(device: &dyn Device, ready: &mut impl FnMut() -> Result<Option<R>>) -> Result<Option<R>> {
-    for _ in 0..LOOKS {
-        device.relax();
-        if let Some(r) = ready()? {
-            return Ok(Some(r));
-        }
-    }
-    Ok(None)
 }
 
 impl Progress {
-    /// From the settings, and whether more ranks than there are cores share this rank's.
+    /// From the settings, whether more ranks than there are cores share this rank's, and whether memory is mapped.
     #[must_use]
-    pub fn new(settings: &Settings, crowded: bool) -> Self {
+    pub fn new(settings: &Settings, crowded: bool, mapped: bool) -> Self {
         let spin_us = Duration::from_micros(u64::from(settings.spin_us));
         let (spin, yields, park) = match settings.wait {
             WaitPolicy::Auto if !crowded => (spin_us, 0, true),
@@ -92,7 +84,8 @@ impl Progress {
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
             burst: if spin > Duration::ZERO { BURST } else { 0 },
-            company: Company::default(),
+            answers: AdaptiveSpin::default(),
+            pause: mapped,
             last_check: Cell::new(None),
         }
     }
@@ -107,12 +100,29 @@ impl Progress {
 
     /// A turn has brought nothing, and what is waited for comes from other ranks: gives the core away where ranks share
     /// cores.
-    pub(crate) fn give_way(&self, device: &dyn Device) {
+    pub(crate) fn give_way(&self) {
         if self.yields > 0 {
             std::thread::yield_now();
         } else {
-            device.relax();
+            self.relax();
         }
+    }
+
+    fn relax(&self) {
+        if self.pause {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Looks for a moment.
+    fn look<R>(&self, ready: &mut impl FnMut() -> Result<Option<R>>) -> Result<Option<R>> {
+        for _ in 0..LOOKS {
+            self.relax();
+            if let Some(r) = ready()? {
+                return Ok(Some(r));
+            }
+        }
+        Ok(None)
     }
 
     /// Waits until `ready` gives a value, which only others can bring about: looking again does not. `turn` makes progress and says whether anything happened.
@@ -139,26 +149,25 @@ impl Progress {
                 // Traffic of others must not hide that the one waited for is gone.
                 busy = busy.wrapping_add(1);
                 if busy.is_multiple_of(TURNS) {
-                    self.look_around(operation, device, deadline, Instant::now())?;
+                    self.look_around(operation, device, deadline)?;
                 }
                 continue;
             }
             turns = turns.wrapping_add(1);
             if self.spin > Duration::ZERO {
                 if !turns.is_multiple_of(TURNS) {
-                    device.relax();
+                    self.relax();
                     continue;
                 }
-                let now = Instant::now();
-                self.look_around(operation, device, deadline, now)?;
+                let now = self.look_around(operation, device, deadline)?;
                 if now.duration_since(*spun_since.get_or_insert(now)) < self.spin {
                     continue;
                 }
             }
             if yields < self.yields {
-                if self.company.is_likely() {
-                    let come = look(device, &mut ready)?;
-                    self.company.was(come.is_some());
+                if self.answers.is_worthwhile() {
+                    let come = self.look(&mut ready)?;
+                    self.answers.record(come.is_some());
                     if let Some(r) = come {
                         return Ok(r);
                     }
@@ -166,7 +175,7 @@ impl Progress {
                 yields += 1;
                 std::thread::yield_now();
                 if yields.is_multiple_of(TURNS) {
-                    self.look_around(operation, device, deadline, Instant::now())?;
+                    self.look_around(operation, device, deadline)?;
                 }
                 if self.yields == u32::MAX {
                     yields %= TURNS;
@@ -177,7 +186,7 @@ impl Progress {
                 continue;
             }
             let mut failed = None;
-            device.park(self.check, &mut || match ready() {
+            device.park(Sleep::For(self.check), &mut || match ready() {
                 Ok(None) => false,
                 Ok(Some(_)) => true,
                 Err(e) => {
@@ -188,11 +197,11 @@ impl Progress {
             if let Some(e) = failed {
                 return Err(e);
             }
-            self.look_around(operation, device, deadline, Instant::now())?;
+            self.look_around(operation, device, deadline)?;
         }
     }
 
-    /// Checks the peers if that is due, and the deadline.
+    /// Checks the peers if that is due, and the deadline; the time.
     ///
     /// # Errors
     /// `PeerLost`, `Timeout`.
@@ -201,18 +210,16 @@ impl Progress {
         operation: &'static str,
         device: &dyn Device,
         deadline: Option<Instant>,
-        now: Instant,
-    ) -> Result<()> {
+    ) -> Result<Instant> {
+        let now = device.now();
         if deadline.is_some_and(|d| now >= d) {
-            return Err(Error::new(ErrorKind::Timeout, operation).device(device.name()));
+            return Err(Error::new(ErrorKind::Timeout, operation).device(device.capabilities().name));
         }
-        match self.last_check.get() {
-            Some(last) if now.duration_since(last) < self.check => Ok(()),
-            _ => {
-                self.last_check.set(Some(now));
-                device.check_peers()
-            }
+        if self.last_check.get().is_none_or(|last| now.duration_since(last) >= self.check) {
+            self.last_check.set(Some(now));
+            device.check_peers(None)?;
         }
+        Ok(now)
     }
 }
 
@@ -222,15 +229,15 @@ mod tests {
 
     #[test]
     fn looks_as_long_as_answers_come_and_seldom_after_they_have_stopped() {
-        let company = Company::default();
-        let looks = |of: u32| (0..of).filter(|_| company.is_likely()).count() as u32;
-        assert_eq!(looks(10 * Company::SELDOM), 10);
-        company.was(true);
+        let answers = AdaptiveSpin::default();
+        let looks = |of: u32| (0..of).filter(|_| answers.is_worthwhile()).count() as u32;
+        assert_eq!(looks(10 * AdaptiveSpin::SELDOM), 10);
+        answers.record(true);
         assert_eq!(looks(10), 10);
-        (0..2 * Company::MOST).for_each(|_| company.was(true));
-        (1..Company::MOST).for_each(|_| company.was(false));
+        (0..2 * AdaptiveSpin::MOST).for_each(|_| answers.record(true));
+        (1..AdaptiveSpin::MOST).for_each(|_| answers.record(false));
         assert_eq!(looks(10), 10);
-        (0..3).for_each(|_| company.was(false));
-        assert_eq!(looks(10 * Company::SELDOM), 10);
+        (0..3).for_each(|_| answers.record(false));
+        assert_eq!(looks(10 * AdaptiveSpin::SELDOM), 10);
     }
 }

@@ -67,16 +67,8 @@ impl Board {
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
-        let region = Region {
-            base: std::ptr::null_mut(),
-            len: 0,
-            accumulate: None,
-            passive: false,
-            revocable: false,
-            one_node: team.is_on_one_node(),
-        };
         let wanted = (3 * team.size() + words + 1) * LINE;
-        let own = job.device().allocate(wanted, region);
+        let own = job.device().allocate(Region { one_node: team.is_on_one_node(), ..Region::allocated(wanted) });
         if let Ok(own) = &own {
             let word = wanted - LINE + 8 * SHARES_CORE;
             // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.
@@ -416,7 +408,9 @@ impl Board {
         // SAFETY: `old` lives until the operation is complete.
         unsafe { self.job.complete(OP, self.remotes[of].peer, operation) }?;
         if old == !expected {
-            let e = Error::new(ErrorKind::Protocol, OP).peer(self.remotes[of].peer).device(self.job.device().name());
+            let e = Error::new(ErrorKind::Protocol, OP)
+                .peer(self.remotes[of].peer)
+                .device(self.job.device().capabilities().name);
             return Err(e.cause("the device reported the operation as done without its former value"));
         }
         Ok(old)
@@ -461,10 +455,12 @@ impl Pace {
 impl Drop for Board {
     fn drop(&mut self) {
         for r in &self.remotes {
-            self.job.device().forget(r.handle);
+            // SAFETY: nobody reaches the peers' cells after this.
+            unsafe { self.job.device().forget(r.handle) };
         }
         // Pages that peers still map stay theirs; a failure leaks this rank's mapping and nothing else.
-        if let Err(e) = self.job.device().release(self.own.handle) {
+        // SAFETY: this rank's own region, whose cells nobody here reaches after this.
+        if let Err(e) = unsafe { self.job.device().release(self.own.handle) } {
             tracing::warn!("a board was not released: {e}");
         }
     }

@@ -49,12 +49,6 @@ impl Tracked {
         self.0.add(Tracks::of(tracks));
     }
 
-    /// As [`add`](Self::add), of a request that one counts.
-    #[inline(always)]
-    pub(crate) fn add_one(&mut self, track: &Rc<Track>) {
-        self.0.add(Tracks::One(Rc::clone(track)));
-    }
-
     #[inline]
     pub(crate) fn remove(&mut self, id: u64) -> Option<Tracks> {
         self.0.remove(id)

@@ -64,6 +64,12 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// One byte.
     pub fn u8(&mut self) -> Option<u8> {
         self.take::<1>().map(|b| b[0])

@@ -269,7 +269,7 @@ fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
             let run = |job: &Job| {
                 let team = job.world()?;
                 // Memory that is not mapped, as over a network, has no counter that all could add to.
-                assert_eq!(team.is_crowded(), crowded && p > 2 && job.device().capabilities().mappable, "{wait}, {p}");
+                assert_eq!(team.is_crowded(), crowded && p > 2 && job.device().capabilities().mapped, "{wait}, {p}");
                 barriers(&team, rounds)
             };
             Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));

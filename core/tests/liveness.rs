@@ -8,6 +8,10 @@ use farside_core::device::Region;
 use farside_core::settings::Settings;
 use farside_core::signal::Board;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
+use regions::release;
+
+#[path = "common/regions.rs"]
+mod regions;
 
 const RANKS: u32 = 4;
 const WATCHDOG: Duration = Duration::from_secs(30);
@@ -105,20 +109,13 @@ fn rank_lost_in_a_collective_with_data() {
 fn rank_lost_in_an_exchange_of_regions() {
     others_hear_of_it("in an exchange of regions", |job, end| {
         let team = job.world()?;
-        let region = Region {
-            base: std::ptr::null_mut(),
-            len: 100,
-            accumulate: None,
-            passive: false,
-            revocable: false,
-            one_node: false,
-        };
-        let own = job.device().allocate(100, region)?;
+        let region = Region::allocated(100);
+        let own = job.device().allocate(region)?;
         let handle = own.handle;
         end()?;
         let e = coll::exchange_regions(&team, Ok(own), None).map(drop).unwrap_err();
         // What was registered was released, since nobody else could any more.
-        assert_eq!(job.device().release(handle).unwrap_err().kind(), ErrorKind::Freed);
+        assert_eq!(release(job, handle).unwrap_err().kind(), ErrorKind::Freed);
         Err(e)
     });
 }
@@ -169,7 +166,7 @@ fn rank_lost_while_others_keep_sending() {
         end()?;
         if job.rank() == 2 {
             // Never waits by itself; its traffic keeps the others busy.
-            while job.device().check_peers().is_ok() {
+            while job.device().check_peers(None).is_ok() {
                 for to in 0..RANKS {
                     am::send(job, to, ID, &[], &[], Counters::default())?;
                 }
@@ -228,12 +225,12 @@ fn rank_that_fails_to_end_is_lost() {
                 board.set(1, 0, 1)?;
             } else if job.rank() == 1 {
                 while board.get(0, 0) == 0 {
-                    job.device().check_peers()?;
+                    job.device().check_peers(None)?;
                     std::thread::yield_now();
                 }
             }
             // The others end when rank 1 has failed to, so that its part in their barrier is missing.
-            while job.rank() != 1 && job.device().check_peers().is_ok() {
+            while job.rank() != 1 && job.device().check_peers(None).is_ok() {
                 std::thread::yield_now();
             }
             drop((board, team));

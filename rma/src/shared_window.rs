@@ -26,7 +26,7 @@ impl<T: Element> SharedWindow<T> {
         if !raw.is_mapped() {
             raw.free()?;
             return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
-                .device(team.job().device().name())
+                .device(team.job().device().capabilities().name)
                 .cause("the ranks of the team do not map each other's memory")
                 .remedy("make it over a team of ranks of one node"));
         }

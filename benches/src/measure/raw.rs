@@ -21,7 +21,10 @@ pub(super) struct Raw {
 impl Raw {
     /// `None` unless times are taken of two ranks that verbs connect. Collective.
     pub(super) fn open(bench: &Bench<'_>, room: usize) -> Result<Option<Self>> {
-        if bench.ranks != 2 || bench.budget.method == Method::Packets || bench.job.device().name() != "verbs" {
+        if bench.ranks != 2
+            || bench.budget.method == Method::Packets
+            || bench.job.device().capabilities().name != "verbs"
+        {
             return Ok(None);
         }
         let mut pair = QueuePair::new(bench.rank, room)?;

@@ -4,12 +4,13 @@
 //! It hides that memory is mapped, so that every operation comes through [`Device::post`].
 
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
+use std::time::Instant;
 
 use rustc_hash::FxHashSet;
 
 use super::{
-    Capabilities, Device, Event, Operation, Place, Posted, Range, Region, Registration, RemoteRegion, WorkRequest,
+    Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion, Sleep,
+    Spread, Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -20,14 +21,23 @@ use crate::stats::{Kind, Snapshot, Stats};
 enum Damage {
     /// Nothing: the wrapper only hides the mapping.
     None,
-    /// A write is reported done and not made.
-    DropPut,
+    /// An operation of this class is reported done and not made.
+    Drop(Class),
     /// A write is made again later, after the next operation: late, doubled delivery.
     DoublePut,
-    /// An atomic update is reported done and not made.
-    LoseAtomic,
     /// A notification is set before the data that it announces, which comes some polls later.
     EarlyNotify,
+}
+
+/// A class of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Put,
+    Get,
+    Atomic,
+    Message,
+    /// What carries synchronization and no data of the program: signals, and looks at words.
+    Other,
 }
 
 /// A late write: its bytes, its peer, its place, and the polls until it is made.
@@ -64,15 +74,17 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
         if setting == "unmapped" { ("unmapped", "0") } else { setting.split_once(':').ok_or_else(bad)? };
     let damage = match damage {
         "unmapped" => Damage::None,
-        "drop-put" => Damage::DropPut,
+        "drop-put" => Damage::Drop(Class::Put),
+        "drop-get" => Damage::Drop(Class::Get),
+        "drop-message" => Damage::Drop(Class::Message),
+        "lose-atomic" => Damage::Drop(Class::Atomic),
         "double-put" => Damage::DoublePut,
-        "lose-atomic" => Damage::LoseAtomic,
         "early-notify" => Damage::EarlyNotify,
         _ => return Err(bad()),
     };
     let until = Cell::new(number.parse().map_err(|_| bad())?);
     // All puts are to pass by here.
-    let capabilities = Capabilities { own_by_copy: false, ..*device.capabilities() };
+    let capabilities = Capabilities { own_by_copy: false, ..device.capabilities().clone() };
     let (late, boards) = Default::default();
     Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, boards }))
 }
@@ -88,13 +100,28 @@ impl Faulty {
         n == 1
     }
 
-    fn is_put(&self, operation: &Operation<'_>) -> bool {
-        let region = match operation {
-            Operation::Write { to, .. } => to.region,
-            Operation::WriteBlocks { to, .. } => to.region,
-            _ => return false,
-        };
-        !self.boards.borrow().contains(&region)
+    fn class(&self, operation: &Operation<'_>) -> Class {
+        let of_a_board = |region: u64| self.boards.borrow().contains(&region);
+        match operation {
+            Operation::Write { to: Place { region, .. }, .. }
+            | Operation::WriteBlocks { to: Spread { region, .. }, .. }
+                if !of_a_board(*region) =>
+            {
+                Class::Put
+            }
+            Operation::Gather { .. } => Class::Put,
+            Operation::Read { from: Place { region, .. }, .. }
+            | Operation::ReadBlocks { from: Spread { region, .. }, .. }
+                if !of_a_board(*region) =>
+            {
+                Class::Get
+            }
+            // A look, which adds nothing, is no update.
+            Operation::FetchAdd { add, .. } if *add != 0 => Class::Atomic,
+            Operation::CompareSwap { .. } | Operation::Accumulate { .. } => Class::Atomic,
+            Operation::SendShort(_) | Operation::Send { .. } => Class::Message,
+            _ => Class::Other,
+        }
     }
 
     /// Writes the bytes of this request once more, after so many polls.
@@ -148,16 +175,8 @@ impl Faulty {
 }
 
 impl Device for Faulty {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn allocate(&self, len: usize, region: Region) -> Result<Registration> {
-        self.inner.allocate(len, region)
     }
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
@@ -165,12 +184,13 @@ impl Device for Faulty {
         unsafe { self.inner.register(region) }
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
-        self.inner.release(handle)
+    fn sealed(&self, handle: u64) {
+        self.inner.sealed(handle);
     }
 
-    fn settled(&self, handle: u64) {
-        self.inner.settled(handle);
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.inner.release(handle) }
     }
 
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
@@ -182,47 +202,37 @@ impl Device for Faulty {
         Ok(remote)
     }
 
-    fn forget(&self, handle: u64) {
+    unsafe fn forget(&self, handle: u64) {
         self.boards.borrow_mut().remove(&handle);
-        self.inner.forget(handle);
+        // SAFETY: the same contract.
+        unsafe { self.inner.forget(handle) };
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let is_write = self.is_put(&request.operation);
-        // A look, which adds nothing, is no update.
-        let is_atomic = match request.operation {
-            Operation::FetchAdd { add, .. } => add != 0,
-            Operation::CompareSwap { .. } | Operation::Accumulate { .. } => true,
-            _ => false,
+        let class = self.class(&request.operation);
+        let hit = match self.damage {
+            Damage::None => false,
+            Damage::Drop(damaged) => damaged == class && self.hit(),
+            Damage::DoublePut => class == Class::Put && self.hit(),
+            Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.hit(),
         };
-        let mut damaged = *request;
-        match self.damage {
-            Damage::DropPut if is_write && self.hit() => {
-                if let Some((at, value)) = request.notify {
-                    damaged.operation = Operation::Signal { at, value };
-                    damaged.notify = None;
-                    // SAFETY: a signal touches no local memory.
-                    return unsafe { self.inner.post(&damaged) };
-                }
-                return Ok(Posted::Done);
-            }
-            Damage::DoublePut if is_write && self.hit() => {
-                self.repeat_late(request, 3);
-            }
-            Damage::LoseAtomic if is_atomic && self.hit() => return Ok(Posted::Done),
-            Damage::EarlyNotify if is_write && request.notify.is_some() && self.hit() => {
-                if let Some((at, value)) = request.notify {
-                    self.repeat_late(request, 50);
-                    damaged.operation = Operation::Signal { at, value };
-                    damaged.notify = None;
-                    // SAFETY: a signal touches no local memory.
-                    return unsafe { self.inner.post(&damaged) };
-                }
-            }
-            _ => {}
+        if !hit {
+            // SAFETY: the same contract.
+            return unsafe { self.inner.post(request) };
         }
-        // SAFETY: the same contract.
-        unsafe { self.inner.post(request) }
+        match self.damage {
+            Damage::DoublePut => {
+                self.repeat_late(request, 3);
+                // SAFETY: the same contract.
+                return unsafe { self.inner.post(request) };
+            }
+            Damage::EarlyNotify => self.repeat_late(request, 50),
+            Damage::None | Damage::Drop(_) => {}
+        }
+        let Some((at, value)) = request.notify else { return Ok(Posted::Done) };
+        let signal = WorkRequest { operation: Operation::Signal { at, value }, notify: None, ..*request };
+        // SAFETY: a signal touches no local memory.
+        unsafe { self.inner.post(&signal) }
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -234,57 +244,35 @@ impl Device for Faulty {
         self.inner.poll(sink)
     }
 
-    fn pending(&self) -> bool {
-        self.inner.pending()
-    }
-
-    fn relax(&self) {
-        self.inner.relax();
-    }
-
-    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
-        if self.late.borrow().is_empty() {
-            self.inner.park(limit, ready);
-        }
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        !self.late.borrow().is_empty() || self.inner.park(sleep, ready)
     }
 
     fn wake(&self, peer: u32) {
         self.inner.wake(peer);
     }
 
-    fn attending(&self, inside: bool) {
-        self.inner.attending(inside);
+    fn waker(&self) -> Result<Waker> {
+        self.inner.waker()
     }
 
-    fn check_peers(&self) -> Result<()> {
-        self.inner.check_peers()
+    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
+        self.inner.check_peers(met)
     }
 
-    fn shares_memory(&self, peer: u32) -> bool {
-        self.inner.shares_memory(peer)
-    }
-
-    fn counters(&self) -> Snapshot {
-        self.inner.counters()
-    }
-
-    fn counters_by_device(&self) -> Vec<(&'static str, Snapshot)> {
-        self.inner.counters_by_device()
+    fn now(&self) -> Instant {
+        self.inner.now()
     }
 
     fn stats(&self) -> &Stats {
         self.inner.stats()
     }
 
-    fn is_idle(&self) -> Result<bool> {
-        self.inner.is_idle()
+    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
+        self.inner.counters()
     }
 
-    fn leave(&self) {
-        self.inner.leave();
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
+    fn leave(&self, how: Leave) -> Result<bool> {
+        self.inner.leave(how)
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod code;
 pub mod fault;
+pub mod loopback;
 pub(crate) mod open;
 pub mod route;
 pub mod shm;
@@ -12,40 +13,59 @@ pub mod shm;
 pub mod verbs;
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
-use crate::stats::Snapshot;
+use crate::stats::{Snapshot, Stats};
 
-/// What a device can do and how much of it.
+/// What a device can do and how much of it. Each entry steers something above the seam.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
+    /// The name of the device, for messages and statistics.
+    pub name: &'static str,
+    /// The ranks whose memory this rank can map, itself among them; empty where the device maps none.
+    pub node: Vec<u32>,
     /// Most blocks in one gather or scatter list.
     pub max_blocks: usize,
-    /// Largest write whose bytes are taken when it is posted, so that the buffer is free at once.
-    pub inline_bytes: usize,
     /// Largest packet of [`Operation::Send`], header and body.
     pub max_packet: usize,
-    /// Remote 64-bit atomics, and whether they are atomic with respect to the target's processor.
-    pub atomics: Atomics,
-    /// Whether two operations on the same bytes of one peer take effect there in the order in which they were
-    /// posted.
-    pub ordered: bool,
-    /// Whether remote memory can be mapped: then a put is a store.
-    pub mappable: bool,
-    /// Whether [`Operation::Accumulate`] is done by the device, without a handler above it.
+    /// Whether peers store into this rank's memory without a completion here, so that a rank that waits for a signal
+    /// cell need only look at the cell.
+    pub mapped: bool,
+    /// Whether the device does [`Operation::Accumulate`], and [`Operation::CompareSwap`] on integers of 1, 2 and 4 bytes.
+    /// If not, [`service`](crate::service) does them by steps of what the device has.
     pub accumulate: bool,
     /// Limits of [`Operation::Scatter`] and [`Operation::Gather`]; `None` where the device does not have them.
     pub lists: Option<Lists>,
     /// Where one way of a transfer between two layouts becomes better than another.
     pub cut_offs: CutOffs,
-    /// Whether a store to mapped memory may be followed, without a fence, by a look whether somebody sleeps who waits
-    /// for it: who sleeps pays for both.
+    /// Whether the waiting side pays for the store-load fence, so that a writer may check the sleeper flag right after
+    /// its store to mapped memory.
     pub sleepers_fence: bool,
     /// Whether a rank may read and write its own region, and set its own cells, by loads and stores although it is not
     /// mapped, beside what goes through the device; atomics and accumulates still do.
     pub own_by_copy: bool,
+}
+
+impl Capabilities {
+    /// What the simplest device has: packets, writes, reads and atomics on words of 8 bytes, one block at a time.
+    #[must_use]
+    pub fn minimal(name: &'static str, max_packet: usize) -> Self {
+        Self {
+            name,
+            node: Vec::new(),
+            max_blocks: 1,
+            max_packet,
+            mapped: false,
+            accumulate: false,
+            lists: None,
+            cut_offs: CutOffs::UNMEASURED,
+            sleepers_fence: false,
+            own_by_copy: false,
+        }
+    }
 }
 
 /// Limits of one scatter or gather list.
@@ -79,17 +99,6 @@ impl CutOffs {
         Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 };
 }
 
-/// Remote atomics of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomics {
-    /// None.
-    None,
-    /// Atomic among operations of this device only.
-    Device,
-    /// Atomic with respect to the target's processor too.
-    Coherent,
-}
-
 /// A piece of this rank's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
@@ -120,7 +129,7 @@ impl Block {
 /// Memory to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// First byte.
+    /// First byte; null for memory that the device is to allocate.
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
@@ -135,6 +144,20 @@ pub struct Region {
     /// Whether all ranks that will use it share memory with this one. In a job whose ranks do so in part this
     /// decides which device the memory belongs to, for all who use it.
     pub one_node: bool,
+}
+
+impl Region {
+    /// `len` bytes that the device allocates, zeroed, where peers reach them in the best way that it has.
+    #[must_use]
+    pub fn allocated(len: usize) -> Self {
+        Self::of(std::ptr::null_mut(), len)
+    }
+
+    /// `len` bytes at `base`.
+    #[must_use]
+    pub fn of(base: *mut u8, len: usize) -> Self {
+        Self { base, len, accumulate: None, passive: false, revocable: false, one_node: false }
+    }
 }
 
 /// Memory that the device allocated or registered, and its name for peers.
@@ -294,26 +317,14 @@ pub enum Operation<'a> {
         /// Where the bytes come from: at most [`Lists::blocks`], together at most [`Lists::bytes`].
         from: &'a [Block],
     },
+    /// Sends a packet whose bytes travel in registers.
+    SendShort(&'a ShortPacket),
     /// Sends a packet: `header` and then the blocks, together at most [`Capabilities::max_packet`].
     Send {
         /// First bytes of the packet.
         header: &'a [u8],
         /// The rest, gathered.
         body: &'a [Block],
-    },
-}
-
-/// An atomic operation on a remote word, 8-byte aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
-    /// An accumulate that adds, wrapping.
-    Add(u64),
-    /// Swaps the word if it has the expected value.
-    CompareSwap {
-        /// The value that it must have.
-        expected: u64,
-        /// The value that it gets.
-        desired: u64,
     },
 }
 
@@ -415,44 +426,54 @@ pub enum Event<'a> {
     },
 }
 
-/// A communication device of one rank. Not `Sync`: one thread drives it.
+/// How a rank ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// In order, after all others have come to the end too: its end is not an error to them.
+    InOrder,
+    /// Out of order: the others get `PeerLost` when they next wait.
+    Lost,
+}
+
+/// A communication device of one rank. Not `Sync`: one thread drives it. Peers are ranks of the job.
+///
+/// [`loopback`] is the reference: what its few hundred lines do is what a device has to do.
 #[allow(unsafe_code)]
 pub trait Device: fmt::Debug {
-    /// Its name, for messages and statistics.
-    fn name(&self) -> &'static str;
     /// What it can do.
     fn capabilities(&self) -> &Capabilities;
-    /// Allocates zeroed memory that peers can reach in the best way that the device has.
-    ///
-    /// # Errors
-    /// `SharedMemoryFull`, `Limit`.
-    fn allocate(&self, len: usize, region: Region) -> Result<Registration>;
-    /// Registers memory of the user.
+    /// Registers memory, so that peers that [import](Self::import) its key reach it; where [`Region::base`] is null,
+    /// allocates it first, zeroed. [`allocate`](#method.allocate) is the safe form of that.
     ///
     /// # Safety
-    /// The memory stays valid, and nobody assumes exclusive access to it while peers may use it, until
+    /// Memory of the caller stays valid, and nobody assumes exclusive access to it while peers may use it, until
     /// `release` has returned.
     ///
     /// # Errors
-    /// `Limit`, `Forbidden`.
+    /// `SharedMemoryFull`, `Limit`, `Forbidden`.
     unsafe fn register(&self, region: Region) -> Result<Registration>;
-    /// Takes memory back: allocated memory is unmapped here, registered memory is the user's own again. From
-    /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees). Transfers
-    /// that a peer has begun before may still be going on: they are ended first, as the close of a window does.
+    /// Every peer that will use the registration has imported it: what was only needed for that can go.
+    fn sealed(&self, _handle: u64) {}
+    /// Takes memory back: allocated memory is unmapped here, registered memory is the caller's own again. No transfer of
+    /// a peer touches it after the return; those that peers begin later get an error (or reach pages that nobody else
+    /// sees).
+    ///
+    /// # Safety
+    /// `handle` is that of a registration of this device, and allocated memory is not used after the call.
     ///
     /// # Errors
-    /// `System` if the memory cannot be given back; it is then leaked and not freed.
-    fn release(&self, handle: u64) -> Result<()>;
-    /// Called once every peer that will use an allocation or registration has imported it: what was only
-    /// needed for that can go.
-    fn settled(&self, handle: u64);
-    /// Makes a peer's region usable here; `accumulate` is how accumulates are applied to a mapped part.
+    /// `Freed` for a handle that is not known; `System` if the memory cannot be given back: it is then leaked.
+    unsafe fn release(&self, handle: u64) -> Result<()>;
+    /// Makes a peer's region usable here; `accumulate` is how accumulates are applied to a mapped part, or by steps.
     ///
     /// # Errors
     /// `Protocol` for a key that makes no sense, `NoSuchRank`, `PeerLost`, `Forbidden`.
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
     /// Forgets an imported region.
-    fn forget(&self, handle: u64);
+    ///
+    /// # Safety
+    /// [`RemoteRegion::mapped`] of that region is not used after the call.
+    unsafe fn forget(&self, handle: u64);
     /// Posts a work request.
     ///
     /// # Safety
@@ -460,96 +481,78 @@ pub trait Device: fmt::Debug {
     ///
     /// # Errors
     /// `BadKey`, `OutOfRange`, `Misaligned`, `NoSuchRank`, `PeerLost`; `BadArgument` for a region of another peer
-    /// or a packet or list that is too long; `Unsupported` for lists where the device has none; for them `Limit` too,
+    /// or a packet or list that is too long; `Unsupported` for what the device does not have; for lists `Limit` too,
     /// since their memory is registered.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
-    /// Writes one block, as [`post`](Self::post) does with [`Operation::Write`].
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`post`](Self::post).
-    unsafe fn write(&self, peer: u32, from: Block, to: Place, id: u64) -> Result<Posted> {
-        let operation = Operation::Write { from: &[from], to };
-        // SAFETY: the same contract.
-        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
-    }
-    /// Reads into one block, as [`post`](Self::post) does with [`Operation::Read`].
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`post`](Self::post).
-    unsafe fn read(&self, peer: u32, into: Block, from: Place, id: u64) -> Result<Posted> {
-        let operation = Operation::Read { into: &[into], from };
-        // SAFETY: the same contract.
-        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
-    }
-    /// An atomic on a word, whose former value goes to `old` unless that is null, by a shorter way than that of
-    /// [`post`](Self::post) with [`Operation::Accumulate`] or [`Operation::CompareSwap`]. `Busy` where there is none, or not
-    /// just now: then `post` will do, which also says what may be wrong with the request.
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    unsafe fn atomic(&self, _peer: u32, _at: Place, _what: Atomic, _old: *mut u8, _id: u64) -> Posted {
-        Posted::Busy
-    }
-    /// Sends a short packet, as [`post`](Self::post) does with [`Operation::Send`].
-    ///
-    /// # Errors
-    /// `NoSuchRank`, `PeerLost`.
-    fn send_short(&self, peer: u32, packet: &ShortPacket) -> Result<Posted> {
-        let operation = Operation::Send { header: &packet.bytes()[..packet.len()], body: &[] };
-        // SAFETY: packets are copied when they are posted.
-        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id: u64::MAX }) }
-    }
     /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);
-    /// Delivers what has happened; returns whether anything had.
+    /// Delivers what has happened; returns whether anything had. A handler that polls finds nothing.
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`.
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool>;
-    /// Whether a poll would find a packet, as far as a glance tells: for a rank that is looking at a signal cell and
-    /// would miss it during a poll that finds nothing.
-    fn pending(&self) -> bool;
-    /// What a rank that spins does between two turns that found nothing.
-    fn relax(&self) {
-        std::hint::spin_loop();
+    /// Sleeps until something happens, a peer wakes this rank, or the time is over; not if there is something to poll, or
+    /// `ready` is true once peers know that this rank is about to sleep: returns whether that was so.
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool;
+    /// Wakes a peer that may sleep, after a store to its mapped memory.
+    fn wake(&self, _peer: u32) {}
+    /// What ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with another.
+    ///
+    /// # Errors
+    /// `Unsupported` for a device that has none.
+    fn waker(&self) -> Result<Waker> {
+        Err(Error::new(ErrorKind::Unsupported, "join two devices").device(self.capabilities().name))
     }
-    /// Sleeps until a peer wakes this rank or the time is over, unless `ready` is true once peers know that
-    /// this rank is about to sleep.
-    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool);
-    /// Wakes a peer that may sleep.
-    fn wake(&self, peer: u32);
-    /// Says whether this rank is inside the runtime, where it serves requests, or computes.
-    fn attending(&self, inside: bool);
-    /// Checks that all peers are alive.
+    /// Checks that all peers are alive. `met` is a loss that was noticed elsewhere: what is under way to that rank fails.
     ///
     /// # Errors
     /// `PeerLost`, naming one that is not.
-    fn check_peers(&self) -> Result<()>;
-    /// Whether this rank and `peer` (rank of the job) reach each other's memory as ranks of one node do.
-    fn shares_memory(&self, peer: u32) -> bool;
-    /// The counters of this device. [`Device::stats`] has the cheap way to add to them.
-    fn counters(&self) -> Snapshot;
-    /// The counters by device: more than one where this one is made of others.
-    fn counters_by_device(&self) -> Vec<(&'static str, Snapshot)> {
-        vec![(self.name(), self.counters())]
+    fn check_peers(&self, met: Option<&Error>) -> Result<()>;
+    /// The clock of the job: the only one that job code reads.
+    fn now(&self) -> Instant {
+        Instant::now()
     }
     /// The counters, to add operations that bypass `post` (stores to mapped memory).
-    fn stats(&self) -> &crate::stats::Stats;
-    /// Whether all requests are complete, those too of which nobody hears (signals and packets).
+    fn stats(&self) -> &Stats;
+    /// The counters by device: more than one where this one is made of others.
+    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
+        vec![(self.capabilities().name, self.stats().snapshot())]
+    }
+    /// Says that this rank ends. In order: returns whether all requests are complete, those too of which nobody hears
+    /// (signals and packets); if not, poll and call again.
     ///
     /// # Errors
     /// `System`.
-    fn is_idle(&self) -> Result<bool> {
-        Ok(true)
+    fn leave(&self, how: Leave) -> Result<bool>;
+}
+
+/// Ends the [`park`](Device::park) of a rank, from any thread.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// How a rank sleeps in [`Device::park`].
+#[derive(Clone)]
+pub enum Sleep<'a> {
+    /// At most this long.
+    For(Duration),
+    /// On another device: this one returns at once, and calls the waker when something happens. Every call of a rank names
+    /// the same waker.
+    Elsewhere(&'a Waker),
+}
+
+impl dyn Device + '_ {
+    /// Allocates memory that peers can reach: [`register`](Device::register) of a region without a base.
+    ///
+    /// # Errors
+    /// As [`register`](Device::register).
+    #[allow(unsafe_code)]
+    pub fn allocate(&self, region: Region) -> Result<Registration> {
+        // SAFETY: no memory of the caller.
+        unsafe { self.register(Region { base: std::ptr::null_mut(), ..region }) }
     }
-    /// Says that this rank ends in order, so that its end is not an error to others.
-    fn leave(&self);
-    /// Says that this rank ends out of order: the others get `PeerLost` when they next wait.
-    fn abandon(&self);
+
+    /// Whether this rank and `peer` can map each other's memory.
+    #[must_use]
+    pub fn shares_memory(&self, peer: u32) -> bool {
+        self.capabilities().node.contains(&peer)
+    }
 }

@@ -3,77 +3,62 @@
 
 use super::{Device, shm};
 use crate::bootstrap::Bootstrap;
-use crate::error::{Error, ErrorKind, Result};
-use crate::processors::{Processors, Sharing};
+use crate::error::Result;
+#[cfg(not(feature = "verbs"))]
+use crate::error::{Error, ErrorKind};
 use crate::settings::{DeviceChoice, Settings};
-use crate::wire::{Reader, Writer};
 
-/// A device that is open.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) device: Box<dyn Device>,
-    /// Whether this rank has a processor, or with how many it shares those it may use.
-    pub(crate) sharing: Sharing,
-}
-
-/// Opens the device that the settings name, and tells the other ranks how to reach this one. Collective.
-pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Opened> {
+/// Opens the device that the settings name, and tells the other ranks how to reach this one. Collective, with at least
+/// one fence of the bootstrap.
+pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     if settings.device == DeviceChoice::Verbs {
-        let (device, sharing) = open_verbs(bootstrap, settings)?;
-        return Ok(Opened { device, sharing });
+        return open_verbs(bootstrap, settings);
     }
     let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;
-    let (cards, sharing) = exchange(bootstrap, "shm", &prepared.card()?)?;
+    let cards = exchange(bootstrap, "shm", &prepared.card()?)?;
     let nodes = shm::Nodes::of(&cards)?;
     let auto = settings.device == DeviceChoice::Auto;
-    let device: Box<dyn Device> = if settings.device == DeviceChoice::Shm || auto && nodes.count() == 1 {
-        let device = prepared.connect(&cards)?;
+    if settings.device == DeviceChoice::Shm || auto && nodes.count() == 1 {
+        let device = prepared.connect(&cards, size)?;
         // Nobody ends, and nobody's segment goes, before everyone has mapped it.
         bootstrap.fence()?;
-        Box::new(device)
+        Ok(Box::new(device))
     } else {
         // It has room for packets of all ranks of the job; what follows needs less, or none.
         drop(prepared);
         tracing::info!("{} nodes: {nodes}", nodes.count());
         let alone = auto && nodes.count() == size as usize;
         let opened = if alone { open_verbs(bootstrap, settings) } else { open_both(bootstrap, settings, &nodes) };
-        let (device, _) = opened
-            .map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })?;
-        device
-    };
-    Ok(Opened { device, sharing })
+        opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
+    }
 }
 
 #[cfg(feature = "verbs")]
-fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<(Box<dyn Device>, Sharing)> {
+fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
     let prepared = super::verbs::Prepared::new(bootstrap, settings)?;
-    let (cards, sharing) = exchange(bootstrap, "verbs", &prepared.card())?;
-    Ok((Box::new(prepared.connect(&cards)?), sharing))
+    let cards = exchange(bootstrap, "verbs", &prepared.card())?;
+    Ok(Box::new(prepared.connect(&cards)?))
 }
 
 #[cfg(feature = "verbs")]
-fn open_both(
-    bootstrap: &mut dyn Bootstrap,
-    settings: &Settings,
-    nodes: &shm::Nodes,
-) -> Result<(Box<dyn Device>, Sharing)> {
+fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::Nodes) -> Result<Box<dyn Device>> {
     let me = bootstrap.rank();
     let ranks = nodes.sharing_with(me);
     let number = ranks.iter().position(|r| *r == me).unwrap_or(0);
-    let near = shm::Prepared::new(number, ranks.clone(), settings)?;
-    let far = super::verbs::Prepared::new(bootstrap, settings)?;
-    bootstrap.put(&format!("node.{me}"), &near.card()?)?;
-    let (cards, sharing) = exchange(bootstrap, "verbs", &far.card())?;
-    let near_cards = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
-    let (near, far) = (near.connect(&near_cards)?, far.connect(&cards)?);
+    let intra = shm::Prepared::new(number, ranks.clone(), settings)?;
+    let inter = super::verbs::Prepared::new(bootstrap, settings)?;
+    bootstrap.put(&format!("node.{me}"), &intra.card()?)?;
+    let cards = exchange(bootstrap, "verbs", &inter.card())?;
+    let intra_cards = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
+    let (intra, inter) = (intra.connect(&intra_cards, bootstrap.size())?, inter.connect(&cards)?);
     // As for shared memory alone.
     bootstrap.fence()?;
-    Ok((Box::new(super::route::RouteDevice::new(near, Box::new(far), &ranks, bootstrap.size())?), sharing))
+    Ok(Box::new(super::route::RouteDevice::new(intra, inter, bootstrap.size())?))
 }
 
 #[cfg(not(feature = "verbs"))]
-fn open_verbs(bootstrap: &mut dyn Bootstrap, _settings: &Settings) -> Result<(Box<dyn Device>, Sharing)> {
+fn open_verbs(bootstrap: &mut dyn Bootstrap, _settings: &Settings) -> Result<Box<dyn Device>> {
     Err(Error::new(ErrorKind::Unsupported, "open a verbs device")
         .rank(bootstrap.rank())
         .cause("this build is without the verbs device")
@@ -81,24 +66,13 @@ fn open_verbs(bootstrap: &mut dyn Bootstrap, _settings: &Settings) -> Result<(Bo
 }
 
 #[cfg(not(feature = "verbs"))]
-fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, _: &shm::Nodes) -> Result<(Box<dyn Device>, Sharing)> {
+fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, _: &shm::Nodes) -> Result<Box<dyn Device>> {
     open_verbs(bootstrap, settings)
 }
 
-/// Publishes a card, and where this rank may run; the cards of all ranks, and with whom this one shares its processors.
-fn exchange(bootstrap: &mut dyn Bootstrap, device: &str, card: &[u8]) -> Result<(Vec<Vec<u8>>, Sharing)> {
-    let (me, size) = (bootstrap.rank(), bootstrap.size());
-    bootstrap.put(&format!("{device}.{me}"), &Processors::here().write(Writer::new()).bytes(card).done())?;
+/// Publishes this rank's endpoint address; those of all ranks.
+fn exchange(bootstrap: &mut dyn Bootstrap, device: &str, address: &[u8]) -> Result<Vec<Vec<u8>>> {
+    bootstrap.put(&format!("{device}.{}", bootstrap.rank()), address)?;
     bootstrap.fence()?;
-    let both = |rank| {
-        let bytes = bootstrap.get(&format!("{device}.{rank}"))?;
-        let mut r = Reader::new(&bytes);
-        let processors = Processors::read(&mut r);
-        processors.zip(r.bytes()).map(|(processors, card)| (processors, card.to_vec())).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "exchange cards").rank(me).peer(rank).cause("malformed card")
-        })
-    };
-    let (processors, cards): (Vec<Processors>, Vec<Vec<u8>>) =
-        (0..size).map(both).collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    Ok((cards, Sharing::of(&processors, me as usize)))
+    (0..bootstrap.size()).map(|rank| bootstrap.get(&format!("{device}.{rank}"))).collect()
 }

@@ -3,11 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Instant;
 
 use super::Job;
-use crate::am;
-use crate::device::{Atomic, Block, Operation, Place, Posted, ShortPacket, WorkRequest};
+use crate::device::{Operation, Place, Posted, WorkRequest};
 use crate::error::{Error, Result};
 use crate::tracked::{Tracks, UNTRACKED};
 
@@ -90,15 +88,16 @@ impl Job {
     ) -> Result<bool> {
         let inner = &*self.0;
         loop {
-            let request = WorkRequest { peer, operation, notify, id: inner.tracked.borrow_mut().next() };
+            let id = if tracks.is_empty() { UNTRACKED } else { inner.tracked.borrow_mut().next() };
+            let request = WorkRequest { peer, operation, notify, id };
             // SAFETY: the same contract.
             match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
                 Posted::Done => return Ok(true),
                 Posted::Pending => {
-                    for t in tracks {
-                        t.open.set(t.open.get() + 1);
+                    if !tracks.is_empty() {
+                        tracks.iter().for_each(|t| t.open.set(t.open.get() + 1));
+                        inner.tracked.borrow_mut().add(tracks);
                     }
-                    inner.tracked.borrow_mut().add(tracks);
                     return Ok(false);
                 }
                 Posted::Busy => self.make_room()?,
@@ -111,75 +110,11 @@ impl Job {
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
         let inner = &*self.0;
-        inner.device.attending(true);
-        let turned = self.progress();
-        inner.device.attending(false);
-        if !turned? {
-            inner.progress.give_way(self.device());
+        if !self.progress()? {
+            inner.progress.give_way();
         }
         // A peer that is gone makes no room.
-        inner.progress.look_around("send", self.device(), None, Instant::now())
-    }
-
-    /// Posts a write of one block, as [`post`](Self::post) does with [`Operation::Write`].
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`Device::post`](crate::device::Device::post).
-    #[inline]
-    pub unsafe fn write(&self, peer: u32, from: Block, to: Place, track: &Rc<Track>) -> Result<bool> {
-        let id = self.0.tracked.borrow_mut().next();
-        // SAFETY: the same contract.
-        match unsafe { self.0.device.write(peer, from, to, id) } {
-            // SAFETY: the same contract.
-            Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Write { from: &[from], to }, None, &[track]) },
-            posted => self.posted(posted, track),
-        }
-    }
-
-    /// Posts a read into one block, as [`post`](Self::post) does with [`Operation::Read`].
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    ///
-    /// # Errors
-    /// As [`Device::post`](crate::device::Device::post).
-    #[inline]
-    pub unsafe fn read(&self, peer: u32, into: Block, from: Place, track: &Rc<Track>) -> Result<bool> {
-        let id = self.0.tracked.borrow_mut().next();
-        // SAFETY: the same contract.
-        match unsafe { self.0.device.read(peer, into, from, id) } {
-            // SAFETY: the same contract.
-            Ok(Posted::Busy) => unsafe { self.post(peer, Operation::Read { into: &[into], from }, None, &[track]) },
-            posted => self.posted(posted, track),
-        }
-    }
-
-    /// Posts an atomic on a word by the device's shortest way; `None` if it has none just now, and nothing was done.
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
-    #[inline]
-    pub unsafe fn atomic(&self, peer: u32, at: Place, what: Atomic, old: *mut u8, track: &Rc<Track>) -> Option<bool> {
-        let id = self.0.tracked.borrow_mut().next();
-        // SAFETY: the same contract.
-        match unsafe { self.0.device.atomic(peer, at, what, old, id) } {
-            Posted::Busy => None,
-            posted => self.posted(Ok(posted), track).ok(),
-        }
-    }
-
-    /// Whether a request that was posted is complete; else `track` counts it until it is.
-    #[inline(always)]
-    fn posted(&self, posted: Result<Posted>, track: &Rc<Track>) -> Result<bool> {
-        if posted.map_err(|e| e.rank(self.0.rank))? == Posted::Done {
-            return Ok(true);
-        }
-        track.open.set(track.open.get() + 1);
-        self.0.tracked.borrow_mut().add_one(track);
-        Ok(false)
+        inner.progress.look_around("send", self.device(), None).map(|_| ())
     }
 
     /// Posts a work request and waits until it is complete.
@@ -214,29 +149,10 @@ impl Job {
         }
     }
 
-    /// Sends a short packet, waiting for room.
+    /// Sends a packet, waiting for room.
     #[inline]
-    pub(crate) fn send_short(&self, to: u32, packet: &ShortPacket) -> Result<()> {
-        match self.0.device.send_short(to, packet) {
-            Ok(Posted::Done | Posted::Pending) => Ok(()),
-            Ok(Posted::Busy) => self.send_packet(to, &packet.bytes()[..packet.len()], &[]),
-            Err(e) => Err(e.rank(self.0.rank)),
-        }
-    }
-
-    /// Sends a packet of at most a header and two pieces, waiting for room.
-    #[inline]
-    pub(crate) fn send_packet(&self, to: u32, header: &[u8], body: &[&[u8]]) -> Result<()> {
-        let piece = |i: usize| body.get(i).map_or(Block::of(std::ptr::null(), 0), |b| Block::of(b.as_ptr(), b.len()));
-        let blocks = [piece(0), piece(1)];
-        let operation = am::packet(header, &blocks[..body.len()]);
-        let first = WorkRequest { peer: to, operation, notify: None, id: UNTRACKED };
+    pub(crate) fn send(&self, to: u32, packet: Operation<'_>) -> Result<()> {
         // SAFETY: packets are copied when they are posted.
-        match unsafe { self.0.device.post(&first) } {
-            Ok(Posted::Done | Posted::Pending) => Ok(()),
-            // SAFETY: as above.
-            Ok(Posted::Busy) => unsafe { self.post(to, operation, None, &[]) }.map(|_| ()),
-            Err(e) => Err(e.rank(self.0.rank)),
-        }
+        unsafe { self.post(to, packet, None, &[]) }.map(|_| ())
     }
 }

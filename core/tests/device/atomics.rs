@@ -67,9 +67,8 @@ every_config! {
 
 every_config! {
     fn fetch_add_is_coherent_with_the_processor_of_the_target(job, config) over 3 {
-        use farside_core::device::Atomics;
-        if job.device().capabilities().atomics != Atomics::Coherent {
-            eprintln!("skipped: atomics of {} are not coherent", job.device().name());
+        if !job.device().capabilities().mapped {
+            eprintln!("skipped: atomics of {} are not coherent", job.device().capabilities().name);
             return Ok(());
         }
         let world = World::new(job, config, 64)?;

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! Bad requests: each is an error of the right kind, touches nothing, and leaves the device usable.
 
+use crate::regions::{forget, release};
 use farside_core::device::{Block, Operation, Place, Posted, Region, WorkRequest};
 use farside_core::job::Track;
 use farside_core::{Error, ErrorKind, Job, Result};
@@ -37,7 +38,7 @@ every_config! {
         let mut old = 0u64;
         let forgotten = Place { region: world.remotes[1].handle, offset: 0 };
         world.barrier()?;
-        job.device().forget(forgotten.region);
+        forget(job, forgotten.region);
         for at in [Place { region: 0, offset: 0 }, Place { region: u64::MAX, offset: 0 }, forgotten] {
             let operations = [
                 Operation::Write { from: &from, to: at },
@@ -83,13 +84,13 @@ every_config! {
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         assert_eq!(device.import(2, &world.own.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
         for len in [usize::MAX, usize::MAX - 4094, isize::MAX as usize, 1 << 50] {
-            let region = Region { base: std::ptr::null_mut(), len, accumulate: None, passive: false, revocable: false, one_node: false };
-            let e = device.allocate(len, region).unwrap_err();
+            let region = Region::allocated(len);
+            let e = device.allocate(region).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit), "{len}: {e}");
         }
-        assert_eq!(device.release(u64::MAX).unwrap_err().kind(), ErrorKind::Freed);
-        device.forget(u64::MAX);
-        device.settled(u64::MAX);
+        assert_eq!(release(job, u64::MAX).unwrap_err().kind(), ErrorKind::Freed);
+        forget(job, u64::MAX);
+        device.sealed(u64::MAX);
         world.write(1 - world.me(), 0, &[9; 64])?;
         world.barrier()?;
         assert_eq!(world.own_bytes(), [9; 64]);
@@ -164,7 +165,7 @@ every_config! {
         } else {
             // Without a turn of progress, so that nothing is served before the cancel.
             while world.board.get(0, 1) == 0 {
-                job.device().check_peers()?;
+                job.device().check_peers(None)?;
                 std::thread::yield_now();
             }
             world.board.set(0, 1, 1)?;

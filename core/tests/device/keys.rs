@@ -3,6 +3,7 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 
+use crate::regions::{forget, release};
 use farside_core::wire::Writer;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ fn try_key(job: &Job, key: &[u8], want: &[u8], world: &mut World<'_>) {
                     Err(e) => assert!(allowed(&e), "{e}"),
                 }
             }
-            job.device().forget(remote.handle);
+            forget(job, remote.handle);
             world.remotes[1] = true_one;
         }
     }
@@ -52,7 +53,7 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
         // that gave it can know; some of them cut short. And bytes at random behind every tag.
         let len = true_key.len();
         // Over verbs all addresses are the owner's; beside shared memory the first byte names the device.
-        let first = 1 + usize::from(job.device().name() == "route");
+        let first = 1 + usize::from(job.device().capabilities().name == "route");
         let address = match (crate::harness::verbs(), config.user) {
             (true, _) => first..first + 8,
             (false, true) => 5..13,
@@ -151,21 +152,14 @@ fn import_of_a_key_whose_descriptor_was_used_again_is_refused() {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
         if job.rank() == 1 {
-            let region = Region {
-                base: std::ptr::null_mut(),
-                len: 4096,
-                accumulate: None,
-                passive: false,
-                revocable: false,
-                one_node: false,
-            };
-            let first = job.device().allocate(4096, region)?;
-            job.device().release(first.handle)?;
+            let region = Region::allocated(4096);
+            let first = job.device().allocate(region)?;
+            release(job, first.handle)?;
             // As a rule this one gets the same descriptor.
-            let second = job.device().allocate(4096, region)?;
+            let second = job.device().allocate(region)?;
             coll::broadcast(&team, 1, &first.key)?;
             team.barrier()?;
-            job.device().release(second.handle)?;
+            release(job, second.handle)?;
         } else {
             let stale = coll::broadcast(&team, 1, &[])?;
             let e = job.device().import(1, &stale, None).unwrap_err();

@@ -6,6 +6,8 @@
 #[macro_use]
 mod harness;
 mod processes;
+#[path = "../common/regions.rs"]
+mod regions;
 mod world;
 
 mod accumulate;

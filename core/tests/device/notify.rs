@@ -79,7 +79,7 @@ fn signal_wakes_a_parked_rank_every_time() {
             for round in 1..=ROUNDS {
                 let start = Instant::now();
                 while board.get(1, 1) < round {
-                    job.device().park(LIMIT, &mut || board.get(1, 1) >= round);
+                    job.device().park(farside_core::device::Sleep::For(LIMIT), &mut || board.get(1, 1) >= round);
                     assert!(start.elapsed() < LIMIT, "a wake-up was lost in round {round}");
                 }
                 board.set(1, 1, round)?;

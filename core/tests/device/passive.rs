@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::regions::{forget, release};
 use farside_core::Job;
 use farside_core::device::Block;
 use farside_core::stats::Kind;
@@ -68,7 +69,7 @@ fn passive_memory_is_served_right_after_registration() {
                 assert!(start.elapsed() < Duration::from_secs(60), "nobody is served");
                 std::hint::spin_loop();
             }
-            job.device().release(own.handle)?;
+            release(job, own.handle)?;
             assert_eq!(buffer, [[5; 50], [0; 50]].concat());
         } else {
             let key = loop {
@@ -88,7 +89,7 @@ fn passive_memory_is_served_right_after_registration() {
             // Over verbs nobody at the target takes part.
             let woken = (job.stats() - before).count(Kind::Wake) > 0;
             assert_eq!(woken, !crate::harness::verbs(), "the agent at the target");
-            job.device().forget(remote.handle);
+            forget(job, remote.handle);
         }
         team.barrier()
     })

@@ -3,6 +3,7 @@
 
 use std::process::Output;
 
+use crate::regions::release;
 use farside_core::device::Region;
 use farside_core::{ErrorKind, Job, Result};
 
@@ -105,7 +106,7 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
     // SAFETY: `bytes` outlives the call.
     unsafe { job.complete("write", to as u32, operation) }?;
     team.barrier()?;
-    job.device().release(own.handle)?;
+    release(job, own.handle)?;
     Ok(map[..] == pattern(to, LEN))
 }
 
@@ -164,19 +165,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
         let small = [("FARSIDE_SHM_DIR", at), ("FARSIDE_SHM_RING", "8192"), ("FARSIDE_SHM_BOUNCE", "8192")];
         Job::threads_with(2, &settings(&small), |job| {
             let team = job.world()?;
-            let allocate = |len| {
-                job.device().allocate(
-                    len,
-                    Region {
-                        base: std::ptr::null_mut(),
-                        len,
-                        accumulate: None,
-                        passive: false,
-                        revocable: false,
-                        one_node: false,
-                    },
-                )
-            };
+            let allocate = |len| job.device().allocate(Region::allocated(len));
             if job.rank() == 0 {
                 let e = allocate(2 << 20).unwrap_err();
                 assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
@@ -194,7 +183,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
                 for r in all {
                     // SAFETY: memory of that length, used by nobody else.
                     unsafe { r.base.write_bytes(0xFF, r.len) };
-                    job.device().release(r.handle)?;
+                    release(job, r.handle)?;
                 }
             }
             team.barrier()?;

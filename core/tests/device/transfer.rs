@@ -193,8 +193,8 @@ every_config! {
     fn writes_to_the_same_bytes_keep_their_order(job, config) over 2 {
         use farside_core::device::{Block, Operation};
         use farside_core::job::Track;
-        if !job.device().capabilities().ordered {
-            eprintln!("skipped: {} is not ordered", job.device().name());
+        if !job.device().capabilities().mapped {
+            eprintln!("skipped: {} is not ordered", job.device().capabilities().name);
             return Ok(());
         }
         let world = World::new(job, config, 300 << 10)?;

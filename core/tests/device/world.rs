@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! A region at every rank, made as the configuration says and imported by all, with checked operations on it.
 
+use crate::regions::{forget, release};
 use farside_core::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
 use farside_core::job::Track;
 use farside_core::memory::copy;
@@ -57,11 +58,8 @@ impl<'a> World<'a> {
                 })
             }?
         } else {
-            let base = std::ptr::null_mut();
-            job.device().allocate(
-                len,
-                Region { base, len, accumulate, passive, revocable: false, one_node: team.is_on_one_node() },
-            )?
+            let one_node = team.is_on_one_node();
+            job.device().allocate(Region { accumulate, passive, one_node, ..Region::allocated(len) })?
         };
         let (own, remotes) = coll::exchange_regions(&team, Ok(own), accumulate)?;
         Ok(Self { job, team, board, own, remotes, released: false, _buffer: buffer })
@@ -152,14 +150,14 @@ impl<'a> World<'a> {
     /// Takes this rank's own region back.
     pub fn release(&mut self) -> Result<()> {
         self.released = true;
-        self.job.device().release(self.own.handle)
+        release(&self.job, self.own.handle)
     }
 }
 
 impl Drop for World<'_> {
     fn drop(&mut self) {
         for r in &self.remotes {
-            self.job.device().forget(r.handle);
+            forget(&self.job, r.handle);
         }
         if !self.released {
             self.release().unwrap();

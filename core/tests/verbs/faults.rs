@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::regions::{forget, release};
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
@@ -31,11 +32,11 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         // SAFETY: the memory is lent until it is released, and looked at after that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
         let (own, remotes) = coll::exchange_regions(&team, own, None)?;
-        let good = job.device().allocate(4096, region(std::ptr::null_mut(), 4096));
+        let good = job.device().allocate(farside_core::device::Region::allocated(4096));
         let (good, good_remotes) = coll::exchange_regions(&team, good, None)?;
         if job.rank() == 1 {
             // Taken back, while rank 0 still has the key.
-            job.device().release(own.handle)?;
+            release(job, own.handle)?;
             team.barrier()?;
             job.wait("packets", || Ok((got.borrow().len() == PACKETS as usize).then_some(())))?;
             job.wait("signals", || Ok((board.get(0, 1) == u64::from(PACKETS)).then_some(())))?;
@@ -64,7 +65,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(1)), "{e}");
             assert!(e.to_string().contains("REM_ACCESS_ERR"), "{e}");
             fine.check()?;
-            job.device().release(own.handle)?;
+            release(job, own.handle)?;
         }
         team.barrier()?;
         if job.rank() == 1 {
@@ -73,8 +74,8 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             unsafe { std::ptr::copy_nonoverlapping(good.base, words.as_mut_ptr().cast(), 8 * words.len()) };
             assert_eq!(words, vec![5; PACKETS as usize]);
         }
-        good_remotes.iter().for_each(|r| job.device().forget(r.handle));
-        job.device().release(good.handle)?;
+        good_remotes.iter().for_each(|r| forget(job, r.handle));
+        release(job, good.handle)?;
         drop(board);
         team.barrier()
     }));
@@ -94,7 +95,7 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         let (own, remotes) = coll::exchange_regions(&team, own, None)?;
         if job.rank() == 1 {
             job.wait("some writes", || Ok((board.get(0, 1) >= 3).then_some(())))?;
-            job.device().release(own.handle)?;
+            release(job, own.handle)?;
             // It is this rank's alone again.
             memory.fill(9);
             job.wait("an error", || Ok((board.get(0, 2) == 1).then_some(())))?;
@@ -124,9 +125,9 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
             };
             assert_eq!((error.kind(), error.blamed()), (ErrorKind::BadKey, Some(1)), "{error}");
             board.set(1, 2, 1)?;
-            job.device().release(own.handle)?;
+            release(job, own.handle)?;
         }
-        remotes.iter().for_each(|r| job.device().forget(r.handle));
+        remotes.iter().for_each(|r| forget(job, r.handle));
         team.barrier()
     }));
     nothing_is_left();
@@ -181,7 +182,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
         sink.borrow_mut().push(u64::from_le_bytes(m.data.unwrap().try_into().unwrap()));
         Delivery::Done
     })?;
-    let own = job.device().allocate(LEN + 8, region(std::ptr::null_mut(), LEN + 8));
+    let own = job.device().allocate(farside_core::device::Region::allocated(LEN + 8));
     let (own, remotes) = coll::exchange_regions(&team, own, None)?;
     let board = Board::new(&team, 0)?;
     let me = job.rank();
@@ -208,8 +209,8 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
     job.wait("the packets", || Ok((got.borrow().len() as u64 == rounds).then_some(())))?;
     assert_eq!(*got.borrow(), (1..=rounds).collect::<Vec<_>>(), "packets");
     team.barrier()?;
-    remotes.iter().for_each(|r| job.device().forget(r.handle));
-    job.device().release(own.handle)
+    remotes.iter().for_each(|r| forget(job, r.handle));
+    release(job, own.handle)
 }
 
 fn exchange_with_loss(loss: &str) {
@@ -240,7 +241,7 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
         Links::change(&["drop", "all", "3", answer]);
         well(two_with(&[("FARSIDE_VERBS_TIMEOUT", "14")], |job| {
             let team = job.world()?;
-            let own = job.device().allocate(64, region(std::ptr::null_mut(), 64));
+            let own = job.device().allocate(farside_core::device::Region::allocated(64));
             let (own, remotes) = coll::exchange_regions(&team, own, None)?;
             let board = Board::new(&team, 0)?;
             let peer = 1 - job.rank();
@@ -266,8 +267,8 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
                 job.wait("the signal", || Ok((board.get(peer as usize, 1) >= round).then_some(())))?;
             }
             team.barrier()?;
-            remotes.iter().for_each(|r| job.device().forget(r.handle));
-            job.device().release(own.handle)
+            remotes.iter().for_each(|r| forget(job, r.handle));
+            release(job, own.handle)
         }));
     }
 }

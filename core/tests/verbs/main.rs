@@ -8,6 +8,8 @@ mod faults;
 mod flood;
 mod lists;
 mod ports;
+#[path = "../common/regions.rs"]
+mod regions;
 mod registration;
 
 use std::process::Command;
@@ -18,6 +20,7 @@ use farside_core::device::{Block, Operation, Place, Region};
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
+use regions::{forget, release};
 
 /// Longer than any of them takes; a hang becomes a failure.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -77,7 +80,7 @@ fn registered_memory_is_never_copied() {
     const LEN: usize = 1 << 20;
     well(two(|job| {
         let team = job.world()?;
-        let own = job.device().allocate(2 * LEN, region(std::ptr::null_mut(), 2 * LEN));
+        let own = job.device().allocate(Region::allocated(2 * LEN));
         let (own, remotes) = coll::exchange_regions(&team, own, None)?;
         if job.rank() == 0 {
             let place = Place { region: remotes[1].handle, offset: 0 };
@@ -105,8 +108,8 @@ fn registered_memory_is_never_copied() {
             }
         }
         team.barrier()?;
-        remotes.iter().for_each(|r| job.device().forget(r.handle));
-        job.device().release(own.handle)
+        remotes.iter().for_each(|r| forget(job, r.handle));
+        release(job, own.handle)
     }));
 }
 
@@ -135,11 +138,11 @@ fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
     }
     well(two(|job| {
         let team = job.world()?;
-        let e = job.device().allocate(64 << 20, region(std::ptr::null_mut(), 64 << 20)).unwrap_err();
+        let e = job.device().allocate(Region::allocated(64 << 20)).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
         assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
-        let own = job.device().allocate(4096, region(std::ptr::null_mut(), 4096))?;
+        let own = job.device().allocate(Region::allocated(4096))?;
         team.barrier()?;
-        job.device().release(own.handle)
+        release(job, own.handle)
     }));
 }

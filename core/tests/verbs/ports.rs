@@ -4,10 +4,9 @@
 
 use std::process::{Command, Stdio};
 
+use crate::regions::{forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::{Job, Result, coll};
-
-use crate::region;
 
 /// What rank 0 and rank 1 see of the devices, set for ranks.
 const SEEN: [&str; 2] = ["FARSIDE_TEST_SEEN_0", "FARSIDE_TEST_SEEN_1"];
@@ -109,7 +108,7 @@ fn as_a_rank() {
 fn rank() -> Result<()> {
     let job = Job::init()?;
     let team = job.world()?;
-    let own = job.device().allocate(64, region(std::ptr::null_mut(), 64));
+    let own = job.device().allocate(farside_core::device::Region::allocated(64));
     let (own, remotes) = coll::exchange_regions(&team, own, None)?;
     let me = job.rank();
     let at = |offset| Place { region: remotes[1 - me as usize].handle, offset };
@@ -123,8 +122,8 @@ fn rank() -> Result<()> {
         [own.base.cast::<u64>().read(), own.base.cast::<u64>().add(1).read()]
     };
     assert_eq!((got, old), ([101 - u64::from(me), 7], 0));
-    remotes.iter().for_each(|r| job.device().forget(r.handle));
-    job.device().release(own.handle)?;
+    remotes.iter().for_each(|r| forget(&job, r.handle));
+    release(&job, own.handle)?;
     println!("rank {me} is done");
     job.finalize()
 }

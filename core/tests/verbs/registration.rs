@@ -1,22 +1,23 @@
 //! The registration cache: memory of the program is registered once, and never used for what it was once it has gone.
 
+use crate::regions::{forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::stats::Kind;
 use farside_core::{Job, Result, coll};
 
-use crate::{region, two, two_with, well};
+use crate::{two, two_with, well};
 
 const LEN: usize = 256 << 10;
 
 /// Rank 0 does something with a region of rank 1, of `2 * LEN` bytes.
 fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result<()> {
     let team = job.world()?;
-    let own = job.device().allocate(2 * LEN, region(std::ptr::null_mut(), 2 * LEN));
+    let own = job.device().allocate(farside_core::device::Region::allocated(2 * LEN));
     let (own, remotes) = coll::exchange_regions(&team, own, None)?;
     let result = if job.rank() == 0 { body(Place { region: remotes[1].handle, offset: 0 }) } else { Ok(()) };
     team.barrier()?;
-    remotes.iter().for_each(|r| job.device().forget(r.handle));
-    job.device().release(own.handle)?;
+    remotes.iter().for_each(|r| forget(job, r.handle));
+    release(job, own.handle)?;
     result
 }
 

@@ -67,7 +67,8 @@ impl RawWindow {
         self.abandon();
         for t in &self.targets {
             t.ready.set(0);
-            self.job.device().forget(t.region.handle);
+            // SAFETY: no target is ready in any epoch from here on.
+            unsafe { self.job.device().forget(t.region.handle) };
         }
         self.no_epoch();
         self.access.set(Access::None);
@@ -75,7 +76,8 @@ impl RawWindow {
         if let Some(sgrs) = &self.sgrs {
             sgrs.forget();
         }
-        self.job.device().release(self.own.handle)
+        // SAFETY: this rank's own registration, which nothing uses after `released` is set.
+        unsafe { self.job.device().release(self.own.handle) }
     }
 
     /// Whether the memory was given back.

@@ -28,9 +28,9 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use farside_core::coll;
-use farside_core::device::code::{Effect, effect};
-use farside_core::device::{Atomic, Region, Registration, RemoteRegion};
+use farside_core::device::{Region, Registration, RemoteRegion};
 use farside_core::memory::copy;
+use farside_core::memory::keys::AccumulateFn;
 use farside_core::signal::Board;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -159,15 +159,7 @@ impl RawWindow {
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
     pub fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        let region = Region {
-            base: std::ptr::null_mut(),
-            len,
-            accumulate: Some(crate::op::apply_bytes),
-            passive: options.locks,
-            revocable: false,
-            one_node: team.is_on_one_node(),
-        };
-        let own = team.job().device().allocate(len, region);
+        let own = team.job().device().allocate(Self::region(team, Region::allocated(len), options));
         Self::new(team, own, options)
     }
 
@@ -189,17 +181,18 @@ impl RawWindow {
     /// # Errors
     /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
-        let region = Region {
-            base,
-            len,
-            accumulate: Some(crate::op::apply_bytes),
-            passive: options.locks,
-            revocable: false,
-            one_node: team.is_on_one_node(),
-        };
+        if base.is_null() {
+            let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
+            return Self::new(team, Err(e), options);
+        }
         // SAFETY: the same contract.
-        let own = unsafe { team.job().device().register(region) };
+        let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
         Self::new(team, own, options)
+    }
+
+    fn region(team: &Team, memory: Region, options: Options) -> Region {
+        let accumulate = Some(crate::op::apply_bytes as AccumulateFn);
+        Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
     }
 
     fn new(team: &Team, own: Result<Registration>, options: Options) -> Result<Self> {
@@ -210,8 +203,11 @@ impl RawWindow {
         let board = match Board::new(team, words) {
             Ok(board) => board,
             Err(e) => {
-                regions.iter().for_each(|r| job.device().forget(r.handle));
-                job.device().release(own.handle)?;
+                // SAFETY: nobody has used them.
+                unsafe {
+                    regions.iter().for_each(|r| job.device().forget(r.handle));
+                    job.device().release(own.handle)?;
+                }
                 return Err(e);
             }
         };
@@ -381,7 +377,7 @@ impl RawWindow {
             unsafe { copy::store(from, to, len) };
             return Ok(());
         }
-        self.put_far(from, len, target, offset)
+        self.issue(target, Item::Put { from, len, offset }, None)
     }
 
     /// As [`put`](Self::put) of one value, which need not outlive the call.
@@ -397,7 +393,7 @@ impl RawWindow {
             unsafe { copy::store((&raw const value).cast(), to, size_of::<T>()) };
             return Ok(());
         }
-        self.put_kept(bytemuck::bytes_of(&value), target, offset)
+        self.put_bytes(bytemuck::bytes_of(&value), target, offset)
     }
 
     /// Gets `len` bytes from byte `offset` of `target`; they are there after the call that closes the epoch
@@ -417,7 +413,7 @@ impl RawWindow {
             unsafe { copy::load(from, into, len) };
             return Ok(());
         }
-        self.get_far(into, len, target, offset)
+        self.issue(target, Item::Get { into, len, offset }, None)
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
@@ -459,13 +455,6 @@ impl RawWindow {
             }
             return Ok(());
         }
-        let code = crate::op::code(op, T::TYPE);
-        if count == 1 && len == 8 && effect(code) == Effect::Add {
-            let (operand, old) = (operand.cast::<u8>(), old.cast::<u8>());
-            // SAFETY: 8 bytes by the contract.
-            let what = Atomic::Add(unsafe { operand.cast::<u64>().read_unaligned() });
-            return self.atomic_far(target, offset, what, old, || Item::Accumulate { code, operand, old, len, offset });
-        }
         // SAFETY: the same contract.
         unsafe { self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) }
     }
@@ -492,7 +481,7 @@ impl RawWindow {
         if !len.is_multiple_of(ty.size()) {
             return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
         }
-        self.far(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset })
+        self.issue(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset }, None)
     }
 
     /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
@@ -523,12 +512,7 @@ impl RawWindow {
             unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
             return Ok(());
         }
-        let old = old.cast();
-        let item = || Item::CompareSwap { len, expected, desired, old, offset };
-        if len == 8 {
-            return self.atomic_far(target, offset, Atomic::CompareSwap { expected, desired }, old, item);
-        }
-        self.far(target, item())
+        self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
     }
 
     #[inline(always)]

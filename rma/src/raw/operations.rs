@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use farside_core::device::{Atomic, Block, Place};
+use farside_core::device::Place;
 use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
@@ -40,96 +40,27 @@ impl Request {
 }
 
 impl RawWindow {
-    /// Starts an operation, or queues it until its target is ready.
+    /// Starts an operation, or queues it until its target is ready. The only way to memory that is not mapped.
     #[cold]
     #[inline(never)]
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
-        self.usable(name)?;
         let t = self.target(target, name)?;
         if let Some((offset, len)) = item.range()
             && offset.checked_add(len).is_none_or(|end| end > t.region.len)
         {
+            self.usable(name)?;
             return Err(Error::new(ErrorKind::OutOfRange, name)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
                 .cause(format!("{len} bytes at byte {offset} of a window of {} bytes", t.region.len)));
         }
-        if self.ready_or_queued(name, target, request, || item.clone())? {
+        // A window that cannot be used has no epoch.
+        let ready = t.ready.get() == self.epoch.get() && self.queue.borrow().is_empty();
+        if ready || self.ready_or_queued(name, target, request, || item.clone())? {
             self.begin(t, item, request)?;
         }
         Ok(())
-    }
-
-    /// A put to memory that is not mapped: as [`far`](Self::far).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn put_far(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
-        let Some(t) = self.at_once(target, offset, len) else {
-            return self.issue(target, Item::Put { from, len, offset }, None);
-        };
-        self.about_to((false, true));
-        let to = Place { region: t.region.handle, offset };
-        // SAFETY: as in `send`: the contract of the call that comes here.
-        let posted = unsafe { self.job.write(t.region.peer, Block::of(from, len), to, &t.track) };
-        posted.map(|_| ()).map_err(|e| e.peer(t.region.peer))
-    }
-
-    /// A get from memory that is not mapped: as [`far`](Self::far).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn get_far(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
-        let Some(t) = self.at_once(target, offset, len) else {
-            return self.issue(target, Item::Get { into, len, offset }, None);
-        };
-        self.about_to((true, false));
-        let from = Place { region: t.region.handle, offset };
-        // SAFETY: as in `send`: the contract of the call that comes here.
-        let posted = unsafe { self.job.read(t.region.peer, Block { base: into, len }, from, &t.track) };
-        posted.map(|_| ()).map_err(|e| e.peer(t.region.peer))
-    }
-
-    /// An atomic on a word of memory that is not mapped, which as a rule is `item`: as [`far`](Self::far).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn atomic_far(
-        &self,
-        target: usize,
-        offset: usize,
-        what: Atomic,
-        old: *mut u8,
-        item: impl FnOnce() -> Item,
-    ) -> Result<()> {
-        let Some(t) = self.at_once(target, offset, 8) else { return self.issue(target, item(), None) };
-        self.about_to((!old.is_null(), matches!(what, Atomic::Add(_))));
-        let at = Place { region: t.region.handle, offset };
-        // SAFETY: as in `send`: the contract of the call that comes here.
-        match unsafe { self.job.atomic(t.region.peer, at, what, old, &t.track) } {
-            Some(_) => Ok(()),
-            None => self.send(t, &item(), None, None),
-        }
-    }
-
-    /// An operation on memory that is not mapped: [`issue`](Self::issue), without its questions where it can go at once.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn far(&self, target: usize, item: Item) -> Result<()> {
-        if let Some((offset, len)) = item.range()
-            && let Some(t) = self.at_once(target, offset, len)
-        {
-            self.about_to(item.reads_and_stores());
-            return self.send(t, &item, None, None);
-        }
-        self.issue(target, item, None)
-    }
-
-    /// The target, if it is known to be ready, nothing waits for it, and nothing is kept back: under locks.
-    #[inline]
-    fn at_once(&self, target: usize, offset: usize, len: usize) -> Option<&Target> {
-        let t = self.targets.get(target)?;
-        let ready = t.ready.get() == self.epoch.get() && !self.mapped && self.queue.borrow().is_empty();
-        let locked = matches!(self.access.get(), Access::Lock(_) | Access::LockAll);
-        (ready && locked && t.region.len.checked_sub(offset).is_some_and(|room| len <= room)).then_some(t)
     }
 
     /// Whether `target` is ready, and what was queued for it has begun; else the operation is queued.
@@ -140,6 +71,7 @@ impl RawWindow {
         request: Option<&Request>,
         item: impl FnOnce() -> Item,
     ) -> Result<bool> {
+        self.usable(name)?;
         if !self.admit(name, target)? {
             if let Some(r) = request {
                 r.queued.set(true);
@@ -152,11 +84,11 @@ impl RawWindow {
         Ok(true)
     }
 
-    /// As [`put`](Self::put) with bytes that need not outlive the call.
+    /// Puts bytes that need not outlive the call.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
-    pub(crate) fn put_kept(&self, bytes: &[u8], target: usize, offset: usize) -> Result<()> {
+    /// Those of [`put`](Self::put).
+    pub(crate) fn put_bytes(&self, bytes: &[u8], target: usize, offset: usize) -> Result<()> {
         let item = Item::Put { from: self.keep(bytes)?, len: bytes.len(), offset };
         self.issue(target, item, None)
     }
@@ -200,7 +132,7 @@ impl RawWindow {
             request.track.check()?;
             return Ok(true);
         }
-        self.job.device().check_peers()?;
+        self.job.device().check_peers(None)?;
         Ok(false)
     }
 

@@ -1,69 +1,53 @@
 #![allow(unsafe_code)]
-//! Two devices as one: shared memory to the ranks of this node, a card to all.
+//! Two devices as one: an intra-node device to the ranks of this node, an inter-node device to all.
 //!
-//! A packet to a rank of the same node goes by shared memory, any other by the card; a pair of ranks always uses the
+//! A packet to a rank of the same node goes by the former, any other by the latter; a pair of ranks always uses the
 //! same one, so packets stay in order.
 //!
-//! A region belongs to one device, for all pairs of ranks: to shared memory where all that will use it are on one node
-//! ([`Region::one_node`]), else to the card, and then ranks of one node reach each other's part by the card too. The
-//! card's atomics need not be coherent with the processor's, and a word that one rank changes by the card and
-//! another by its processor could lose updates; with one device a region there is one atomic domain. The cost: within a
-//! node operations on such a region take a round through the card instead of a copy. A program that wants
+//! A region belongs to one device, for all pairs of ranks: to the intra-node device where all that will use it are on one
+//! node ([`Region::one_node`]), else to the other, by which ranks of one node then reach each other's part too. The atomics
+//! of an HCA need not be coherent with the processor's, and a word that one rank changes by the HCA and another by its
+//! processor could lose updates; with one device a region there is one atomic domain. The cost: within a
+//! node operations on such a region take a round through the HCA instead of a copy. A program that wants
 //! both makes a team of each node ([`Team::split_by_node`](crate::Team::split_by_node)) and windows over it.
 //!
 //! Which device a region belongs to stands in its handle (the lowest bit) and in its key (the first byte).
 //!
-//! Waiting looks at both devices. A rank that sleeps does so on the doorbell of shared memory, after it has armed
-//! the card ([`Far::arm`]); a thread of the card's device rings the doorbell when an event comes ([`Far::attach`]).
-//! So an event of the card costs a sleeping rank one thread switch more than without shared memory.
+//! Waiting looks at both devices. A rank that sleeps does so on the intra-node device, after it has given the other one
+//! its waker: so an inter-node event costs a sleeping rank one thread switch more than it would alone.
 
-#[cfg(test)]
-mod memory;
 #[cfg(test)]
 mod tests;
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::fmt;
+use std::time::Instant;
 
-use super::shm::ShmDevice;
 use super::{
-    Capabilities, Device, Event, MAX_KEY, Operation, Place, Posted, Region, Registration, RemoteRegion, ShortPacket,
-    WorkRequest,
+    Capabilities, Device, Event, Leave, MAX_KEY, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
+    Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 
-/// A device that reaches all ranks of the job, as far as a [`RouteDevice`] needs more of it than [`Device`] has.
-pub trait Far: Device {
-    /// From now on an event that comes after [`arm`](Self::arm) calls `bell`, on another thread.
-    ///
-    /// # Errors
-    /// `System`, `Limit`.
-    fn attach(&self, bell: Box<dyn Fn() + Send + Sync>) -> Result<()>;
-
-    /// Asks for the bell, and then looks whether something is there already that a poll would find.
-    fn arm(&self) -> bool;
-
-    /// Takes note of a rank whose loss another device has met: what is under way to it fails.
-    fn give_up(&self, lost: &Error);
-}
-
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    Near,
-    Far,
+    /// The device of the ranks of this node.
+    Intra,
+    /// The device that reaches all ranks.
+    Inter,
 }
 
 impl Side {
     fn of(handle: u64) -> Self {
-        if handle & 1 == 0 { Self::Near } else { Self::Far }
+        if handle & 1 == 0 { Self::Intra } else { Self::Inter }
     }
 
     /// The handle that the job sees for this side's own.
     fn outer(self, handle: u64) -> u64 {
-        handle << 1 | u64::from(self == Self::Far)
+        handle << 1 | u64::from(self == Self::Inter)
     }
 }
 
@@ -72,248 +56,178 @@ fn inner(handle: u64) -> u64 {
     handle >> 1
 }
 
-fn place(at: Place) -> Place {
-    Place { region: inner(at.region), ..at }
-}
-
-/// The region that an operation is about, if any.
-fn region_of(operation: &Operation<'_>) -> Option<u64> {
-    match operation {
-        Operation::Write { to: at, .. }
-        | Operation::Read { from: at, .. }
-        | Operation::FetchAdd { at, .. }
-        | Operation::CompareSwap { at, .. }
-        | Operation::Accumulate { at, .. }
-        | Operation::Signal { at, .. } => Some(at.region),
-        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => Some(at.region),
-        Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => None,
-    }
-}
-
-/// The same operation with the side's own handle.
-fn translated<'a>(operation: &Operation<'a>) -> Operation<'a> {
+/// The same operation with the side's own handle, and the handle that it had.
+fn translated<'a>(operation: &Operation<'a>) -> (Operation<'a>, Option<u64>) {
     let mut o = *operation;
-    match &mut o {
+    let region = match &mut o {
         Operation::Write { to: at, .. }
         | Operation::Read { from: at, .. }
         | Operation::FetchAdd { at, .. }
         | Operation::CompareSwap { at, .. }
         | Operation::Accumulate { at, .. }
-        | Operation::Signal { at, .. } => *at = place(*at),
-        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => at.region = inner(at.region),
-        Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {}
-    }
-    o
+        | Operation::Signal { at, .. } => &mut at.region,
+        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => &mut at.region,
+        Operation::SendShort(_) | Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {
+            return (o, None);
+        }
+    };
+    let outer = std::mem::replace(region, inner(*region));
+    (o, Some(outer))
 }
 
-/// Shared memory and a card, of one rank.
-#[derive(Debug)]
-pub struct RouteDevice {
-    near: ShmDevice,
-    far: Box<dyn Far>,
-    /// The ranks of this node, in the order in which shared memory numbers them.
-    ranks: Vec<u32>,
-    /// Of each rank of the job its number on this node.
-    numbers: Vec<Option<u32>>,
+/// A device of the ranks of this node and one of all ranks, as one.
+pub struct RouteDevice<N, F> {
+    intra: N,
+    inter: F,
+    /// Of each rank of the job, whether it is on this node.
+    on_node: Vec<bool>,
     capabilities: Capabilities,
+    waker: Waker,
     polling: Cell<bool>,
 }
 
-impl RouteDevice {
-    /// Joins `near`, which connects `ranks` of a job of `size`, and `far`, which connects all.
+impl<N: fmt::Debug, F: fmt::Debug> fmt::Debug for RouteDevice<N, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteDevice").field("intra", &self.intra).field("inter", &self.inter).finish_non_exhaustive()
+    }
+}
+
+impl<N: Device, F: Device> RouteDevice<N, F> {
+    /// Joins `intra`, which connects the ranks of its [`Capabilities::node`], and `inter`, which connects all `size`.
     ///
     /// # Errors
-    /// As [`Far::attach`].
-    pub fn new(near: ShmDevice, far: Box<dyn Far>, ranks: &[u32], size: u32) -> Result<Self> {
-        let mut numbers = vec![None; size as usize];
-        for (number, rank) in ranks.iter().enumerate() {
-            numbers[*rank as usize] = Some(number as u32);
-        }
-        let bell = near.doorbell();
-        far.attach(Box::new(move || bell.ring()))?;
-        let (n, f) = (near.capabilities(), far.capabilities());
+    /// As [`Device::waker`].
+    pub fn new(intra: N, inter: F, size: u32) -> Result<Self> {
+        let waker = intra.waker()?;
+        let (n, f) = (intra.capabilities(), inter.capabilities());
+        let on_node = (0..size).map(|rank| n.node.contains(&rank)).collect();
+        // What regions that any rank may use have; of memory that is mapped there is nothing to choose.
         let capabilities = Capabilities {
+            name: "route",
+            node: n.node.clone(),
             max_blocks: n.max_blocks.min(f.max_blocks),
-            inline_bytes: n.inline_bytes.min(f.inline_bytes),
             max_packet: n.max_packet.min(f.max_packet),
-            // What regions that any rank may use have.
-            atomics: f.atomics,
-            ordered: n.ordered && f.ordered,
-            mappable: false,
+            mapped: false,
             accumulate: n.accumulate && f.accumulate,
-            lists: f.lists,
-            // Of shared memory there is nothing to choose.
-            cut_offs: f.cut_offs,
-            own_by_copy: f.own_by_copy,
-            // Only shared memory is mapped.
             sleepers_fence: n.sleepers_fence,
+            ..f.clone()
         };
-        Ok(Self { near, far, ranks: ranks.to_vec(), numbers, capabilities, polling: Cell::new(false) })
+        Ok(Self { intra, inter, on_node, capabilities, waker, polling: Cell::new(false) })
     }
 
-    fn number(&self, peer: u32) -> Option<u32> {
-        self.numbers.get(peer as usize).copied().flatten()
-    }
-
-    /// An error of shared memory, with ranks of the job.
-    fn named(&self, error: Error) -> Error {
-        error.renumbered(|number| self.ranks.get(number as usize).copied().unwrap_or(number))
+    fn is_on_node(&self, peer: u32, operation: &'static str) -> Result<bool> {
+        let known = self.on_node.get(peer as usize).copied();
+        known.ok_or_else(|| Error::new(ErrorKind::NoSuchRank, operation).peer(peer).device("route"))
     }
 
     fn device(&self, side: Side) -> &dyn Device {
         match side {
-            Side::Near => &self.near,
-            Side::Far => &*self.far,
+            Side::Intra => &self.intra,
+            Side::Inter => &self.inter,
         }
     }
 
-    fn made(&self, side: Side, made: Result<Registration>) -> Result<Registration> {
-        let mut made = match side {
-            Side::Near => made.map_err(|e| self.named(e)),
-            Side::Far => made,
-        }?;
+    /// The device that a request for `region` and this notification is for.
+    fn side(&self, request: &WorkRequest<'_>, region: Option<u64>) -> Result<Side> {
+        const OP: &str = "post a work request";
+        let on_node = self.is_on_node(request.peer, OP)?;
+        let bad = |why: &str| {
+            Err(Error::new(ErrorKind::BadArgument, OP).peer(request.peer).device("route").cause(why.to_owned()))
+        };
+        match (&request.operation, region) {
+            (Operation::SendShort(_), _) => Ok(if on_node { Side::Intra } else { Side::Inter }),
+            (Operation::Send { header, body }, _) => {
+                let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+                let most = self.capabilities.max_packet;
+                if len > most {
+                    return bad(&format!("a packet of {len} bytes, {most} allowed"));
+                }
+                Ok(if on_node { Side::Intra } else { Side::Inter })
+            }
+            // Lists go between all ranks alike; the device itself says what is wrong with one.
+            (_, None) => Ok(Side::Inter),
+            (_, Some(region)) => {
+                let side = Side::of(region);
+                match request.notify {
+                    Some((at, _)) if Side::of(at.region) != side => {
+                        bad("the region and the cell belong to different devices")
+                    }
+                    _ => Ok(side),
+                }
+            }
+        }
+    }
+
+    fn poll_both(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let intra = self.intra.poll(sink)?;
+        Ok(self.inter.poll(sink)? || intra)
+    }
+}
+
+impl<N: Device, F: Device> Device for RouteDevice<N, F> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        let side = if region.one_node { Side::Intra } else { Side::Inter };
+        // SAFETY: the same contract.
+        let mut made = unsafe { self.device(side).register(region) }?;
         made.handle = side.outer(made.handle);
         made.key.insert(0, side as u8);
         debug_assert!(made.key.len() <= MAX_KEY);
         Ok(made)
     }
 
-    fn side_of(region: Region) -> Side {
-        if region.one_node { Side::Near } else { Side::Far }
+    fn sealed(&self, handle: u64) {
+        self.device(Side::of(handle)).sealed(inner(handle));
     }
 
-    /// The device that a request is for.
-    fn side(&self, request: &WorkRequest<'_>) -> Result<Side> {
-        if request.peer as usize >= self.numbers.len() {
-            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("route"));
-        }
-        let near = self.number(request.peer).is_some();
-        let bad = |kind, why: &str| {
-            Err(Error::new(kind, "post a work request").peer(request.peer).device("route").cause(why))
-        };
-        if let Operation::Send { header, body } = request.operation {
-            let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
-            let most = self.capabilities.max_packet;
-            if len > most {
-                return bad(ErrorKind::BadArgument, &format!("a packet of {len} bytes, {most} allowed"));
-            }
-            return Ok(if near { Side::Near } else { Side::Far });
-        }
-        // Lists go by the card between all ranks; its own part says what is wrong with one.
-        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
-            return Ok(Side::Far);
-        }
-        let region = region_of(&request.operation).unwrap_or_default();
-        let side = Side::of(region);
-        if side == Side::Near && !near {
-            return if self.near.knows(inner(region)) {
-                bad(ErrorKind::BadArgument, "the region is of a rank of this node, the request to one of another")
-            } else {
-                bad(ErrorKind::BadKey, &format!("region {region}"))
-            };
-        }
-        if request.notify.is_some_and(|(at, _)| Side::of(at.region) != side) {
-            return bad(ErrorKind::BadArgument, "the region and the cell belong to different devices");
-        }
-        Ok(side)
-    }
-
-    fn poll_both(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let near = self.near.poll(&mut |event| match event {
-            Event::Packet { source, bytes } => sink(Event::Packet { source: self.ranks[source as usize], bytes }),
-            Event::Completed { id, result } => {
-                sink(Event::Completed { id, result: result.map_err(|e| self.named(e)) });
-            }
-        });
-        let near = near.map_err(|e| self.named(e))?;
-        Ok(self.far.poll(sink)? || near)
-    }
-}
-
-impl Device for RouteDevice {
-    fn name(&self) -> &'static str {
-        "route"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn allocate(&self, len: usize, region: Region) -> Result<Registration> {
-        let side = Self::side_of(region);
-        self.made(side, self.device(side).allocate(len, region))
-    }
-
-    unsafe fn register(&self, region: Region) -> Result<Registration> {
-        let side = Self::side_of(region);
+    unsafe fn release(&self, handle: u64) -> Result<()> {
         // SAFETY: the same contract.
-        self.made(side, unsafe { self.device(side).register(region) })
-    }
-
-    fn release(&self, handle: u64) -> Result<()> {
-        self.device(Side::of(handle)).release(inner(handle))
-    }
-
-    fn settled(&self, handle: u64) {
-        self.device(Side::of(handle)).settled(inner(handle));
+        unsafe { self.device(Side::of(handle)).release(inner(handle)) }
     }
 
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
-        if peer as usize >= self.numbers.len() {
-            return Err(Error::new(ErrorKind::NoSuchRank, "import a peer's region").peer(peer).device("route"));
-        }
-        let bad =
-            |why: &str| Error::new(ErrorKind::Protocol, "import a peer's region").peer(peer).device("route").cause(why);
+        const OP: &str = "import a peer's region";
+        let on_node = self.is_on_node(peer, OP)?;
+        let bad = |why: &str| Error::new(ErrorKind::Protocol, OP).peer(peer).device("route").cause(why.to_owned());
         let (side, mut remote) = match key.split_first() {
-            Some((0, key)) => {
-                let number = self.number(peer).ok_or_else(|| bad("a key of shared memory from another node"))?;
-                (Side::Near, self.near.import(number, key, accumulate).map_err(|e| self.named(e))?)
-            }
-            Some((1, key)) => (Side::Far, self.far.import(peer, key, accumulate)?),
+            Some((0, key)) if on_node => (Side::Intra, self.intra.import(peer, key, accumulate)?),
+            Some((0, _)) => return Err(bad("a key of shared memory from another node")),
+            Some((1, key)) => (Side::Inter, self.inter.import(peer, key, accumulate)?),
             _ => return Err(bad("malformed key")),
         };
-        remote.peer = peer;
         remote.handle = side.outer(remote.handle);
         Ok(remote)
     }
 
-    fn forget(&self, handle: u64) {
-        self.device(Side::of(handle)).forget(inner(handle));
+    unsafe fn forget(&self, handle: u64) {
+        // SAFETY: the same contract.
+        unsafe { self.device(Side::of(handle)).forget(inner(handle)) };
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let side = self.side(request)?;
-        let mut own = WorkRequest {
-            operation: translated(&request.operation),
-            notify: request.notify.map(|(at, value)| (place(at), value)),
-            ..*request
-        };
+        let (operation, region) = translated(&request.operation);
+        let side = self.side(request, region)?;
+        let notify = request.notify.map(|(at, value)| (Place { region: inner(at.region), ..at }, value));
+        let own = WorkRequest { operation, notify, ..*request };
         // SAFETY: the same contract, in both.
         unsafe {
             match side {
-                Side::Near => {
-                    own.peer = self.number(request.peer).unwrap_or(own.peer);
-                    self.near.post(&own).map_err(|e| self.named(e))
-                }
-                Side::Far => self.far.post(&own),
+                Side::Intra => self.intra.post(&own),
+                Side::Inter => self.inter.post(&own),
             }
         }
     }
 
-    fn send_short(&self, peer: u32, packet: &ShortPacket) -> Result<Posted> {
-        match self.number(peer) {
-            Some(number) => self.near.send_short(number, packet).map_err(|e| self.named(e)),
-            None => self.far.send_short(peer, packet),
-        }
-    }
-
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
-        self.near.cancel(which);
-        self.far.cancel(which);
+        self.intra.cancel(which);
+        self.inter.cancel(which);
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        // A handler that polls finds nothing: packets are delivered one at a time, those of both devices.
+        // Packets are delivered one at a time, those of both devices.
         if self.polling.replace(true) {
             return Ok(false);
         }
@@ -322,81 +236,54 @@ impl Device for RouteDevice {
         result
     }
 
-    fn pending(&self) -> bool {
-        self.near.pending() || self.far.pending()
-    }
-
-    fn relax(&self) {
-        self.far.relax();
-    }
-
-    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let mut work = false;
-        // Peers of the node know by now that this rank is about to sleep; the card is armed, and then comes the last look
-        // at either.
-        self.near.park(limit, &mut || {
-            work = self.far.arm();
+        // Peers of the node know by now that this rank is about to sleep; then comes the last look at the other device.
+        let intra = self.intra.park(sleep, &mut || {
+            work = self.inter.park(Sleep::Elsewhere(&self.waker), &mut || false);
             work || ready()
         });
         if work {
             std::thread::yield_now();
         }
+        intra || work
     }
 
     fn wake(&self, peer: u32) {
-        if let Some(number) = self.number(peer) {
-            self.near.wake(number);
+        if self.on_node.get(peer as usize) == Some(&true) {
+            self.intra.wake(peer);
         }
     }
 
-    fn attending(&self, inside: bool) {
-        self.near.attending(inside);
-        self.far.attending(inside);
-    }
-
-    fn check_peers(&self) -> Result<()> {
-        // Names ranks of the job already.
-        let near = self.near.check_peers();
-        if let Err(e) = &near {
-            self.far.give_up(e);
+    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
+        if let Err(e) = self.intra.check_peers(met) {
+            let _ = self.inter.check_peers(Some(&e));
+            return Err(e);
         }
-        let far = self.far.check_peers();
-        if let (Ok(()), Err(e)) = (&near, &far)
-            && e.kind() == ErrorKind::PeerLost
-        {
-            self.near.note_loss(e);
-        }
-        near.and(far)
+        self.inter.check_peers(met).inspect_err(|e| {
+            if e.kind() == ErrorKind::PeerLost {
+                let _ = self.intra.check_peers(Some(e));
+            }
+        })
     }
 
-    fn shares_memory(&self, peer: u32) -> bool {
-        self.number(peer).is_some()
+    fn now(&self) -> Instant {
+        self.inter.now()
     }
 
-    fn counters(&self) -> Snapshot {
-        self.near.counters().merged(&self.far.counters())
-    }
-
-    fn counters_by_device(&self) -> Vec<(&'static str, Snapshot)> {
-        vec![(self.near.name(), self.near.counters()), (self.far.name(), self.far.counters())]
-    }
-
-    /// Those of shared memory: the only one whose operations bypass `post`.
+    /// Those of the intra-node device: the only one whose operations bypass `post`.
     fn stats(&self) -> &Stats {
-        self.near.stats()
+        self.intra.stats()
     }
 
-    fn is_idle(&self) -> Result<bool> {
-        Ok(self.near.is_idle()? && self.far.is_idle()?)
+    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
+        let mut all = self.intra.counters();
+        all.extend(self.inter.counters());
+        all
     }
 
-    fn leave(&self) {
-        self.near.leave();
-        self.far.leave();
-    }
-
-    fn abandon(&self) {
-        self.near.abandon();
-        self.far.abandon();
+    fn leave(&self, how: Leave) -> Result<bool> {
+        let intra = self.intra.leave(how)?;
+        Ok(self.inter.leave(how)? && intra)
     }
 }

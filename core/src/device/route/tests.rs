@@ -8,14 +8,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::RouteDevice;
-use super::memory::{Hub, Wire};
 use crate::am::{self, Counters, Delivery, HandlerId};
 use crate::bootstrap::{Bootstrap, threads};
-use crate::device::open::Opened;
-use crate::device::{Block, Operation, Place, Region, WorkRequest, shm};
+use crate::device::loopback::{Hub, Loopback};
+use crate::device::{Block, Leave, Operation, Place, Region, Sleep, WorkRequest, shm};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
-use crate::processors::{self, Sharing};
 use crate::settings::Settings;
 use crate::signal::Board;
 use crate::stats::Kind;
@@ -33,11 +31,9 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
     bootstrap.put(&format!("near.{me}"), &near.card()?)?;
     bootstrap.fence()?;
     let cards = ranks.iter().map(|r| bootstrap.get(&format!("near.{r}"))).collect::<Result<Vec<_>>>()?;
-    let near = near.connect(&cards)?;
-    bootstrap.fence()?;
-    let device = RouteDevice::new(near, Box::new(Wire::new(me, hub)), &ranks, size)?;
-    let sharing = Sharing { ranks: size as usize, processors: processors::allowed().len() };
-    Job::start_on(bootstrap, settings.clone(), Opened { device: Box::new(device), sharing })
+    let near = near.connect(&cards, size)?;
+    let device = RouteDevice::new(near, Loopback::new(hub, me), size)?;
+    Job::start_on(bootstrap, settings.clone(), Box::new(device))
 }
 
 /// What `f` returned at each of `n` ranks that wait by `wait`.
@@ -62,7 +58,7 @@ fn mixed<R: Send + 'static>(
                     scope.spawn(move || {
                         let job = start(Box::new(b), hub, settings)?;
                         let result = f(&job).and_then(|r| job.finalize().map(|()| r));
-                        job.device().abandon();
+                        job.device().leave(Leave::Lost)?;
                         result
                     })
                 })
@@ -84,7 +80,17 @@ fn well<R: Send + 'static>(
 
 fn region(team: &Team) -> Region {
     let one_node = team.is_on_one_node();
-    Region { base: std::ptr::null_mut(), len: 0, accumulate: None, passive: false, revocable: false, one_node }
+    Region { one_node, ..Region::allocated(0) }
+}
+
+fn release(job: &Job, handle: u64) -> Result<()> {
+    // SAFETY: tests use no pointer into a region that they have given back.
+    unsafe { job.device().release(handle) }
+}
+
+fn forget(job: &Job, handle: u64) {
+    // SAFETY: as above.
+    unsafe { job.device().forget(handle) };
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_i
             let sent = |i: usize| (job.stats_by_device()[i].1 - before[i].1).count(Kind::Send);
             let here = (0..n).filter(|r| r % NODES == job.rank() % NODES).count() as u64;
             assert_eq!((before[0].0, sent(0)), ("shm", here * u64::from(PACKETS)));
-            assert_eq!((before[1].0, sent(1)), ("wire", (u64::from(n) - here) * u64::from(PACKETS)));
+            assert_eq!((before[1].0, sent(1)), ("loopback", (u64::from(n) - here) * u64::from(PACKETS)));
             team.barrier()
         });
     }
@@ -152,7 +158,7 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
             let world = job.world()?;
             let node = world.split_by_node()?;
             for team in [&world, &node] {
-                let own = job.device().allocate(64, region(team));
+                let own = job.device().allocate(Region { len: 64, ..region(team) });
                 let (own, remotes) = coll::exchange_regions(team, own, None)?;
                 assert!(remotes.iter().all(|r| r.mapped.is_some() == team.is_on_one_node()));
                 assert_eq!(remotes.iter().map(|r| r.peer).collect::<Vec<_>>(), team.members());
@@ -174,8 +180,8 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                     let sum = unsafe { own.base.cast::<u64>().add(1).read_volatile() };
                     assert_eq!(sum, ADDS * team.size() as u64);
                 }
-                remotes.iter().for_each(|r| job.device().forget(r.handle));
-                job.device().release(own.handle)?;
+                remotes.iter().for_each(|r| forget(job, r.handle));
+                release(job, own.handle)?;
             }
             Ok(())
         });
@@ -198,7 +204,7 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
                 // Rank 2 is number 1 of the node.
                 let come = || boards[0].reached(1, 0, round) && boards[1].reached(1, 0, round);
                 while !come() {
-                    job.device().park(LIMIT, &mut || come());
+                    job.device().park(Sleep::For(LIMIT), &mut || come());
                     job.progress()?;
                 }
                 boards[0].set(1, 1, round)?;
@@ -207,7 +213,7 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
                 let board = &boards[usize::from(job.rank() == 1)];
                 board.set(0, 0, round)?;
                 while !board.reached(0, 1, round) {
-                    job.device().park(LIMIT, &mut || board.reached(0, 1, round));
+                    job.device().park(Sleep::For(LIMIT), &mut || board.reached(0, 1, round));
                     job.progress()?;
                 }
             }
@@ -245,8 +251,8 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         let device = job.device();
-        let near = coll::exchange_regions(&node, device.allocate(64, region(&node)), None)?;
-        let far = coll::exchange_regions(&world, device.allocate(64, region(&world)), None)?;
+        let near = coll::exchange_regions(&node, device.allocate(Region { len: 64, ..region(&node) }), None)?;
+        let far = coll::exchange_regions(&world, device.allocate(Region { len: 64, ..region(&world) }), None)?;
         let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
         // The other rank of this node, which is number 0 or 1 there.
         let mate = (job.rank() + 2) % 4;
@@ -264,7 +270,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         assert_eq!(write((mate + 1) % 4, at_mate, 0, None), (ErrorKind::BadArgument, Some((mate + 1) % 4)));
         assert_eq!(write(mate, far.1[mate as usize].handle, 60, None), (ErrorKind::OutOfRange, Some(mate)));
         assert_eq!(write(4, at_mate, 0, None), (ErrorKind::NoSuchRank, Some(4)));
-        for (peer, region) in [(mate, 0), (mate, 2000), (mate, 2001), ((mate + 1) % 4, 0), ((mate + 1) % 4, 2001)] {
+        for (peer, region) in [(mate, 0), (mate, 2000), (mate, 2001), ((mate + 1) % 4, 2001)] {
             assert_eq!(write(peer, region, 0, None).0, ErrorKind::BadKey, "{region} at {peer}");
         }
         let long = vec![0; device.capabilities().max_packet + 1];
@@ -285,9 +291,9 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some((mate + 1) % 4)));
         world.barrier()?;
         for (own, remotes) in [near, far] {
-            remotes.iter().for_each(|r| device.forget(r.handle));
-            device.release(own.handle)?;
-            assert_eq!(device.release(own.handle).unwrap_err().kind(), ErrorKind::Freed);
+            remotes.iter().for_each(|r| forget(job, r.handle));
+            release(job, own.handle)?;
+            assert_eq!(release(job, own.handle).unwrap_err().kind(), ErrorKind::Freed);
         }
         world.barrier()
     });
@@ -302,7 +308,7 @@ fn write_is_there_when_its_notification_is() {
         let node = world.split_by_node()?;
         for team in [&node, &world] {
             let board = Board::new(team, 0)?;
-            let own = job.device().allocate(8 * team.size(), region(team));
+            let own = job.device().allocate(Region { len: 8 * team.size(), ..region(team) });
             let (own, remotes) = coll::exchange_regions(team, own, None)?;
             let (next, before) = ((team.rank() + 1) % team.size(), (team.rank() + team.size() - 1) % team.size());
             for round in 1..=ROUNDS {
@@ -319,8 +325,8 @@ fn write_is_there_when_its_notification_is() {
                 job.wait("write", || Ok((track.open() == 0).then_some(())))?;
                 team.barrier()?;
             }
-            remotes.iter().for_each(|r| job.device().forget(r.handle));
-            job.device().release(own.handle)?;
+            remotes.iter().for_each(|r| forget(job, r.handle));
+            release(job, own.handle)?;
         }
         Ok(())
     });

@@ -5,7 +5,7 @@
 //! 64    doorbell (futex)          written by peers that wake this rank
 //! 128   sleeping                  1 while this rank is about to sleep or sleeps
 //! 192   state                     running, left, lost; 196 the rank of the job whose loss this one has met, and 1
-//! 256   attending                 1 while this rank is inside the runtime
+//! 256   turns                     of this rank's progress, while peers may need its help
 //! 320   agent bell (futex)        written by peers that wake this rank's agent
 //! 384   agent present
 //! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
@@ -26,7 +26,7 @@ pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
 pub(super) const STATE: usize = 192;
 pub(super) const MET: usize = 196;
-pub(super) const ATTENDING: usize = 256;
+pub(super) const TURNS: usize = 256;
 pub(super) const AGENT_BELL: usize = 320;
 pub(super) const AGENT_PRESENT: usize = 384;
 const LIVE: usize = 448;

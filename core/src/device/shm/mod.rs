@@ -7,8 +7,7 @@
 //! lines and rings ([`channel`], [`ring`]).
 //!
 //! Where the ranks of the job are on several nodes each has this device for those of its own, which are numbered
-//! among themselves: so are peers and errors of all calls but [`ShmDevice::check_peers`], which names ranks of the job
-//! (`super::route` translates).
+//! among themselves inside of it; peers, sources and errors of its methods are ranks of the job.
 
 mod agent;
 mod channel;
@@ -27,8 +26,8 @@ mod vm;
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -37,8 +36,8 @@ pub use node::Nodes;
 pub use start::{Prepared, probe};
 
 use super::{
-    Block, Capabilities, Device, Event, Operation, Posted, Region, Registration, RemoteRegion, SHORT_WORDS,
-    ShortPacket, WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Operation, Posted, Region, Registration, RemoteRegion, SHORT_WORDS,
+    ShortPacket, Sleep, Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposures};
@@ -77,43 +76,25 @@ impl Shared {
     }
 }
 
-/// Wakes a rank that sleeps in [`Device::park`] for what this device does not see.
-#[derive(Debug)]
-pub(crate) struct Doorbell {
-    shared: Arc<Shared>,
-    /// Its own: a set of counters is written by one thread.
-    rung: Stats,
-}
-
-impl Doorbell {
-    /// What was written before is seen by the rank's last look, or the rank wakes.
-    pub(crate) fn ring(&self) {
-        // Full fence: pairs with the sleeper's barrier.
-        fence(Ordering::SeqCst);
-        park::wake_if_asleep(self.shared.own.mapping(), &self.rung);
-    }
-}
-
 #[cold]
-fn nobody(peer: u32) -> Error {
-    Error::new(ErrorKind::NoSuchRank, "post a work request").peer(peer).device("shm")
-}
-
-#[cold]
-fn garbage(source: usize, marker: u64) -> Error {
+fn garbage(source: u32, marker: u64) -> Error {
     Error::new(ErrorKind::Protocol, "receive a packet")
-        .peer(source as u32)
+        .peer(source)
         .device("shm")
         .cause(format!("marker {marker:#x} in the ring"))
 }
 
-/// With up to this many ranks a look at all their rings costs less than a turn of progress.
-const PEEKED: usize = 8;
+/// How long a rank with requests under way sleeps before it asks whether their targets have turned meanwhile.
+const NAP: Duration = Duration::from_micros(50);
+/// In place of the number of a rank that is not on this node.
+const NOT_HERE: u32 = u32::MAX;
 
 /// The shared-memory device of one rank.
 #[derive(Debug)]
 pub struct ShmDevice {
     shared: Arc<Shared>,
+    /// By rank of the job, its number on this node.
+    numbers: Vec<u32>,
     watches: Vec<Option<liveness::Watch>>,
     pids: Vec<(u32, u64)>,
     capabilities: Capabilities,
@@ -148,19 +129,26 @@ impl ShmDevice {
         }
     }
 
-    /// Wakes this rank, from any thread.
-    pub(crate) fn doorbell(&self) -> Doorbell {
-        Doorbell { shared: Arc::clone(&self.shared), rung: Stats::default() }
+    /// The number that `peer` has on this node.
+    #[inline(always)]
+    fn number(&self, peer: u32, operation: &'static str) -> Result<usize> {
+        match self.numbers.get(peer as usize) {
+            Some(number) if *number != NOT_HERE => Ok(*number as usize),
+            _ => Err(self.not_here(peer, operation)),
+        }
     }
 
-    /// Notes a loss that another device has met.
-    pub(crate) fn note_loss(&self, error: &Error) {
-        liveness::note(self.own(), error);
+    #[cold]
+    fn not_here(&self, peer: u32, operation: &'static str) -> Error {
+        let elsewhere = (peer as usize) < self.numbers.len();
+        let kind = if elsewhere { ErrorKind::BadArgument } else { ErrorKind::NoSuchRank };
+        Error::new(kind, operation).peer(peer).device("shm").cause("it is no rank of this node")
     }
 
-    /// Whether an imported region has this handle.
-    pub(crate) fn knows(&self, handle: u64) -> bool {
-        self.imports.borrow().contains_key(&handle)
+    /// An error that names a peer by its number on this node, with its rank of the job.
+    #[cold]
+    fn named(&self, error: Error) -> Error {
+        error.renumbered(|number| self.shared.ranks.get(number as usize).copied().unwrap_or(number))
     }
 
     fn fresh(&self) -> u64 {
@@ -175,42 +163,41 @@ impl ShmDevice {
         park::wake_if_asleep(&self.shared.peers[peer as usize], &self.stats);
     }
 
-    /// Wakes the agents of targets that have not served in a while and are busy elsewhere. A target that is about
-    /// to come back to the runtime serves sooner than an agent could wake up, so this is not done at once.
-    fn wake_agents(&self) {
-        // Full fence: pairs with the one in `attending`; either we see that the rank has gone, or it has seen the
-        // request.
-        fence(Ordering::SeqCst);
-        for peer in self.transfers.borrow().waiting_for() {
+    /// Wakes the agents of targets that are not inside the runtime, as far as their turns tell. A target that is about
+    /// to come back serves sooner than an agent could wake up, so this is not done at once. Whether every target of a
+    /// request has been left alone.
+    fn wake_agents(&self) -> bool {
+        let (left, others) = self.transfers.borrow_mut().left_alone(&self.shared);
+        for peer in left {
             let target = &self.shared.peers[peer];
-            // Relaxed: ordered by the fence.
-            let attending = target.half(layout::ATTENDING).load(Ordering::Relaxed) != 0;
-            if !attending && target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0 {
+            // Relaxed: a late sight of a new agent costs another interval.
+            if target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0 {
                 target.half(layout::AGENT_BELL).fetch_add(1, Ordering::SeqCst);
                 park::futex_wake(target.half(layout::AGENT_BELL));
                 self.stats.add(Kind::Wake, 0);
             }
         }
+        !others
     }
+
     /// Sends a packet.
     ///
     /// # Safety
     /// As [`Device::post`].
     #[inline(always)]
-    unsafe fn send(&self, to: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
+    unsafe fn send(&self, to: usize, header: &[u8], body: &[Block]) -> Result<Posted> {
         let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
         if len > self.capabilities.max_packet {
             return Err(Error::new(ErrorKind::BadArgument, "send a packet")
-                .peer(to)
+                .peer(self.shared.ranks[to])
                 .device("shm")
                 .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
         }
-        let (peer, to) = (&self.shared.peers[to as usize], to as usize);
         // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
         if !unsafe { self.channels[to].push(header, body, len) } {
             return Ok(Posted::Busy);
         }
-        self.sent(peer, len);
+        self.sent(to, len);
         Ok(Posted::Done)
     }
 
@@ -222,9 +209,9 @@ impl ShmDevice {
 
     /// A packet is on its way: wakes its target, and counts it.
     #[inline(always)]
-    fn sent(&self, peer: &Mapping, len: usize) {
+    fn sent(&self, to: usize, len: usize) {
         park::waker_barrier(self.asymmetric);
-        park::wake_if_asleep(peer, &self.stats);
+        park::wake_if_asleep(&self.shared.peers[to], &self.stats);
         self.stats.add(Kind::Send, len);
     }
 
@@ -269,6 +256,9 @@ impl ShmDevice {
     fn poll_transfers(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let mut any = false;
         if self.serving.get() {
+            let turns = self.own().half(layout::TURNS);
+            // Relaxed, both: written by this thread alone, and a late sight of it costs a peer one wake-up of the agent.
+            turns.store(turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             any |= self.shared.serve(&self.stats);
         }
         if !self.transfers.borrow().is_idle() {
@@ -279,7 +269,7 @@ impl ShmDevice {
             }
             for (t, result) in finished {
                 any = true;
-                sink(Event::Completed { id: t.id, result });
+                sink(Event::Completed { id: t.id, result: result.map_err(|e| self.named(e)) });
             }
         }
         any
@@ -287,66 +277,57 @@ impl ShmDevice {
 }
 
 impl Device for ShmDevice {
-    fn name(&self) -> &'static str {
-        "shm"
-    }
-
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn allocate(&self, len: usize, region: Region) -> Result<Registration> {
-        imports::allocate(self, len, region)
-    }
-
     unsafe fn register(&self, region: Region) -> Result<Registration> {
+        if region.base.is_null() {
+            return imports::allocate(self, region.len, region);
+        }
         // SAFETY: the same contract.
         unsafe { imports::register(self, region) }
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
-        imports::release(self, handle)
-    }
-
-    fn settled(&self, handle: u64) {
+    fn sealed(&self, handle: u64) {
         if let Some(owned) = self.owned.borrow_mut().get_mut(&handle) {
             owned.close_name();
         }
     }
 
-    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
-        imports::import(self, peer, key, accumulate)
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        imports::release(self, handle)
     }
 
-    fn forget(&self, handle: u64) {
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        let number = self.number(peer, "import a peer's region")?;
+        imports::import(self, number as u32, key, accumulate)
+            .map(|remote| RemoteRegion { peer, ..remote })
+            .map_err(|e| self.named(e))
+    }
+
+    unsafe fn forget(&self, handle: u64) {
         self.imports.borrow_mut().remove(&handle);
     }
 
     #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        if request.peer as usize >= self.shared.peers.len() {
-            return Err(nobody(request.peer));
-        }
+        let peer = self.number(request.peer, "post a work request")?;
         // SAFETY: the same contract, in both.
         unsafe {
             match request.operation {
-                Operation::Send { header, body } => self.send(request.peer, header, body),
-                _ => self.post_transfer(request),
+                Operation::SendShort(packet) if self.channels[peer].push_short(packet) => {
+                    self.sent(peer, packet.len());
+                    Ok(Posted::Done)
+                }
+                Operation::SendShort(packet) => self.send(peer, &packet.bytes()[..packet.len()], &[]),
+                Operation::Send { header, body } => self.send(peer, header, body),
+                _ => {
+                    let request = WorkRequest { peer: peer as u32, ..*request };
+                    self.post_transfer(&request).map_err(|e| self.named(e))
+                }
             }
         }
-    }
-
-    fn send_short(&self, to: u32, packet: &ShortPacket) -> Result<Posted> {
-        let at = to as usize;
-        let (Some(peer), Some(channel)) = (self.shared.peers.get(at), self.channels.get(at)) else {
-            return Err(nobody(to));
-        };
-        if channel.push_short(packet) {
-            self.sent(peer, packet.len());
-            return Ok(Posted::Done);
-        }
-        // SAFETY: a live slice, copied at once.
-        unsafe { self.send(to, &packet.bytes()[..packet.len()], &[]) }
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -372,7 +353,7 @@ impl Device for ShmDevice {
                     Popped::Packet(len) => {
                         self.first.set(next);
                         let bytes = ShortPacket::new(words, len).bytes();
-                        sink(Event::Packet { source: source as u32, bytes: &bytes[..len] });
+                        sink(Event::Packet { source: self.shared.ranks[source], bytes: &bytes[..len] });
                         // It may be what this rank waits for; more than a few lines of a sender come by the ring.
                         return Ok(true);
                     }
@@ -382,14 +363,14 @@ impl Device for ShmDevice {
                         }
                         break;
                     }
-                    Popped::Garbage(marker) => return Err(garbage(source, marker)),
+                    Popped::Garbage(marker) => return Err(garbage(self.shared.ranks[source], marker)),
                     _ => match channel.pop(&mut packet) {
                         Popped::Packet(len) => len,
                         Popped::Empty | Popped::Later => break,
-                        Popped::Garbage(marker) => return Err(garbage(source, marker)),
+                        Popped::Garbage(marker) => return Err(garbage(self.shared.ranks[source], marker)),
                     },
                 };
-                sink(Event::Packet { source: source as u32, bytes: &packet[..len] });
+                sink(Event::Packet { source: self.shared.ranks[source], bytes: &packet[..len] });
                 any = true;
             }
             source = next;
@@ -397,12 +378,8 @@ impl Device for ShmDevice {
         Ok(any)
     }
 
-    #[inline]
-    fn pending(&self) -> bool {
-        self.channels.len() <= PEEKED && self.any_packet()
-    }
-
-    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        let Sleep::For(limit) = sleep else { return true };
         let own = self.own();
         let bell = own.half(layout::DOORBELL).load(Ordering::SeqCst);
         own.half(layout::SLEEPING).store(1, Ordering::SeqCst);
@@ -412,59 +389,57 @@ impl Device for ShmDevice {
             || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
             || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared);
         if !work {
-            if !self.transfers.borrow().is_idle() {
-                self.wake_agents();
-            }
+            let asked = self.transfers.borrow().is_idle() || self.wake_agents();
+            let limit = if asked { limit } else { limit.min(NAP) };
             self.stats.add(Kind::Park, 0);
             park::futex_wait(own.half(layout::DOORBELL), bell, limit);
         }
         own.half(layout::SLEEPING).store(0, Ordering::SeqCst);
+        work
     }
 
     #[inline]
     fn wake(&self, peer: u32) {
-        park::waker_barrier(self.asymmetric);
-        park::wake_if_asleep(&self.shared.peers[peer as usize], &self.stats);
+        if let Some(peer) = self.numbers.get(peer as usize).and_then(|number| self.shared.peers.get(*number as usize)) {
+            park::waker_barrier(self.asymmetric);
+            park::wake_if_asleep(peer, &self.stats);
+        }
     }
 
-    fn attending(&self, inside: bool) {
-        if !self.serving.get() {
-            return;
-        }
-        // Relaxed: ordered by the fence below; when entering, a late sight of it costs one wake-up.
-        self.own().half(layout::ATTENDING).store(u32::from(inside), Ordering::Relaxed);
-        if !inside {
-            // Full fence: pairs with the one in `wake_server`.
+    fn waker(&self) -> Result<Waker> {
+        // Counters of its own: a set of counters is written by one thread.
+        let (shared, rung) = (Arc::clone(&self.shared), Mutex::new(Stats::default()));
+        Ok(Arc::new(move || {
+            // Full fence: pairs with the sleeper's barrier.
             fence(Ordering::SeqCst);
-            self.shared.serve(&self.stats);
-        }
+            park::wake_if_asleep(shared.own.mapping(), &rung.lock().unwrap_or_else(PoisonError::into_inner));
+        }))
     }
 
-    fn check_peers(&self) -> Result<()> {
+    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
+        if let Some(met) = met {
+            liveness::note(self.own(), met);
+        }
         liveness::check(&self.watches, &self.shared.peers, &self.shared.ranks).map_err(|e| {
             liveness::note(self.own(), &e);
             e.rank(self.shared.ranks[self.shared.me])
         })
     }
 
-    fn shares_memory(&self, _peer: u32) -> bool {
-        true
-    }
-
-    fn counters(&self) -> Snapshot {
-        self.stats.snapshot().merged(&self.shared.agent_stats.snapshot())
-    }
-
     fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    fn leave(&self) {
-        // Release: pairs with the Acquire in `liveness::check`.
-        self.own().half(layout::STATE).store(layout::STATE_LEFT, Ordering::Release);
+    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
+        vec![("shm", self.stats.snapshot().merged(&self.shared.agent_stats.snapshot()))]
     }
 
-    fn abandon(&self) {
+    fn leave(&self, how: Leave) -> Result<bool> {
+        if how == Leave::InOrder {
+            // Release: pairs with the Acquire in `liveness::check`.
+            self.own().half(layout::STATE).store(layout::STATE_LEFT, Ordering::Release);
+            return Ok(true);
+        }
         let _ = self.own().half(layout::STATE).compare_exchange(
             layout::STATE_RUNNING,
             layout::STATE_LOST,
@@ -473,9 +448,8 @@ impl Device for ShmDevice {
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
-        for peer in 0..self.shared.peers.len() as u32 {
-            self.wake(peer);
-        }
+        self.shared.ranks.iter().for_each(|peer| self.wake(*peer));
+        Ok(true)
     }
 }
 
@@ -483,6 +457,6 @@ impl Drop for ShmDevice {
     fn drop(&mut self) {
         // The agent ends before the memory that it serves goes.
         drop(self.agent.borrow_mut().take());
-        self.abandon();
+        let _ = self.leave(Leave::Lost);
     }
 }

@@ -275,7 +275,8 @@ impl ShmDevice {
                     Ok(Pieces::new())
                 }
                 // Not operations of this function.
-                Operation::Send { .. }
+                Operation::SendShort(_)
+                | Operation::Send { .. }
                 | Operation::Scatter { .. }
                 | Operation::Gather { .. }
                 | Operation::Write { .. }

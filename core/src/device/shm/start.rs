@@ -14,8 +14,8 @@ use super::node::Node;
 use super::request::Server;
 use super::ring::Ring;
 use super::transfer::Transfers;
-use super::{Shared, ShmDevice, park, vm};
-use crate::device::{Atomics, Capabilities, CutOffs};
+use super::{NOT_HERE, Shared, ShmDevice, park, vm};
+use crate::device::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::Exposures;
 use crate::memory::segment::{self, Segment, SegmentName};
@@ -94,12 +94,12 @@ impl Prepared {
         Ok(self.node.write(card).done())
     }
 
-    /// Maps all the others, whose cards are given in the order of their numbers.
+    /// Maps all the others of a job of `size` ranks, whose cards are given in the order of their numbers.
     ///
     /// # Errors
     /// `Unsupported` for a rank on another node, `Mismatch` for one with other settings, `PeerLost`,
     /// `Protocol`, `Limit`.
-    pub fn connect(self, cards: &[Vec<u8>]) -> Result<ShmDevice> {
+    pub fn connect(self, cards: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
         const OP: &str = "connect to the ranks of this node";
         let mut peers = Vec::with_capacity(cards.len());
         let mut watches = Vec::with_capacity(cards.len());
@@ -142,18 +142,14 @@ impl Prepared {
         let layout = self.layout;
         let capabilities = Capabilities {
             max_blocks: 1024,
-            inline_bytes: 0,
-            max_packet: Ring::max_packet(layout.ring).min(8192),
-            atomics: Atomics::Coherent,
-            ordered: true,
-            mappable: true,
+            mapped: true,
             accumulate: true,
-            lists: None,
-            cut_offs: CutOffs::UNMEASURED,
+            node: self.ranks.clone(),
             sleepers_fence: asymmetric,
-            // Where they may be, they are mapped.
-            own_by_copy: false,
+            ..Capabilities::minimal("shm", Ring::max_packet(layout.ring).min(8192))
         };
+        let mut numbers = vec![NOT_HERE; size as usize];
+        self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
         let own = (self.me, self.own.mapping());
         Ok(ShmDevice {
             channels: peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect(),
@@ -168,6 +164,7 @@ impl Prepared {
                 server: Server::new(layout.ranks),
                 agent_stats: Stats::default(),
             }),
+            numbers,
             watches,
             pids,
             capabilities,

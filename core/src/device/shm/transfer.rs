@@ -3,11 +3,12 @@
 //! chunks of this rank's bounce buffer.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
 use super::Shared;
-use super::layout::SLOTS;
+use super::layout::{SLOTS, TURNS};
 use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -72,6 +73,8 @@ struct InFlight {
 struct Lane {
     next: u64,
     in_flight: VecDeque<InFlight>,
+    /// The target's turns when this rank last ran out of patience.
+    turns: Option<u32>,
     /// Whether an earlier transfer still has pieces to send: later ones wait, so that none overtakes it.
     blocked: bool,
 }
@@ -128,9 +131,20 @@ impl Transfers {
         self.active.iter().any(|(_, t)| t.peer == peer)
     }
 
-    /// The targets of requests that are not served.
-    pub(super) fn waiting_for(&self) -> impl Iterator<Item = usize> {
-        self.lanes.iter().enumerate().filter(|(_, l)| !l.in_flight.is_empty()).map(|(peer, _)| peer)
+    /// The targets of requests that are not served whose ranks have not turned since the last call; whether there are
+    /// others.
+    pub(super) fn left_alone(&mut self, shared: &Shared) -> (SmallVec<[usize; 4]>, bool) {
+        let (mut left, mut others) = (SmallVec::new(), false);
+        for (peer, lane) in self.lanes.iter_mut().enumerate().filter(|(_, l)| !l.in_flight.is_empty()) {
+            // Relaxed: see where it is written.
+            let turns = shared.peers[peer].half(TURNS).load(Ordering::Relaxed);
+            if std::mem::replace(&mut lane.turns, Some(turns)) == Some(turns) {
+                left.push(peer);
+            } else {
+                others = true;
+            }
+        }
+        (left, others)
     }
 
     /// Counts a turn in which nothing was served; whether it is time to wake agents, which is said once in a while.

@@ -4,12 +4,11 @@
 
 use super::cut::Limits;
 use super::engine::{Engine, Notice};
-use super::flight::Bytes;
 use super::ops::{Owner, Whose};
 use super::post::counted;
 use super::sys::qp::Action;
 use super::update::{Update, What};
-use crate::device::{Atomic, Block, Place, Posted, WorkRequest, code};
+use crate::device::{Block, Place, Posted, WorkRequest, code};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
 
@@ -29,45 +28,6 @@ impl Engine {
         self.fetch(request.peer, request.id, action, (old, 8), notice, stats)
     }
 
-    /// An atomic on a word, if it can go to the card as it is and there is room for it; else nothing has been done.
-    ///
-    /// # Safety
-    /// As [`crate::device::Device::post`].
-    #[inline]
-    pub(super) unsafe fn atomic_word(
-        &mut self,
-        peer: u32,
-        at: Place,
-        what: Atomic,
-        old: *mut u8,
-        id: u64,
-        stats: &Stats,
-    ) -> Option<Posted> {
-        const OP: &str = "update a word";
-        let stream = self.streams.get_mut(peer as usize)?.as_mut()?;
-        if stream.room() <= 2 || !self.updates[peer as usize].is_empty() {
-            return None;
-        }
-        let import = self.regions.find(peer, at, 8, OP).ok()?;
-        let (address, key) = (import.aligned(at.offset, 8, OP).ok()?, import.key);
-        let (action, kind) = match what {
-            Atomic::Add(add) => {
-                import.accumulate?;
-                (Action::FetchAdd { address, key, add }, Kind::Accumulate)
-            }
-            Atomic::CompareSwap { expected, desired } => {
-                (Action::CompareSwap { address, key, expected, desired }, Kind::CompareSwap)
-            }
-        };
-        let chunk = self.pool.take_word()?;
-        let piece = self.pool.piece(&chunk, 0, 8);
-        let whose = Whose::Fetch { id, to: old, len: 8 };
-        // SAFETY: a chunk, which the request keeps.
-        let went = unsafe { stream.push_now(action, whose, Bytes::Kept(piece, chunk)) };
-        self.went(went, stats);
-        Some(counted(Posted::Pending, kind, 8, stats))
-    }
-
     /// A read or an atomic of at most 8 bytes, which go to `to` by way of a chunk; nowhere, if that is null.
     pub(super) fn fetch(
         &mut self,
@@ -84,10 +44,11 @@ impl Engine {
         let Some(chunk) = self.pool.take_word() else { return Ok(Posted::Busy) };
         let piece = self.pool.piece(&chunk, 0, len);
         let Some(notice) = notice else {
-            let bytes = Bytes::Kept(piece, chunk);
-            // SAFETY: a chunk, which the request keeps.
-            let went = unsafe { self.stream(peer).push_now(action, Whose::Fetch { id, to, len }, bytes) };
-            self.went(went, stats);
+            self.whole += 1;
+            self.push_one(peer, action, stats, |flight| {
+                flight.pieces.push(piece);
+                (flight.whose, flight.signalled, flight.chunk) = (Whose::Fetch { id, to, len }, true, Some(chunk));
+            });
             return Ok(Posted::Pending);
         };
         let to = (!to.is_null()).then_some((to, len));

@@ -4,15 +4,16 @@
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use super::VerbsDevice;
 use super::wait::Edges;
-use crate::device::route::Far;
-use crate::error::{Error, ErrorKind, Result};
+use crate::device::Waker;
+use crate::error::{Error, ErrorKind};
 
 /// The bell of a rank that does not sleep on this device, and the completions for which it is rung.
 pub(super) struct Outer {
-    bell: Box<dyn Fn() + Send + Sync>,
+    bell: Waker,
     completions: Edges,
 }
 
@@ -23,7 +24,7 @@ impl fmt::Debug for Outer {
 }
 
 impl Outer {
-    fn new(bell: Box<dyn Fn() + Send + Sync>, channel: RawFd) -> io::Result<Self> {
+    fn new(bell: Waker, channel: RawFd) -> io::Result<Self> {
         Ok(Self { bell, completions: Edges::of(channel)? })
     }
 
@@ -41,26 +42,31 @@ impl Outer {
     }
 }
 
-impl Far for VerbsDevice {
-    fn attach(&self, bell: Box<dyn Fn() + Send + Sync>) -> Result<()> {
-        let outer = Outer::new(bell, self.channel.fd());
-        let outer = outer.map_err(|e| Error::system("listen for completions", e).device("verbs"))?;
-        if self.links.outer.set(outer).is_err() {
-            return Err(Error::new(ErrorKind::BadArgument, "attach a bell").device("verbs").cause("there is one"));
+impl VerbsDevice {
+    /// Asks for `waker` to be called at the next event; whether something is there already that a poll would find.
+    pub(super) fn arm(&self, waker: &Waker) -> bool {
+        if self.links.outer.get().is_none() {
+            match Outer::new(Arc::clone(waker), self.channel.fd()) {
+                Ok(outer) => {
+                    let _ = self.links.outer.set(outer);
+                    // The agent sleeps without it as yet.
+                    self.links.agent_bell.ring();
+                }
+                Err(e) => {
+                    // Without it the rank polls.
+                    tracing::warn!("completions cannot wake this rank: {e}");
+                    return true;
+                }
+            }
         }
-        // The agent sleeps without it as yet.
-        self.links.agent_bell.ring();
-        Ok(())
-    }
-
-    fn arm(&self) -> bool {
         // It is the agent that sleeps on the channel, and leaves the events to the rank.
         while self.take_event() {}
         self.links.rank_bell.hear();
         self.prepare_to_sleep()
     }
 
-    fn give_up(&self, lost: &Error) {
+    /// Takes note of a rank whose loss another device has met: what is under way to it fails.
+    pub(super) fn give_up(&self, lost: &Error) {
         let Some(peer) = lost.blamed().filter(|p| (*p as usize) < self.links.cards.len() && *p != self.links.me) else {
             return;
         };

@@ -24,15 +24,6 @@ pub(super) struct Flight {
     pub(super) chunk: Option<Chunk>,
 }
 
-/// Where the bytes of a request are.
-#[derive(Debug)]
-pub(super) enum Bytes<'a> {
-    /// They go inside the request.
-    Inside(&'a Block),
-    /// In a chunk that the request keeps.
-    Kept(Piece, Chunk),
-}
-
 impl Flight {
     #[inline]
     pub(super) fn new(action: Action) -> Self {

@@ -54,13 +54,10 @@ use rustc_hash::FxHashMap;
 
 pub use start::{Prepared, report};
 
-use super::{
-    Atomic, Block, Capabilities, Device, Event, Operation, Place, Posted, Region, Registration, RemoteRegion,
-    WorkRequest,
-};
+use super::{Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
-use crate::stats::{Kind, Snapshot, Stats};
+use crate::stats::{Kind, Stats};
 use agent::Agent;
 use buffers::{Pool, Receives};
 use card::Message;
@@ -277,7 +274,7 @@ impl VerbsDevice {
     /// Hands out operations that failed for their key, once it is known whether the peer is gone.
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
-        let lost = self.check_peers().err();
+        let lost = self.check_peers(None).err();
         let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
         let any = !told.is_empty();
         for (id, e) in told {
@@ -362,34 +359,28 @@ impl VerbsDevice {
 }
 
 impl Device for VerbsDevice {
-    fn name(&self) -> &'static str {
-        "verbs"
-    }
-
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn allocate(&self, len: usize, _region: Region) -> Result<Registration> {
-        self.engine.borrow_mut().regions.allocate(len).map_err(|e| e.rank(self.links.me))
-    }
-
     unsafe fn register(&self, region: Region) -> Result<Registration> {
+        let regions = &mut self.engine.borrow_mut().regions;
+        if region.base.is_null() {
+            return regions.allocate(region.len).map_err(|e| e.rank(self.links.me));
+        }
         // SAFETY: the same contract.
-        unsafe { self.engine.borrow_mut().regions.register(region) }.map_err(|e| e.rank(self.links.me))
+        unsafe { regions.register(region) }.map_err(|e| e.rank(self.links.me))
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
+    unsafe fn release(&self, handle: u64) -> Result<()> {
         self.engine.borrow_mut().regions.release(handle)
     }
-
-    fn settled(&self, _handle: u64) {}
 
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
         self.engine.borrow_mut().regions.import(peer, key, accumulate)
     }
 
-    fn forget(&self, handle: u64) {
+    unsafe fn forget(&self, handle: u64) {
         let mut engine = self.engine.borrow_mut();
         if let Some(import) = engine.regions.forget(handle) {
             engine.told[import.peer as usize].forget(import.number);
@@ -397,42 +388,14 @@ impl Device for VerbsDevice {
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        if request.peer as usize >= self.links.cards.len() {
-            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("verbs"));
-        }
         // SAFETY: the same contract.
         let posted = unsafe { self.engine.borrow_mut().post(request, self.limits, &self.stats) }?;
         if posted == Posted::Busy && !self.polling.get() {
-            // What has landed makes room for the next try, also of a caller that does not poll.
+            // What is complete makes room for the next try, also of a caller that does not poll.
             self.absorb()?;
             self.engine.borrow_mut().drive(&self.stats);
         }
         Ok(posted)
-    }
-
-    unsafe fn write(&self, peer: u32, from: Block, to: Place, id: u64) -> Result<Posted> {
-        // SAFETY: the same contract.
-        if let Some(posted) = unsafe { self.engine.borrow_mut().write_inline(peer, from, to, id, &self.stats) } {
-            return posted;
-        }
-        let operation = Operation::Write { from: &[from], to };
-        // SAFETY: the same contract.
-        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
-    }
-
-    unsafe fn read(&self, peer: u32, into: Block, from: Place, id: u64) -> Result<Posted> {
-        if let Some(posted) = self.engine.borrow_mut().read_word(peer, into, from, id, &self.stats) {
-            return posted;
-        }
-        let operation = Operation::Read { into: &[into], from };
-        // SAFETY: the same contract.
-        unsafe { self.post(&WorkRequest { peer, operation, notify: None, id }) }
-    }
-
-    unsafe fn atomic(&self, peer: u32, at: Place, what: Atomic, old: *mut u8, id: u64) -> Posted {
-        // SAFETY: the same contract.
-        let posted = unsafe { self.engine.borrow_mut().atomic_word(peer, at, what, old, id, &self.stats) };
-        posted.unwrap_or(Posted::Busy)
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -452,37 +415,31 @@ impl Device for VerbsDevice {
         result
     }
 
-    fn pending(&self) -> bool {
-        // Only a look at the completion queues can tell, and that is a poll: some loads if nothing has come.
-        true
-    }
-
-    /// Nothing: a look at the completion queues takes longer than the pause that it would make, and under a virtual machine
-    /// a pause may leave the guest.
-    fn relax(&self) {}
-
-    fn park(&self, limit: Duration, ready: &mut dyn FnMut() -> bool) {
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        let limit = match sleep {
+            Sleep::For(limit) => limit,
+            Sleep::Elsewhere(waker) => return self.arm(waker),
+        };
         if self.prepare_to_sleep() || ready() {
             std::thread::yield_now();
-            return;
+            return true;
         }
         self.stats.add(Kind::Park, 0);
         let [event, rung] = wait::sleep([self.channel.fd(), self.links.rank_bell.fd()], limit);
-        // If there are more, the next sleep is none.
+        // If events remain, the next park returns at once.
         if event {
             self.take_event();
         }
         if rung {
             self.links.rank_bell.hear();
         }
+        false
     }
 
-    /// A message always arrives at a completion queue, which wakes who sleeps.
-    fn wake(&self, _peer: u32) {}
-
-    fn attending(&self, _inside: bool) {}
-
-    fn check_peers(&self) -> Result<()> {
+    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
+        if let Some(met) = met {
+            self.give_up(met);
+        }
         self.pulse.borrow_mut().check(&self.links).map_err(|e| {
             if let Some(peer) = e.blamed().filter(|_| e.kind() == ErrorKind::PeerLost) {
                 self.links.tell_of(peer);
@@ -502,39 +459,27 @@ impl Device for VerbsDevice {
         }
     }
 
-    /// None: the card reaches all alike.
-    fn shares_memory(&self, _peer: u32) -> bool {
-        false
-    }
-
-    fn counters(&self) -> Snapshot {
-        self.stats.snapshot()
-    }
-
     fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    fn is_idle(&self) -> Result<bool> {
-        Ok(self.engine.borrow_mut().is_idle(&self.stats))
-    }
-
-    fn leave(&self) {
-        self.left.set(true);
-    }
-
-    fn abandon(&self) {
-        if self.left.replace(true) {
-            return;
+    fn leave(&self, how: Leave) -> Result<bool> {
+        if how == Leave::InOrder {
+            let idle = self.engine.borrow_mut().is_idle(&self.stats);
+            self.left.set(self.left.get() || idle);
+            return Ok(idle);
         }
-        let blamed = self.pulse.borrow().met();
-        self.say(Message::Lost { blamed, why: "it ended without leaving the job".into() });
+        if !self.left.replace(true) {
+            let blamed = self.pulse.borrow().met();
+            self.say(Message::Lost { blamed, why: "it ended without leaving the job".into() });
+        }
+        Ok(true)
     }
 }
 
 impl Drop for VerbsDevice {
     fn drop(&mut self) {
-        self.abandon();
+        let _ = self.leave(Leave::Lost);
         drop(self.agent.borrow_mut().take());
     }
 }

@@ -13,7 +13,7 @@ use super::buffers::{LARGEST, PACKET};
 use super::credits;
 use super::cut::{Limits, cut};
 use super::engine::{Engine, Notice};
-use super::flight::{Bytes, Flight};
+use super::flight::Flight;
 use super::lists::Way;
 use super::ops::{CopyOut, Op, Owner, Whose};
 use super::pinned::Leases;
@@ -46,6 +46,9 @@ impl Engine {
     /// # Safety
     /// As [`crate::device::Device::post`].
     pub(super) unsafe fn post(&mut self, request: &WorkRequest<'_>, limits: Limits, stats: &Stats) -> Result<Posted> {
+        if request.peer as usize >= self.links.cards.len() {
+            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(request.peer).device("verbs"));
+        }
         let notice = match request.notify {
             None => None,
             Some((at, value)) => Some(self.notice(request.peer, at, value)?),
@@ -85,6 +88,7 @@ impl Engine {
                     stats.add(Kind::Signal, 8);
                     Ok(Posted::Done)
                 }
+                Operation::SendShort(packet) => self.send(request.peer, &packet.bytes()[..packet.len()], &[], stats),
                 Operation::Send { header, body } => self.send(request.peer, header, body, stats),
                 Operation::Scatter { into } => self.list(request, into, Way::Scatter, stats),
                 Operation::Gather { from } => self.list(request, from, Way::Gather, stats),
@@ -139,71 +143,6 @@ impl Engine {
         self.credits[peer as usize].sent();
         stats.add(Kind::Send, len);
         Ok(Posted::Done)
-    }
-
-    /// A write of one block, if its bytes go inside the request and there is room for it; else nothing has been done.
-    ///
-    /// # Safety
-    /// As [`crate::device::Device::post`].
-    #[inline]
-    pub(super) unsafe fn write_inline(
-        &mut self,
-        peer: u32,
-        from: Block,
-        to: Place,
-        id: u64,
-        stats: &Stats,
-    ) -> Option<Result<Posted>> {
-        let stream = self.streams.get_mut(peer as usize)?.as_mut()?;
-        if stream.room() <= 2 || !(1..=stream.inline()).contains(&from.len) {
-            return None;
-        }
-        let (address, key) = match self.regions.reach(peer, to, from.len, "write remote memory") {
-            Ok(reached) => reached,
-            Err(e) => return Some(Err(e)),
-        };
-        // SAFETY: by the contract.
-        let went = unsafe { stream.push_now(Action::Write { address, key }, Whose::User(id), Bytes::Inside(&from)) };
-        self.went(went, stats);
-        Some(Ok(counted(Posted::Pending, Kind::Write, from.len, stats)))
-    }
-
-    /// A read of a word, which goes through a chunk, if there is room for it; else nothing has been done.
-    #[inline]
-    pub(super) fn read_word(
-        &mut self,
-        peer: u32,
-        into: Block,
-        from: Place,
-        id: u64,
-        stats: &Stats,
-    ) -> Option<Result<Posted>> {
-        let stream = self.streams.get_mut(peer as usize)?.as_mut()?;
-        if stream.room() <= 2 || !(1..=8).contains(&into.len) {
-            return None;
-        }
-        let (address, key) = match self.regions.reach(peer, from, into.len, "read remote memory") {
-            Ok(reached) => reached,
-            Err(e) => return Some(Err(e)),
-        };
-        let chunk = self.pool.take_word()?;
-        let piece = self.pool.piece(&chunk, 0, into.len);
-        let whose = Whose::Fetch { id, to: into.base, len: into.len };
-        // SAFETY: a chunk, which the request keeps.
-        let went = unsafe { stream.push_now(Action::Read { address, key }, whose, Bytes::Kept(piece, chunk)) };
-        self.went(went, stats);
-        Some(Ok(counted(Posted::Pending, Kind::Read, into.len, stats)))
-    }
-
-    /// A request that is a whole operation is under way, or waits if it could not go at once.
-    #[inline(always)]
-    pub(super) fn went(&mut self, went: bool, stats: &Stats) {
-        self.whole += 1;
-        if went {
-            stats.add(Kind::Post, 0);
-        } else {
-            self.todo = true;
-        }
     }
 
     /// # Safety

@@ -21,7 +21,7 @@ use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::wait::random;
 use crate::bootstrap::Bootstrap;
-use crate::device::{Atomics, Capabilities, CutOffs, Lists};
+use crate::device::{Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::registrations::Limits as Limit;
 use crate::settings::Settings;
@@ -52,6 +52,8 @@ pub struct Prepared {
     endpoint: Endpoint,
     card: Card,
     capabilities: Capabilities,
+    /// For `farside info`.
+    atomics: &'static str,
     max_completions: usize,
     /// The card follows the page tables: memory of the user need not be pinned.
     on_demand: bool,
@@ -132,22 +134,17 @@ impl Prepared {
             tuning,
             endpoint,
             card,
+            atomics,
             capabilities: Capabilities {
                 max_blocks: MAX_BLOCKS,
-                inline_bytes: 0,
-                max_packet: PACKET,
-                atomics,
-                ordered: false,
-                mappable: false,
                 accumulate: true,
                 lists: Some(Lists {
                     blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
                 cut_offs: MEASURED,
-                // Nothing is stored to mapped memory.
-                sleepers_fence: false,
                 own_by_copy: true,
+                ..Capabilities::minimal("verbs", PACKET)
             },
             on_demand: pinned::on_demand(general, reliable),
             max_completions: attributes.max_cqe.max(32) as usize,
@@ -212,7 +209,6 @@ impl Prepared {
             inline: 0,
         };
         let serving = parts(Some(shared));
-        let capabilities = Capabilities { inline_bytes: sizes.inline as usize, ..self.capabilities };
         let classes = (self.settings.verbs_service_level, self.settings.verbs_traffic_class);
         let links = Links::new(
             self.rank,
@@ -241,7 +237,7 @@ impl Prepared {
             channel,
             sends,
             receives,
-            capabilities,
+            self.capabilities,
             self.limits,
             credits::window(self.settings.verbs_receives, cards.len()),
         )
@@ -261,11 +257,11 @@ impl Prepared {
     }
 }
 
-fn atomics(capability: u32) -> Atomics {
+fn atomics(capability: u32) -> &'static str {
     match capability {
-        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE => Atomics::None,
-        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_GLOB => Atomics::Coherent,
-        _ => Atomics::Device,
+        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE => "no atomics",
+        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_GLOB => "atomics coherent with the processor's",
+        _ => "atomics among HCAs only",
     }
 }
 
@@ -275,10 +271,7 @@ fn probe(found: Found, settings: &Settings) -> Result<String> {
     let index = agreed.picks.first().map_or(0, |p| usize::from(*p));
     let opened = found.ports.into_iter().nth(index);
     let prepared = Prepared::over(0, opened.ok_or_else(|| Error::new(ErrorKind::Unsupported, OP))?, settings)?;
-    let atomics = match prepared.capabilities.atomics {
-        Atomics::Coherent => "atomics coherent with the processor's",
-        _ => "atomics among cards only",
-    };
+    let atomics = prepared.atomics;
     let mtu = 128u32 << prepared.card.mtu;
     let Limits { pieces, message } = prepared.limits;
     Ok(format!(
@@ -303,11 +296,6 @@ pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn atomics_of_every_capability() {
-        assert_eq!([0, 1, 2].map(atomics), [Atomics::None, Atomics::Device, Atomics::Coherent]);
-    }
 
     #[test]
     fn partition_is_found_by_its_number_whatever_the_membership() {

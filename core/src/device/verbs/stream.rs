@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::buffers::Chunk;
-use super::flight::{Bytes, Flight, UnderWay};
+use super::flight::{Flight, UnderWay};
 use super::ops::Whose;
 use super::status::{Fate, explain};
 use super::sys::qp::{Action, LIST, Order, Requester};
@@ -187,41 +187,6 @@ impl Stream {
         let own = flight.own();
         // SAFETY: inline bytes live in the flight during the call; other memory by the contract.
         let code = unsafe { qp.post_one(&flight.order(id, &own)) };
-        if code != 0 {
-            self.put_back(code);
-            return false;
-        }
-        self.next += 1;
-        true
-    }
-
-    /// Posts one request that is signalled and has no immediate data, to a stream that has [`room`](Self::room); whether
-    /// it went.
-    ///
-    /// # Safety
-    /// As [`push`](Self::push); a block is valid for reads.
-    #[inline(always)]
-    pub(super) unsafe fn push_now(&mut self, action: Action, whose: Whose, bytes: Bytes<'_>) -> bool {
-        let id = self.id(0);
-        let Some(qp) = &self.qp else { return false };
-        let flight = self.flights.grow(action);
-        (flight.whose, flight.signalled) = (whose, true);
-        self.unsignalled = 0;
-        let (piece, inline) = match bytes {
-            Bytes::Inside(block) => {
-                // SAFETY: by the contract.
-                unsafe { flight.append(block) };
-                (flight.own(), true)
-            }
-            Bytes::Kept(piece, chunk) => {
-                flight.pieces.push(piece);
-                flight.chunk = Some(chunk);
-                (piece, false)
-            }
-        };
-        let pieces = std::slice::from_ref(&piece);
-        // SAFETY: as in `push_one`.
-        let code = unsafe { qp.post_one(&Order { id, action, pieces, inline, immediate: None, signalled: true }) };
         if code != 0 {
             self.put_back(code);
             return false;

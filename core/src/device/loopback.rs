@@ -1,0 +1,435 @@
+#![allow(unsafe_code)]
+//! The reference device: ranks are threads of one process, memory is what the process has, and an operation is done at
+//! once, by the thread that posts it, under the lock of the target's table of exposed regions.
+//!
+//! It reads as the specification of the seam. What a device may leave out it leaves out where it is asked to
+//! ([`Loopback::minimal`]): accumulates, and all of more than one block, which [`crate::service`] and the planner then make of
+//! what is there. Nothing is mapped; memory that is registered may be any.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
+    Waker, WorkRequest,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
+use crate::memory::keys::{AccumulateFn, Exposed, Exposures};
+use crate::stats::{Kind, Stats};
+use crate::wire::{Reader, Writer};
+
+/// Longest packet.
+const MAX_PACKET: usize = 4096;
+/// Packets that may wait for one rank; a sender that finds so many is told that the device is busy.
+const MOST_PACKETS: usize = 256;
+
+/// What waits for one rank.
+#[derive(Default)]
+struct Inbox {
+    packets: VecDeque<(u32, Vec<u8>)>,
+    completions: VecDeque<(u64, Result<()>)>,
+    /// Somebody has changed this rank's memory since it last looked.
+    woken: bool,
+    /// What to call at the next event.
+    waker: Option<Waker>,
+    ended: Option<Leave>,
+}
+
+#[derive(Default)]
+struct Rank {
+    inbox: Mutex<Inbox>,
+    event: Condvar,
+    exposures: Exposures,
+}
+
+impl Rank {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something has happened for this rank: it looks, if it sleeps.
+    fn wake(&self) {
+        let waker = {
+            let mut inbox = self.inbox();
+            inbox.woken = true;
+            inbox.waker.take()
+        };
+        self.event.notify_one();
+        if let Some(waker) = waker {
+            waker();
+        }
+    }
+}
+
+/// The network: one for all ranks of a job.
+pub struct Hub(Vec<Rank>);
+
+impl Hub {
+    /// A network of `ranks`.
+    #[must_use]
+    pub fn new(ranks: u32) -> Arc<Self> {
+        Arc::new(Self((0..ranks).map(|_| Rank::default()).collect()))
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hub").field(&self.0.len()).finish()
+    }
+}
+
+/// A peer's region, by its key.
+#[derive(Clone, Copy, Debug)]
+struct Import {
+    peer: u32,
+    key: u64,
+}
+
+/// The loopback device of one rank.
+#[derive(Debug)]
+pub struct Loopback {
+    me: u32,
+    hub: Arc<Hub>,
+    capabilities: Capabilities,
+    stats: Stats,
+    /// By handle, which is the key: memory that this device allocated, and nothing for memory of the caller.
+    owned: RefCell<FxHashMap<u64, Box<[u64]>>>,
+    imports: RefCell<FxHashMap<u64, Import>>,
+    last_import: Cell<u64>,
+    polling: Cell<bool>,
+}
+
+impl Loopback {
+    /// The device of rank `me`.
+    #[must_use]
+    pub fn new(hub: &Arc<Hub>, me: u32) -> Self {
+        let minimal = Capabilities::minimal("loopback", MAX_PACKET);
+        Self::with(hub, me, Capabilities { max_blocks: 16, accumulate: true, own_by_copy: true, ..minimal })
+    }
+
+    /// The same with no more than a device must have.
+    #[must_use]
+    pub fn minimal(hub: &Arc<Hub>, me: u32) -> Self {
+        Self::with(hub, me, Capabilities::minimal("loopback", MAX_PACKET))
+    }
+
+    fn with(hub: &Arc<Hub>, me: u32, capabilities: Capabilities) -> Self {
+        Self {
+            me,
+            hub: Arc::clone(hub),
+            capabilities,
+            stats: Stats::default(),
+            owned: RefCell::default(),
+            imports: RefCell::default(),
+            last_import: Cell::new(0),
+            polling: Cell::new(false),
+        }
+    }
+
+    fn own(&self) -> &Rank {
+        &self.hub.0[self.me as usize]
+    }
+
+    fn fail(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
+        Error::new(kind, operation).rank(self.me).peer(peer).device("loopback")
+    }
+
+    fn peer(&self, peer: u32, operation: &'static str) -> Result<&Rank> {
+        self.hub.0.get(peer as usize).ok_or_else(|| self.fail(ErrorKind::NoSuchRank, operation, peer))
+    }
+
+    /// Does something to `len` bytes at a place of `peer`, while nobody can take them back.
+    fn at<R>(
+        &self,
+        operation: &'static str,
+        peer: u32,
+        place: Place,
+        len: usize,
+        act: impl FnOnce(*mut u8, &Exposed) -> R,
+    ) -> Result<R> {
+        let import = self.imports.borrow().get(&place.region).copied();
+        let import = import.ok_or_else(|| self.fail(ErrorKind::BadKey, operation, peer))?;
+        if import.peer != peer {
+            return Err(self.fail(ErrorKind::BadArgument, operation, peer).cause("the region is another rank's"));
+        }
+        match self.peer(peer, operation)?.exposures.with(import.key, place.offset as u64, len, act) {
+            Some(Some(result)) => Ok(result),
+            Some(None) => Err(self
+                .fail(ErrorKind::OutOfRange, operation, peer)
+                .cause(format!("{len} bytes at byte {} of a region", place.offset))),
+            None => Err(self.fail(ErrorKind::BadKey, operation, peer)),
+        }
+    }
+
+    /// [`at`](Self::at), on an integer of `len` bytes that lies as its size asks.
+    fn integer<R>(
+        &self,
+        operation: &'static str,
+        peer: u32,
+        place: Place,
+        len: usize,
+        act: impl FnOnce(*mut u8) -> R,
+    ) -> Result<R> {
+        self.at(operation, peer, place, len, |p, _| p.addr().is_multiple_of(len).then(|| act(p)))?
+            .ok_or_else(|| self.fail(ErrorKind::Misaligned, operation, peer).cause(format!("offset {}", place.offset)))
+    }
+
+    /// Sets a cell after what was written before.
+    fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
+        self.integer("signal a peer", peer, at, 8, |p| {
+            // SAFETY: an aligned word of an exposed region, accessed as an atomic by all.
+            // Release: pairs with the Acquire of the cell's owner.
+            unsafe { AtomicU64::from_ptr(p.cast()) }.store(value, Ordering::Release);
+        })
+    }
+
+    fn send(&self, peer: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
+        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+        if len > MAX_PACKET {
+            let e = self.fail(ErrorKind::BadArgument, "send a packet", peer);
+            return Err(e.cause(format!("{len} bytes, {MAX_PACKET} allowed")));
+        }
+        let to = self.peer(peer, "send a packet")?;
+        let mut packet = Vec::with_capacity(len);
+        packet.extend_from_slice(header);
+        for b in body {
+            let at = packet.len();
+            packet.resize(at + b.len, 0);
+            // SAFETY: the block by the contract of `post`; the vector has just got room for it.
+            unsafe { copy::load(b.base, packet[at..].as_mut_ptr(), b.len) };
+        }
+        {
+            let mut inbox = to.inbox();
+            if inbox.packets.len() >= MOST_PACKETS {
+                return Ok(Posted::Busy);
+            }
+            inbox.packets.push_back((self.me, packet));
+        }
+        self.stats.add(Kind::Send, len);
+        Ok(Posted::Done)
+    }
+
+    /// Does what a request asks for; what kind of operation it was, and how many bytes.
+    ///
+    /// # Safety
+    /// As [`Device::post`].
+    unsafe fn perform(&self, request: &WorkRequest<'_>) -> Result<(Kind, usize)> {
+        let peer = request.peer;
+        let sum = |blocks: &[Block]| blocks.iter().map(|b| b.len).sum::<usize>();
+        // SAFETY: local pointers by the contract, remote ones by `at`, which has checked them and holds the lock.
+        unsafe {
+            match request.operation {
+                Operation::Write { from, to } => {
+                    let len = sum(from);
+                    self.at("write remote memory", peer, to, len, |mut p, _| {
+                        for b in from {
+                            copy::store(b.base, p, b.len);
+                            p = p.wrapping_add(b.len);
+                        }
+                    })?;
+                    Ok((Kind::Write, len))
+                }
+                Operation::Read { into, from } => {
+                    let len = sum(into);
+                    self.at("read remote memory", peer, from, len, |mut p, _| {
+                        for b in into {
+                            copy::load(p, b.base, b.len);
+                            p = p.wrapping_add(b.len);
+                        }
+                    })?;
+                    Ok((Kind::Read, len))
+                }
+                Operation::FetchAdd { at, add, old } => {
+                    let former = self.integer("fetch and add", peer, at, 8, |p| {
+                        AtomicU64::from_ptr(p.cast()).fetch_add(add, Ordering::SeqCst)
+                    })?;
+                    if !old.is_null() {
+                        old.write_unaligned(former);
+                    }
+                    Ok((Kind::FetchAdd, 8))
+                }
+                Operation::CompareSwap { at, len, expected, desired, old }
+                    if len == 8 || (self.capabilities.accumulate && matches!(len, 1 | 2 | 4)) =>
+                {
+                    let former = self.integer("compare and swap", peer, at, len, |p| {
+                        copy::compare_swap(p, len, expected, desired)
+                    })?;
+                    copy::load(former.to_le_bytes().as_ptr(), old, len);
+                    Ok((Kind::CompareSwap, len))
+                }
+                Operation::Accumulate { at, code, operand, old } if self.capabilities.accumulate => {
+                    let done = self.at("accumulate", peer, at, operand.len, |p, region| {
+                        region.accumulate.map(|f| f(code, p, operand.base, old, operand.len))
+                    })?;
+                    match done {
+                        Some(true) => Ok((Kind::Accumulate, operand.len)),
+                        Some(false) => Err(self.fail(ErrorKind::Misaligned, "accumulate", peer)),
+                        None => Err(self.fail(ErrorKind::Unsupported, "accumulate", peer)),
+                    }
+                }
+                Operation::Signal { at, value } => self.signal(peer, at, value).map(|()| (Kind::Signal, 8)),
+                Operation::Scatter { .. } | Operation::Gather { .. } => Err(super::no_lists(peer, "loopback")),
+                _ => Err(self.fail(ErrorKind::Unsupported, "post a work request", peer)),
+            }
+        }
+    }
+}
+
+impl Device for Loopback {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        let Region { mut base, len, accumulate, .. } = region;
+        let mut words = Box::default();
+        if base.is_null() {
+            words = vec![0u64; len.div_ceil(8)].into_boxed_slice();
+            base = words.as_mut_ptr().cast();
+        }
+        // SAFETY: memory of the caller by the contract; that of the device lives until `release`.
+        let key = unsafe { self.own().exposures.insert(Exposed { base, len, accumulate }) };
+        self.owned.borrow_mut().insert(key, words);
+        Ok(Registration { base, len, key: Writer::new().u64(key).u64(len as u64).done(), handle: key })
+    }
+
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // Waits for whoever holds the lock: from here on no peer touches the memory.
+        self.own().exposures.remove(handle);
+        match self.owned.borrow_mut().remove(&handle) {
+            Some(_) => Ok(()),
+            None => Err(self.fail(ErrorKind::Freed, "release memory", self.me)),
+        }
+    }
+
+    fn import(&self, peer: u32, key: &[u8], _accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        const OP: &str = "import a peer's region";
+        self.peer(peer, OP)?;
+        let mut r = Reader::new(key);
+        let fields = (|| Some((r.u64()?, usize::try_from(r.u64()?).ok()?, r.is_empty().then_some(())?)))();
+        let (key, len, ()) = fields.ok_or_else(|| self.fail(ErrorKind::Protocol, OP, peer).cause("malformed key"))?;
+        let handle = self.last_import.get() + 1;
+        self.last_import.set(handle);
+        self.imports.borrow_mut().insert(handle, Import { peer, key });
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
+    }
+
+    unsafe fn forget(&self, handle: u64) {
+        self.imports.borrow_mut().remove(&handle);
+    }
+
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let peer = self.peer(request.peer, "post a work request")?;
+        let posted = match request.operation {
+            Operation::SendShort(packet) => self.send(request.peer, &packet.bytes()[..packet.len()], &[])?,
+            Operation::Send { header, body } => self.send(request.peer, header, body)?,
+            _ => {
+                // SAFETY: the same contract.
+                let (kind, len) = unsafe { self.perform(request) }?;
+                self.stats.add(kind, len);
+                if let Some((at, value)) = request.notify {
+                    self.signal(request.peer, at, value)?;
+                    self.stats.add(Kind::Notify, 8);
+                }
+                if kind == Kind::Signal {
+                    Posted::Done
+                } else {
+                    self.own().inbox().completions.push_back((request.id, Ok(())));
+                    Posted::Pending
+                }
+            }
+        };
+        peer.wake();
+        Ok(posted)
+    }
+
+    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        self.own().inbox().completions.retain(|(id, _)| !which(*id));
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        if self.polling.replace(true) {
+            return Ok(false);
+        }
+        let (packets, completions) = {
+            let mut inbox = self.own().inbox();
+            inbox.woken = false;
+            (std::mem::take(&mut inbox.packets), std::mem::take(&mut inbox.completions))
+        };
+        let any = !packets.is_empty() || !completions.is_empty();
+        for (source, bytes) in &packets {
+            sink(Event::Packet { source: *source, bytes });
+        }
+        completions.into_iter().for_each(|(id, result)| sink(Event::Completed { id, result }));
+        self.polling.set(false);
+        Ok(any)
+    }
+
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        let mut inbox = self.own().inbox();
+        let work = inbox.woken || !inbox.packets.is_empty() || !inbox.completions.is_empty();
+        match sleep {
+            Sleep::Elsewhere(waker) => {
+                inbox.waker = Some(Arc::clone(waker));
+                work
+            }
+            Sleep::For(limit) => {
+                drop(inbox);
+                if work || ready() {
+                    return true;
+                }
+                inbox = self.own().inbox();
+                // Whoever has changed something since the look at `ready` has left a mark.
+                if !inbox.woken {
+                    self.stats.add(Kind::Park, 0);
+                    drop(self.own().event.wait_timeout(inbox, limit).unwrap_or_else(PoisonError::into_inner));
+                }
+                false
+            }
+        }
+    }
+
+    fn wake(&self, peer: u32) {
+        if let Some(peer) = self.hub.0.get(peer as usize) {
+            peer.wake();
+        }
+    }
+
+    fn waker(&self) -> Result<Waker> {
+        let (hub, me) = (Arc::clone(&self.hub), self.me as usize);
+        Ok(Arc::new(move || hub.0[me].wake()))
+    }
+
+    fn check_peers(&self, _met: Option<&Error>) -> Result<()> {
+        match self.hub.0.iter().position(|rank| rank.inbox().ended == Some(Leave::Lost)) {
+            Some(lost) => Err(self
+                .fail(ErrorKind::PeerLost, "check the other ranks", lost as u32)
+                .cause("its thread ended without leaving the job")),
+            None => Ok(()),
+        }
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn leave(&self, how: Leave) -> Result<bool> {
+        self.own().inbox().ended.get_or_insert(how);
+        if how == Leave::Lost {
+            self.hub.0.iter().for_each(Rank::wake);
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let _ = self.leave(Leave::Lost);
+    }
+}
