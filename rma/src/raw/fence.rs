@@ -59,8 +59,12 @@ impl RawWindow {
                 let (own, others) = if mark == ENDS { ("opens none", "open") } else { ("opens", "open none") };
                 return Err(Error::new(ErrorKind::Mismatch, OP)
                     .rank(self.job.rank())
-                    .cause(format!("of an epoch after it this rank's fence {own}, and those of some other ranks {others}"))
-                    .remedy("make the same calls on every rank: as many epochs in a run, and `NOSUCCEED` on all or none"));
+                    .cause(format!(
+                        "of an epoch after it this rank's fence {own}, and those of some other ranks {others}"
+                    ))
+                    .remedy(
+                        "make the same calls on every rank: as many epochs in a run, and `NOSUCCEED` on all or none",
+                    ));
             }
         } else if (0..self.targets.len()).any(|t| self.has_unposted(t)) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
