@@ -86,7 +86,8 @@ impl Board {
             unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
                 .store(u64::from(job.burst() == 0), Ordering::Relaxed);
         }
-        let (own, remotes) = coll::exchange_regions(team, own, None)?;
+        // SAFETY: an allocation of this job that nobody has a reference to.
+        let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = NonNull::from(job.device().stats());
         let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
@@ -462,10 +463,12 @@ impl Pace {
 impl Drop for Board {
     fn drop(&mut self) {
         for r in &self.remotes {
-            self.job.device().forget(r.handle);
+            // SAFETY: references into the board borrow from it, and it goes.
+            unsafe { self.job.device().forget(r.handle) };
         }
         // Pages that peers still map stay theirs; a failure leaks this rank's mapping and nothing else.
-        if let Err(e) = self.job.device().release(self.own.handle) {
+        // SAFETY: as above.
+        if let Err(e) = unsafe { self.job.device().release(self.own.handle) } {
             tracing::warn!("a board was not released: {e}");
         }
     }

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The collectives that remote memory access needs. Each algorithm is one file; [`TABLE`] lists them.
 //!
 //! Collectives with data exchange messages that are matched by team, call and round ([`Call`]); the barrier
@@ -139,9 +140,12 @@ impl<'a> Call<'a> {
 /// Exchanges regions: every rank of the team learns the key of every other's registration and imports it.
 /// If one rank has failed, all fail, and what was registered is released. Two allgathers.
 ///
+/// # Safety
+/// `own` is of the device of the team's job, and where the exchange fails its memory is not used any more.
+///
 /// # Errors
 /// This rank's own failure, or one that names the rank that failed.
-pub fn exchange_regions(
+pub unsafe fn exchange_regions(
     team: &Team,
     own: Result<Registration>,
     accumulate: Option<AccumulateFn>,
@@ -154,9 +158,11 @@ pub fn exchange_regions(
         Err(e) => {
             // Also when a peer is lost: the caller has nothing by which it could release its memory.
             for r in remotes {
-                device.forget(r.handle);
+                // SAFETY: nobody else has been given the region.
+                unsafe { device.forget(r.handle) };
             }
-            if let Some(Err(kept)) = handle.map(|h| device.release(h)) {
+            // SAFETY: by the contract nobody uses it.
+            if let Some(Err(kept)) = handle.map(|h| unsafe { device.release(h) }) {
                 tracing::warn!("memory was not released: {kept}");
             }
             Err(e)

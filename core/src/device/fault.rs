@@ -165,8 +165,9 @@ impl Device for Faulty {
         unsafe { self.inner.register(region) }
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
-        self.inner.release(handle)
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.inner.release(handle) }
     }
 
     fn settled(&self, handle: u64) {
@@ -182,9 +183,10 @@ impl Device for Faulty {
         Ok(remote)
     }
 
-    fn forget(&self, handle: u64) {
+    unsafe fn forget(&self, handle: u64) {
         self.boards.borrow_mut().remove(&handle);
-        self.inner.forget(handle);
+        // SAFETY: the same contract.
+        unsafe { self.inner.forget(handle) };
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {

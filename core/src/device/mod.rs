@@ -438,11 +438,16 @@ pub trait Device: fmt::Debug {
     unsafe fn register(&self, region: Region) -> Result<Registration>;
     /// Takes memory back: allocated memory is unmapped here, registered memory is the user's own again. From
     /// then on no peer can touch it; those that try get an error (or reach pages that nobody else sees). Transfers
-    /// that a peer has begun before may still be going on: they are ended first, as the close of a window does.
+    /// that a peer had begun before are over when it returns.
+    ///
+    /// # Safety
+    /// Nobody uses the registration here any more: memory that was allocated is not touched after the call, and no request
+    /// of this rank on it is under way.
     ///
     /// # Errors
-    /// `System` if the memory cannot be given back; it is then leaked and not freed.
-    fn release(&self, handle: u64) -> Result<()>;
+    /// `Freed` for a handle that this device did not give, or that was released; `System` if the memory cannot be given
+    /// back: it is then leaked and not freed.
+    unsafe fn release(&self, handle: u64) -> Result<()>;
     /// Called once every peer that will use an allocation or registration has imported it: what was only
     /// needed for that can go.
     fn settled(&self, handle: u64);
@@ -452,7 +457,10 @@ pub trait Device: fmt::Debug {
     /// `Protocol` for a key that makes no sense, `NoSuchRank`, `PeerLost`, `Forbidden`.
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
     /// Forgets an imported region.
-    fn forget(&self, handle: u64);
+    ///
+    /// # Safety
+    /// Nobody uses the region here any more: its mapped part is not touched after the call.
+    unsafe fn forget(&self, handle: u64);
     /// Posts a work request.
     ///
     /// # Safety

@@ -37,7 +37,8 @@ every_config! {
         let mut old = 0u64;
         let forgotten = Place { region: world.remotes[1].handle, offset: 0 };
         world.barrier()?;
-        job.device().forget(forgotten.region);
+        // SAFETY: nobody uses it here any more.
+        unsafe { job.device().forget(forgotten.region) };
         for at in [Place { region: 0, offset: 0 }, Place { region: u64::MAX, offset: 0 }, forgotten] {
             let operations = [
                 Operation::Write { from: &from, to: at },
@@ -87,8 +88,10 @@ every_config! {
             let e = device.allocate(len, region).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit), "{len}: {e}");
         }
-        assert_eq!(device.release(u64::MAX).unwrap_err().kind(), ErrorKind::Freed);
-        device.forget(u64::MAX);
+        // SAFETY: nobody uses it here any more.
+        assert_eq!(unsafe { device.release(u64::MAX) }.unwrap_err().kind(), ErrorKind::Freed);
+        // SAFETY: nobody uses it here any more.
+        unsafe { device.forget(u64::MAX) };
         device.settled(u64::MAX);
         world.write(1 - world.me(), 0, &[9; 64])?;
         world.barrier()?;

@@ -63,7 +63,8 @@ impl<'a> World<'a> {
                 Region { base, len, accumulate, passive, revocable: false, one_node: team.is_on_one_node() },
             )?
         };
-        let (own, remotes) = coll::exchange_regions(&team, Ok(own), accumulate)?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let (own, remotes) = unsafe { coll::exchange_regions(&team, Ok(own), accumulate) }?;
         Ok(Self { job, team, board, own, remotes, released: false, _buffer: buffer })
     }
 
@@ -152,14 +153,16 @@ impl<'a> World<'a> {
     /// Takes this rank's own region back.
     pub fn release(&mut self) -> Result<()> {
         self.released = true;
-        self.job.device().release(self.own.handle)
+        // SAFETY: nobody uses it here any more.
+        unsafe { self.job.device().release(self.own.handle) }
     }
 }
 
 impl Drop for World<'_> {
     fn drop(&mut self) {
         for r in &self.remotes {
-            self.job.device().forget(r.handle);
+            // SAFETY: nobody uses it here any more.
+            unsafe { self.job.device().forget(r.handle) };
         }
         if !self.released {
             self.release().unwrap();

@@ -30,12 +30,15 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         let mut memory = vec![0u8; 100_000];
         // SAFETY: the memory is lent until it is released, and looked at after that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
-        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let (own, remotes) = unsafe { coll::exchange_regions(&team, own, None) }?;
         let good = job.device().allocate(4096, region(std::ptr::null_mut(), 4096));
-        let (good, good_remotes) = coll::exchange_regions(&team, good, None)?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let (good, good_remotes) = unsafe { coll::exchange_regions(&team, good, None) }?;
         if job.rank() == 1 {
             // Taken back, while rank 0 still has the key.
-            job.device().release(own.handle)?;
+            // SAFETY: nobody uses it here any more.
+            unsafe { job.device().release(own.handle) }?;
             team.barrier()?;
             job.wait("packets", || Ok((got.borrow().len() == PACKETS as usize).then_some(())))?;
             job.wait("signals", || Ok((board.get(0, 1) == u64::from(PACKETS)).then_some(())))?;
@@ -64,7 +67,8 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(1)), "{e}");
             assert!(e.to_string().contains("REM_ACCESS_ERR"), "{e}");
             fine.check()?;
-            job.device().release(own.handle)?;
+            // SAFETY: nobody uses it here any more.
+            unsafe { job.device().release(own.handle) }?;
         }
         team.barrier()?;
         if job.rank() == 1 {
@@ -73,8 +77,10 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             unsafe { std::ptr::copy_nonoverlapping(good.base, words.as_mut_ptr().cast(), 8 * words.len()) };
             assert_eq!(words, vec![5; PACKETS as usize]);
         }
-        good_remotes.iter().for_each(|r| job.device().forget(r.handle));
-        job.device().release(good.handle)?;
+        // SAFETY: nobody uses it here any more.
+        good_remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
+        // SAFETY: nobody uses it here any more.
+        unsafe { job.device().release(good.handle) }?;
         drop(board);
         team.barrier()
     }));
@@ -91,10 +97,12 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         let mut memory = vec![0u8; LEN];
         // SAFETY: the memory is lent until it is released, and not looked at before.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
-        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let (own, remotes) = unsafe { coll::exchange_regions(&team, own, None) }?;
         if job.rank() == 1 {
             job.wait("some writes", || Ok((board.get(0, 1) >= 3).then_some(())))?;
-            job.device().release(own.handle)?;
+            // SAFETY: nobody uses it here any more.
+            unsafe { job.device().release(own.handle) }?;
             // It is this rank's alone again.
             memory.fill(9);
             job.wait("an error", || Ok((board.get(0, 2) == 1).then_some(())))?;
@@ -124,9 +132,11 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
             };
             assert_eq!((error.kind(), error.blamed()), (ErrorKind::BadKey, Some(1)), "{error}");
             board.set(1, 2, 1)?;
-            job.device().release(own.handle)?;
+            // SAFETY: nobody uses it here any more.
+            unsafe { job.device().release(own.handle) }?;
         }
-        remotes.iter().for_each(|r| job.device().forget(r.handle));
+        // SAFETY: nobody uses it here any more.
+        remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
         team.barrier()
     }));
     nothing_is_left();
@@ -182,7 +192,8 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
         Delivery::Done
     })?;
     let own = job.device().allocate(LEN + 8, region(std::ptr::null_mut(), LEN + 8));
-    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    // SAFETY: a registration of this job, which nobody uses if this fails.
+    let (own, remotes) = unsafe { coll::exchange_regions(&team, own, None) }?;
     let board = Board::new(&team, 0)?;
     let me = job.rank();
     let peer = 1 - me;
@@ -208,8 +219,10 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
     job.wait("the packets", || Ok((got.borrow().len() as u64 == rounds).then_some(())))?;
     assert_eq!(*got.borrow(), (1..=rounds).collect::<Vec<_>>(), "packets");
     team.barrier()?;
-    remotes.iter().for_each(|r| job.device().forget(r.handle));
-    job.device().release(own.handle)
+    // SAFETY: nobody uses it here any more.
+    remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
+    // SAFETY: nobody uses it here any more.
+    unsafe { job.device().release(own.handle) }
 }
 
 fn exchange_with_loss(loss: &str) {
@@ -241,7 +254,8 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
         well(two_with(&[("FARSIDE_VERBS_TIMEOUT", "14")], |job| {
             let team = job.world()?;
             let own = job.device().allocate(64, region(std::ptr::null_mut(), 64));
-            let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+            // SAFETY: a registration of this job, which nobody uses if this fails.
+            let (own, remotes) = unsafe { coll::exchange_regions(&team, own, None) }?;
             let board = Board::new(&team, 0)?;
             let peer = 1 - job.rank();
             let at = |offset| Place { region: remotes[peer as usize].handle, offset };
@@ -266,8 +280,10 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
                 job.wait("the signal", || Ok((board.get(peer as usize, 1) >= round).then_some(())))?;
             }
             team.barrier()?;
-            remotes.iter().for_each(|r| job.device().forget(r.handle));
-            job.device().release(own.handle)
+            // SAFETY: nobody uses it here any more.
+            remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
+            // SAFETY: nobody uses it here any more.
+            unsafe { job.device().release(own.handle) }
         }));
     }
 }

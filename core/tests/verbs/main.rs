@@ -78,7 +78,8 @@ fn registered_memory_is_never_copied() {
     well(two(|job| {
         let team = job.world()?;
         let own = job.device().allocate(2 * LEN, region(std::ptr::null_mut(), 2 * LEN));
-        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let (own, remotes) = unsafe { coll::exchange_regions(&team, own, None) }?;
         if job.rank() == 0 {
             let place = Place { region: remotes[1].handle, offset: 0 };
             let before = job.stats();
@@ -105,8 +106,10 @@ fn registered_memory_is_never_copied() {
             }
         }
         team.barrier()?;
-        remotes.iter().for_each(|r| job.device().forget(r.handle));
-        job.device().release(own.handle)
+        // SAFETY: nobody uses it here any more.
+        remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
+        // SAFETY: nobody uses it here any more.
+        unsafe { job.device().release(own.handle) }
     }));
 }
 
@@ -140,6 +143,7 @@ fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
         assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
         let own = job.device().allocate(4096, region(std::ptr::null_mut(), 4096))?;
         team.barrier()?;
-        job.device().release(own.handle)
+        // SAFETY: nobody uses it here any more.
+        unsafe { job.device().release(own.handle) }
     }));
 }

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The end of a window: freed by all ranks together, released by one, or given up after an error.
 
 use std::sync::atomic::Ordering;
@@ -67,7 +68,8 @@ impl RawWindow {
         self.abandon();
         for t in &self.targets {
             t.ready.set(0);
-            self.job.device().forget(t.region.handle);
+            // SAFETY: operations were just abandoned, and no target is ready any more.
+            unsafe { self.job.device().forget(t.region.handle) };
         }
         self.no_epoch();
         self.access.set(Access::None);
@@ -75,7 +77,8 @@ impl RawWindow {
         if let Some(sgrs) = &self.sgrs {
             sgrs.forget();
         }
-        self.job.device().release(self.own.handle)
+        // SAFETY: as above; addresses that were given out are used by the contract of `create`, or until this call.
+        unsafe { self.job.device().release(self.own.handle) }
     }
 
     /// Whether the memory was given back.

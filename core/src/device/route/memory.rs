@@ -154,7 +154,7 @@ impl Device for Wire {
         Ok(self.expose(region.base, region.len))
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
+    unsafe fn release(&self, handle: u64) -> Result<()> {
         let known = self.hub.seat(self.me).regions.remove(&handle).is_some();
         self.owned.borrow_mut().remove(&handle);
         if known { Ok(()) } else { Err(Error::new(ErrorKind::Freed, "release a region").device("wire")) }
@@ -171,7 +171,7 @@ impl Device for Wire {
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }
 
-    fn forget(&self, handle: u64) {
+    unsafe fn forget(&self, handle: u64) {
         self.imports.borrow_mut().remove(&handle);
     }
 

@@ -250,8 +250,9 @@ impl Device for RouteDevice {
         self.made(side, unsafe { self.device(side).register(region) })
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
-        self.device(Side::of(handle)).release(inner(handle))
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.device(Side::of(handle)).release(inner(handle)) }
     }
 
     fn settled(&self, handle: u64) {
@@ -277,8 +278,9 @@ impl Device for RouteDevice {
         Ok(remote)
     }
 
-    fn forget(&self, handle: u64) {
-        self.device(Side::of(handle)).forget(inner(handle));
+    unsafe fn forget(&self, handle: u64) {
+        // SAFETY: the same contract.
+        unsafe { self.device(Side::of(handle)).forget(inner(handle)) };
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {

@@ -153,7 +153,8 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
             let node = world.split_by_node()?;
             for team in [&world, &node] {
                 let own = job.device().allocate(64, region(team));
-                let (own, remotes) = coll::exchange_regions(team, own, None)?;
+                // SAFETY: a registration of this job, which nobody uses if this fails.
+                let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
                 assert!(remotes.iter().all(|r| r.mapped.is_some() == team.is_on_one_node()));
                 assert_eq!(remotes.iter().map(|r| r.peer).collect::<Vec<_>>(), team.members());
                 team.barrier()?;
@@ -174,8 +175,10 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                     let sum = unsafe { own.base.cast::<u64>().add(1).read_volatile() };
                     assert_eq!(sum, ADDS * team.size() as u64);
                 }
-                remotes.iter().for_each(|r| job.device().forget(r.handle));
-                job.device().release(own.handle)?;
+                // SAFETY: nobody uses it here any more.
+                remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
+                // SAFETY: nobody uses it here any more.
+                unsafe { job.device().release(own.handle) }?;
             }
             Ok(())
         });
@@ -245,8 +248,10 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         let device = job.device();
-        let near = coll::exchange_regions(&node, device.allocate(64, region(&node)), None)?;
-        let far = coll::exchange_regions(&world, device.allocate(64, region(&world)), None)?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let near = unsafe { coll::exchange_regions(&node, device.allocate(64, region(&node)), None) }?;
+        // SAFETY: a registration of this job, which nobody uses if this fails.
+        let far = unsafe { coll::exchange_regions(&world, device.allocate(64, region(&world)), None) }?;
         let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
         // The other rank of this node, which is number 0 or 1 there.
         let mate = (job.rank() + 2) % 4;
@@ -285,9 +290,12 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some((mate + 1) % 4)));
         world.barrier()?;
         for (own, remotes) in [near, far] {
-            remotes.iter().for_each(|r| device.forget(r.handle));
-            device.release(own.handle)?;
-            assert_eq!(device.release(own.handle).unwrap_err().kind(), ErrorKind::Freed);
+            // SAFETY: nobody uses it here any more.
+            remotes.iter().for_each(|r| unsafe { device.forget(r.handle) });
+            // SAFETY: nobody uses it here any more.
+            unsafe { device.release(own.handle) }?;
+            // SAFETY: nobody uses it here any more.
+            assert_eq!(unsafe { device.release(own.handle) }.unwrap_err().kind(), ErrorKind::Freed);
         }
         world.barrier()
     });
@@ -303,7 +311,8 @@ fn write_is_there_when_its_notification_is() {
         for team in [&node, &world] {
             let board = Board::new(team, 0)?;
             let own = job.device().allocate(8 * team.size(), region(team));
-            let (own, remotes) = coll::exchange_regions(team, own, None)?;
+            // SAFETY: a registration of this job, which nobody uses if this fails.
+            let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
             let (next, before) = ((team.rank() + 1) % team.size(), (team.rank() + team.size() - 1) % team.size());
             for round in 1..=ROUNDS {
                 let word = (round * 1000).to_le_bytes();
@@ -319,8 +328,10 @@ fn write_is_there_when_its_notification_is() {
                 job.wait("write", || Ok((track.open() == 0).then_some(())))?;
                 team.barrier()?;
             }
-            remotes.iter().for_each(|r| job.device().forget(r.handle));
-            job.device().release(own.handle)?;
+            // SAFETY: nobody uses it here any more.
+            remotes.iter().for_each(|r| unsafe { job.device().forget(r.handle) });
+            // SAFETY: nobody uses it here any more.
+            unsafe { job.device().release(own.handle) }?;
         }
         Ok(())
     });

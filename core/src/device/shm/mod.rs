@@ -308,7 +308,7 @@ impl Device for ShmDevice {
         unsafe { imports::register(self, region) }
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
+    unsafe fn release(&self, handle: u64) -> Result<()> {
         imports::release(self, handle)
     }
 
@@ -322,7 +322,7 @@ impl Device for ShmDevice {
         imports::import(self, peer, key, accumulate)
     }
 
-    fn forget(&self, handle: u64) {
+    unsafe fn forget(&self, handle: u64) {
         self.imports.borrow_mut().remove(&handle);
     }
 

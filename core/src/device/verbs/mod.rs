@@ -379,7 +379,7 @@ impl Device for VerbsDevice {
         unsafe { self.engine.borrow_mut().regions.register(region) }.map_err(|e| e.rank(self.links.me))
     }
 
-    fn release(&self, handle: u64) -> Result<()> {
+    unsafe fn release(&self, handle: u64) -> Result<()> {
         self.engine.borrow_mut().regions.release(handle)
     }
 
@@ -389,7 +389,7 @@ impl Device for VerbsDevice {
         self.engine.borrow_mut().regions.import(peer, key, accumulate)
     }
 
-    fn forget(&self, handle: u64) {
+    unsafe fn forget(&self, handle: u64) {
         let mut engine = self.engine.borrow_mut();
         if let Some(import) = engine.regions.forget(handle) {
             engine.told[import.peer as usize].forget(import.number);
