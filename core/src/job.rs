@@ -270,6 +270,14 @@ impl Job {
         &*self.0.device
     }
 
+    /// Checks that all other ranks are alive.
+    ///
+    /// # Errors
+    /// `PeerLost`, naming one that is not.
+    pub fn check_peers(&self) -> Result<()> {
+        self.0.device.check_peers(None)
+    }
+
     /// The store order of this rank.
     #[must_use]
     #[inline]

@@ -15,6 +15,7 @@ pub mod launch;
 mod log;
 pub mod memory;
 pub mod order;
+mod processes;
 pub mod processors;
 pub mod progress;
 pub mod settings;

@@ -53,11 +53,13 @@ pub struct Board {
     gatherings: Cell<u64>,
 }
 
-/// Words of the last line of a board. Of team rank 0: how often a rank has come to a gathering, and the greatest mark
-/// of the even and of the odd gatherings, above the mark its number. Of each rank: whether it shares its core.
+/// Words of the last line of a board. Of team rank 0: how often a rank has come to a gathering, and for each bit of a
+/// mark the last even and the last odd gathering to which a rank came with it. Of each rank: whether it shares its core.
 const ARRIVALS: usize = 0;
 const MARKS: usize = 1;
-const SHARES_CORE: usize = 3;
+const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
+/// Bits of the mark of a gathering.
+const MARK_BITS: usize = 2;
 
 impl Board {
     /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
@@ -76,7 +78,8 @@ impl Board {
             unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
                 .store(u64::from(job.burst() == 0), Ordering::Relaxed);
         }
-        let (own, remotes) = coll::exchange_regions(team, own, None)?;
+        // SAFETY: an allocation of this job that nobody has a reference to.
+        let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = NonNull::from(job.device().stats());
         let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
@@ -164,7 +167,7 @@ impl Board {
     }
 
     /// Waits until all ranks of the team have come here, by one atomic addition to a word of team rank 0, and gives
-    /// the greatest of their marks. Who comes last wakes those who sleep. Collective, on [crowded](Self::is_crowded)
+    /// their marks, joined by bits, of which there are two. Who comes last wakes those who sleep. Collective, on [crowded](Self::is_crowded)
     /// boards: a rank comes in one turn of its core, and leaves in the next, in which it can come again.
     ///
     /// # Errors
@@ -175,11 +178,11 @@ impl Board {
         let Some(line) = self.last_line(0) else {
             return Err(Error::new(ErrorKind::Unsupported, operation).cause("memory of team rank 0 is not mapped"));
         };
-        // The word is used again by the gathering after the next, to which nobody comes before all have left this one.
-        let greatest = &line[MARKS + (number & 1) as usize];
-        if mark != 0 {
-            // Relaxed: ordered by the arrival.
-            greatest.fetch_max(number << 16 | u64::from(mark), Ordering::Relaxed);
+        // A word is used again by the gathering after the next, to which nobody comes before all have left this one.
+        let words = (0..MARK_BITS).map(|bit| (1 << bit, line[MARKS + 2 * bit + (number & 1) as usize]));
+        for (_, word) in words.clone().filter(|(bit, _)| mark & bit != 0) {
+            // Relaxed: ordered by the arrival. All ranks store the same value.
+            word.store(number, Ordering::Relaxed);
         }
         self.stats().add(Kind::Signal, 8);
         let goal = number * self.size as u64;
@@ -192,8 +195,7 @@ impl Board {
             self.job.wait_signal(operation, Pace::ANSWER, || arrivals.load(Ordering::Acquire) >= goal)?;
         }
         // Relaxed: ordered by the look at the arrivals.
-        let greatest = greatest.load(Ordering::Relaxed);
-        Ok(if greatest >> 16 == number { greatest as u16 } else { 0 })
+        Ok(words.filter(|(_, word)| word.load(Ordering::Relaxed) == number).fold(0, |marks, (bit, _)| marks | bit))
     }
 
     #[inline(always)]

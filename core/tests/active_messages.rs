@@ -260,7 +260,7 @@ fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
 /// Looks at memory alone, so that nothing is dispatched meanwhile; ends with a peer that is lost.
 fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     while !ready() {
-        job.device().check_peers(None)?;
+        job.check_peers()?;
         std::thread::yield_now();
     }
     Ok(())

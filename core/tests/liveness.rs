@@ -8,7 +8,7 @@ use farside_core::device::Region;
 use farside_core::settings::Settings;
 use farside_core::signal::Board;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
-use regions::release;
+use regions::{exchange_regions, release};
 
 #[path = "common/regions.rs"]
 mod regions;
@@ -113,7 +113,7 @@ fn rank_lost_in_an_exchange_of_regions() {
         let own = job.device().allocate(region)?;
         let handle = own.handle;
         end()?;
-        let e = coll::exchange_regions(&team, Ok(own), None).map(drop).unwrap_err();
+        let e = exchange_regions(&team, Ok(own), None).map(drop).unwrap_err();
         // What was registered was released, since nobody else could any more.
         assert_eq!(release(job, handle).unwrap_err().kind(), ErrorKind::Freed);
         Err(e)
@@ -166,7 +166,7 @@ fn rank_lost_while_others_keep_sending() {
         end()?;
         if job.rank() == 2 {
             // Never waits by itself; its traffic keeps the others busy.
-            while job.device().check_peers(None).is_ok() {
+            while job.check_peers().is_ok() {
                 for to in 0..RANKS {
                     am::send(job, to, ID, &[], &[], Counters::default())?;
                 }
@@ -225,12 +225,12 @@ fn rank_that_fails_to_end_is_lost() {
                 board.set(1, 0, 1)?;
             } else if job.rank() == 1 {
                 while board.get(0, 0) == 0 {
-                    job.device().check_peers(None)?;
+                    job.check_peers()?;
                     std::thread::yield_now();
                 }
             }
             // The others end when rank 1 has failed to, so that its part in their barrier is missing.
-            while job.rank() != 1 && job.device().check_peers(None).is_ok() {
+            while job.rank() != 1 && job.check_peers().is_ok() {
                 std::thread::yield_now();
             }
             drop((board, team));

@@ -148,7 +148,7 @@ impl<T: Element> DynamicWindow<T> {
 
     fn withdraw(&self, own: Own<T>) -> Result<Vec<T>> {
         self.word(own.slot, 0).store(0, Ordering::SeqCst);
-        // SAFETY: this rank's own registration, given up here.
+        // SAFETY: operations of this rank are complete or cancelled before they return.
         unsafe { self.job.device().release(own.registration.handle) }?;
         Ok(std::mem::ManuallyDrop::into_inner(own.vec))
     }
@@ -176,7 +176,7 @@ impl<T: Element> DynamicWindow<T> {
         look(&mut id)?;
         if id[0] != attachment.id || attachment.id == 0 {
             if let Some(r) = self.imports.borrow_mut().remove(&(target, attachment.id)) {
-                // SAFETY: no operation looks it up any more.
+                // SAFETY: operations of this rank are complete or cancelled before they return.
                 unsafe { self.job.device().forget(r.handle) };
             }
             return Err(gone());
@@ -446,7 +446,7 @@ impl<T: Element> DynamicWindow<T> {
 impl<T: Element> Drop for DynamicWindow<T> {
     fn drop(&mut self) {
         for r in self.imports.borrow().values() {
-            // SAFETY: the window ends.
+            // SAFETY: operations of this rank are complete or cancelled before they return.
             unsafe { self.job.device().forget(r.handle) };
         }
         let all: Vec<Own<T>> = self.own.borrow_mut().drain().map(|(_, own)| own).collect();

@@ -176,7 +176,8 @@ impl<T: Element> Window<'_, T> {
     /// this rank's own.
     ///
     /// # Errors
-    /// What `body` fails with, after the epoch is closed; `PeerLost`; the first error of an operation.
+    /// What `body` fails with, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
+    /// every rank if some are in a run of [`fences`](Self::fences) that goes on.
     pub fn fence<'env, R>(
         &mut self,
         asserts: Assert,
@@ -195,11 +196,11 @@ impl<T: Element> Window<'_, T> {
     /// fence, of the same messages.
     ///
     /// # Errors
-    /// As [`fence`](Self::fence); `Mismatch` on a rank whose run is longer than that of another.
+    /// As [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
     pub fn fences<R>(&mut self, body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R>) -> Result<R> {
         self.raw.fence(Assert::NOPRECEDE)?;
         let mut fences = Fences { raw: &self.raw, element: PhantomData };
-        closing(&self.raw, || body(&mut fences), || self.raw.last_fence())
+        closing(&self.raw, || body(&mut fences), || self.raw.fence(Assert::NOSUCCEED))
     }
 
     /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target (none of its own

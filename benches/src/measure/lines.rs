@@ -132,6 +132,6 @@ fn until(bench: &Bench<'_>, word: &AtomicU64, number: u64) -> Result<()> {
                 return Ok(());
             }
         }
-        bench.job.device().check_peers(None)?;
+        bench.job.check_peers()?;
     }
 }

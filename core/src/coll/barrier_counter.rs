@@ -15,7 +15,7 @@ pub fn messages(p: usize) -> usize {
     usize::from(p > 2)
 }
 
-/// The next gathering at the board, which [is crowded](Board::is_crowded); gives the greatest of the marks of all ranks.
+/// The next gathering at the board, which [is crowded](Board::is_crowded); gives the marks of all ranks, joined by bits.
 ///
 /// # Errors
 /// `PeerLost`.

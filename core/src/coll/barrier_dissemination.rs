@@ -20,7 +20,7 @@ pub fn run(team: &Team, board: &Board, number: u64) -> Result<()> {
     rounds(team, board, CELL, number, 0, "barrier", Pace::EXCHANGE).map(|_| ())
 }
 
-/// The rounds, over any cell: also the last step of a fence. Gives the greatest of the marks of all ranks.
+/// The rounds, over any cell: also the last step of a fence. Gives the marks of all ranks, joined by bits.
 ///
 /// # Errors
 /// `PeerLost`.
@@ -43,11 +43,11 @@ pub fn rounds(
         // Without a division.
         let (to, from) = (wrapped(me + distance, p), wrapped(me + p - distance, p));
         if to == from {
-            mark = mark.max(board.meet(name, to, cell, number, mark)?);
+            mark |= board.meet(name, to, cell, number, mark)?;
         } else {
             board.set(to, cell, signal::marked(number, mark))?;
             board.wait(name, from, cell, number, pace)?;
-            mark = mark.max(board.mark(from, cell, number));
+            mark |= board.mark(from, cell, number);
         }
         distance *= 2;
     }

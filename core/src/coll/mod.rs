@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The collectives that remote memory access needs. Each algorithm is one file; [`TABLE`] lists them.
 //!
 //! Collectives with data exchange messages that are matched by team, call and round ([`Call`]); the barrier

@@ -11,9 +11,12 @@ use crate::wire::{Reader, Writer};
 /// Exchanges regions: every rank of the team learns the key of every other's registration and imports it.
 /// If one rank has failed, all fail, and what was registered is released. Two allgathers.
 ///
+/// # Safety
+/// `own` is of the device of the team's job, and where the exchange fails its memory is not used any more.
+///
 /// # Errors
 /// This rank's own failure, or one that names the rank that failed.
-pub fn exchange_regions(
+pub unsafe fn exchange_regions(
     team: &Team,
     own: Result<Registration>,
     accumulate: Option<AccumulateFn>,
@@ -30,7 +33,7 @@ pub fn exchange_regions(
                 unsafe { device.forget(r.handle) };
             }
             if let Some(Err(kept)) = handle.map(|h| {
-                // SAFETY: as above.
+                // SAFETY: by the contract nobody uses it.
                 unsafe { device.release(h) }
             }) {
                 tracing::warn!("memory was not released: {kept}");

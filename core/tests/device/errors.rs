@@ -165,7 +165,7 @@ every_config! {
         } else {
             // Without a turn of progress, so that nothing is served before the cancel.
             while world.board.get(0, 1) == 0 {
-                job.device().check_peers(None)?;
+                job.check_peers()?;
                 std::thread::yield_now();
             }
             world.board.set(0, 1, 1)?;

@@ -21,7 +21,7 @@ fn send_waiting(job: &Job, to: u32, header: &[u8], parts: &[&[u8]]) -> Result<()
             Posted::Done => return Ok(()),
             posted => assert_eq!(posted, Posted::Busy),
         }
-        job.device().check_peers(None)?;
+        job.check_peers()?;
         std::thread::yield_now();
     }
 }
@@ -33,7 +33,7 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
         Event::Completed { id, result } => panic!("completion {id}: {result:?}"),
     })?;
     if packets.is_empty() {
-        job.device().check_peers(None)?;
+        job.check_peers()?;
         std::thread::yield_now();
     }
     Ok(packets)
@@ -50,7 +50,7 @@ fn meet(job: &Job, receiver: usize) -> Result<Board> {
     for round in 1..=2 {
         let await_from = |from: usize| -> Result<()> {
             while board.get(from, 7) < round {
-                job.device().check_peers(None)?;
+                job.check_peers()?;
                 std::thread::yield_now();
             }
             Ok(())
@@ -129,7 +129,7 @@ every_config! {
         // Cells, and no turn of progress, so that packets stay in the ring until `receive`.
         let await_more = |before: u64| {
             while board.get(0, 1) == before {
-                job.device().check_peers(None)?;
+                job.check_peers()?;
                 std::thread::yield_now();
             }
             Ok::<u64, Error>(board.get(0, 1))
@@ -153,7 +153,7 @@ every_config! {
                     total += sent;
                     board.set(1, 1, total)?;
                     while board.get(1, 1) != total {
-                        job.device().check_peers(None)?;
+                        job.check_peers()?;
                         std::thread::yield_now();
                     }
                 } else {

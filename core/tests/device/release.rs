@@ -1,8 +1,10 @@
 //! Memory that was taken back: peers get an error or reach pages that nobody else sees; they never crash.
 
+use std::time::{Duration, Instant};
+
 use farside_core::ErrorKind;
 
-use crate::harness::Config;
+use crate::harness::{Config, rounds};
 use crate::world::{RAGGED, World, pattern};
 
 every_config! {
@@ -42,6 +44,36 @@ every_config! {
             assert!(world.own_bytes() == want, "a peer wrote memory that was taken back");
         }
         world.barrier()
+    }
+}
+
+every_config! {
+    fn released_memory_is_not_reached_by_a_transfer_that_had_begun(job, config) over 2 {
+        const LEN: usize = 256 << 10;
+        for _ in 0..rounds(20, 3) {
+            let mut world = World::new(job, config, LEN)?;
+            world.barrier()?;
+            if world.me() == 1 {
+                let bytes = vec![0xEE; LEN];
+                // Until the key is gone, or to pages that nobody else sees.
+                let _ = (0..150).try_for_each(|_| world.write(0, 0, &bytes));
+            } else {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_millis(1) {
+                    job.progress()?;
+                }
+                world.release()?;
+                if config.user {
+                    world.set_own(0, &[0x11; LEN]);
+                }
+            }
+            world.barrier()?;
+            if world.me() == 0 && config.user {
+                assert!(world.own_bytes().iter().all(|b| *b == 0x11), "a peer wrote memory that was taken back");
+            }
+            world.barrier()?;
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use crate::regions::release;
+use crate::regions::{exchange_regions, release};
 use farside_core::device::Region;
 use farside_core::{ErrorKind, Job, Result};
 
@@ -98,7 +98,7 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
             one_node: false,
         })
     };
-    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let (own, remotes) = exchange_regions(&team, own, None)?;
     let to = 1 - team.rank();
     let bytes = pattern(team.rank(), LEN);
     let from = [Block::of(bytes.as_ptr(), LEN)];

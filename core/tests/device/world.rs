@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! A region at every rank, made as the configuration says and imported by all, with checked operations on it.
 
-use crate::regions::{forget, release};
+use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
 use farside_core::job::Track;
 use farside_core::memory::copy;
@@ -61,7 +61,7 @@ impl<'a> World<'a> {
             let one_node = team.is_on_one_node();
             job.device().allocate(Region { accumulate, passive, one_node, ..Region::allocated(len) })?
         };
-        let (own, remotes) = coll::exchange_regions(&team, Ok(own), accumulate)?;
+        let (own, remotes) = exchange_regions(&team, Ok(own), accumulate)?;
         Ok(Self { job, team, board, own, remotes, released: false, _buffer: buffer })
     }
 

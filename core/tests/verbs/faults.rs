@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::regions::{forget, release};
+use crate::regions::{exchange_regions, forget, release};
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
@@ -31,9 +31,9 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         let mut memory = vec![0u8; 100_000];
         // SAFETY: the memory is lent until it is released, and looked at after that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
-        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        let (own, remotes) = exchange_regions(&team, own, None)?;
         let good = job.device().allocate(farside_core::device::Region::allocated(4096));
-        let (good, good_remotes) = coll::exchange_regions(&team, good, None)?;
+        let (good, good_remotes) = exchange_regions(&team, good, None)?;
         if job.rank() == 1 {
             // Taken back, while rank 0 still has the key.
             release(job, own.handle)?;
@@ -92,7 +92,7 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         let mut memory = vec![0u8; LEN];
         // SAFETY: the memory is lent until it is released, and not looked at before.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
-        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        let (own, remotes) = exchange_regions(&team, own, None)?;
         if job.rank() == 1 {
             job.wait("some writes", || Ok((board.get(0, 1) >= 3).then_some(())))?;
             release(job, own.handle)?;
@@ -183,7 +183,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
         Delivery::Done
     })?;
     let own = job.device().allocate(farside_core::device::Region::allocated(LEN + 8));
-    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let (own, remotes) = exchange_regions(&team, own, None)?;
     let board = Board::new(&team, 0)?;
     let me = job.rank();
     let peer = 1 - me;
@@ -242,7 +242,7 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
         well(two_with(&[("FARSIDE_VERBS_TIMEOUT", "14")], |job| {
             let team = job.world()?;
             let own = job.device().allocate(farside_core::device::Region::allocated(64));
-            let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+            let (own, remotes) = exchange_regions(&team, own, None)?;
             let board = Board::new(&team, 0)?;
             let peer = 1 - job.rank();
             let at = |offset| Place { region: remotes[peer as usize].handle, offset };

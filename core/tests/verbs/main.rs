@@ -20,7 +20,7 @@ use farside_core::device::{Block, Operation, Place, Region};
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
-use regions::{forget, release};
+use regions::{exchange_regions, forget, release};
 
 /// Longer than any of them takes; a hang becomes a failure.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ fn registered_memory_is_never_copied() {
     well(two(|job| {
         let team = job.world()?;
         let own = job.device().allocate(Region::allocated(2 * LEN));
-        let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+        let (own, remotes) = exchange_regions(&team, own, None)?;
         if job.rank() == 0 {
             let place = Place { region: remotes[1].handle, offset: 0 };
             let before = job.stats();

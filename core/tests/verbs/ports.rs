@@ -4,7 +4,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::regions::{forget, release};
+use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::{Job, Result, coll};
 
@@ -109,7 +109,7 @@ fn rank() -> Result<()> {
     let job = Job::init()?;
     let team = job.world()?;
     let own = job.device().allocate(farside_core::device::Region::allocated(64));
-    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let (own, remotes) = exchange_regions(&team, own, None)?;
     let me = job.rank();
     let at = |offset| Place { region: remotes[1 - me as usize].handle, offset };
     let (value, mut old) = (100 + u64::from(me), u64::MAX);

@@ -1,6 +1,6 @@
 //! The registration cache: memory of the program is registered once, and never used for what it was once it has gone.
 
-use crate::regions::{forget, release};
+use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::stats::Kind;
 use farside_core::{Job, Result, coll};
@@ -13,7 +13,7 @@ const LEN: usize = 256 << 10;
 fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result<()> {
     let team = job.world()?;
     let own = job.device().allocate(farside_core::device::Region::allocated(2 * LEN));
-    let (own, remotes) = coll::exchange_regions(&team, own, None)?;
+    let (own, remotes) = exchange_regions(&team, own, None)?;
     let result = if job.rank() == 0 { body(Place { region: remotes[1].handle, offset: 0 }) } else { Ok(()) };
     team.barrier()?;
     remotes.iter().for_each(|r| forget(job, r.handle));

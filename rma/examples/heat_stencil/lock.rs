@@ -42,7 +42,7 @@ impl Lock {
                     }
                     job.progress()?;
                     if look % LOOKS == 0 {
-                        job.device().check_peers()?;
+                        job.check_peers()?;
                     }
                     std::thread::yield_now();
                 }

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The end of a window: freed by all ranks together, released by one, or given up after an error.
 
 use std::sync::atomic::Ordering;
@@ -67,7 +68,7 @@ impl RawWindow {
         self.abandon();
         for t in &self.targets {
             t.ready.set(0);
-            // SAFETY: no target is ready in any epoch from here on.
+            // SAFETY: operations were just abandoned, and no target is ready any more.
             unsafe { self.job.device().forget(t.region.handle) };
         }
         self.no_epoch();
@@ -76,7 +77,7 @@ impl RawWindow {
         if let Some(sgrs) = &self.sgrs {
             sgrs.forget();
         }
-        // SAFETY: this rank's own registration, which nothing uses after `released` is set.
+        // SAFETY: as above; addresses that were given out are used by the contract of `create`, or until this call.
         unsafe { self.job.device().release(self.own.handle) }
     }
 

@@ -23,8 +23,10 @@ use farside_core::{Error, ErrorKind, Result};
 use super::{Access, RawWindow, cell, word};
 use crate::assert::Assert;
 
-/// The mark of a rank whose number is not known.
-const SOMEBODY: u16 = u16::MAX;
+/// Marks of closing fences, so that all ranks learn whether they agree: one that opens no epoch, and one that opens the
+/// next. Ranks of the first kind own their memory again, so ranks of the second kind must not reach it.
+const ENDS: u16 = 1;
+const GOES_ON: u16 = 2;
 
 /// Up to this many ranks each notifies each other directly.
 pub(crate) const DIRECT: usize = 4;
@@ -34,23 +36,9 @@ impl RawWindow {
     /// the last fence, and opens the next epoch unless `NOSUCCEED`. Collective. Messages: see the module.
     ///
     /// # Errors
-    /// `WrongEpoch` inside another kind of epoch; `PeerLost`; the first error of an operation.
+    /// `WrongEpoch` inside another kind of epoch; `Mismatch` on every rank if some give `NOSUCCEED` and others do not;
+    /// `PeerLost`; the first error of an operation.
     pub fn fence(&self, asserts: Assert) -> Result<()> {
-        self.fence_marked(asserts, 0)
-    }
-
-    /// The fence that ends a run of fence epochs: closes the last, opens none, and lets the others know, so that one
-    /// that goes on gets an error from its fence and does not reach memory that its owner has taken back.
-    ///
-    /// # Errors
-    /// As [`fence`](Self::fence).
-    pub(crate) fn last_fence(&self) -> Result<()> {
-        let mark = u16::try_from(self.team.rank() + 1).unwrap_or(SOMEBODY);
-        self.fence_marked(Assert::NOSUCCEED, mark)
-    }
-
-    /// `mark`: the team rank that ends its run, and 1; 0 if this one does not.
-    fn fence_marked(&self, asserts: Assert, mark: u16) -> Result<()> {
         const OP: &str = "fence";
         self.usable(OP)?;
         match self.access.get() {
@@ -64,17 +52,19 @@ impl RawWindow {
         self.fences.set(number);
         let precede = !asserts.contains(Assert::NOPRECEDE);
         if precede {
-            let ended = self.close_fence(number, mark).inspect_err(|_| self.abandon())?;
-            if ended != 0 && mark == 0 {
+            let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
+            let marks = self.close_fence(number, mark).inspect_err(|_| self.abandon())?;
+            if marks == ENDS | GOES_ON {
                 self.abandon();
-                let peer = self.targets.get(usize::from(ended) - 1).filter(|_| ended != SOMEBODY);
-                let e = Error::new(ErrorKind::Mismatch, OP).rank(self.job.rank());
-                return Err(match peer {
-                    Some(t) => e.peer(t.region.peer),
-                    None => e,
-                }
-                .cause("it has ended its run of fence epochs; this rank has not")
-                .remedy("make as many epochs in the run on every rank"));
+                let (own, others) = if mark == ENDS { ("opens none", "open") } else { ("opens", "open none") };
+                return Err(Error::new(ErrorKind::Mismatch, OP)
+                    .rank(self.job.rank())
+                    .cause(format!(
+                        "of an epoch after it this rank's fence {own}, and those of some other ranks {others}"
+                    ))
+                    .remedy(
+                        "make the same calls on every rank: as many epochs in a run, and `NOSUCCEED` on all or none",
+                    ));
             }
         } else if (0..self.targets.len()).any(|t| self.has_unposted(t)) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
@@ -121,7 +111,7 @@ impl RawWindow {
         })
     }
 
-    /// Gives the greatest mark of all ranks.
+    /// Gives the marks of all ranks, joined.
     fn close_fence(&self, number: u64, mark: u16) -> Result<u16> {
         if self.mapped {
             if !self.queue.borrow().is_empty() {
@@ -144,20 +134,20 @@ impl RawWindow {
         if self.synchronized.get() && p <= DIRECT {
             let others = (1..p).map(|d| (me + d) % p);
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
-            let mut greatest = mark;
+            let mut marks = mark;
             self.finish_self()?;
             for from in others {
                 self.board.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
-                greatest = greatest.max(self.board.mark(from, cell::FENCE, number));
+                marks |= self.board.mark(from, cell::FENCE, number);
             }
             self.complete_all()?;
             self.end_lists()?;
-            return Ok(greatest);
+            return Ok(marks);
         }
         // "Have I an operation for rank i": those begun already are counted too.
         let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].is_busy()).collect();
-        // Above it, how many end their run.
-        let ends = u32::from(mark != 0) << 16;
+        // Above it, how many open no epoch.
+        let ends = u32::from(mark == ENDS) << 16;
         let vector: Vec<u8> = touched.iter().flat_map(|t| (u32::from(*t) | ends).to_le_bytes()).collect();
         let sum = coll::reduce_scatter(&self.team, &vector, &mut add)?;
         let sum = u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "fence"))?);
@@ -173,7 +163,11 @@ impl RawWindow {
             Ok((come >= (sum & 0xffff) as usize).then_some(()))
         })?;
         self.end_lists()?;
-        Ok(if sum >> 16 != 0 { SOMEBODY } else { 0 })
+        Ok(match (sum >> 16) as usize {
+            0 => GOES_ON,
+            ends if ends == p => ENDS,
+            _ => ENDS | GOES_ON,
+        })
     }
 
     /// Posts what was kept back for this rank itself: nobody is to be notified, and a cell that nobody waits for could

@@ -197,7 +197,8 @@ impl RawWindow {
 
     fn new(team: &Team, own: Result<Registration>, options: Options) -> Result<Self> {
         let job = team.job().clone();
-        let (own, regions) = coll::exchange_regions(team, own, Some(crate::op::apply_bytes))?;
+        // SAFETY: a new registration of this job; if this fails no window uses it.
+        let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
         let claims = word::WAITERS + team.size().div_ceil(64);
         let words = claims + if options.locks { team.size() } else { 0 };
         let board = match Board::new(team, words) {

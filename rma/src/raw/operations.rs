@@ -132,7 +132,7 @@ impl RawWindow {
             request.track.check()?;
             return Ok(true);
         }
-        self.job.device().check_peers(None)?;
+        self.job.check_peers()?;
         Ok(false)
     }
 

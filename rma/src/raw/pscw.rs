@@ -130,7 +130,7 @@ impl RawWindow {
             self.posted.borrow_mut().close();
             self.end_lists().inspect_err(|_| self.abandon())?;
         } else {
-            self.job.device().check_peers(None)?;
+            self.job.check_peers()?;
         }
         Ok(all)
     }

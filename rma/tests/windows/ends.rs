@@ -246,8 +246,8 @@ fn lost_inside_a_typed_epoch_leaves_memory_refused() {
     }
 }
 
-/// One rank's run of fence epochs is longer than that of the others: it hears of it from the first fence at which the
-/// others end, nothing of it reaches them after that, and nobody hangs.
+/// One rank's run of fence epochs is longer than that of the others: all hear of it from the first fence at which the
+/// others end, and nobody hangs.
 #[test]
 fn runs_of_different_lengths_are_a_mismatch() {
     everywhere_with(&[2, 3, 5, 8], |team, config| {
@@ -262,18 +262,31 @@ fn runs_of_different_lengths_are_a_mismatch() {
             }
             Ok(())
         });
-        if me == p - 1 {
-            let e = run.unwrap_err();
-            assert_eq!((e.kind(), closed), (ErrorKind::Mismatch, 2), "{e}");
-            assert_eq!(e.operation(), "fence");
+        let e = run.unwrap_err();
+        assert_eq!((e.kind(), e.operation(), closed), (ErrorKind::Mismatch, "fence", 2), "{e}");
+        assert_eq!(win.local().map(|_| ()).expect_err("refused").kind(), ErrorKind::WrongEpoch);
+        win.free()
+    });
+}
+
+/// Some ranks are in a run of fence epochs that goes on, others have closed a single one: all hear of it before the
+/// memory is handed out, since the former could still write it.
+#[test]
+fn fence_beside_a_run_of_fences_is_a_mismatch() {
+    everywhere_with(&[2, 3, 5, 8], |team, config| {
+        let (p, me) = (team.size(), team.rank());
+        let Win::Active(mut win) = Win::<u64>::new(team, config, Sync::Fence, p)? else { unreachable!() };
+        let closed = if me % 2 == 0 {
+            win.fences(|f| {
+                f.epoch(NONE, |e| (0..p).try_for_each(|t| e.put_value(1, t, me)))?;
+                f.epoch(NONE, |e| (0..p).try_for_each(|t| e.put_value(2, t, me)))
+            })
         } else {
-            run?;
-            let first = win.local()?[p - 1];
-            assert!(first == 2 || first == 3, "{first}");
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            assert_eq!(win.local()?[p - 1], first);
-        }
-        team.barrier()?;
+            win.fence(NONE, |_| Ok(()))
+        };
+        let e = closed.unwrap_err();
+        assert_eq!((e.kind(), e.operation()), (ErrorKind::Mismatch, "fence"), "{e}");
+        assert_eq!(win.local_mut().map(|_| ()).expect_err("refused").kind(), ErrorKind::WrongEpoch);
         win.free()
     });
 }

@@ -5,15 +5,19 @@
 //! length and request key of a user's memory, whether it is revocable, and the segment of its remapped pages
 //! if there are any.
 
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
 use rustc_hash::FxHashMap;
 
 use super::agent::Agent;
 use super::remap::{self, Remapped};
-use super::{ShmDevice, vm};
+use super::{ShmDevice, layout, vm};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, Spread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, Segment, SegmentName};
+use crate::processes;
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
@@ -297,6 +301,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
         Some(Owned::User { request_key, remapped, .. }) => {
             device.publish(request_key, 0);
             device.shared.exposures.remove(request_key);
+            await_transfers(device, request_key)?;
             // Requests are served from now on too: a peer that comes late must hear that the key is gone.
             match remapped {
                 None => Ok(()),
@@ -305,6 +310,37 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
             }
         }
     }
+}
+
+/// Waits for the transfers by `process_vm_*` that had begun before the live key `key` was cleared.
+///
+/// # Errors
+/// `System` for one that does not end within `FARSIDE_TIMEOUT_S`, since its process is stopped.
+fn await_transfers(device: &ShmDevice, key: u64) -> Result<()> {
+    let transfer = layout::vm_transfer(device.shared.me, key);
+    let start = Instant::now();
+    for (number, peer) in device.shared.peers.iter().enumerate() {
+        let mut turns = 0u32;
+        // SeqCst: after the store to the live key; see `ShmDevice::vm`. Acquire is part of it.
+        while peer.word(layout::VM_TRANSFER).load(Ordering::SeqCst) == transfer {
+            turns = turns.wrapping_add(1);
+            // A process that has ended does nothing any more, and leaves its word as it is.
+            if turns.is_multiple_of(1024) && processes::ended(&device.processes).contains(&number) {
+                break;
+            }
+            if start.elapsed() > device.timeout {
+                return Err(Error::new(ErrorKind::System, "release memory")
+                    .peer(device.shared.ranks[number])
+                    .device("shm")
+                    .cause(format!(
+                        "it has been reading or writing the memory for {:?}; its process may be stopped",
+                        device.timeout
+                    )));
+            }
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn import(

@@ -8,6 +8,7 @@
 //! 256   turns                     of this rank's progress, while peers may need its help
 //! 320   agent bell (futex)        written by peers that wake this rank's agent
 //! 384   agent present
+//! 392   the transfer by `process_vm_*` that this rank makes; see `vm_transfer`
 //! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
 //!       heads of the packet rings, one line for each source, and in it the number of short packets taken
 //!       for each source two lines for short packets and one that goes to and fro, not side by side
@@ -29,6 +30,8 @@ pub(super) const MET: usize = 196;
 pub(super) const TURNS: usize = 256;
 pub(super) const AGENT_BELL: usize = 320;
 pub(super) const AGENT_PRESENT: usize = 384;
+/// In the line of `AGENT_PRESENT`, which is written once.
+pub(super) const VM_TRANSFER: usize = 392;
 const LIVE: usize = 448;
 /// Entries of the table of live keys: as many user regions are sure to be reached directly at one time.
 const LIVE_KEYS: usize = 256;
@@ -53,6 +56,11 @@ pub(super) struct Layout {
 /// a later key took its place. Others look here before they reach the memory past the rank's back.
 pub(super) fn live_key(key: u64) -> usize {
     LIVE + 8 * (key as usize % LIVE_KEYS)
+}
+
+/// What a rank has in its word `VM_TRANSFER` while it moves bytes of region `key` of rank `peer`.
+pub(super) fn vm_transfer(peer: usize, key: u64) -> u64 {
+    (peer as u64 + 1) << 48 | key
 }
 
 impl Layout {

@@ -1,62 +1,37 @@
-#![allow(unsafe_code)]
-//! Who is alive: a `pidfd` per peer, and the state word in its segment.
+//! Who is alive: the processes of the peers, and the state word in the segment of each.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use super::layout::{MET, STATE, STATE_LEFT, STATE_LOST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::Mapping;
+use crate::processes::{self, Process};
 
-/// A peer's process, watched.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pid: u32,
-    fd: OwnedFd,
-}
-
-impl Watch {
-    pub(super) fn new(pid: u32, peer: u32) -> Result<Self> {
-        const OP: &str = "watch a peer";
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if fd >= 0 {
-            // SAFETY: a descriptor that was just opened and belongs to nobody else.
-            return Ok(Self { pid, fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } });
-        }
-        let e = std::io::Error::last_os_error();
-        let kind = match e.raw_os_error() {
-            Some(libc::ESRCH) => ErrorKind::PeerLost,
-            Some(libc::EMFILE | libc::ENFILE) => ErrorKind::Limit,
+/// Watches the process of `peer`, a rank of the job.
+pub(super) fn watch(pid: u32, peer: u32) -> Result<Process> {
+    Process::watch(pid).map_err(|e| {
+        let kind = match (e.kind(), e.raw_os_error()) {
+            (std::io::ErrorKind::NotFound, _) => ErrorKind::PeerLost,
+            (_, Some(libc::EMFILE | libc::ENFILE)) => ErrorKind::Limit,
             _ => ErrorKind::System,
         };
-        Err(Error::new(kind, OP).peer(peer).cause(format!("process {pid}")).source_error(e))
-    }
+        Error::new(kind, "watch a peer").peer(peer).cause(format!("process {pid}")).source_error(e)
+    })
 }
 
 /// Fails if a peer's process has ended, or its thread was lost, without taking leave. The error names ranks of the
 /// job, which `ranks` has by their numbers on the node.
-pub(super) fn check(watches: &[Option<Watch>], peers: &[Mapping], ranks: &[u32]) -> Result<()> {
+pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u32]) -> Result<()> {
     for (rank, peer) in peers.iter().enumerate() {
         // Acquire: pairs with the Release store of a rank that leaves or is lost.
         if peer.half(STATE).load(Ordering::Acquire) == STATE_LOST {
             return Err(lost(peers, ranks, rank, "its thread ended without leaving the job".into()));
         }
     }
-    let mut polls: Vec<libc::pollfd> = Vec::with_capacity(watches.len());
-    for w in watches {
-        let fd = w.as_ref().map_or(-1, |w| w.fd.as_raw_fd());
-        polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    }
-    // SAFETY: a live array of that length; time limit 0.
-    let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
-    if n <= 0 {
-        return Ok(());
-    }
-    for (rank, poll) in polls.iter().enumerate() {
+    for rank in processes::ended(processes) {
         // Acquire: as above.
-        if poll.revents != 0 && peers[rank].half(STATE).load(Ordering::Acquire) != STATE_LEFT {
-            let pid = watches[rank].as_ref().map_or(0, |w| w.pid);
+        if peers[rank].half(STATE).load(Ordering::Acquire) != STATE_LEFT {
+            let pid = processes[rank].as_ref().map_or(0, Process::pid);
             return Err(lost(peers, ranks, rank, format!("process {pid} ended without leaving the job")));
         }
     }

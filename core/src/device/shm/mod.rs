@@ -42,6 +42,7 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposures};
 use crate::memory::segment::{Mapping, Segment};
+use crate::processes::Process;
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
@@ -95,13 +96,16 @@ pub struct ShmDevice {
     shared: Arc<Shared>,
     /// By rank of the job, its number on this node.
     numbers: Vec<u32>,
-    watches: Vec<Option<liveness::Watch>>,
+    /// By peer; none of this process itself.
+    processes: Vec<Option<Process>>,
     pids: Vec<(u32, u64)>,
     capabilities: Capabilities,
     stats: Stats,
     asymmetric: bool,
     dir: PathBuf,
     user_memory: UserMemory,
+    /// How long `release` waits for a transfer of a peer.
+    timeout: Duration,
     /// By peer.
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
@@ -420,7 +424,7 @@ impl Device for ShmDevice {
         if let Some(met) = met {
             liveness::note(self.own(), met);
         }
-        liveness::check(&self.watches, &self.shared.peers, &self.shared.ranks).map_err(|e| {
+        liveness::check(&self.processes, &self.shared.peers, &self.shared.ranks).map_err(|e| {
             liveness::note(self.own(), &e);
             e.rank(self.shared.ranks[self.shared.me])
         })

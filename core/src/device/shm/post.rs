@@ -12,6 +12,21 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::stats::Kind;
 
+/// A transfer by `process_vm_*`, which its peer sees while it lasts.
+struct VmTransfer<'a> {
+    announced: &'a AtomicU64,
+    pid: u32,
+    /// Address of byte 0 of the region.
+    base: u64,
+}
+
+impl Drop for VmTransfer<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the look in `imports::await_transfers`, after which the memory may be used again.
+        self.announced.store(0, Ordering::Release);
+    }
+}
+
 impl ShmDevice {
     pub(super) fn set_signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         let imports = self.imports.borrow();
@@ -98,10 +113,11 @@ impl ShmDevice {
         let imports = self.imports.borrow();
         let import = imports::spread(&imports, request.peer, spread, len, name)?;
         self.stats.add(kind, len);
-        if let Some((pid, base)) = self.vm(import, len).filter(|_| import.is_unmapped()) {
-            let remote: Vec<vm::RemoteBlock> = ranges.iter().map(|r| (base + r.offset as u64, r.len)).collect();
+        if let Some(transfer) = self.vm(import, len).filter(|_| import.is_unmapped()) {
+            let remote: Vec<vm::RemoteBlock> =
+                ranges.iter().map(|r| (transfer.base + r.offset as u64, r.len)).collect();
             // SAFETY: the same contract.
-            unsafe { self.call_vm(import, pid, code, blocks, &remote) }?;
+            unsafe { self.call_vm(import, transfer, code, blocks, &remote) }?;
             drop(imports);
             self.notify_now(request)?;
             return Ok(Posted::Done);
@@ -151,16 +167,20 @@ impl ShmDevice {
         Ok(())
     }
 
-    /// Process and address of byte 0, if `process_vm_*` may move `len` bytes now and that pays.
-    fn vm(&self, import: &Import, len: usize) -> Option<(u32, u64)> {
-        let to = import.vm?;
+    /// Announces a transfer by `process_vm_*`, if that may move `len` bytes now and pays.
+    fn vm(&self, import: &Import, len: usize) -> Option<VmTransfer<'_>> {
+        let (pid, base) = import.vm?;
         // Requests that are under way would be overtaken.
         if len == 0 || len < import.vm_from || self.transfers.borrow().any_to(import.peer) {
             return None;
         }
-        // Memory that its owner took back is the business of requests, which will say so.
+        // The owner clears the live key and then looks at the announcement: it waits for this transfer, or this rank sees
+        // that the key has gone. Memory that was taken back is the business of requests, which will say so.
+        let announced = self.own().word(layout::VM_TRANSFER);
+        announced.store(layout::vm_transfer(import.peer as usize, import.request_key), Ordering::SeqCst);
+        let transfer = VmTransfer { announced, pid, base };
         let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
-        (live.load(Ordering::SeqCst) == import.request_key).then_some(to)
+        (live.load(Ordering::SeqCst) == import.request_key).then_some(transfer)
     }
 
     /// Moves bytes by `process_vm_*`: one system call for up to 1024 blocks on either side.
@@ -170,15 +190,15 @@ impl ShmDevice {
     unsafe fn call_vm(
         &self,
         import: &Import,
-        pid: u32,
+        transfer: VmTransfer<'_>,
         code: Code,
         local: &[Block],
         remote: &[vm::RemoteBlock],
     ) -> Result<()> {
         let direction = if code == Code::Read { vm::Direction::Read } else { vm::Direction::Write };
-        // SAFETY: handed on; the remote region is exposed for this until its window is freed collectively.
-        let calls =
-            unsafe { vm::transfer(direction, pid, local, remote) }.map_err(|e| e.peer(import.peer).device("shm"))?;
+        // SAFETY: handed on; the owner of the remote region does not take it back before `transfer` is dropped.
+        let calls = unsafe { vm::transfer(direction, transfer.pid, local, remote) };
+        let calls = calls.map_err(|e| e.peer(import.peer).device("shm"))?;
         for _ in 0..calls {
             self.stats.add(Kind::SystemCall, 0);
         }
@@ -191,7 +211,8 @@ impl ShmDevice {
     /// # Safety
     /// As [`Device::post`].
     unsafe fn copy_vm(&self, import: &Import, code: Code, pieces: &mut Pieces) -> Result<()> {
-        let Some((pid, base)) = self.vm(import, pieces.iter().map(|p| p.len).sum()) else { return Ok(()) };
+        let Some(transfer) = self.vm(import, pieces.iter().map(|p| p.len).sum()) else { return Ok(()) };
+        let base = transfer.base;
         // A piece ends where a block of either side does: on the side where the next one goes on, they are one block.
         let (mut local, mut remote) = (Vec::<Block>::new(), Vec::<vm::RemoteBlock>::new());
         for p in pieces.iter() {
@@ -205,7 +226,7 @@ impl ShmDevice {
             }
         }
         // SAFETY: the same contract.
-        unsafe { self.call_vm(import, pid, code, &local, &remote) }?;
+        unsafe { self.call_vm(import, transfer, code, &local, &remote) }?;
         pieces.clear();
         Ok(())
     }

@@ -4,17 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
-use super::liveness::Watch;
 use super::node::Node;
 use super::request::Server;
 use super::ring::Ring;
 use super::transfer::Transfers;
-use super::{NOT_HERE, Shared, ShmDevice, park, vm};
+use super::{NOT_HERE, Shared, ShmDevice, liveness, park, vm};
 use crate::device::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::Exposures;
@@ -102,7 +102,7 @@ impl Prepared {
     pub fn connect(self, cards: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
         const OP: &str = "connect to the ranks of this node";
         let mut peers = Vec::with_capacity(cards.len());
-        let mut watches = Vec::with_capacity(cards.len());
+        let mut processes = Vec::with_capacity(cards.len());
         let mut pids = Vec::with_capacity(cards.len());
         let mut asymmetric = true;
         for (number, (bytes, peer)) in cards.iter().zip(self.ranks.iter().copied()).enumerate() {
@@ -123,10 +123,10 @@ impl Prepared {
                 );
             }
             // Watched before it is mapped: if the descriptor opens, the process is the right one.
-            watches.push(if card.name.pid == std::process::id() {
+            processes.push(if card.name.pid == std::process::id() {
                 None
             } else {
-                Some(Watch::new(card.name.pid, peer)?)
+                Some(liveness::watch(card.name.pid, peer)?)
             });
             let mapping = segment::open(card.name, peer)?;
             let identity = (number as u64) << 32 | cards.len() as u64;
@@ -165,13 +165,14 @@ impl Prepared {
                 agent_stats: Stats::default(),
             }),
             numbers,
-            watches,
+            processes,
             pids,
             capabilities,
             stats: Stats::default(),
             asymmetric,
             dir: PathBuf::from(&self.settings.shm_dir),
             user_memory: self.settings.shm_user_memory,
+            timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
             imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),

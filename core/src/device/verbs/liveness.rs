@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::card::Card;
 use super::links::{Links, Peer};
-use super::wait::{Watch, all_ended};
 use crate::error::{Error, ErrorKind, Result};
+use crate::processes::{self, Process};
 
 const OP: &str = "check the other ranks";
 /// Between two questions to the same peer.
@@ -72,7 +72,8 @@ pub(super) struct Pulse {
     turn: usize,
     /// The first whose loss this rank has met.
     met: Option<u32>,
-    watches: Vec<Option<Watch>>,
+    /// Of the ranks on this machine.
+    processes: Vec<Option<Process>>,
     /// Since when more than one process is known to have ended, none of which has said why.
     several: Option<Instant>,
 }
@@ -83,11 +84,11 @@ impl Pulse {
     pub(super) fn new(cards: &[Card], me: u32) -> Result<Self> {
         let now = Instant::now();
         let own = &cards[me as usize];
-        let mut watches = Vec::with_capacity(cards.len());
+        let mut processes = Vec::with_capacity(cards.len());
         for (rank, card) in cards.iter().enumerate() {
             let here = !own.node.is_empty() && card.node == own.node && card.pid != own.pid;
-            watches.push(match here.then(|| Watch::new(card.pid)) {
-                Some(Ok(watch)) => Some(watch),
+            processes.push(match here.then(|| Process::watch(card.pid)) {
+                Some(Ok(process)) => Some(process),
                 Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, card.pid)),
                 // Questions find out, later.
                 Some(Err(_)) | None => None,
@@ -100,7 +101,7 @@ impl Pulse {
             asked: now,
             turn: 0,
             met: None,
-            watches,
+            processes,
             several: None,
         })
     }
@@ -142,7 +143,7 @@ impl Pulse {
         if let Some(rank) = table.peers.iter().position(|p| p.lost.is_some()) {
             return Err(self.farewell(links.me, rank, &table.peers));
         }
-        let over = all_ended(&self.watches);
+        let over = processes::ended(&self.processes);
         if let Some(rank) = over.first().copied() {
             // Who ended for want of another has said so, and that may still be on its way.
             if over.len() > 1 && now.duration_since(*self.several.get_or_insert(now)) < WORD {

@@ -78,36 +78,6 @@ impl Edges {
     }
 }
 
-/// A process of this machine, watched.
-#[derive(Debug)]
-pub(super) struct Watch(OwnedFd);
-
-impl Watch {
-    /// Watches process `pid`; `NotFound` if it has ended.
-    pub(super) fn new(pid: u32) -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if fd < 0 {
-            let e = io::Error::last_os_error();
-            let ended = e.raw_os_error() == Some(libc::ESRCH);
-            return Err(if ended { io::Error::new(io::ErrorKind::NotFound, "it has ended") } else { e });
-        }
-        // SAFETY: a descriptor that was just opened and belongs to nobody else.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
-    }
-}
-
-/// Which of the processes have ended.
-pub(super) fn all_ended(watches: &[Option<Watch>]) -> Vec<usize> {
-    let mut polls: Vec<libc::pollfd> = watches
-        .iter()
-        .map(|w| libc::pollfd { fd: w.as_ref().map_or(-1, |w| w.0.as_raw_fd()), events: libc::POLLIN, revents: 0 })
-        .collect();
-    // SAFETY: a live array of that length; time limit 0.
-    let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
-    if n > 0 { (0..polls.len()).filter(|i| polls[*i].revents != 0).collect() } else { Vec::new() }
-}
-
 /// Random bytes that nobody can guess.
 pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0u8; N];
@@ -142,17 +112,6 @@ mod tests {
             assert!(edges.take() && !edges.take());
         }
         assert!(bell.hear());
-    }
-
-    #[test]
-    fn watch_sees_the_end_of_a_process() {
-        let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
-        let watches = [None, Some(Watch::new(child.id()).unwrap())];
-        assert!(all_ended(&watches).is_empty());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(all_ended(&watches), [1]);
-        assert_eq!(Watch::new(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

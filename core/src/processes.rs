@@ -1,0 +1,64 @@
+//! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd).
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// A process that is watched.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    fd: OwnedFd,
+}
+
+impl Process {
+    /// Watches process `pid`.
+    ///
+    /// # Errors
+    /// `NotFound` if it has ended; what the system says if it cannot be watched.
+    pub(crate) fn watch(pid: u32) -> io::Result<Self> {
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended");
+        let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        match pidfd_open(id, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Self { pid, fd }),
+            Err(rustix::io::Errno::SRCH) => Err(gone()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+/// The numbers of those that have ended.
+pub(crate) fn ended(processes: &[Option<Process>]) -> Vec<usize> {
+    let watched = || processes.iter().enumerate().filter_map(|(number, p)| Some((number, p.as_ref()?)));
+    let mut polls: Vec<PollFd<'_>> = watched().map(|(_, p)| PollFd::new(&p.fd, PollFlags::IN)).collect();
+    match poll(&mut polls, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(n) if n > 0 => watched()
+            .zip(&polls)
+            .filter(|(_, poll)| !poll.revents().is_empty())
+            .map(|((number, _), _)| number)
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_a_process_is_seen() {
+        let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+        let watched = [None, Some(Process::watch(child.id()).unwrap())];
+        assert!(ended(&watched).is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(ended(&watched), [1]);
+        assert_eq!(Process::watch(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
