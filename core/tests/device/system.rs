@@ -81,7 +81,6 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
 
 /// Writes memory that `remap` leaves alone, longer than what goes by `process_vm_writev` where that is allowed.
 fn use_shared_mapping(job: &Job) -> Result<bool> {
-    use farside_core::coll;
     use farside_core::device::{Block, Operation, Place};
     const LEN: usize = 64 << 10;
     let map = memmap2::MmapOptions::new().len(LEN).map_anon().unwrap();

@@ -7,7 +7,7 @@ use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::memory::keys::AccumulateFn;
 use farside_core::signal::Board;
-use farside_core::{Job, Result, Team, coll};
+use farside_core::{Job, Result, Team};
 
 use crate::harness::Config;
 

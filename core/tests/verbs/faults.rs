@@ -9,7 +9,7 @@ use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
 use farside_core::signal::Board;
-use farside_core::{ErrorKind, Job, Result, coll};
+use farside_core::{ErrorKind, Job, Result};
 
 use crate::{region, two, two_with, well};
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use farside_core::device::{Block, Operation, Place, Region};
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
-use farside_core::{Error, ErrorKind, Job, Result, coll};
+use farside_core::{Error, ErrorKind, Job, Result};
 use regions::{exchange_regions, forget, release};
 
 /// Longer than any of them takes; a hang becomes a failure.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
-use farside_core::{Job, Result, coll};
+use farside_core::{Job, Result};
 
 /// What rank 0 and rank 1 see of the devices, set for ranks.
 const SEEN: [&str; 2] = ["FARSIDE_TEST_SEEN_0", "FARSIDE_TEST_SEEN_1"];

@@ -3,7 +3,7 @@
 use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::stats::Kind;
-use farside_core::{Job, Result, coll};
+use farside_core::{Job, Result};
 
 use crate::{two, two_with, well};
 
