@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::processors::Sharing;
 use crate::progress::Progress;
+use crate::service::steps::Steps;
 use crate::settings::Settings;
 use crate::signal::{self, Pace};
 use crate::stats::Snapshot;
@@ -103,6 +104,7 @@ impl Job {
     fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let sharing = Sharing::collect(&mut *bootstrap)?;
+        let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device, rank)) };
         let device = fault::wrap(device, &settings.fault)?;
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();

@@ -18,6 +18,7 @@ pub mod order;
 mod processes;
 pub mod processors;
 pub mod progress;
+pub mod service;
 pub mod settings;
 pub mod signal;
 mod slots;

@@ -175,6 +175,8 @@ impl Faulty {
 }
 
 impl Device for Faulty {
+    forward!(inner: sealed, cancel, wake, waker, now, stats, counters, check_peers, leave);
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -182,10 +184,6 @@ impl Device for Faulty {
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         unsafe { self.inner.register(region) }
-    }
-
-    fn sealed(&self, handle: u64) {
-        self.inner.sealed(handle);
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
@@ -235,10 +233,6 @@ impl Device for Faulty {
         unsafe { self.inner.post(&signal) }
     }
 
-    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
-        self.inner.cancel(which);
-    }
-
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         self.make_late()?;
         self.inner.poll(sink)
@@ -246,33 +240,5 @@ impl Device for Faulty {
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         !self.late.borrow().is_empty() || self.inner.park(sleep, ready)
-    }
-
-    fn wake(&self, peer: u32) {
-        self.inner.wake(peer);
-    }
-
-    fn waker(&self) -> Result<Waker> {
-        self.inner.waker()
-    }
-
-    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
-        self.inner.check_peers(met)
-    }
-
-    fn now(&self) -> Instant {
-        self.inner.now()
-    }
-
-    fn stats(&self) -> &Stats {
-        self.inner.stats()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
-        self.inner.counters()
-    }
-
-    fn leave(&self, how: Leave) -> Result<bool> {
-        self.inner.leave(how)
     }
 }

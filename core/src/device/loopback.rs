@@ -27,7 +27,7 @@ use crate::wire::{Reader, Writer};
 /// Longest packet.
 const MAX_PACKET: usize = 4096;
 /// Packets that may wait for one rank; a sender that finds so many is told that the device is busy.
-const MOST_PACKETS: usize = 256;
+const MOST_PACKETS: usize = 64;
 
 /// What waits for one rank.
 #[derive(Default)]
@@ -290,7 +290,11 @@ impl Device for Loopback {
         let Region { mut base, len, accumulate, .. } = region;
         let mut words = Box::default();
         if base.is_null() {
-            words = vec![0u64; len.div_ceil(8)].into_boxed_slice();
+            let mut all = Vec::<u64>::new();
+            let room = all.try_reserve_exact(len.div_ceil(8));
+            room.map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
+            all.resize(len.div_ceil(8), 0);
+            words = all.into_boxed_slice();
             base = words.as_mut_ptr().cast();
         }
         // SAFETY: memory of the caller by the contract; that of the device lives until `release`.

@@ -3,6 +3,21 @@
 //! A device registers memory, posts work requests, polls completions and parks. Operations are values, so all
 //! of them share one [`Device::post`]; limits and guarantees are data ([`Capabilities`]).
 
+/// Methods of a wrapper that are those of the device inside.
+macro_rules! forward {
+    ($inner:ident: $($method:ident),*) => { $(crate::device::forward!(@$method $inner);)* };
+    (@sealed $i:ident) => { fn sealed(&self, handle: u64) { self.$i.sealed(handle); } };
+    (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
+    (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
+    (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
+    (@stats $i:ident) => { fn stats(&self) -> &Stats { self.$i.stats() } };
+    (@counters $i:ident) => { fn counters(&self) -> Vec<(&'static str, Snapshot)> { self.$i.counters() } };
+    (@check_peers $i:ident) => { fn check_peers(&self, met: Option<&Error>) -> Result<()> { self.$i.check_peers(met) } };
+    (@leave $i:ident) => { fn leave(&self, how: Leave) -> Result<bool> { self.$i.leave(how) } };
+    (@cancel $i:ident) => { fn cancel(&self, which: &dyn Fn(u64) -> bool) { self.$i.cancel(which); } };
+}
+pub(crate) use forward;
+
 pub mod code;
 pub mod fault;
 pub mod loopback;
@@ -269,7 +284,7 @@ pub enum Operation<'a> {
         at: Place,
         /// What is added, wrapping.
         add: u64,
-        /// Where the former value goes.
+        /// Where the former value goes, or null.
         old: *mut u64,
     },
     /// Swaps a remote integer if it has the expected value, and stores its former value at `old`.
@@ -474,7 +489,7 @@ pub trait Device: fmt::Debug {
     /// # Safety
     /// [`RemoteRegion::mapped`] of that region is not used after the call.
     unsafe fn forget(&self, handle: u64);
-    /// Posts a work request.
+    /// Posts a work request. A write is visible at the target before any atomic or signal that this rank posts to it later.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.

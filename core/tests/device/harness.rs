@@ -1,5 +1,9 @@
 //! The table of configurations, and how a test body is run over each of them.
 
+use std::sync::Arc;
+
+use farside_core::device::Device;
+use farside_core::device::loopback::{Hub, Loopback};
 use farside_core::settings::Settings;
 use farside_core::{Job, Result};
 
@@ -14,6 +18,8 @@ pub struct Config {
     pub set: &'static [(&'static str, &'static str)],
     /// Whether regions are memory of the user.
     pub user: bool,
+    /// The device, if it is not the one that the settings name: it connects threads alone.
+    pub device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
 }
 
 impl Config {
@@ -61,12 +67,13 @@ pub fn configs() -> &'static [Config] {
 
 /// Over verbs nothing is mapped; the shortest queues are full most of the time.
 const VERBS: &[Config] = &[
-    Config { name: "verbs", set: &[], user: false },
-    Config { name: "verbs, user memory, parking", set: &[("FARSIDE_WAIT", "park")], user: true },
+    Config { name: "verbs", set: &[], user: false, device: None },
+    Config { name: "verbs, user memory, parking", set: &[("FARSIDE_WAIT", "park")], user: true, device: None },
     Config {
         name: "verbs, shortest queues",
         set: &[("FARSIDE_VERBS_QUEUE", "16"), ("FARSIDE_VERBS_RECEIVES", "32")],
         user: false,
+        device: None,
     },
 ];
 
@@ -74,13 +81,13 @@ pub const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 
 /// Every configuration that the suite runs over.
 const CONFIGS: &[Config] = &[
-    Config { name: "mapped", set: &[], user: false },
-    Config { name: "mapped, parking", set: &[("FARSIDE_WAIT", "park")], user: false },
-    Config { name: "unmapped", set: &[("FARSIDE_FAULT", "unmapped")], user: false },
-    Config { name: "user memory, auto", set: &[], user: true },
-    Config { name: "user memory, remap", set: &[(USER_MEMORY, "remap")], user: true },
-    Config { name: "user memory, vm", set: &[(USER_MEMORY, "vm")], user: true },
-    Config { name: "user memory, ring", set: &[(USER_MEMORY, "ring")], user: true },
+    Config { name: "mapped", set: &[], user: false, device: None },
+    Config { name: "mapped, parking", set: &[("FARSIDE_WAIT", "park")], user: false, device: None },
+    Config { name: "unmapped", set: &[("FARSIDE_FAULT", "unmapped")], user: false, device: None },
+    Config { name: "user memory, auto", set: &[], user: true, device: None },
+    Config { name: "user memory, remap", set: &[(USER_MEMORY, "remap")], user: true, device: None },
+    Config { name: "user memory, vm", set: &[(USER_MEMORY, "vm")], user: true, device: None },
+    Config { name: "user memory, ring", set: &[(USER_MEMORY, "ring")], user: true, device: None },
     Config {
         name: "user memory, ring, smallest, parking",
         set: &[
@@ -90,6 +97,14 @@ const CONFIGS: &[Config] = &[
             ("FARSIDE_WAIT", "park"),
         ],
         user: true,
+        device: None,
+    },
+    Config { name: "loopback", set: &[], user: false, device: Some(Loopback::new) },
+    Config {
+        name: "loopback, minimal, parking",
+        set: &[("FARSIDE_WAIT", "park")],
+        user: true,
+        device: Some(Loopback::minimal),
     },
 ];
 
@@ -102,9 +117,16 @@ pub fn each(test: &str, ranks: u32, body: &(dyn Fn(&Job, &Config) -> Result<()> 
         return rank.run(&config.settings(), |job| body(job, config));
     }
     for (index, config) in configs().iter().enumerate() {
-        Job::threads_with(ranks, &config.settings(), |job| body(job, config))
-            .unwrap_or_else(|e| panic!("{}, {ranks} threads: {e}", config.name));
-        if quick() && index > 0 {
+        let hub = Hub::new(ranks);
+        let ended = match config.device {
+            None => Job::threads_with(ranks, &config.settings(), |job| body(job, config)),
+            Some(device) => {
+                let device = |rank| Ok(Box::new(device(&hub, rank)) as Box<dyn Device>);
+                Job::threads_on(ranks, &config.settings(), device, |job| body(job, config))
+            }
+        };
+        ended.unwrap_or_else(|e| panic!("{}, {ranks} threads: {e}", config.name));
+        if quick() && index > 0 || config.device.is_some() {
             continue;
         }
         processes::run(test, index, ranks).unwrap_or_else(|e| panic!("{}, {ranks} processes: {e}", config.name));

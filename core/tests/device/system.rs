@@ -26,7 +26,7 @@ fn in_child(test: &str) -> bool {
 }
 
 fn use_user_memory(job: &Job, mode: &'static str) -> Result<()> {
-    let config = Config { name: "", set: Box::leak(Box::new([(USER_MEMORY, mode)])), user: true };
+    let config = Config { name: "", set: Box::leak(Box::new([(USER_MEMORY, mode)])), user: true, device: None };
     let world = World::new(job, &config, 100 << 10)?;
     let to = 1 - world.me();
     world.write(to, 3, &pattern(world.me(), 90 << 10))?;
@@ -187,7 +187,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
             }
             team.barrier()?;
             // User memory does without the shared pages in mode auto.
-            let config = Config { name: "", set: &[], user: true };
+            let config = Config { name: "", set: &[], user: true, device: None };
             let world = World::new(job, &config, 3 << 20)?;
             world.write(1 - world.me(), 0, &pattern(1, 3 << 20))?;
             world.barrier()?;

@@ -262,7 +262,12 @@ impl ShmDevice {
                     self.stats.add(Kind::FetchAdd, 8);
                     let import = imports::region(&imports, request.peer, at, 8, "fetch and add")?;
                     match import.word(at.offset, "fetch and add")? {
-                        Some(word) => *old = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst),
+                        Some(word) => {
+                            let former = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst);
+                            if !old.is_null() {
+                                old.write_unaligned(former);
+                            }
+                        }
                         None => {
                             return Ok(Self::word_piece(import, Code::FetchAdd, at.offset, 8, [add, 0], old.cast()));
                         }

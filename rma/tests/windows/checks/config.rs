@@ -4,6 +4,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use farside_rma::core::device::Device;
+use farside_rma::core::device::loopback::{Hub, Loopback};
 use farside_rma::core::settings::Settings;
 use farside_rma::{Job, Result, Team};
 
@@ -22,10 +24,16 @@ pub struct Config {
     pub name: &'static str,
     pub memory: Memory,
     pub settings: &'static [(&'static str, &'static str)],
+    /// The device, if it is not the one that the settings name: it connects threads alone.
+    device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
+}
+
+const fn loopback(name: &'static str, memory: Memory, device: fn(&Arc<Hub>, u32) -> Loopback) -> Config {
+    Config { device: Some(device), ..row(name, memory, &[]) }
 }
 
 const fn row(name: &'static str, memory: Memory, settings: &'static [(&'static str, &'static str)]) -> Config {
-    Config { name, memory, settings }
+    Config { name, memory, settings, device: None }
 }
 
 pub const MAPPED: Config = row("mapped", Memory::Allocated, &[]);
@@ -92,6 +100,8 @@ pub const TABLE: &[Config] = &[
     row("mapped, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
     row("posted, park", Memory::Allocated, &[("FARSIDE_FAULT", "unmapped"), ("FARSIDE_WAIT", "park")]),
     row("ring, park", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_WAIT", "park")]),
+    loopback("loopback", Memory::Allocated, Loopback::new),
+    loopback("loopback, minimal", Memory::Vector, Loopback::minimal),
 ];
 
 impl Config {
@@ -109,7 +119,10 @@ impl Config {
     /// # Errors
     /// What `f` fails with or panics with.
     pub fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
-        Job::threads_with(n, &self.settings(&[]), |job| f(&job.world()?))
+        let (settings, hub) = (self.settings(&[]), Hub::new(n));
+        let Some(device) = self.device else { return Job::threads_with(n, &settings, |job| f(&job.world()?)) };
+        let device = |rank| Ok(Box::new(device(&hub, rank)) as Box<dyn Device>);
+        Job::threads_on(n, &settings, device, |job| f(&job.world()?))
     }
 }
 

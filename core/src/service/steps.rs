@@ -1,0 +1,585 @@
+#![allow(unsafe_code)]
+//! Accumulates and compare-and-swaps that a device does not do in one request, by steps that the target takes no
+//! part in. There is one atomic domain for each element size, whatever the operation, so that none can miss
+//! another:
+//!
+//! | element | by | requests without contention |
+//! |---|---|---|
+//! | 8 bytes, integer sum | fetch-add | one an element |
+//! | 8 bytes, compare and swap | compare-swap | one |
+//! | 8 bytes, read (no-op) | a read | one |
+//! | 8 bytes, anything else | read, then compare-swap until nobody was in between | one, and one an element |
+//! | 1, 2, 4 bytes, and unknown | lock word of the region, read, write, unlock | four for up to 64 KiB |
+//!
+//! The device changes the 8 bytes of an element and no others; the lock keeps small elements apart from each other, which
+//! a word's atomic could only change together with their neighbours. The processor changes neither: the atomics of an HCA
+//! need not be coherent with it, so that an origin's own memory is updated by the device too.
+//!
+//! Updates of one origin at one target are done one after the other, in the order in which they were posted. The lock is
+//! given back by an atomic too: a plain write could fall between the reading and the writing of another's try.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use super::update::{Stage, Update, What};
+use crate::device::{
+    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
+    Waker, WorkRequest, code, forward,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
+use crate::memory::keys::AccumulateFn;
+use crate::stats::{Kind, Snapshot, Stats};
+use crate::wire::{Reader, Writer};
+
+/// Lock words of a rank, a cache line each; regions share them.
+const LOCKS: u64 = 64;
+const LINE: usize = 64;
+/// Ids of the requests of steps: the peer is in the lower bits.
+const STEP: u64 = 1 << 62;
+/// Updates to one peer that may wait.
+const MOST: usize = 1024;
+
+/// What the steps need to know of a peer's region.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    peer: u32,
+    len: usize,
+    accumulate: Option<AccumulateFn>,
+    /// Its address modulo 16.
+    alignment: usize,
+    lock: Option<Place>,
+}
+
+/// A device whose accumulates are made of steps.
+#[derive(Debug)]
+pub struct Steps {
+    /// Dropped first: its requests point into the updates.
+    inner: Box<dyn Device>,
+    capabilities: Capabilities,
+    /// This rank, and 1: what its hold of a lock is known by.
+    holder: u64,
+    /// This rank's lock words, once a region needs them.
+    locks: RefCell<Option<Registration>>,
+    /// By peer, the handle of its lock words.
+    peer_locks: RefCell<FxHashMap<u32, u64>>,
+    targets: RefCell<FxHashMap<u64, Target>>,
+    /// By peer, in the order in which they were posted. Updates stay in place while requests point into them.
+    updates: RefCell<BTreeMap<u32, VecDeque<Box<Update>>>>,
+    polling: Cell<bool>,
+}
+
+impl Steps {
+    /// `device` of rank `me`, with what it lacks.
+    #[must_use]
+    pub fn over(device: Box<dyn Device>, me: u32) -> Self {
+        Self {
+            capabilities: Capabilities { accumulate: true, ..device.capabilities().clone() },
+            inner: device,
+            holder: u64::from(me) + 1,
+            locks: RefCell::default(),
+            peer_locks: RefCell::default(),
+            targets: RefCell::default(),
+            updates: RefCell::default(),
+            polling: Cell::new(false),
+        }
+    }
+
+    fn fail(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
+        Error::new(kind, operation).peer(peer).device(self.capabilities.name)
+    }
+
+    /// The key of this rank's lock words.
+    fn lock_key(&self) -> Result<Vec<u8>> {
+        let mut locks = self.locks.borrow_mut();
+        if locks.is_none() {
+            *locks = Some(self.inner.allocate(Region::allocated(LOCKS as usize * LINE))?);
+        }
+        Ok(locks.as_ref().map(|l| l.key.clone()).unwrap_or_default())
+    }
+
+    /// The region of `len` bytes in elements of `size` at a place of `peer`.
+    fn target(&self, operation: &'static str, peer: u32, at: Place, len: usize, size: usize) -> Result<Target> {
+        let fail = |kind, cause: String| Err(self.fail(kind, operation, peer).cause(cause));
+        let Some(target) = self.targets.borrow().get(&at.region).copied() else {
+            return fail(ErrorKind::BadKey, format!("region {}", at.region));
+        };
+        if target.peer != peer {
+            return fail(ErrorKind::BadArgument, "the region is another rank's".into());
+        }
+        if at.offset.checked_add(len).is_none_or(|end| end > target.len) {
+            return fail(ErrorKind::OutOfRange, format!("{len} bytes at byte {} of {}", at.offset, target.len));
+        }
+        if size > 1 && !(target.alignment + at.offset).is_multiple_of(size) {
+            return fail(ErrorKind::Misaligned, format!("offset {} of elements of {size} bytes", at.offset));
+        }
+        Ok(target)
+    }
+
+    fn is_idle(&self, peer: u32) -> bool {
+        self.updates.borrow().get(&peer).is_none_or(VecDeque::is_empty)
+    }
+
+    /// Queues an update, and starts it if it is the first.
+    fn queue(&self, peer: u32, update: Update, kind: Kind) -> Result<Posted> {
+        let mut updates = self.updates.borrow_mut();
+        let queue = updates.entry(peer).or_default();
+        if queue.len() >= MOST {
+            return Ok(Posted::Busy);
+        }
+        self.inner.stats().add(kind, update.len);
+        if update.notify.is_some() {
+            self.inner.stats().add(Kind::Notify, 8);
+        }
+        queue.push_back(Box::new(update));
+        if let ([first], false) = (queue.make_contiguous(), self.polling.get()) {
+            self.advance(peer, first);
+        }
+        Ok(Posted::Pending)
+    }
+
+    /// Posts one request of a step; whether the device has taken it.
+    ///
+    /// # Safety
+    /// Its memory is that of an update, which stays until the request is complete.
+    unsafe fn step(&self, peer: u32, operation: Operation<'_>) -> Result<bool> {
+        let request = WorkRequest { peer, operation, notify: None, id: STEP | u64::from(peer) };
+        // SAFETY: by the contract.
+        match unsafe { self.inner.post(&request) }? {
+            Posted::Busy => Ok(false),
+            Posted::Done | Posted::Pending => Ok(true),
+        }
+    }
+
+    /// Posts what the stage of an update asks for, as far as there is room.
+    fn advance(&self, peer: u32, u: &mut Update) {
+        if u.pause > 0 {
+            u.pause -= 1;
+        } else if let Err(e) = self.post_stage(peer, u) {
+            u.error.get_or_insert(e);
+            u.posted = true;
+        }
+    }
+
+    fn post_stage(&self, peer: u32, u: &mut Update) -> Result<()> {
+        let (piece, place, lock) = (u.piece(), u.place(0), u.lock);
+        // SAFETY, of all below: the memory of the update, in its own box, which is kept while requests are open.
+        match u.stage {
+            Stage::Lock => {
+                let (expected, desired) = (0, self.holder);
+                let old = std::ptr::from_mut(u.lock_word(false)).cast();
+                // SAFETY: see above.
+                u.posted =
+                    unsafe { self.step(peer, Operation::CompareSwap { at: lock, len: 8, expected, desired, old }) }?;
+                u.open += usize::from(u.posted);
+            }
+            Stage::Read => {
+                let into = [Block { base: u.data().as_mut_ptr(), len: piece }];
+                // SAFETY: see above.
+                u.posted = unsafe { self.step(peer, Operation::Read { into: &into, from: place }) }?;
+                u.open += usize::from(u.posted);
+            }
+            Stage::Change => self.post_changes(peer, u)?,
+            Stage::WriteBack => {
+                let from = [Block::of(u.data().as_ptr(), piece)];
+                // SAFETY: see above.
+                if unsafe { self.step(peer, Operation::Write { from: &from, to: place }) }? {
+                    u.open += 1;
+                    u.turn_to(Stage::Unlock);
+                    // After the write, as all atomics are.
+                    return self.post_stage(peer, u);
+                }
+            }
+            Stage::Unlock => {
+                let (add, old) = (self.holder.wrapping_neg(), std::ptr::from_mut(u.lock_word(true)));
+                // SAFETY: see above.
+                u.posted = unsafe { self.step(peer, Operation::FetchAdd { at: lock, add, old }) }?;
+                u.open += usize::from(u.posted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts an atomic for each element that is to be changed.
+    fn post_changes(&self, peer: u32, u: &mut Update) -> Result<()> {
+        while let Some(i) = u.pending.pop_front() {
+            let (at, old) = (u.place(8 * i), &raw mut u.found[i]);
+            let operand =
+                u.operand.get(u.done + 8 * i..).and_then(|o| o.first_chunk::<8>().copied()).unwrap_or_default();
+            let swap = |expected, desired| Operation::CompareSwap { at, len: 8, expected, desired, old: old.cast() };
+            let operation = match u.what {
+                What::Add => Operation::FetchAdd { at, add: u64::from_le_bytes(operand), old },
+                What::Swap { expected, desired } => swap(expected, desired),
+                What::Words(f, code) => {
+                    let now = u64::from_ne_bytes(u.data()[8 * i..].first_chunk().copied().unwrap_or_default());
+                    let mut new = now;
+                    // SAFETY: three words that live during the call.
+                    if !unsafe { f(code, (&raw mut new).cast(), operand.as_ptr(), std::ptr::null_mut(), 8) } {
+                        return Err(self.fail(ErrorKind::Misaligned, "accumulate", peer));
+                    }
+                    swap(now, new)
+                }
+                What::Read | What::Locked(..) => break,
+            };
+            // SAFETY: a word of the update.
+            if !unsafe { self.step(peer, operation) }? {
+                u.pending.push_front(i);
+                break;
+            }
+            u.open += 1;
+            u.under_way.push(i);
+        }
+        u.posted = u.open > 0;
+        Ok(())
+    }
+
+    /// A request of the first update to `peer` is complete. The update, if it has ended.
+    fn completed(&self, peer: u32, result: Result<()>) -> Option<Box<Update>> {
+        let mut updates = self.updates.borrow_mut();
+        let u = updates.get_mut(&peer)?.front_mut()?;
+        u.open = u.open.saturating_sub(1);
+        if let Err(e) = result {
+            u.error.get_or_insert(e);
+            u.posted = true;
+        }
+        self.settle(peer, u).then(|| updates.get_mut(&peer).and_then(VecDeque::pop_front)).flatten()
+    }
+
+    /// Goes on with an update once the requests of its stage are complete; whether it has ended.
+    fn settle(&self, peer: u32, u: &mut Update) -> bool {
+        while u.open == 0 && u.posted {
+            let holds = u.is_locked() && matches!(u.stage, Stage::Read | Stage::WriteBack);
+            if u.error.is_some() {
+                if !holds {
+                    return true;
+                }
+                u.turn_to(Stage::Unlock);
+            } else if self.after(peer, u) {
+                return true;
+            }
+            self.advance(peer, u);
+        }
+        false
+    }
+
+    /// Takes the results of a stage in, and turns to the next; whether the update has ended.
+    fn after(&self, peer: u32, u: &mut Update) -> bool {
+        let piece = u.piece();
+        match u.stage {
+            Stage::Lock => {
+                if *u.lock_word(false) == 0 {
+                    u.tries = 0;
+                    u.turn_to(Stage::Read);
+                } else {
+                    u.tries = (u.tries + 1).min(8);
+                    u.pause = 1 << u.tries;
+                    u.turn_to(Stage::Lock);
+                }
+                return false;
+            }
+            Stage::Read if u.is_locked() => {
+                let changed = self.apply(peer, u);
+                u.turn_to(if changed { Stage::WriteBack } else { Stage::Unlock });
+                return false;
+            }
+            Stage::Read if matches!(u.what, What::Words(..)) => {
+                u.change_all();
+                return false;
+            }
+            Stage::Read => {
+                let read = u.data().to_vec();
+                u.keep(0, &read);
+            }
+            Stage::Change => {
+                for i in std::mem::take(&mut u.under_way) {
+                    let found = u.found[i].to_ne_bytes();
+                    if matches!(u.what, What::Words(..)) {
+                        let read = &mut u.data()[8 * i..8 * i + 8];
+                        if read != found {
+                            read.copy_from_slice(&found);
+                            u.pending.push_back(i);
+                            continue;
+                        }
+                    }
+                    u.keep(8 * i, &found[..piece.min(8)]);
+                }
+                if !u.pending.is_empty() {
+                    u.turn_to(Stage::Change);
+                    return false;
+                }
+            }
+            Stage::WriteBack | Stage::Unlock => {}
+        }
+        u.done += piece;
+        if u.done >= u.len {
+            return true;
+        }
+        u.begin();
+        false
+    }
+
+    /// Changes the elements of the piece; `false` if there is nothing to write back.
+    fn apply(&self, peer: u32, u: &mut Update) -> bool {
+        let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
+        match u.what {
+            What::Swap { expected, desired } => {
+                // SAFETY: the integer, at its alignment, which no request uses now.
+                let found = unsafe { copy::compare_swap(data, piece, expected, desired) }.to_le_bytes();
+                u.keep(0, &found[..piece]);
+                true
+            }
+            What::Locked(f, code) => {
+                let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
+                // SAFETY: the piece, at the alignment that it has at the target; operand and former values are private
+                // and have the update's length.
+                let ok = unsafe { f(code, data, u.operand[done..].as_ptr(), former, piece) };
+                if !ok {
+                    let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
+                    u.error = Some(e.cause(format!("offset {}", u.at.offset + done)));
+                }
+                ok
+            }
+            What::Read | What::Add | What::Words(..) => false,
+        }
+    }
+
+    /// Hands out an update that has ended.
+    fn end(&self, peer: u32, u: Update, sink: &mut dyn FnMut(Event<'_>)) {
+        let Some(id) = u.id else { return };
+        let mut result = u.error.map_or(Ok(()), Err);
+        if result.is_ok() {
+            if !u.old.is_null() {
+                // SAFETY: valid for the update's length until it is complete or cancelled.
+                unsafe { copy::load(u.former.as_ptr(), u.old, u.len) };
+            }
+            if let Some((at, value)) = u.notify {
+                result = self.signal(peer, at, value);
+            }
+        }
+        sink(Event::Completed { id, result });
+    }
+
+    /// Posts an accumulate, or a compare-and-swap that the device does not have.
+    ///
+    /// # Safety
+    /// As [`Device::post`].
+    unsafe fn update(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let peer = request.peer;
+        let direct = |operation| WorkRequest { operation, ..*request };
+        let (name, at, len, size, old, kind) = match request.operation {
+            Operation::CompareSwap { at, len, old, .. } => ("compare and swap", at, len, len, old, Kind::CompareSwap),
+            Operation::Accumulate { at, code, operand, old } => {
+                ("accumulate", at, operand.len, code::element(code), old, Kind::Accumulate)
+            }
+            // SAFETY: the same contract.
+            _ => return unsafe { self.inner.post(request) },
+        };
+        let target = self.target(name, peer, at, len, size)?;
+        let words = size == 8 && len.is_multiple_of(8);
+        let what = match request.operation {
+            Operation::Accumulate { at, operand, .. } if operand.len == 0 => {
+                // SAFETY: no bytes; the notification as it is.
+                return unsafe { self.inner.post(&direct(Operation::Write { from: &[], to: at })) };
+            }
+            Operation::Accumulate { at, code, operand, old } => {
+                let f = target.accumulate.ok_or_else(|| {
+                    let e = self.fail(ErrorKind::Unsupported, name, peer);
+                    e.cause("the region was imported without a function for accumulates")
+                })?;
+                match code::effect(code) {
+                    code::Effect::Add if words && operand.len == 8 && self.is_idle(peer) => {
+                        // SAFETY: an operand of 8 bytes.
+                        let add = unsafe { operand.base.cast::<u64>().read_unaligned() };
+                        // SAFETY: the same contract.
+                        return unsafe { self.inner.post(&direct(Operation::FetchAdd { at, add, old: old.cast() })) };
+                    }
+                    code::Effect::Read if words => What::Read,
+                    code::Effect::Add if words => What::Add,
+                    _ if words => What::Words(f, code),
+                    _ => What::Locked(f, code),
+                }
+            }
+            Operation::CompareSwap { len, expected, desired, .. } => match len {
+                // SAFETY: the same contract.
+                8 if self.is_idle(peer) => return unsafe { self.inner.post(request) },
+                1 | 2 | 4 | 8 => What::Swap { expected, desired },
+                _ => {
+                    let e = self.fail(ErrorKind::BadArgument, name, peer);
+                    return Err(e.cause(format!("an integer of {len} bytes")));
+                }
+            },
+            _ => What::Read,
+        };
+        let lock = target.lock.unwrap_or(at);
+        let mut update = Update::new(request.id, at, target.alignment + at.offset, lock, what, len);
+        if update.is_locked() && target.lock.is_none() {
+            return Err(self.fail(ErrorKind::Unsupported, name, peer).cause("the region has no lock"));
+        }
+        if let Operation::Accumulate { operand, .. } = request.operation {
+            update.operand.resize(len, 0);
+            // SAFETY: by the contract; the vector has that length.
+            unsafe { copy::load(operand.base, update.operand.as_mut_ptr(), len) };
+            self.inner.stats().add(Kind::Copy, len);
+        }
+        if !old.is_null() {
+            (update.old, update.former) = (old, vec![0; len]);
+        }
+        update.notify = request.notify;
+        self.queue(peer, update, kind)
+    }
+
+    /// The handle of the lock words of `peer`, whose key is `key`.
+    fn peer_lock(&self, peer: u32, key: &[u8]) -> Result<u64> {
+        if let Some(handle) = self.peer_locks.borrow().get(&peer) {
+            return Ok(*handle);
+        }
+        let handle = self.inner.import(peer, key, None)?.handle;
+        self.peer_locks.borrow_mut().insert(peer, handle);
+        Ok(handle)
+    }
+
+    /// Goes on with what waits for room, and hands out what has ended.
+    fn drive(&self, completions: &[(u32, Result<()>)], sink: &mut dyn FnMut(Event<'_>)) -> bool {
+        let mut ended = Vec::new();
+        for (peer, result) in completions {
+            let result = result.as_ref().map_or_else(|e| Err(e.again()), |()| Ok(()));
+            ended.extend(self.completed(*peer, result).map(|u| (*peer, u)));
+        }
+        for (peer, queue) in self.updates.borrow_mut().iter_mut() {
+            while let Some(u) = queue.front_mut().filter(|u| !u.posted) {
+                self.advance(*peer, u);
+                if !self.settle(*peer, u) {
+                    break;
+                }
+                ended.extend(queue.pop_front().map(|u| (*peer, u)));
+            }
+        }
+        let any = !ended.is_empty();
+        ended.into_iter().for_each(|(peer, u)| self.end(peer, *u, sink));
+        any
+    }
+
+    /// Sets a cell, once there is room for that.
+    fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
+        let request = WorkRequest { peer, operation: Operation::Signal { at, value }, notify: None, id: u64::MAX };
+        loop {
+            // SAFETY: a signal touches no local memory.
+            if unsafe { self.inner.post(&request) }? != Posted::Busy {
+                return Ok(());
+            }
+            // A device that is busy makes room when it is asked again.
+            self.inner.check_peers(None)?;
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether something waits that no completion will announce.
+    fn is_restless(&self) -> bool {
+        self.updates.borrow().values().any(|queue| queue.front().is_some_and(|u| !u.posted))
+    }
+}
+
+impl Device for Steps {
+    forward!(inner: sealed, wake, waker, now, stats, counters, check_peers, leave);
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        // SAFETY: the same contract.
+        let mut made = unsafe { self.inner.register(region) }?;
+        let mut key = Writer::new().u8((made.base.addr() % 16) as u8).bytes(&made.key);
+        if region.accumulate.is_some() {
+            match self.lock_key() {
+                Ok(lock) => key = key.bytes(&lock).u64(made.handle % LOCKS * LINE as u64),
+                Err(e) => {
+                    // SAFETY: nobody knows of it.
+                    unsafe { self.inner.release(made.handle) }?;
+                    return Err(e);
+                }
+            }
+        }
+        made.key = key.done();
+        Ok(made)
+    }
+
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.inner.release(handle) }
+    }
+
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        let mut r = Reader::new(key);
+        let malformed = || self.fail(ErrorKind::Protocol, "import a peer's region", peer).cause("malformed key");
+        let (alignment, key) = r.u8().zip(r.bytes()).ok_or_else(malformed)?;
+        let region = self.inner.import(peer, key, accumulate)?;
+        let mut lock = None;
+        if !r.is_empty() {
+            let (key, offset) =
+                r.bytes().zip(r.u64()).filter(|(_, o)| *o < LOCKS * LINE as u64).ok_or_else(malformed)?;
+            lock = Some(Place { region: self.peer_lock(peer, key)?, offset: offset as usize });
+        }
+        let target = Target { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock };
+        self.targets.borrow_mut().insert(region.handle, target);
+        Ok(region)
+    }
+
+    unsafe fn forget(&self, handle: u64) {
+        self.targets.borrow_mut().remove(&handle);
+        // SAFETY: the same contract.
+        unsafe { self.inner.forget(handle) };
+    }
+
+    #[inline]
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        // SAFETY: the same contract, in both.
+        unsafe {
+            match request.operation {
+                Operation::Accumulate { .. } | Operation::CompareSwap { .. } => self.update(request),
+                _ => self.inner.post(request),
+            }
+        }
+    }
+
+    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        for queue in self.updates.borrow_mut().values_mut() {
+            let mut first = true;
+            queue.retain_mut(|u| {
+                if u.id.is_some_and(which) {
+                    (u.id, u.old, u.notify) = (None, std::ptr::null_mut(), None);
+                }
+                // The first may have begun, and then it is finished: it may hold a lock.
+                std::mem::take(&mut first) || u.id.is_some()
+            });
+        }
+        self.inner.cancel(&|id| id & STEP == 0 && which(id));
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        if self.polling.replace(true) {
+            return Ok(false);
+        }
+        let mut completions = Vec::new();
+        let polled = self.inner.poll(&mut |event| match event {
+            Event::Completed { id, result } if id != u64::MAX && id & STEP != 0 => {
+                completions.push((id as u32, result))
+            }
+            event => sink(event),
+        });
+        let any = !self.updates.borrow().is_empty() && self.drive(&completions, sink);
+        self.polling.set(false);
+        Ok(polled? || any || !completions.is_empty())
+    }
+
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        if self.is_restless() {
+            std::thread::yield_now();
+            return true;
+        }
+        self.inner.park(sleep, ready)
+    }
+}
