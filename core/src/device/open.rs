@@ -6,6 +6,8 @@ use crate::bootstrap::Bootstrap;
 use crate::error::Result;
 #[cfg(not(feature = "verbs"))]
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "verbs")]
+use crate::service::steps::Steps;
 use crate::settings::{DeviceChoice, Settings};
 
 /// Opens the device that the settings name, and tells the other ranks how to reach this one. Collective, with at least
@@ -54,6 +56,8 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let (intra, inter) = (intra.connect(&intra_cards, bootstrap.size())?, inter.connect(&cards)?);
     // As for shared memory alone.
     bootstrap.fence()?;
+    // Of its regions alone accumulates take steps.
+    let inter = Steps::over(Box::new(inter), me);
     Ok(Box::new(super::route::RouteDevice::new(intra, inter, bootstrap.size())?))
 }
 

@@ -18,7 +18,6 @@ use super::regions::{Import, Regions};
 use super::stream::{Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
-use super::update::Update;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
@@ -48,8 +47,6 @@ pub(super) struct Engine {
     pub(super) window: u64,
     /// Address and key of where each peer counts this rank's packets.
     counters: Vec<(u64, u32)>,
-    /// Accumulates that take several steps, in the order in which they were posted, for each peer.
-    pub(super) updates: Vec<VecDeque<Update>>,
     /// Operations of the user that have ended.
     pub(super) done: VecDeque<(u64, Result<()>)>,
     /// Packets of this rank to itself.
@@ -58,7 +55,7 @@ pub(super) struct Engine {
     landed: Vec<Landed>,
     /// Requests under way, or waiting, that are whole operations of the user.
     pub(super) whole: usize,
-    /// Requests or updates may wait for room or for a connection.
+    /// Requests may wait for room or for a connection.
     pub(super) todo: bool,
     /// The oldest request to each peer, and since when it was.
     oldest: Vec<(Option<u64>, Instant)>,
@@ -85,7 +82,6 @@ impl Engine {
             credits: (0..ranks).map(|_| Credit::default()).collect(),
             window,
             counters: vec![(0, 0); ranks],
-            updates: (0..ranks).map(|_| VecDeque::new()).collect(),
             done: VecDeque::new(),
             own: Own::default(),
             links: Arc::clone(links),
@@ -282,7 +278,6 @@ impl Engine {
         }
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
-            Owner::Accumulate => self.update_landed(peer, result, stats),
             Owner::Credit => self.credits[peer as usize].answered(taken),
             Owner::Nobody => {}
         }
@@ -320,11 +315,8 @@ impl Engine {
                 stream.fail_backlog(&mut landed);
                 self.settle(landed, stats);
             }
-            if !self.updates[peer].is_empty() {
-                self.start_update(peer as u32, stats);
-            }
         }
-        self.todo = self.streams.iter().flatten().any(Stream::is_waiting) || self.updates.iter().any(|u| !u.is_empty());
+        self.todo = self.streams.iter().flatten().any(Stream::is_waiting);
     }
 
     /// Gives up on a peer: everything to it fails.
@@ -341,7 +333,6 @@ impl Engine {
         !self.done.is_empty()
             || self.own.count() > 0
             || self.is_lane_restless()
-            || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
             || self.streams.iter().flatten().any(Stream::is_restless)
     }
 
@@ -386,7 +377,6 @@ impl Engine {
 
     /// Cancels operations. Returns those whose memory the card may still touch.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool, stats: &Stats) -> Vec<u32> {
-        self.cancel_updates(which);
         let direct = self.ops.cancel(which);
         for stream in self.streams.iter_mut().flatten() {
             self.whole -= stream.cancel(which);

@@ -2,18 +2,15 @@
 //! Verbs: the device between ranks that an RDMA network connects, by reliable queue pairs.
 //!
 //! Writes, reads and atomics are the card's own; the target's processor takes part in none of them. A notification
-//! travels with the write that it announces, as immediate data ([`notices`]). Accumulates that cards do not have
-//! are steps of what they have ([`accumulate`]). Packets go to a shared receive queue.
+//! travels with the write that it announces, as immediate data ([`notices`]). Packets go to a shared receive queue.
 //!
 //! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`links`]), and
 //! one that serves each peer that sends to it. An agent thread ([`agent`]) answers those who want to connect
 //! while the rank computes. Peers that have gone are found by requests that are not answered, and by datagrams
 //! that are not ([`VerbsDevice::check_peers`]).
 
-mod accumulate;
 mod agent;
 mod agree;
-mod atomics;
 mod buffers;
 mod card;
 mod choose;
@@ -41,7 +38,6 @@ mod start;
 mod status;
 mod stream;
 mod sys;
-mod update;
 mod wait;
 
 use std::cell::{Cell, RefCell};
@@ -376,8 +372,8 @@ impl Device for VerbsDevice {
         self.engine.borrow_mut().regions.release(handle)
     }
 
-    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
-        self.engine.borrow_mut().regions.import(peer, key, accumulate)
+    fn import(&self, peer: u32, key: &[u8], _accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        self.engine.borrow_mut().regions.import(peer, key)
     }
 
     unsafe fn forget(&self, handle: u64) {

@@ -39,8 +39,6 @@ impl Whose {
 pub(super) enum Owner {
     /// The caller of `post`, by its id.
     User(u64),
-    /// The accumulate at the head of the peer's queue.
-    Accumulate,
     /// The credit for packets to the peer.
     Credit,
     /// Nobody: the user has cancelled it.

@@ -63,17 +63,20 @@ impl Engine {
                     Err(e.cause("a request of the card has one range of remote memory"))
                 }
                 Operation::FetchAdd { at, add, old } => {
-                    const OP: &str = "fetch and add";
-                    let (address, key) = self.regions.reach_aligned(request.peer, at, 8, OP)?;
+                    let (address, key) = self.regions.reach_aligned(request.peer, at, 8, "fetch and add")?;
                     let action = Action::FetchAdd { address, key, add };
-                    let posted = self.atomic(request, action, old.cast(), notice, stats)?;
+                    let posted = self.fetch(request.peer, request.id, action, (old.cast(), 8), notice, stats)?;
                     Ok(counted(posted, Kind::FetchAdd, 8, stats))
                 }
-                Operation::CompareSwap { at, len, expected, desired, old } => {
-                    self.compare_swap(request, at, len, (expected, desired), old, notice, stats)
+                Operation::CompareSwap { at, len: 8, expected, desired, old } => {
+                    let (address, key) = self.regions.reach_aligned(request.peer, at, 8, "compare and swap")?;
+                    let action = Action::CompareSwap { address, key, expected, desired };
+                    let posted = self.fetch(request.peer, request.id, action, (old, 8), notice, stats)?;
+                    Ok(counted(posted, Kind::CompareSwap, 8, stats))
                 }
-                Operation::Accumulate { at, code, operand, old } => {
-                    self.accumulate(request, at, code, operand, old, notice, stats)
+                Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
+                    let e = Error::new(ErrorKind::Unsupported, "accumulate").peer(request.peer).device("verbs");
+                    Err(e.cause("an HCA has atomics on words of 8 bytes"))
                 }
                 Operation::Signal { at, value } => {
                     let own = self.notice(request.peer, at, value)?;
@@ -101,6 +104,35 @@ impl Engine {
         let import = self.regions.region(peer, at, 8, OP)?;
         import.aligned(at.offset, 8, OP)?;
         Ok(Notice { import, offset: at.offset, value })
+    }
+
+    /// A read or an atomic of at most 8 bytes, which go to `to` by way of a chunk; nowhere, if that is null.
+    fn fetch(
+        &mut self,
+        peer: u32,
+        id: u64,
+        action: Action,
+        (to, len): (*mut u8, usize),
+        notice: Option<Notice>,
+        stats: &Stats,
+    ) -> Result<Posted> {
+        if self.ready(peer)?.is_none_or(|s| s.room() < 2) {
+            return Ok(Posted::Busy);
+        }
+        let Some(chunk) = self.pool.take_word() else { return Ok(Posted::Busy) };
+        let piece = self.pool.piece(&chunk, 0, len);
+        let Some(notice) = notice else {
+            self.whole += 1;
+            self.push_one(peer, action, stats, |flight| {
+                flight.pieces.push(piece);
+                (flight.whose, flight.signalled, flight.chunk) = (Whose::Fetch { id, to, len }, true, Some(chunk));
+            });
+            return Ok(Posted::Pending);
+        };
+        let to = (!to.is_null()).then_some((to, len));
+        let op = self.ops.add_with_chunk(Owner::User(id), peer, chunk, to);
+        self.post_single(peer, op, action, |f| f.pieces.push(piece), Some(notice), stats);
+        Ok(Posted::Pending)
     }
 
     /// # Safety
@@ -147,7 +179,7 @@ impl Engine {
 
     /// # Safety
     /// As [`crate::device::Device::post`].
-    pub(super) unsafe fn write(
+    unsafe fn write(
         &mut self,
         request: &WorkRequest<'_>,
         from: &[Block],
@@ -307,7 +339,7 @@ impl Engine {
     /// memory may still be under way when a later write arrives, so the message is posted when the operation has
     /// landed. The card could wait as well (a fence), but Soft-RoCE may wait for ever: a request that is sent again waits
     /// at its fence for later ones, or for itself, since what they were granted of the limit of reads is not given back.
-    pub(super) fn post_with_signal(
+    fn post_with_signal(
         &mut self,
         peer: u32,
         mut op: Op,
@@ -373,7 +405,7 @@ impl Engine {
 }
 
 /// Counts a request that was taken.
-pub(super) fn counted(posted: Posted, kind: Kind, len: usize, stats: &Stats) -> Posted {
+fn counted(posted: Posted, kind: Kind, len: usize, stats: &Stats) -> Posted {
     if posted != Posted::Busy {
         stats.add(kind, len);
     }

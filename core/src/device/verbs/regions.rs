@@ -1,8 +1,7 @@
 #![allow(unsafe_code)]
 //! Regions: memory that this rank has registered, and memory of peers that it has imported.
 //!
-//! A key is `3`, the address and length of the region, the card's remote key, the region's number at its owner, and
-//! address and key of the lock word under which its small elements are updated (`super::accumulate`).
+//! A key is `3`, the address and length of the region, the HCA's remote key, and the region's number at its owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,14 +15,10 @@ use super::links::limit;
 use super::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::keys::AccumulateFn;
 use crate::slots::Slots;
 use crate::wire::{Reader, Writer};
 
 const TAG: u8 = 3;
-/// Lock words of a rank, a cache line each; regions share them by their numbers.
-const LOCKS: u64 = 64;
-const LINE: usize = 64;
 
 /// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
 /// ends out of order hears that the rank is lost, and not that a key is unknown. Nobody else sees those pages.
@@ -51,8 +46,6 @@ pub(super) struct Import {
     pub(super) key: u32,
     /// Its number at its owner.
     pub(super) number: u64,
-    pub(super) lock: (u64, u32),
-    pub(super) accumulate: Option<AccumulateFn>,
 }
 
 impl Import {
@@ -90,18 +83,19 @@ pub(super) struct Regions {
     imports: Slots<Import>,
     lingering: VecDeque<(Instant, Owned)>,
     last: u64,
-    locks: Memory,
-    /// The locks, and behind them for each rank how many of its packets this rank has taken.
-    lock_words: MmapRaw,
+    counters: Memory,
+    /// For each rank how many of its packets this rank has taken.
+    counter_words: MmapRaw,
 }
 
 impl Regions {
     pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> Result<Self> {
-        const OP: &str = "register the locks of accumulates";
-        let map = MmapOptions::new().len(LOCKS as usize * LINE + 8 * ranks).map_anon().map_err(|e| limit(OP, e))?;
-        let lock_words = MmapRaw::from(map);
-        // SAFETY: the words are dropped after the registration; locks are touched by cards only, counters as atomics.
-        let locks = unsafe { Memory::register(domain, lock_words.as_mut_ptr(), lock_words.len(), Rights::Remote) };
+        const OP: &str = "register the counters of packets";
+        let map = MmapOptions::new().len(8 * ranks).map_anon().map_err(|e| limit(OP, e))?;
+        let counter_words = MmapRaw::from(map);
+        // SAFETY: the words are dropped after the registration, and accessed as atomics.
+        let counters =
+            unsafe { Memory::register(domain, counter_words.as_mut_ptr(), counter_words.len(), Rights::Remote) };
         Ok(Self {
             domain: Arc::clone(domain),
             me,
@@ -111,20 +105,20 @@ impl Regions {
             imports: Slots::default(),
             lingering: VecDeque::new(),
             last: 0,
-            locks: locks.map_err(|e| limit(OP, e))?,
-            lock_words,
+            counters: counters.map_err(|e| limit(OP, e))?,
+            counter_words,
         })
     }
 
     /// Address and remote key of the counters of packets.
     pub(super) fn counters(&self) -> (u64, u32) {
-        (self.lock_words.as_ptr().addr() as u64 + LOCKS * LINE as u64, self.locks.remote_key())
+        (self.counter_words.as_ptr().addr() as u64, self.counters.remote_key())
     }
 
     /// The packets of rank `source` that this rank has taken: cards of peers read it.
     pub(super) fn taken(&self, source: u32) -> &AtomicU64 {
         assert!((source as usize) < self.ranks);
-        let word = self.lock_words.as_mut_ptr().wrapping_add(LOCKS as usize * LINE + 8 * source as usize);
+        let word = self.counter_words.as_mut_ptr().wrapping_add(8 * source as usize);
         // SAFETY: an aligned word of the slab, accessed as an atomic by this rank alone.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
@@ -173,16 +167,7 @@ impl Regions {
         };
         let number = self.fresh();
         let key = memory.as_ref().map_or(0, Memory::remote_key);
-        let lock = self.lock_words.as_ptr().addr() as u64 + number % LOCKS * LINE as u64;
-        let key = Writer::new()
-            .u8(TAG)
-            .u64(base.addr() as u64)
-            .u64(len as u64)
-            .u32(key)
-            .u64(number)
-            .u64(lock)
-            .u32(self.locks.remote_key())
-            .done();
+        let key = Writer::new().u8(TAG).u64(base.addr() as u64).u64(len as u64).u32(key).u64(number).done();
         if let Some(m) = &memory {
             self.by_address.insert((base.addr(), number), (len, m.local_key()));
         }
@@ -225,7 +210,7 @@ impl Regions {
         before.find_map(|((start, _), (size, key))| (end - start <= *size).then_some(*key))
     }
 
-    pub(super) fn import(&mut self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+    pub(super) fn import(&mut self, peer: u32, key: &[u8]) -> Result<RemoteRegion> {
         const OP: &str = "import a peer's region";
         if peer as usize >= self.ranks {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("verbs"));
@@ -233,17 +218,17 @@ impl Regions {
         let mut r = Reader::new(key);
         let fields = (|| {
             let tag = r.u8()?;
-            let all = (r.u64()?, r.u64()?, r.u32()?, r.u64()?, r.u64()?, r.u32()?);
+            let all = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
             (tag == TAG && r.rest().is_empty()).then_some(all)
         })();
         let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("verbs").cause("malformed key");
-        let (base, len, key, number, lock, lock_key) = fields.ok_or_else(malformed)?;
-        if base.checked_add(len).is_none() || len > isize::MAX as u64 || !lock.is_multiple_of(8) {
+        let (base, len, key, number) = fields.ok_or_else(malformed)?;
+        if base.checked_add(len).is_none() || len > isize::MAX as u64 {
             return Err(malformed());
         }
         let len = len as usize;
         let handle = self.imports.next();
-        self.imports.add(Import { peer, base, len, key, number, lock: (lock, lock_key), accumulate });
+        self.imports.add(Import { peer, base, len, key, number });
         // Nothing is mapped, not even this rank's own memory: the processor's atomics and the card's do not mix.
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }

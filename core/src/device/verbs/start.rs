@@ -137,7 +137,6 @@ impl Prepared {
             atomics,
             capabilities: Capabilities {
                 max_blocks: MAX_BLOCKS,
-                accumulate: true,
                 lists: Some(Lists {
                     blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
