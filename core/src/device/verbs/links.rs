@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use super::card::{Card, Message, Token};
 use super::far::Outer;
-use super::find::Choice;
 use super::lanes::Pairing;
+use super::port::LocalPort;
 use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::sys::queue::Channel;
 use super::sys::{Context, Domain, Path};
@@ -91,7 +91,7 @@ pub(super) struct Links {
     pub(super) me: u32,
     pub(super) context: Arc<Context>,
     pub(super) domain: Arc<Domain>,
-    pub(super) choice: Choice,
+    pub(super) choice: LocalPort,
     pub(super) cards: Vec<Card>,
     /// For requesters: no receive buffers.
     pub(super) sending: Parts,
@@ -129,7 +129,7 @@ impl Links {
         me: u32,
         context: Arc<Context>,
         domain: Arc<Domain>,
-        choice: Choice,
+        choice: LocalPort,
         cards: Vec<Card>,
         sending: Parts,
         serving: Parts,
@@ -398,7 +398,7 @@ impl Links {
 }
 
 /// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
-pub(super) fn is_global(mine: &Choice, card: &Card) -> bool {
+pub(super) fn is_global(mine: &LocalPort, card: &Card) -> bool {
     mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
 }
 
@@ -424,8 +424,8 @@ pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
 mod tests {
     use super::*;
 
-    fn choice(ethernet: bool) -> Choice {
-        Choice { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
+    fn choice(ethernet: bool) -> LocalPort {
+        LocalPort { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
     }
 
     fn card(gid: [u8; 16], lid: u16) -> Card {

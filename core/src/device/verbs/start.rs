@@ -4,17 +4,15 @@
 use std::sync::Arc;
 
 use super::VerbsDevice;
-use super::agree::agree;
 use super::buffers::{PACKET, Pool, Receives};
 use super::card::Card;
-use super::choose::choose;
 use super::credits;
 use super::cut::Limits;
 use super::endpoint::Endpoint;
-use super::find::{Choice, Found, Opened};
 use super::links::{Links, limit};
 use super::lists::Lanes;
 use super::pinned::{self, UserMemory};
+use super::port::{LocalPort, LocalPorts, Opened, agree};
 use super::regions::Regions;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
@@ -47,7 +45,7 @@ pub struct Prepared {
     rank: u32,
     context: Arc<Context>,
     domain: Arc<Domain>,
-    choice: Choice,
+    choice: LocalPort,
     tuning: Tuning,
     endpoint: Endpoint,
     card: Card,
@@ -92,7 +90,7 @@ impl Prepared {
     /// `Unsupported` at all ranks if there is no such choice, `Setting`, `Limit`, `Protocol`; as those of `bootstrap`.
     pub fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
         let rank = bootstrap.rank();
-        Self::over(rank, agree(bootstrap, Found::new(rank, settings)).map_err(|e| e.rank(rank))?, settings)
+        Self::over(rank, agree(bootstrap, LocalPorts::find(rank, settings)).map_err(|e| e.rank(rank))?, settings)
     }
 
     fn over(rank: u32, (choice, context): Opened, settings: &Settings) -> Result<Self> {
@@ -270,11 +268,8 @@ fn atomics(capability: u32) -> Atomics {
 }
 
 /// What a job of one rank would use, and how.
-fn probe(found: Found, settings: &Settings) -> Result<String> {
-    let agreed = choose(std::slice::from_ref(&found.offer)).map_err(|_| found.nothing())?;
-    let index = agreed.picks.first().map_or(0, |p| usize::from(*p));
-    let opened = found.ports.into_iter().nth(index);
-    let prepared = Prepared::over(0, opened.ok_or_else(|| Error::new(ErrorKind::Unsupported, OP))?, settings)?;
+fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
+    let prepared = Prepared::over(0, found.alone()?, settings)?;
     let atomics = match prepared.capabilities.atomics {
         Atomics::Coherent => "atomics coherent with the processor's",
         _ => "atomics among cards only",
@@ -291,7 +286,7 @@ fn probe(found: Found, settings: &Settings) -> Result<String> {
 
 /// For `farside info`: whether the device works here, and how, or why not; and a line for each port and GID.
 pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
-    match Found::new(0, settings) {
+    match LocalPorts::find(0, settings) {
         Ok(found) => {
             let lines = found.explain();
             (probe(found, settings), lines)
