@@ -1,12 +1,13 @@
 #![allow(unsafe_code)]
 //! What only the verbs device has: registered memory; in [`flood`] packets to a rank that does not take them; in
 //! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`ports`] the choice of
-//! a port. Runs where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and
+//! a port. Queue pairs are destroyed as by mlx5 ([`mlx5`]). Runs where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and
 //! says so.
 
 mod faults;
 mod flood;
 mod lists;
+mod mlx5;
 mod ports;
 mod registration;
 

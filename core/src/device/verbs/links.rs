@@ -7,7 +7,6 @@
 //! comes; the responder's rank answers a repeated request as the first. Both ends at once are two
 //! independent connections. A rank that computes is connected to by its agent.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,6 +16,7 @@ use super::card::{Card, Message, Token};
 use super::far::Outer;
 use super::find::Choice;
 use super::lanes::Pairing;
+use super::responders::Responders;
 use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::sys::queue::Channel;
 use super::sys::{Context, Domain, Path};
@@ -72,8 +72,7 @@ pub(super) struct Peer {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) peers: Vec<Peer>,
-    /// Whose requests a responder serves.
-    numbers: HashMap<u32, u32>,
+    pub(super) responders: Responders<Responder>,
     /// Why nothing works any more.
     pub(super) fatal: Option<String>,
     /// Since when the port is down.
@@ -230,11 +229,7 @@ impl Links {
         let tuning = self.tuned(peer);
         let pair = Fresh::new(&self.sending, self.sizes, &tuning, false).map_err(failed)?;
         if peer == self.me {
-            let number = pair.number();
-            let responder = self.make_responder(peer, number, psn).map_err(failed)?;
-            let target = responder.number();
-            table.numbers.insert(target, peer);
-            table.peers[peer as usize].serving = Some(Serving { attempt: 0, requester: number, responder });
+            let target = self.accept(&mut table, peer, 0, pair.number(), psn).map_err(failed)?;
             let ready = pair.request(target, psn, self.depth(peer), &self.path(peer), &tuning).map_err(failed)?;
             return Ok(Standing::Ready((ready, self.counter(peer))));
         }
@@ -246,11 +241,22 @@ impl Links {
         Ok(Standing::Making)
     }
 
-    fn make_responder(&self, peer: u32, requester: u32, psn: u32) -> io::Result<Responder> {
+    /// Makes a responder for queue pair `requester` of `peer`, in place of the former one; its number.
+    fn accept(&self, table: &mut Table, peer: u32, attempt: u32, requester: u32, psn: u32) -> io::Result<u32> {
         let tuning = self.tuned(peer);
         let sizes = Sizes { sends: 1, receives: 1, pieces: 1, scatter: 1, inline: 0 };
         let pair = Fresh::new(&self.serving, sizes, &tuning, true)?;
-        pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)
+        let responder = pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)?;
+        let number = responder.number();
+        table.responders.add(number, peer);
+        let former = table.peers[peer as usize].serving.replace(Serving { attempt, requester, responder });
+        if let Some(Serving { responder, .. }) = former {
+            if let Err(e) = responder.fail() {
+                tracing::warn!("the former queue pair that serves rank {peer} was not ended: {e}");
+            }
+            table.responders.retire(responder.number(), responder, Instant::now());
+        }
+        Ok(number)
     }
 
     /// What a message from `source` leads to: the answer, if there is one.
@@ -316,20 +322,10 @@ impl Links {
                 return None;
             }
         }
-        Some(match self.make_responder(source, requester, psn) {
-            Ok(responder) => {
-                let number = responder.number();
-                table.numbers.insert(number, source);
-                table.peers[source as usize].serving = Some(Serving { attempt, requester, responder });
-                Message::Reply { attempt, responder: number, counter: self.counter(source) }
-            }
+        Some(match self.accept(table, source, attempt, requester, psn) {
+            Ok(responder) => Message::Reply { attempt, responder, counter: self.counter(source) },
             Err(e) => Message::Refuse { attempt, why: e.to_string() },
         })
-    }
-
-    /// Whose requests queue pair `number` serves.
-    pub(super) fn source(&self, number: u32) -> Option<u32> {
-        self.lock().numbers.get(&number).copied()
     }
 
     /// Messages that are due, and when the next will be.
