@@ -16,6 +16,7 @@ use super::card::{Card, Message, Token};
 use super::far::Outer;
 use super::find::Choice;
 use super::lanes::Pairing;
+use super::limit::limit;
 use super::responders::Responders;
 use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::sys::queue::Channel;
@@ -398,24 +399,6 @@ pub(super) fn is_global(mine: &Choice, card: &Card) -> bool {
     mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
 }
 
-/// An error of the system, with the remedy for the limits that are too low as a rule.
-pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
-    let kind = match e.raw_os_error() {
-        Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EAGAIN) => ErrorKind::Limit,
-        Some(libc::EPERM | libc::EACCES) => ErrorKind::Forbidden,
-        _ => ErrorKind::System,
-    };
-    let error = Error::new(kind, operation).device("verbs").source_error(e);
-    if kind == ErrorKind::Limit {
-        return error
-            .cause("the device or the system has no room for it (locked memory, queue pairs, descriptors)")
-            .remedy(
-                "raise the limits: `ulimit -l unlimited` (memlock in /etc/security/limits.conf), `ulimit -n 65536`",
-            );
-    }
-    error
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,14 +428,5 @@ mod tests {
         assert!(is_global(&choice(false), &card([2; 16], 4)));
         assert!(is_global(&choice(false), &card([1; 16], 0)));
         assert!(is_global(&choice(true), &card([1; 16], 4)));
-    }
-
-    #[test]
-    fn memlock_errors_name_the_command_that_helps() {
-        let e = limit("register memory", io::Error::from_raw_os_error(libc::ENOMEM));
-        assert_eq!(e.kind(), ErrorKind::Limit);
-        assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
-        let e = limit("register memory", io::Error::from_raw_os_error(libc::EACCES));
-        assert_eq!(e.kind(), ErrorKind::Forbidden);
     }
 }
