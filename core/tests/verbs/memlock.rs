@@ -69,7 +69,7 @@ fn complete(job: &Job, operation: Operation<'_>, notify: Option<(Place, u64)>) -
 }
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i / 1000 ^ i) as u8).collect()
+    (0..len).map(|i| ((i / 1000) ^ i) as u8).collect()
 }
 
 /// Buffers that can no longer be registered are copied in pieces: every byte arrives, before the notification; lists go
