@@ -15,6 +15,7 @@ use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
 use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
+use super::staged::Staged;
 use super::stream::{Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
@@ -50,6 +51,8 @@ pub(super) struct Engine {
     counters: Vec<(u64, u32)>,
     /// Accumulates that take several steps, in the order in which they were posted, for each peer.
     pub(super) updates: Vec<VecDeque<Update>>,
+    /// Transfers of memory that cannot be registered.
+    pub(super) staged: VecDeque<Staged>,
     /// Operations of the user that have ended.
     pub(super) done: VecDeque<(u64, Result<()>)>,
     /// Packets of this rank to itself.
@@ -86,6 +89,7 @@ impl Engine {
             window,
             counters: vec![(0, 0); ranks],
             updates: (0..ranks).map(|_| VecDeque::new()).collect(),
+            staged: VecDeque::new(),
             done: VecDeque::new(),
             own: Own::default(),
             links: Arc::clone(links),
@@ -284,6 +288,7 @@ impl Engine {
             Owner::User(id) => self.done.push_back((id, result)),
             Owner::Accumulate => self.update_landed(peer, result, stats),
             Owner::Credit => self.credits[peer as usize].answered(taken),
+            Owner::Part(of) => self.op_landed(of, result, stats),
             Owner::Nobody => {}
         }
     }
@@ -324,7 +329,10 @@ impl Engine {
                 self.start_update(peer as u32, stats);
             }
         }
-        self.todo = self.streams.iter().flatten().any(Stream::is_waiting) || self.updates.iter().any(|u| !u.is_empty());
+        self.drive_staged(stats);
+        self.todo = self.streams.iter().flatten().any(Stream::is_waiting)
+            || self.updates.iter().any(|u| !u.is_empty())
+            || !self.staged.is_empty();
     }
 
     /// Gives up on a peer: everything to it fails.
@@ -341,6 +349,7 @@ impl Engine {
         !self.done.is_empty()
             || self.own.count() > 0
             || self.is_lane_restless()
+            || self.is_stage_restless()
             || self.updates.iter().any(|u| u.front().is_some_and(Update::is_waiting))
             || self.streams.iter().flatten().any(Stream::is_restless)
     }
@@ -399,6 +408,7 @@ impl Engine {
             }
         }
         self.settle(landed, stats);
+        self.drive_staged(stats);
         self.cancel_lists(&direct);
         direct
     }

@@ -5,6 +5,7 @@
 //! address and key of the lock word under which its small elements are updated (`super::accumulate`).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 use rustc_hash::FxHashMap;
 
-use super::links::limit;
+use super::limit::{limit, registration};
 use super::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -96,10 +97,13 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> Result<Self> {
-        const OP: &str = "register the locks of accumulates";
-        let map = MmapOptions::new().len(LOCKS as usize * LINE + 8 * ranks).map_anon().map_err(|e| limit(OP, e))?;
-        let lock_words = MmapRaw::from(map);
+    /// Bytes that are registered at start-up.
+    pub(super) fn bytes(ranks: usize) -> usize {
+        LOCKS as usize * LINE + 8 * ranks
+    }
+
+    pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
+        let lock_words = MmapRaw::from(MmapOptions::new().len(Self::bytes(ranks)).map_anon()?);
         // SAFETY: the words are dropped after the registration; locks are touched by cards only, counters as atomics.
         let locks = unsafe { Memory::register(domain, lock_words.as_mut_ptr(), lock_words.len(), Rights::Remote) };
         Ok(Self {
@@ -111,7 +115,7 @@ impl Regions {
             imports: Slots::default(),
             lingering: VecDeque::new(),
             last: 0,
-            locks: locks.map_err(|e| limit(OP, e))?,
+            locks: locks?,
             lock_words,
         })
     }
@@ -346,14 +350,6 @@ fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
 fn nearest(now: u64, low: u16) -> u64 {
     let distance = low.wrapping_sub(now as u16) as i16;
     now.wrapping_add(i64::from(distance) as u64)
-}
-
-fn registration(operation: &'static str, len: usize, e: std::io::Error) -> Error {
-    let error = limit(operation, e);
-    if error.kind() == ErrorKind::Limit {
-        return error.cause(format!("{len} bytes were to be pinned, more than the limit of locked memory leaves"));
-    }
-    error.cause(format!("{len} bytes"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::card::Card;
 use super::credits;
 use super::cut::Limits;
 use super::endpoint::Endpoint;
-use super::links::{Links, limit};
+use super::limit::{limit, registration};
+use super::links::Links;
 use super::lists::Lanes;
 use super::pinned::{self, UserMemory};
 use super::port::{LocalPort, LocalPorts, Opened, agree};
@@ -83,6 +84,11 @@ fn node() -> Vec<u8> {
     }
 }
 
+/// Bytes of locked memory that a rank needs at start-up.
+fn locked_bytes(settings: &Settings, ranks: usize) -> usize {
+    Endpoint::BYTES + settings.verbs_receives * PACKET + Pool::bytes() + Regions::bytes(ranks)
+}
+
 impl Prepared {
     /// Opens the port of this rank that all ranks can be reached through. Collective.
     ///
@@ -109,7 +115,8 @@ impl Prepared {
         };
         // The highest bit would ask for the key of a privileged process.
         let qkey = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0x7fff_ffff;
-        let endpoint = Endpoint::new(&context, &domain, &tuning, qkey).map_err(failed)?;
+        let endpoint = Endpoint::new(&context, &domain, &tuning, qkey);
+        let endpoint = endpoint.map_err(|e| registration(OP, locked_bytes(settings, 1), e).rank(rank))?;
         let card = Card {
             gid: choice.gid,
             lid: choice.lid,
@@ -170,6 +177,7 @@ impl Prepared {
     /// `Protocol` for a card that makes no sense, `Mismatch` for one of another kind of link, `Limit`.
     pub fn connect(self, cards: &[Vec<u8>]) -> Result<VerbsDevice> {
         let failed = |e: std::io::Error| limit(OP, e).rank(self.rank);
+        let locked = |e| registration(OP, locked_bytes(&self.settings, cards.len()), e).rank(self.rank);
         let mut all = Vec::with_capacity(cards.len());
         for (rank, bytes) in cards.iter().enumerate() {
             let fail = |kind| Error::new(kind, OP).rank(self.rank).peer(rank as u32).device("verbs");
@@ -188,7 +196,7 @@ impl Prepared {
         let sends = Completions::new(&channel, entries(queue * cards.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(self.settings.verbs_receives + 16)).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, self.settings.verbs_receives).map_err(failed)?;
-        let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(failed)?;
+        let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(locked)?;
         let parts = |shared| Parts {
             domain: Arc::clone(&self.domain),
             sends: Arc::clone(&sends),
@@ -197,8 +205,8 @@ impl Prepared {
         };
         let sending = parts(None);
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
-        let pool = Pool::new(&self.domain).map_err(failed)?;
-        let regions = Regions::new(&self.domain, self.rank, cards.len())?;
+        let pool = Pool::new(&self.domain).map_err(locked)?;
+        let regions = Regions::new(&self.domain, self.rank, cards.len()).map_err(locked)?;
         let kept = Limit { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
