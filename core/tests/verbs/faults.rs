@@ -2,6 +2,7 @@
 //! Faults: requests that are refused, memory that goes away under them, links that lose packets, go down, or are cut.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::regions::{exchange_regions, forget, release};
@@ -133,14 +134,86 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
     nothing_is_left();
 }
 
-/// Queue pairs, completion queues, regions and domains that programs still have; tests run one at a time.
+/// Connections are made anew to a rank that computes and has not polled yet what came over the former ones: notifications,
+/// packets and the receive buffers that they took all come back, though the queue pairs end as mlx5 ends them.
+#[test]
+fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
+    const ID: HandlerId = HandlerId(9);
+    const ROUNDS: u64 = 4;
+    const PACKETS: u64 = 6;
+    let computes = std::sync::Arc::new(AtomicBool::new(true));
+    // Of 32 buffers, each round takes 7.
+    well(two_with(&[("FARSIDE_VERBS_RECEIVES", "32")], move |job| {
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        let got = std::rc::Rc::new(std::cell::Cell::new(0));
+        let sink = got.clone();
+        job.active_messages().register(ID, move |_| {
+            sink.set(sink.get() + 1);
+            Delivery::Done
+        })?;
+        let own = job.device().allocate(farside_core::device::Region::allocated(64));
+        let (own, remotes) = exchange_regions(&team, own, None)?;
+        let mut lent = [0u8; 64];
+        // SAFETY: the memory is lent until it is released, and not looked at before.
+        let released = unsafe { job.device().register(region(lent.as_mut_ptr(), lent.len())) };
+        let (released, refusing) = exchange_regions(&team, released, None)?;
+        let word = 5u64.to_le_bytes();
+        let from = [Block::of(word.as_ptr(), 8)];
+        let write = |region: u64, notify| {
+            let track = Track::new();
+            let to = Place { region, offset: 0 };
+            // SAFETY: the bytes outlive the wait.
+            unsafe { job.post(1, Operation::Write { from: &from, to }, notify, &[&track]) }?;
+            job.wait("a write", || Ok((track.open() == 0).then_some(())))?;
+            track.check()
+        };
+        if job.rank() == 1 {
+            release(job, released.handle)?;
+            let before = left_behind("qp").len();
+            team.barrier()?;
+            while computes.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            job.wait("notifications", || Ok((board.get(0, 1) == ROUNDS).then_some(())))?;
+            job.wait("packets", || Ok((got.get() == ROUNDS * PACKETS).then_some(())))?;
+            job.wait("the end of former queue pairs", || Ok((left_behind("qp").len() <= before).then_some(())))?;
+        } else {
+            team.barrier()?;
+            for round in 1..=ROUNDS {
+                for _ in 0..PACKETS {
+                    am::send(job, 1, ID, &[], &word, Counters::default())?;
+                }
+                write(remotes[1].handle, Some((board.cell_at(1, 1, round), round)))?;
+                // Refused: what follows takes another connection.
+                assert_eq!(write(refusing[1].handle, None).unwrap_err().kind(), ErrorKind::BadKey);
+            }
+            write(remotes[1].handle, None)?;
+            computes.store(false, Ordering::SeqCst);
+            release(job, released.handle)?;
+        }
+        // Every buffer is needed once more.
+        for _ in 0..20 {
+            team.barrier()?;
+        }
+        remotes.iter().chain(&refusing).for_each(|r| forget(job, r.handle));
+        release(job, own.handle)?;
+        drop(board);
+        team.barrier()
+    }));
+    nothing_is_left();
+}
+
+/// Queue pairs (or completion queues, regions, domains) that programs have; tests run one at a time.
+fn left_behind(kind: &str) -> Vec<String> {
+    let Ok(shown) = Command::new("rdma").args(["res", "show", kind]).output() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&shown.stdout);
+    text.lines().filter(|l| l.contains(" pid ")).map(str::to_owned).collect()
+}
+
 fn nothing_is_left() {
     for kind in ["qp", "cq", "mr", "pd"] {
-        if let Ok(shown) = Command::new("rdma").args(["res", "show", kind]).output() {
-            let text = String::from_utf8_lossy(&shown.stdout);
-            let of_programs: Vec<&str> = text.lines().filter(|l| l.contains(" pid ")).collect();
-            assert_eq!(of_programs, Vec::<&str>::new(), "left behind");
-        }
+        assert_eq!(left_behind(kind), Vec::<String>::new(), "left behind");
     }
 }
 

@@ -1,18 +1,19 @@
 #![allow(unsafe_code)]
 //! What only the verbs device has: registered memory; in [`flood`] packets to a rank that does not take them; in
 //! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`ports`] the choice of
-//! a port. Runs where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and
+//! a port; in [`memlock`] limits of locked memory. Queue pairs are destroyed as by mlx5 ([`mlx5`]). Runs where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and
 //! says so.
 
 mod faults;
 mod flood;
 mod lists;
+mod memlock;
+mod mlx5;
 mod ports;
 #[path = "../common/regions.rs"]
 mod regions;
 mod registration;
 
-use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -109,40 +110,6 @@ fn registered_memory_is_never_copied() {
         }
         team.barrier()?;
         remotes.iter().for_each(|r| forget(job, r.handle));
-        release(job, own.handle)
-    }));
-}
-
-/// Under a limit of locked memory: what does not fit is an error with the command that lifts the limit, and the job goes
-/// on.
-#[test]
-fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
-    const CHILD: &str = "FARSIDE_TEST_CHILD";
-    if std::env::var_os(CHILD).is_none() {
-        // The limit is that of a process.
-        let mut limited = Command::new("rxe-memlock");
-        limited.arg("49152").arg(std::env::current_exe().unwrap()).env(CHILD, "1");
-        limited.args(["--exact", "memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy"]);
-        match limited.output() {
-            Err(_) => println!("skipped: rxe-memlock is not there, as in the machine of ci/rxe"),
-            Ok(o) => {
-                let text = String::from_utf8_lossy(&o.stdout);
-                assert!(
-                    o.status.success() && text.contains("1 passed"),
-                    "{text}{}",
-                    String::from_utf8_lossy(&o.stderr)
-                );
-            }
-        }
-        return;
-    }
-    well(two(|job| {
-        let team = job.world()?;
-        let e = job.device().allocate(Region::allocated(64 << 20)).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
-        assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
-        let own = job.device().allocate(Region::allocated(4096))?;
-        team.barrier()?;
         release(job, own.handle)
     }));
 }

@@ -35,8 +35,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
+    /// Bytes that are registered at start-up.
+    pub(super) fn bytes() -> usize {
+        CLASSES.iter().map(|(size, count)| size * count).sum()
+    }
+
     pub(super) fn new(domain: &Arc<Domain>) -> io::Result<Self> {
-        let len = CLASSES.iter().map(|(size, count)| size * count).sum();
+        let len = Self::bytes();
         let slab = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
         // SAFETY: the slab is dropped after the registration, and reached through chunks only.
         let memory = unsafe { Memory::register(domain, slab.as_mut_ptr(), len, Rights::Local) }?;
@@ -68,6 +73,11 @@ impl Pool {
     /// Whether more than half of the packets' chunks are taken: then completions must come soon.
     pub(super) fn is_scarce(&self) -> bool {
         self.free[1].len() < CLASSES[1].1 / 2
+    }
+
+    /// Whether one of the largest chunks is free.
+    pub(super) fn has_largest(&self) -> bool {
+        !self.free[2].is_empty()
     }
 
     pub(super) fn at(&self, chunk: &Chunk, offset: usize) -> *mut u8 {

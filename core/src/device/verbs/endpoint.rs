@@ -34,13 +34,15 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Bytes that are registered.
+    pub(super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
+
     pub(super) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
         let channel = Channel::new(context)?;
         let completions = Completions::new(&channel, RECEIVES + SENDS)?;
-        let len = RECEIVES * RECEIVE + SENDS * DATAGRAM;
-        let slab = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
+        let slab = MmapRaw::from(MmapOptions::new().len(Self::BYTES).map_anon()?);
         // SAFETY: the slab is dropped after the registration, and reached by raw copies only.
-        let memory = unsafe { Memory::register(domain, slab.as_mut_ptr(), len, Rights::Local) }?;
+        let memory = unsafe { Memory::register(domain, slab.as_mut_ptr(), Self::BYTES, Rights::Local) }?;
         let parts = Parts {
             domain: Arc::clone(domain),
             sends: Arc::clone(&completions),

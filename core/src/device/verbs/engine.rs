@@ -15,6 +15,7 @@ use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
 use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
+use super::staged::Staged;
 use super::stream::{Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
@@ -47,6 +48,8 @@ pub(super) struct Engine {
     pub(super) window: u64,
     /// Address and key of where each peer counts this rank's packets.
     counters: Vec<(u64, u32)>,
+    /// Transfers of memory that cannot be registered.
+    pub(super) staged: VecDeque<Staged>,
     /// Operations of the user that have ended.
     pub(super) done: VecDeque<(u64, Result<()>)>,
     /// Packets of this rank to itself.
@@ -82,6 +85,7 @@ impl Engine {
             credits: (0..ranks).map(|_| Credit::default()).collect(),
             window,
             counters: vec![(0, 0); ranks],
+            staged: VecDeque::new(),
             done: VecDeque::new(),
             own: Own::default(),
             links: Arc::clone(links),
@@ -279,6 +283,7 @@ impl Engine {
         match owner {
             Owner::User(id) => self.done.push_back((id, result)),
             Owner::Credit => self.credits[peer as usize].answered(taken),
+            Owner::Part(of) => self.op_landed(of, result, stats),
             Owner::Nobody => {}
         }
     }
@@ -316,7 +321,8 @@ impl Engine {
                 self.settle(landed, stats);
             }
         }
-        self.todo = self.streams.iter().flatten().any(Stream::is_waiting);
+        self.drive_staged(stats);
+        self.todo = self.streams.iter().flatten().any(Stream::is_waiting) || !self.staged.is_empty();
     }
 
     /// Gives up on a peer: everything to it fails.
@@ -333,6 +339,7 @@ impl Engine {
         !self.done.is_empty()
             || self.own.count() > 0
             || self.is_lane_restless()
+            || self.is_stage_restless()
             || self.streams.iter().flatten().any(Stream::is_restless)
     }
 
@@ -389,6 +396,7 @@ impl Engine {
             }
         }
         self.settle(landed, stats);
+        self.drive_staged(stats);
         self.cancel_lists(&direct);
         direct
     }

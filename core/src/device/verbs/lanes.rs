@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::card::Message;
-use super::links::{Links, REPEAT, REPEAT_MOST, Table, limit};
+use super::limit::limit;
+use super::links::{Links, REPEAT, REPEAT_MOST, Table};
 use super::sys::lane::LanePair;
 use super::wait::random;
 use crate::error::{Error, ErrorKind, Result};

@@ -7,7 +7,6 @@
 //! comes; the responder's rank answers a repeated request as the first. Both ends at once are two
 //! independent connections. A rank that computes is connected to by its agent.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::card::{Card, Message, Token};
 use super::far::Outer;
-use super::find::Choice;
 use super::lanes::Pairing;
+use super::limit::limit;
+use super::port::LocalPort;
+use super::responders::Responders;
 use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::sys::queue::Channel;
 use super::sys::{Context, Domain, Path};
@@ -72,8 +73,7 @@ pub(super) struct Peer {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) peers: Vec<Peer>,
-    /// Whose requests a responder serves.
-    numbers: HashMap<u32, u32>,
+    pub(super) responders: Responders<Responder>,
     /// Why nothing works any more.
     pub(super) fatal: Option<String>,
     /// Since when the port is down.
@@ -91,7 +91,7 @@ pub(super) struct Links {
     pub(super) me: u32,
     pub(super) context: Arc<Context>,
     pub(super) domain: Arc<Domain>,
-    pub(super) choice: Choice,
+    pub(super) choice: LocalPort,
     pub(super) cards: Vec<Card>,
     /// For requesters: no receive buffers.
     pub(super) sending: Parts,
@@ -129,7 +129,7 @@ impl Links {
         me: u32,
         context: Arc<Context>,
         domain: Arc<Domain>,
-        choice: Choice,
+        choice: LocalPort,
         cards: Vec<Card>,
         sending: Parts,
         serving: Parts,
@@ -230,11 +230,7 @@ impl Links {
         let tuning = self.tuned(peer);
         let pair = Fresh::new(&self.sending, self.sizes, &tuning, false).map_err(failed)?;
         if peer == self.me {
-            let number = pair.number();
-            let responder = self.make_responder(peer, number, psn).map_err(failed)?;
-            let target = responder.number();
-            table.numbers.insert(target, peer);
-            table.peers[peer as usize].serving = Some(Serving { attempt: 0, requester: number, responder });
+            let target = self.accept(&mut table, peer, 0, pair.number(), psn).map_err(failed)?;
             let ready = pair.request(target, psn, self.depth(peer), &self.path(peer), &tuning).map_err(failed)?;
             return Ok(Standing::Ready((ready, self.counter(peer))));
         }
@@ -246,11 +242,22 @@ impl Links {
         Ok(Standing::Making)
     }
 
-    fn make_responder(&self, peer: u32, requester: u32, psn: u32) -> io::Result<Responder> {
+    /// Makes a responder for queue pair `requester` of `peer`, in place of the former one; its number.
+    fn accept(&self, table: &mut Table, peer: u32, attempt: u32, requester: u32, psn: u32) -> io::Result<u32> {
         let tuning = self.tuned(peer);
         let sizes = Sizes { sends: 1, receives: 1, pieces: 1, scatter: 1, inline: 0 };
         let pair = Fresh::new(&self.serving, sizes, &tuning, true)?;
-        pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)
+        let responder = pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)?;
+        let number = responder.number();
+        table.responders.add(number, peer);
+        let former = table.peers[peer as usize].serving.replace(Serving { attempt, requester, responder });
+        if let Some(Serving { responder, .. }) = former {
+            if let Err(e) = responder.fail() {
+                tracing::warn!("the former queue pair that serves rank {peer} was not ended: {e}");
+            }
+            table.responders.retire(responder.number(), responder, Instant::now());
+        }
+        Ok(number)
     }
 
     /// What a message from `source` leads to: the answer, if there is one.
@@ -316,20 +323,10 @@ impl Links {
                 return None;
             }
         }
-        Some(match self.make_responder(source, requester, psn) {
-            Ok(responder) => {
-                let number = responder.number();
-                table.numbers.insert(number, source);
-                table.peers[source as usize].serving = Some(Serving { attempt, requester, responder });
-                Message::Reply { attempt, responder: number, counter: self.counter(source) }
-            }
+        Some(match self.accept(table, source, attempt, requester, psn) {
+            Ok(responder) => Message::Reply { attempt, responder, counter: self.counter(source) },
             Err(e) => Message::Refuse { attempt, why: e.to_string() },
         })
-    }
-
-    /// Whose requests queue pair `number` serves.
-    pub(super) fn source(&self, number: u32) -> Option<u32> {
-        self.lock().numbers.get(&number).copied()
     }
 
     /// Messages that are due, and when the next will be.
@@ -398,34 +395,16 @@ impl Links {
 }
 
 /// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
-pub(super) fn is_global(mine: &Choice, card: &Card) -> bool {
+pub(super) fn is_global(mine: &LocalPort, card: &Card) -> bool {
     mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
-}
-
-/// An error of the system, with the remedy for the limits that are too low as a rule.
-pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
-    let kind = match e.raw_os_error() {
-        Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EAGAIN) => ErrorKind::Limit,
-        Some(libc::EPERM | libc::EACCES) => ErrorKind::Forbidden,
-        _ => ErrorKind::System,
-    };
-    let error = Error::new(kind, operation).device("verbs").source_error(e);
-    if kind == ErrorKind::Limit {
-        return error
-            .cause("the device or the system has no room for it (locked memory, queue pairs, descriptors)")
-            .remedy(
-                "raise the limits: `ulimit -l unlimited` (memlock in /etc/security/limits.conf), `ulimit -n 65536`",
-            );
-    }
-    error
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn choice(ethernet: bool) -> Choice {
-        Choice { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
+    fn choice(ethernet: bool) -> LocalPort {
+        LocalPort { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
     }
 
     fn card(gid: [u8; 16], lid: u16) -> Card {
@@ -449,14 +428,5 @@ mod tests {
         assert!(is_global(&choice(false), &card([2; 16], 4)));
         assert!(is_global(&choice(false), &card([1; 16], 0)));
         assert!(is_global(&choice(true), &card([1; 16], 4)));
-    }
-
-    #[test]
-    fn memlock_errors_name_the_command_that_helps() {
-        let e = limit("register memory", io::Error::from_raw_os_error(libc::ENOMEM));
-        assert_eq!(e.kind(), ErrorKind::Limit);
-        assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
-        let e = limit("register memory", io::Error::from_raw_os_error(libc::EACCES));
-        assert_eq!(e.kind(), ErrorKind::Forbidden);
     }
 }

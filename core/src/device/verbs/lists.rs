@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::PATIENCE;
+use super::buffers::LARGEST;
 use super::engine::Engine;
 use super::ops::{Op, Owner};
 use super::status::explain;
@@ -114,8 +115,27 @@ impl Engine {
         let rights = if way == Way::Gather { Rights::Source } else { Rights::Local };
         let regions = &self.regions;
         // SAFETY: the blocks are valid until the operation, which holds the leases, is complete or cancelled.
-        let (pieces, leases) = unsafe { self.user.pieces(blocks, rights, |b| regions.local_key(b.base, b.len), stats) }
-            .map_err(|e| e.peer(peer))?;
+        let found = unsafe { self.user.pieces(blocks, rights, |b| regions.local_key(b.base, b.len), stats) };
+        let mut op = Op::new(Owner::User(request.id), peer, 1);
+        op.direct = true;
+        let pieces = match found {
+            Ok((pieces, leases)) => {
+                op.memories = leases;
+                pieces
+            }
+            Err(e) if e.kind() == ErrorKind::Limit && len <= LARGEST => {
+                let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
+                match way {
+                    // SAFETY: by the contract; the chunk has room for all.
+                    Way::Gather => unsafe { self.pool.gather(&chunk, 0, blocks) },
+                    Way::Scatter => op.copy_to(blocks),
+                }
+                let piece = self.pool.piece(&chunk, 0, len);
+                op.chunk = Some(chunk);
+                vec![piece]
+            }
+            Err(e) => return Err(e.peer(peer)),
+        };
         // SAFETY: as above.
         let posted = unsafe {
             match way {
@@ -123,14 +143,13 @@ impl Engine {
                 Way::Scatter => pair.receive(RECEIVE, &pieces),
             }
         };
-        match posted {
-            Ok(()) => {}
-            Err(e) if e.raw_os_error() == Some(libc::ENOMEM) => return Ok(Posted::Busy),
-            Err(e) => return Err(Error::system(way.name(), e).peer(peer).device("verbs")),
+        if let Err(e) = posted {
+            self.pool_back(op);
+            if e.raw_os_error() == Some(libc::ENOMEM) {
+                return Ok(Posted::Busy);
+            }
+            return Err(Error::system(way.name(), e).peer(peer).device("verbs"));
         }
-        let mut op = Op::new(Owner::User(request.id), peer, 1);
-        op.direct = true;
-        op.memories = leases;
         let number = self.ops.add(op);
         if !self.lanes.active.contains(&peer) {
             self.lanes.active.push(peer);

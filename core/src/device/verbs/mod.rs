@@ -10,30 +10,28 @@
 //! that are not ([`VerbsDevice::check_peers`]).
 
 mod agent;
-mod agree;
 mod buffers;
 mod card;
-mod choose;
 mod credits;
 mod cut;
 mod endpoint;
 mod engine;
 mod far;
-mod find;
 mod flight;
-mod gids;
 mod lanes;
+mod limit;
 mod links;
 mod lists;
 mod liveness;
-mod netdev;
 mod notices;
 mod ops;
 mod own;
 mod pinned;
+mod port;
 mod post;
-mod reach;
 mod regions;
+mod responders;
+mod staged;
 mod start;
 mod status;
 mod stream;
@@ -94,11 +92,11 @@ pub struct VerbsDevice {
     capabilities: Capabilities,
     limits: Limits,
     stats: Stats,
-    /// Completions of receives that were taken and not looked at yet.
-    stash: RefCell<VecDeque<Completion>>,
+    /// Completions of receives that were polled and not looked at yet, each with the rank whose message it is.
+    stash: RefCell<VecDeque<(Option<u32>, Completion)>>,
     /// Sources of packets whose buffers are about to be given back to the card.
     taken: RefCell<Vec<u32>>,
-    /// Whose requests queue pairs serve, as far as was asked.
+    /// The ranks that responders serve, by queue pair number, as far as completions have come.
     sources: RefCell<FxHashMap<u32, u32>>,
     heard: RefCell<Heard>,
     pulse: RefCell<Pulse>,
@@ -151,18 +149,23 @@ impl VerbsDevice {
         })
     }
 
+    /// The rank that responder `number` serves.
     fn source(&self, number: u32) -> Option<u32> {
-        if let Some(s) = self.sources.borrow().get(&number) {
-            return Some(*s);
+        let mut sources = self.sources.borrow_mut();
+        if let Some(source) = sources.get(&number) {
+            return Some(*source);
         }
-        let source = self.links.source(number)?;
-        self.sources.borrow_mut().insert(number, source);
+        let source = self.links.lock().responders.source(number)?;
+        sources.insert(number, source);
         Some(source)
     }
 
     /// Takes in a completion of a receive.
-    fn received(&self, c: &Completion, sink: &mut dyn FnMut(Event<'_>)) {
-        if let (0, Some(source)) = (c.status, self.source(c.qp)) {
+    fn received(&self, source: Option<u32>, c: &Completion, sink: &mut dyn FnMut(Event<'_>)) {
+        if source.is_none() {
+            tracing::warn!("a message to queue pair {}, which serves nobody, was dropped", c.qp);
+        }
+        if let (0, Some(source)) = (c.status, source) {
             self.pulse.borrow_mut().heard(source);
             match (c.opcode, c.immediate) {
                 (RECEIVE, Some(immediate)) => {
@@ -190,11 +193,33 @@ impl VerbsDevice {
 
     /// Takes completions of receives, unless some wait that were taken before; whether any waits.
     fn take_receives(&self) -> Result<bool> {
-        let mut stash = self.stash.borrow_mut();
-        if stash.is_empty() {
-            self.receives_done.poll(|c| stash.push_back(c)).map_err(broken)?;
+        if self.stash.borrow().is_empty() {
+            self.stash_receives()?;
         }
-        Ok(!stash.is_empty())
+        Ok(!self.stash.borrow().is_empty())
+    }
+
+    /// Polls for completions of receives; whether there was one.
+    fn stash_receives(&self) -> Result<bool> {
+        let mut stash = self.stash.borrow_mut();
+        let found = self.receives_done.poll(|c| stash.push_back((self.source(c.qp), c)));
+        Ok(found.map_err(broken)? > 0)
+    }
+
+    /// Destroys the responders that were replaced and have flushed, once all their completions have been polled.
+    fn end_responders(&self) -> Result<()> {
+        let flushed = self.links.lock().responders.flushed(Instant::now());
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        // It ends: buffers are not given back meanwhile.
+        while self.stash_receives()? {}
+        for (number, responder) in flushed {
+            self.links.lock().responders.forget(number);
+            self.sources.borrow_mut().remove(&number);
+            drop(responder);
+        }
+        Ok(())
     }
 
     /// Takes in completions of requests; whether there was one.
@@ -255,8 +280,8 @@ impl VerbsDevice {
             return Ok(false);
         }
         loop {
-            let Some(c) = self.stash.borrow_mut().pop_front() else { break };
-            self.received(&c, sink);
+            let Some((source, c)) = self.stash.borrow_mut().pop_front() else { break };
+            self.received(source, &c, sink);
         }
         self.replenish()?;
         let engine = self.engine.borrow();
@@ -288,12 +313,12 @@ impl VerbsDevice {
                 let mut stash = self.stash.borrow_mut();
                 let packet =
                     |c: &Completion| c.opcode == RECEIVE && c.immediate.is_some_and(|i| credits::told(i).is_some());
-                if stash.front().is_some_and(|c| c.status == 0 && packet(c)) {
+                if stash.front().is_some_and(|(_, c)| c.status == 0 && packet(c)) {
                     return Ok(true);
                 }
-                let Some(c) = stash.pop_front() else { break };
+                let Some((source, c)) = stash.pop_front() else { break };
                 drop(stash);
-                self.received(&c, &mut |_| {});
+                self.received(source, &c, &mut |_| {});
             }
             self.replenish()?;
         }
@@ -443,6 +468,7 @@ impl Device for VerbsDevice {
             }
             e.rank(self.links.me)
         })?;
+        self.end_responders()?;
         self.engine.borrow_mut().regions.let_go()?;
         self.engine.borrow_mut().nudge(&self.stats);
         let engine = self.engine.borrow();

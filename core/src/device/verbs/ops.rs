@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::buffers::{Chunk, Pool};
 use super::engine::Notice;
 use super::pinned::Leases;
+use crate::device::Block;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
@@ -41,6 +42,8 @@ pub(super) enum Owner {
     User(u64),
     /// The credit for packets to the peer.
     Credit,
+    /// The operation of which it is a part.
+    Part(u32),
     /// Nobody: the user has cancelled it.
     Nobody,
 }
@@ -72,6 +75,15 @@ pub(super) struct Op {
 }
 
 impl Op {
+    /// Has bytes of its chunk copied to blocks when it has succeeded, one behind the other.
+    pub(super) fn copy_to(&mut self, blocks: &[Block]) {
+        let mut offset = 0;
+        for b in blocks {
+            self.results.push(CopyOut { offset, to: b.base, len: b.len });
+            offset += b.len;
+        }
+    }
+
     pub(super) fn new(owner: Owner, peer: u32, open: usize) -> Self {
         Self {
             owner,
@@ -150,7 +162,11 @@ impl Ops {
 
     /// Whether the rest of an operation is not worth executing.
     pub(super) fn has_failed(&self, number: u32) -> bool {
-        self.get(number).is_none_or(|op| op.error.is_some() || op.owner == Owner::Nobody)
+        self.get(number).is_none_or(|op| match op.owner {
+            Owner::Nobody => true,
+            Owner::Part(of) => op.error.is_some() || self.has_failed(of),
+            Owner::User(_) | Owner::Credit => op.error.is_some(),
+        })
     }
 
     /// One request of an operation has landed; the operation, if that was the last: then it is to be
@@ -171,8 +187,8 @@ impl Ops {
         self.free.push(number);
     }
 
-    /// Takes away the local pointers and the owner of the operations that `which` chooses; the numbers of those whose
-    /// memory the card may still touch.
+    /// Takes away the local pointers of the operations that `which` chooses, and of their parts, and their owner; the
+    /// numbers of those whose memory the card may still touch.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) -> Vec<u32> {
         let mut direct = Vec::new();
         for (number, op) in self.slots.iter_mut().enumerate().filter(|(_, op)| op.open > 0) {
@@ -183,6 +199,12 @@ impl Ops {
                 if op.direct {
                     direct.push(number as u32);
                 }
+            }
+        }
+        for number in 0..self.slots.len() {
+            let Owner::Part(of) = self.slots[number].owner else { continue };
+            if self.slots[number].open > 0 && self.slots[of as usize].owner == Owner::Nobody {
+                self.slots[number].results.clear();
             }
         }
         direct

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::links::limit;
+use super::limit::registration;
 use super::sys::queue::Piece;
 use super::sys::{Domain, Memory, Rights};
 use crate::device::Block;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::group::{Group, groups};
 use crate::memory::registrations::{Cache, Limits};
 use crate::memory::watch::Watch;
@@ -53,11 +53,13 @@ pub(super) struct UserMemory {
     on_demand: bool,
     /// Started with the first registration; `Err` where there is none.
     watch: Option<Result<Watch, ()>>,
+    /// A registration has met a limit.
+    limited: bool,
 }
 
 impl UserMemory {
     pub(super) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool) -> Self {
-        Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None }
+        Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None, limited: false }
     }
 
     /// Forgets registrations of memory that is not what it was.
@@ -111,8 +113,9 @@ impl UserMemory {
             blocks.iter().zip(&keys).filter(|(_, k)| k.is_none()).map(|(b, _)| (b.base.addr(), b.len)).collect();
         let mut made: Vec<(Group, Rc<Memory>)> = Vec::new();
         for group in groups(missing, GAP) {
+            let len = group.len();
             // SAFETY: by the contract.
-            unsafe { self.register(group, rights, stats, &mut made) }.map_err(|e| limit("register a buffer", e))?;
+            unsafe { self.register(group, rights, stats, &mut made) }.map_err(|e| self.failed(len, e))?;
         }
         for (b, key) in blocks.iter().zip(&mut keys).filter(|(_, k)| k.is_none()) {
             let (at, end) = (b.base.addr(), b.base.addr() + b.len);
@@ -120,6 +123,16 @@ impl UserMemory {
             *key = memory.map(|m| hold(&mut leases, m));
         }
         Ok((cut(blocks.iter().zip(keys).filter_map(|(b, k)| Some((b, k?)))), leases))
+    }
+
+    /// The error of a registration that failed; said in the log for the first one that met a limit.
+    #[cold]
+    fn failed(&mut self, len: usize, e: io::Error) -> Error {
+        let error = registration("register a buffer", len, e);
+        if error.kind() == ErrorKind::Limit && !std::mem::replace(&mut self.limited, true) {
+            tracing::warn!("{error}: such buffers are copied from now on, which is slower");
+        }
+        error
     }
 
     /// Registers a group, or its parts where gaps cannot be.

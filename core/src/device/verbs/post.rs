@@ -3,7 +3,8 @@
 //!
 //! Bytes go inside the request up to the inline limit; registered memory is used where it lies, by gather and
 //! scatter lists, that of the user too if it was registered for an earlier operation; other memory is copied through a
-//! chunk up to 64 KiB, and registered above that ([`super::pinned`]).
+//! chunk up to 64 KiB, and registered above that ([`super::pinned`]); what cannot be registered is copied in pieces
+//! ([`super::staged`]).
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,7 @@ use super::cut::{Limits, cut};
 use super::engine::{Engine, Notice};
 use super::flight::Flight;
 use super::lists::Way;
-use super::ops::{CopyOut, Op, Owner, Whose};
+use super::ops::{Op, Owner, Whose};
 use super::pinned::Leases;
 use super::sys::Rights;
 use super::sys::qp::Action;
@@ -30,6 +31,8 @@ enum Local {
     Direct(SmallVec<[Piece; 2]>, Leases),
     /// To be copied through a chunk.
     Bounce,
+    /// To be copied through chunks in pieces: it is longer than a chunk, and cannot be registered.
+    Pieces,
 }
 
 /// The length of a packet, if it is not too long.
@@ -230,6 +233,12 @@ impl Engine {
                     op.chunk = Some(chunk);
                     smallvec![piece]
                 }
+                Local::Pieces => {
+                    let action = Action::Write { address, key };
+                    // SAFETY: by the contract.
+                    let posted = unsafe { self.stage(request, from, action, notice, limits, stats) };
+                    return Ok(counted(posted, Kind::Write, len, stats));
+                }
             };
             for (at, list) in cut(&pieces, limits) {
                 let mut flight = Flight::new(Action::Write { address: address + at, key });
@@ -264,7 +273,7 @@ impl Engine {
         Ok(Posted::Done)
     }
 
-    fn pool_back(&mut self, op: Op) {
+    pub(super) fn pool_back(&mut self, op: Op) {
         if let Some(chunk) = op.chunk {
             self.pool.give(chunk);
         }
@@ -307,13 +316,15 @@ impl Engine {
             Local::Bounce => {
                 let Some(chunk) = self.pool.take(len) else { return Ok(Posted::Busy) };
                 let piece = self.pool.piece(&chunk, 0, len);
-                let mut offset = 0;
-                for b in into {
-                    op.results.push(CopyOut { offset, to: b.base, len: b.len });
-                    offset += b.len;
-                }
+                op.copy_to(into);
                 op.chunk = Some(chunk);
                 smallvec![piece]
+            }
+            Local::Pieces => {
+                let action = Action::Read { address, key };
+                // SAFETY: by the contract.
+                let posted = unsafe { self.stage(request, into, action, notice, limits, stats) };
+                return Ok(counted(posted, Kind::Read, len, stats));
             }
         };
         if pieces.len() == 1 && len <= limits.message {
@@ -397,7 +408,11 @@ impl Engine {
         let known = |b: &Block| regions.local_key(b.base, b.len);
         if len > LARGEST {
             // SAFETY: by the contract.
-            return unsafe { self.user.pieces(blocks, rights, known, stats) }.map(|(p, l)| Local::Direct(p.into(), l));
+            return match unsafe { self.user.pieces(blocks, rights, known, stats) } {
+                Ok((pieces, leases)) => Ok(Local::Direct(pieces.into(), leases)),
+                Err(e) if e.kind() == ErrorKind::Limit => Ok(Local::Pieces),
+                Err(e) => Err(e),
+            };
         }
         let found = if len > PACKET { self.user.find(blocks, known) } else { None };
         Ok(found.map_or(Local::Bounce, |(pieces, leases)| Local::Direct(pieces.into(), leases)))

@@ -4,6 +4,7 @@
 //! A key is `3`, the address and length of the region, the HCA's remote key, and the region's number at its owner.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 use rustc_hash::FxHashMap;
 
-use super::links::limit;
+use super::limit::{limit, registration};
 use super::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -89,10 +90,13 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> Result<Self> {
-        const OP: &str = "register the counters of packets";
-        let map = MmapOptions::new().len(8 * ranks).map_anon().map_err(|e| limit(OP, e))?;
-        let counter_words = MmapRaw::from(map);
+    /// Bytes that are registered at start-up.
+    pub(super) fn bytes(ranks: usize) -> usize {
+        8 * ranks
+    }
+
+    pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
+        let counter_words = MmapRaw::from(MmapOptions::new().len(Self::bytes(ranks)).map_anon()?);
         // SAFETY: the words are dropped after the registration, and accessed as atomics.
         let counters =
             unsafe { Memory::register(domain, counter_words.as_mut_ptr(), counter_words.len(), Rights::Remote) };
@@ -105,7 +109,7 @@ impl Regions {
             imports: Slots::default(),
             lingering: VecDeque::new(),
             last: 0,
-            counters: counters.map_err(|e| limit(OP, e))?,
+            counters: counters?,
             counter_words,
         })
     }
@@ -331,14 +335,6 @@ fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
 fn nearest(now: u64, low: u16) -> u64 {
     let distance = low.wrapping_sub(now as u16) as i16;
     now.wrapping_add(i64::from(distance) as u64)
-}
-
-fn registration(operation: &'static str, len: usize, e: std::io::Error) -> Error {
-    let error = limit(operation, e);
-    if error.kind() == ErrorKind::Limit {
-        return error.cause(format!("{len} bytes were to be pinned, more than the limit of locked memory leaves"));
-    }
-    error.cause(format!("{len} bytes"))
 }
 
 #[cfg(test)]

@@ -4,17 +4,16 @@
 use std::sync::Arc;
 
 use super::VerbsDevice;
-use super::agree::agree;
 use super::buffers::{PACKET, Pool, Receives};
 use super::card::Card;
-use super::choose::choose;
 use super::credits;
 use super::cut::Limits;
 use super::endpoint::Endpoint;
-use super::find::{Choice, Found, Opened};
-use super::links::{Links, limit};
+use super::limit::{limit, registration};
+use super::links::Links;
 use super::lists::Lanes;
 use super::pinned::{self, UserMemory};
+use super::port::{LocalPort, LocalPorts, Opened, agree};
 use super::regions::Regions;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
@@ -47,7 +46,7 @@ pub struct Prepared {
     rank: u32,
     context: Arc<Context>,
     domain: Arc<Domain>,
-    choice: Choice,
+    choice: LocalPort,
     tuning: Tuning,
     endpoint: Endpoint,
     card: Card,
@@ -87,6 +86,11 @@ fn node() -> Vec<u8> {
     }
 }
 
+/// Bytes of locked memory that a rank needs at start-up.
+fn locked_bytes(settings: &Settings, ranks: usize) -> usize {
+    Endpoint::BYTES + settings.verbs_receives * PACKET + Pool::bytes() + Regions::bytes(ranks)
+}
+
 impl Prepared {
     /// Opens the port of this rank that all ranks can be reached through. Collective.
     ///
@@ -94,7 +98,7 @@ impl Prepared {
     /// `Unsupported` at all ranks if there is no such choice, `Setting`, `Limit`, `Protocol`; as those of `bootstrap`.
     pub fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
         let rank = bootstrap.rank();
-        Self::over(rank, agree(bootstrap, Found::new(rank, settings)).map_err(|e| e.rank(rank))?, settings)
+        Self::over(rank, agree(bootstrap, LocalPorts::find(rank, settings)).map_err(|e| e.rank(rank))?, settings)
     }
 
     fn over(rank: u32, (choice, context): Opened, settings: &Settings) -> Result<Self> {
@@ -113,7 +117,8 @@ impl Prepared {
         };
         // The highest bit would ask for the key of a privileged process.
         let qkey = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0x7fff_ffff;
-        let endpoint = Endpoint::new(&context, &domain, &tuning, qkey).map_err(failed)?;
+        let endpoint = Endpoint::new(&context, &domain, &tuning, qkey);
+        let endpoint = endpoint.map_err(|e| registration(OP, locked_bytes(settings, 1), e).rank(rank))?;
         let card = Card {
             gid: choice.gid,
             lid: choice.lid,
@@ -168,6 +173,7 @@ impl Prepared {
     /// `Protocol` for a card that makes no sense, `Mismatch` for one of another kind of link, `Limit`.
     pub fn connect(self, cards: &[Vec<u8>]) -> Result<VerbsDevice> {
         let failed = |e: std::io::Error| limit(OP, e).rank(self.rank);
+        let locked = |e| registration(OP, locked_bytes(&self.settings, cards.len()), e).rank(self.rank);
         let mut all = Vec::with_capacity(cards.len());
         for (rank, bytes) in cards.iter().enumerate() {
             let fail = |kind| Error::new(kind, OP).rank(self.rank).peer(rank as u32).device("verbs");
@@ -186,7 +192,7 @@ impl Prepared {
         let sends = Completions::new(&channel, entries(queue * cards.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(self.settings.verbs_receives + 16)).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, self.settings.verbs_receives).map_err(failed)?;
-        let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(failed)?;
+        let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(locked)?;
         let parts = |shared| Parts {
             domain: Arc::clone(&self.domain),
             sends: Arc::clone(&sends),
@@ -195,8 +201,8 @@ impl Prepared {
         };
         let sending = parts(None);
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
-        let pool = Pool::new(&self.domain).map_err(failed)?;
-        let regions = Regions::new(&self.domain, self.rank, cards.len())?;
+        let pool = Pool::new(&self.domain).map_err(locked)?;
+        let regions = Regions::new(&self.domain, self.rank, cards.len()).map_err(locked)?;
         let kept = Limit { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
@@ -265,11 +271,8 @@ fn atomics(capability: u32) -> &'static str {
 }
 
 /// What a job of one rank would use, and how.
-fn probe(found: Found, settings: &Settings) -> Result<String> {
-    let agreed = choose(std::slice::from_ref(&found.offer)).map_err(|_| found.nothing())?;
-    let index = agreed.picks.first().map_or(0, |p| usize::from(*p));
-    let opened = found.ports.into_iter().nth(index);
-    let prepared = Prepared::over(0, opened.ok_or_else(|| Error::new(ErrorKind::Unsupported, OP))?, settings)?;
+fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
+    let prepared = Prepared::over(0, found.alone()?, settings)?;
     let atomics = prepared.atomics;
     let mtu = 128u32 << prepared.card.mtu;
     let Limits { pieces, message } = prepared.limits;
@@ -283,7 +286,7 @@ fn probe(found: Found, settings: &Settings) -> Result<String> {
 
 /// For `farside info`: whether the device works here, and how, or why not; and a line for each port and GID.
 pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
-    match Found::new(0, settings) {
+    match LocalPorts::find(0, settings) {
         Ok(found) => {
             let lines = found.explain();
             (probe(found, settings), lines)

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Objects of libibverbs, owned: the one place that calls it, through `rdma-sys`.
 //!
-//! The `ibverbs` crate finds devices and reads their GID tables (`super::find`); it does not give its raw objects
+//! The `ibverbs` crate finds devices (`super::port`); it does not give its raw objects
 //! away, and wraps neither RDMA writes, reads and atomics, nor shared receive queues, completion channels,
 //! datagram queue pairs, ports other than 1, or registration of memory that exists. All of that is here. Both
 //! crates link the same shared `libibverbs.so.1` (neither builds or embeds one of its own), so a device that the
@@ -9,7 +9,6 @@
 //!
 //! Children keep their parents alive (`Arc`), so that objects are destroyed in order.
 
-pub(super) mod addresses;
 pub(super) mod lane;
 pub(super) mod qp;
 pub(super) mod queue;

@@ -213,6 +213,11 @@ impl Responder {
     pub(in super::super) fn number(&self) -> u32 {
         self.0.number()
     }
+
+    /// Moves it to the error state: it takes no request any more, and receives that it has begun complete.
+    pub(in super::super) fn fail(&self) -> io::Result<()> {
+        self.0.fail()
+    }
 }
 
 /// What a work request does at the peer.

@@ -1,0 +1,441 @@
+//! Which port each rank opens: a pure function of what all ranks can open, so that both ends of every pair agree.
+//!
+//! Two GIDs of one kind and address family reach each other if they are in one subnet, or if the interfaces behind both
+//! have routes to the other (RoCE v2 only: routers between InfiniBand subnets are not known here, and two fabrics that
+//! both kept the default prefix look like one). An address that two machines have, and one of the loopback interface,
+//! reaches only its own machine. An address of the link, or one whose subnet is not known, is guessed to reach all such.
+//!
+//! The network that most ranks have comes first, and each of them takes its first candidate there; the others take their
+//! first candidate that all reach by routes. Of networks with as many ranks RoCE v2 is before v1, and then the one that
+//! the lowest rank has first, so for ranks that have the same the first by name. Known subnets come before the loopback
+//! interface, and that before guesses. It is not tried whether the ranks that depend on routes could have taken another
+//! mixture. If nothing connects all ranks by its addresses, ports that the settings name are believed to do so.
+
+use std::cmp::Reverse;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use rustc_hash::FxHashMap;
+
+use super::candidate::{Candidate, GidKind, PortsOfRank, Scope};
+
+/// Networks that are tried.
+const TRIES: usize = 64;
+/// Ranks, and candidates of each, that an error names.
+const RANKS_NAMED: usize = 8;
+const CANDIDATES_NAMED: usize = 4;
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Of each rank the index of its candidate.
+    pub(super) picks: Vec<u8>,
+    /// Only the settings say that they reach each other.
+    pub(super) trusted: bool,
+    /// How they reach each other, in words.
+    pub(super) how: String,
+}
+
+/// What candidates have in common that reach each other without a router: kind, scope, whether IPv4, subnet if it is
+/// known, and for the loopback interface the machine and its name space.
+type Network<'a> = (GidKind, Scope, bool, Option<IpNet>, Option<(&'a str, &'a str)>);
+
+fn network<'a>(rank: &'a PortsOfRank, c: &Candidate) -> Network<'a> {
+    let machine = (c.scope() == Scope::Machine).then_some((&rank.machine[..], &rank.namespace[..]));
+    (c.kind, c.scope(), c.address.is_ipv4(), c.subnet, machine)
+}
+
+/// A network that some ranks have.
+struct SharedNetwork<'a> {
+    network: Network<'a>,
+    ranks: usize,
+    /// The lowest rank that has it, and its first candidate there.
+    first: (usize, &'a Candidate),
+}
+
+/// All networks, best first.
+fn networks(ranks: &[PortsOfRank]) -> Vec<SharedNetwork<'_>> {
+    let mut found = Vec::new();
+    for (rank, ports) in ranks.iter().enumerate() {
+        found.extend(ports.candidates.iter().enumerate().map(|(i, c)| (network(ports, c), rank, i)));
+    }
+    found.sort_unstable();
+    found.dedup_by_key(|(network, rank, _)| (*network, *rank));
+    let mut shared: Vec<_> = found.chunk_by(|a, b| a.0 == b.0).collect();
+    shared.sort_by_key(|of| {
+        let ((kind, scope, ..), rank, i) = of[0];
+        (ranks[rank].candidates[i].is_guess(), scope, Reverse(of.len()), kind == GidKind::RoceV1, rank, i)
+    });
+    let shared = shared.into_iter().map(|of| {
+        let (network, rank, i) = of[0];
+        SharedNetwork { network, ranks: of.len(), first: (rank, &ranks[rank].candidates[i]) }
+    });
+    shared.collect()
+}
+
+/// Whether each reaches the other. With `trust`, ports that the settings name on both sides do if they can at all.
+fn reach((rank, a): (&PortsOfRank, &Candidate), (other, b): (&PortsOfRank, &Candidate), trust: bool) -> bool {
+    let same_machine = rank.machine == other.machine;
+    if (a.kind, a.scope(), a.address.is_ipv4()) != (b.kind, b.scope(), b.address.is_ipv4()) {
+        return false;
+    }
+    if a.scope() == Scope::Machine {
+        return same_machine && rank.namespace == other.namespace;
+    }
+    if trust && rank.named && other.named {
+        return true;
+    }
+    if a.address == b.address && a.kind != GidKind::InfiniBand {
+        return same_machine;
+    }
+    a.leads_to(&b.address) && b.leads_to(&a.address)
+}
+
+/// The index of a candidate of each rank such that all reach each other, those of `wanted` first.
+fn connect(ranks: &[PortsOfRank], wanted: &Network<'_>, trust: bool) -> Option<Vec<u8>> {
+    // In the network everyone reaches everyone, unless two machines have one address.
+    let mut owners: FxHashMap<IpAddr, &PortsOfRank> = FxHashMap::default();
+    let mut picks: Vec<Option<usize>> = Vec::with_capacity(ranks.len());
+    for rank in ranks {
+        let is_inside = |c: &Candidate| {
+            let owner = owners.get(&c.address).unwrap_or(&rank);
+            network(rank, c) == *wanted && reach((rank, c), (owner, c), trust)
+        };
+        let pick = rank.candidates.iter().position(is_inside);
+        if let Some(pick) = pick {
+            owners.entry(rank.candidates[pick].address).or_insert(rank);
+        }
+        picks.push(pick);
+    }
+    for (i, rank) in ranks.iter().enumerate() {
+        if picks[i].is_none() {
+            let reaches_all = |c: &Candidate| {
+                let mut chosen = ranks.iter().zip(&picks).filter_map(|(r, pick)| Some((r, &r.candidates[(*pick)?])));
+                chosen.all(|other| reach((rank, c), other, trust))
+            };
+            picks[i] = Some(rank.candidates.iter().position(reaches_all)?);
+        }
+    }
+    picks.into_iter().map(|pick| pick.map(|p| p as u8)).collect()
+}
+
+/// Chooses.
+///
+/// # Errors
+/// Who has what, if no port of each rank reaches those of all others.
+pub(super) fn choose(ranks: &[PortsOfRank]) -> Result<Choice, String> {
+    let networks = networks(ranks);
+    let trusts = if ranks.iter().any(|r| r.named) { &[false, true][..] } else { &[false] };
+    for trusted in trusts {
+        for shared in networks.iter().take(TRIES) {
+            if let Some(picks) = connect(ranks, &shared.network, *trusted) {
+                let how = how(ranks, shared, &picks, *trusted);
+                return Ok(Choice { picks, trusted: *trusted, how });
+            }
+        }
+    }
+    Err(refusal(ranks, networks.first()))
+}
+
+fn how(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted: bool) -> String {
+    let name = shared.first.1.network();
+    let is_inside = |(r, pick): &(&PortsOfRank, &u8)| network(r, &r.candidates[usize::from(**pick)]) == shared.network;
+    match (ranks.iter().zip(picks).filter(is_inside).count(), ranks.len()) {
+        _ if trusted => {
+            "as FARSIDE_VERBS_DEVICE names it: the addresses of the ranks do not tell that they reach each \
+                         other"
+                .to_owned()
+        }
+        (_, 1) => format!("the job's only rank, {name}"),
+        (inside, all) if inside == all => format!("all {all} ranks have {name}"),
+        (inside, all) => format!("{inside} of {all} ranks have {name}, and the others routes"),
+    }
+}
+
+/// Names ranks that lack what most have, one that has it, and what each has.
+fn refusal(ranks: &[PortsOfRank], best: Option<&SharedNetwork<'_>>) -> String {
+    let mut text = "no port of each rank reaches those of all others by its subnet or routes".to_owned();
+    let all_have = best.is_some_and(|b| b.ranks == ranks.len());
+    if let Some(b) = best.filter(|b| b.ranks > 1) {
+        let name = b.first.1.network();
+        let _ = match all_have {
+            true => write!(text, "; all have {name}, but several machines one address"),
+            false => write!(text, "; most, {} of {}, have {name}", b.ranks, ranks.len()),
+        };
+    }
+    let lacks = |rank: usize, ports: &PortsOfRank| {
+        all_have
+            || best
+                .is_none_or(|b| b.first.0 == rank || !ports.candidates.iter().any(|c| network(ports, c) == b.network))
+    };
+    let mut named = ranks.iter().enumerate().filter(|(rank, ports)| lacks(*rank, ports));
+    let lines: Vec<String> = named
+        .by_ref()
+        .take(RANKS_NAMED)
+        .map(|(rank, ports)| {
+            let all = &ports.candidates;
+            let mut has: Vec<String> = all.iter().take(CANDIDATES_NAMED).map(Candidate::to_string).collect();
+            if all.is_empty() {
+                has.push(format!("none: {}", ports.lacks));
+            } else if all.len() > CANDIDATES_NAMED {
+                has.push(format!("{} more", all.len() - CANDIDATES_NAMED));
+            }
+            format!("rank {rank} on `{}` has {}", ports.host, has.join(", "))
+        })
+        .collect();
+    let _ = write!(text, ": {}", lines.join("; "));
+    match named.count() {
+        0 => text,
+        more => format!("{text}; and {more} more ranks"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::candidate::tests::{any_candidate, candidate, ports};
+    use super::*;
+    use GidKind::*;
+    use proptest::prelude::*;
+
+    fn v2(device: &str, address: &str) -> Candidate {
+        candidate(device, RoceV2, address, &[])
+    }
+
+    fn picks(ranks: &[PortsOfRank]) -> Vec<u8> {
+        choose(ranks).unwrap().picks
+    }
+
+    #[test]
+    fn network_of_all_is_taken_though_each_has_another_first() {
+        let ranks: Vec<PortsOfRank> = (1..=3)
+            .map(|i| ports(&format!("{i}"), &[v2("a", &format!("10.{i}.0.1/24")), v2("b", &format!("10.9.0.{i}/24"))]))
+            .collect();
+        let choice = choose(&ranks).unwrap();
+        assert_eq!((choice.picks, choice.trusted), (vec![1, 1, 1], false));
+        assert_eq!(choice.how, "all 3 ranks have RoCE v2, 10.9.0.0/24");
+        assert_eq!(picks(&ranks[..1]), [0], "alone: the first");
+        // By device name, not by place: two that are common to all.
+        let both = |i: u8| {
+            let on = |net: u8| format!("10.{net}.0.{i}/24");
+            ports(&i.to_string(), &[v2("a", &on(2)), v2("b", &on(1))])
+        };
+        assert_eq!(picks(&[both(1), both(2)]), [0, 0]);
+    }
+
+    #[test]
+    fn ranks_with_more_ports_in_one_network_and_of_one_machine_share_the_first() {
+        let both = |m| ports(m, &[v2("r0", "10.9.0.1/24"), v2("r1", "10.9.0.2/24")]);
+        assert_eq!(picks(&[both("m"), both("m"), both("m")]), [0, 0, 0]);
+        // Where two machines see the same devices, one address cannot be both.
+        assert_eq!(picks(&[both("m"), both("n"), both("m")]), [0, 1, 0]);
+        let text = choose(&[both("m"), both("n"), both("o")]).unwrap_err();
+        assert!(text.contains("all have RoCE v2, 10.9.0.0/24, but several machines one address: rank 0"), "{text}");
+        assert!(text.contains("rank 2 on `host-o` has r0 port 1"), "{text}");
+    }
+
+    #[test]
+    fn bridges_with_one_address_everywhere_are_passed_over() {
+        let rank = |i: u8| {
+            let hca = format!("10.9.0.{i}/24");
+            ports(&i.to_string(), &[v2("docker", "172.17.0.1/16"), v2("mlx5_0", &hca)])
+        };
+        assert_eq!(picks(&[rank(1), rank(2), rank(3)]), [1, 1, 1]);
+    }
+
+    #[test]
+    fn routes_connect_who_has_not_the_network_of_most() {
+        let routed = |device, address| candidate(device, RoceV2, address, &["10.0.0.0/8"]);
+        let ranks = [
+            ports("1", &[v2("x", "192.0.2.1/24"), routed("y", "10.3.0.1/24")]),
+            ports("2", &[routed("a", "10.1.0.1/24"), routed("b", "10.2.0.1/24")]),
+            ports("3", &[routed("a", "10.4.0.2/24"), routed("b", "10.2.0.2/24")]),
+        ];
+        let choice = choose(&ranks).unwrap();
+        assert_eq!(choice.picks, [1, 1, 1]);
+        assert_eq!(choice.how, "2 of 3 ranks have RoCE v2, 10.2.0.0/24, and the others routes");
+    }
+
+    #[test]
+    fn kinds_and_scopes_have_their_order() {
+        let all = |i: u8| {
+            let at = |net: &str| format!("{net}{i}");
+            ports(
+                &i.to_string(),
+                &[
+                    v2("a", &at("fe80::")),
+                    candidate("b", RoceV1, &format!("10.0.0.{i}/24"), &[]),
+                    v2("c", &format!("10.0.1.{i}/24")),
+                    candidate("d", InfiniBand, &format!("fe80::{i}/64"), &[]),
+                ],
+            )
+        };
+        let mut ranks = [all(1), all(2)];
+        for left in [[2, 2], [2, 2], [1, 1], [0, 0]] {
+            assert_eq!(picks(&ranks), left, "{ranks:?}");
+            ranks.iter_mut().for_each(|o| drop(o.candidates.remove(usize::from(left[0]))));
+        }
+        let looped = |m| ports(m, &[v2("lo", "127.0.0.1/8"), v2("r", &format!("10.{m}.0.1/24"))]);
+        assert_eq!(picks(&[looped("1"), looped("1")]), [1, 1], "an HCA before the loopback interface");
+        assert!(choose(&[looped("1"), looped("2")]).is_err());
+        let only = |m| ports(m, &[v2("lo", "127.0.0.1/8")]);
+        assert_eq!(picks(&[only("1"), only("1")]), [0, 0]);
+        assert!(choose(&[only("1"), only("2")]).is_err());
+    }
+
+    #[test]
+    fn refusal_names_ranks_what_they_have_and_why_one_has_nothing() {
+        let ranks = [
+            ports("1", &[v2("a", "10.1.0.1/24")]),
+            ports("2", &[v2("a", "10.1.0.2/24")]),
+            ports("3", &[v2("b", "10.2.0.1/24"), candidate("c", InfiniBand, "fe80::1/64", &[])]),
+        ];
+        let text = choose(&ranks).unwrap_err();
+        assert!(text.contains("most, 2 of 3, have RoCE v2, 10.1.0.0/24"), "{text}");
+        assert!(text.contains("rank 0 on `host-1` has a port 1 (RoCE v2, 10.1.0.0/24)"), "{text}");
+        assert!(!text.contains("rank 1"), "{text}");
+        let third = "rank 2 on `host-3` has b port 1 (RoCE v2, 10.2.0.0/24), c port 1 (InfiniBand, fe80::/64)";
+        assert!(text.contains(third), "{text}");
+        let nothing = PortsOfRank { lacks: "r0: port 1 is not active".into(), ..ports("4", &[]) };
+        let text = choose(&[ranks[0].clone(), nothing]).unwrap_err();
+        assert!(text.contains("rank 1 on `host-4` has none: r0: port 1 is not active"), "{text}");
+        let many: Vec<PortsOfRank> =
+            (0..100).map(|i| ports(&i.to_string(), &[v2("a", &format!("10.{i}.0.1/24"))])).collect();
+        let text = choose(&many).unwrap_err();
+        assert!(text.contains("and 92 more ranks") && text.len() < 1000, "{text}");
+    }
+
+    #[test]
+    fn names_are_trusted_last() {
+        let named = |m: &str, all: &[Candidate]| PortsOfRank { named: true, ..ports(m, all) };
+        let far = [named("1", &[v2("a", "10.1.0.1/24")]), named("2", &[v2("a", "10.2.0.1/24")])];
+        let choice = choose(&far).unwrap();
+        assert!(choice.trusted && choice.how.contains("FARSIDE_VERBS_DEVICE"), "{choice:?}");
+        let near = |m: &str, i: u8| named(m, &[v2("a", &format!("10.{i}.0.1/24")), v2("a", &format!("10.9.0.{i}/24"))]);
+        assert_eq!(choose(&[near("1", 1), near("2", 2)]).unwrap().picks, [1, 1]);
+        assert!(!choose(&[near("1", 1), near("2", 2)]).unwrap().trusted);
+        let ib = named("3", &[candidate("m", InfiniBand, "fe80::1/64", &[])]);
+        assert!(choose(&[far[0].clone(), ib]).is_err());
+    }
+
+    /// Whether ranks on machines a and b with these reach each other.
+    fn meet(a: Candidate, b: Candidate) -> bool {
+        let (x, y) = (ports("a", std::slice::from_ref(&a)), ports("b", std::slice::from_ref(&b)));
+        let there = reach((&x, &a), (&y, &b), false);
+        assert_eq!(there, reach((&y, &b), (&x, &a), false), "{a} and {b}");
+        there
+    }
+
+    #[test]
+    fn subnets_routes_and_kinds_decide() {
+        let v2 = |address, routes: &[&str]| candidate("r", RoceV2, address, routes);
+        assert!(meet(v2("10.0.0.1/24", &[]), v2("10.0.0.2/24", &[])));
+        assert!(!meet(v2("10.0.0.1/24", &[]), v2("10.0.1.2/24", &[])), "other subnets, no routes");
+        assert!(!meet(v2("10.0.0.1/24", &["0.0.0.0/0"]), v2("10.0.1.2/24", &[])), "no way back");
+        assert!(meet(v2("10.0.0.1/24", &["0.0.0.0/0"]), v2("10.0.1.2/24", &["10.0.0.0/16"])));
+        assert!(meet(v2("10.0.0.1/24", &[]), v2("10.0.0.2/16", &[])), "masks that differ and cover both");
+        assert!(!meet(v2("10.0.0.1/24", &[]), candidate("r", RoceV1, "10.0.0.2/24", &[])));
+        assert!(!meet(v2("2001:db8::1/64", &["::/0"]), v2("10.0.0.2/24", &["0.0.0.0/0"])), "two families");
+        assert!(meet(v2("2001:db8::1/64", &[]), v2("2001:db8::2/64", &[])));
+        assert!(meet(v2("10.0.0.1", &[]), v2("10.0.1.2/24", &["0.0.0.0/0"])), "unknown: the benefit of the doubt");
+        let ib = |address| candidate("m", InfiniBand, address, &[]);
+        assert!(meet(ib("fe80::1/64"), ib("fe80::2/64")), "the default prefix of subnets");
+        assert!(!meet(ib("fe80::1/64"), ib("fec0::2/64")));
+        assert!(!meet(ib("fe80::1/64"), v2("fe80::2/64", &[])));
+    }
+
+    #[test]
+    fn addresses_of_the_link_and_of_the_machine_stay_there() {
+        let v2 = |address| candidate("r", RoceV2, address, &["::/0", "0.0.0.0/0"]);
+        assert!(meet(v2("fe80::1/64"), v2("fe80::2/64")) && v2("fe80::1/64").is_guess());
+        assert!(!meet(v2("fe80::1/64"), v2("2001:db8::2/64")));
+        assert!(!meet(v2("169.254.0.1/16"), v2("10.0.0.1/24")));
+        assert!(!meet(v2("127.0.0.1/8"), v2("127.0.0.1/8")) && !meet(v2("::1/128"), v2("::1/128")));
+        assert!(!meet(v2("127.0.0.1/8"), v2("10.0.0.1/24")));
+        let (a, l) = (ports("a", &[]), v2("127.0.0.1/8"));
+        assert!(reach((&a, &l), (&a, &l), false), "ranks of one machine");
+        let other = PortsOfRank { namespace: "another".into(), ..a.clone() };
+        assert!(!reach((&a, &l), (&other, &l), true), "whatever is named");
+    }
+
+    #[test]
+    fn address_of_two_machines_reaches_neither() {
+        let bridge = candidate("r", RoceV2, "172.17.0.1/16", &[]);
+        assert!(!meet(bridge.clone(), bridge.clone()));
+        let a = ports("a", &[]);
+        assert!(reach((&a, &bridge), (&a, &bridge), false), "one port, used by two ranks");
+        let ib = candidate("m", InfiniBand, "fe80::1/64", &[]);
+        assert!(meet(ib.clone(), ib), "no two ports of InfiniBand have one");
+    }
+
+    #[test]
+    fn names_are_trusted_where_both_sides_have_them_and_only_for_what_can_be() {
+        let v2 = |address| candidate("r", RoceV2, address, &[]);
+        let (a, b) = (ports("a", &[]), ports("b", &[]));
+        let (x, y) = (PortsOfRank { named: true, ..a }, PortsOfRank { named: true, ..b.clone() });
+        let (p, q) = (v2("10.0.0.1/24"), v2("10.0.1.1/24"));
+        assert!(!reach((&x, &p), (&y, &q), false));
+        assert!(reach((&x, &p), (&y, &q), true));
+        assert!(!reach((&x, &p), (&b, &q), true));
+        assert!(!reach((&x, &p), (&y, &v2("2001:db8::1/64")), true));
+    }
+
+    /// Few addresses and routes, so that they meet.
+    fn small_candidate(routes: bool) -> impl Strategy<Value = Candidate> {
+        let kind = prop_oneof![4 => Just(RoceV2), 1 => Just(RoceV1), 1 => Just(InfiniBand)];
+        let routed = if routes { 0..3usize } else { 0..1 };
+        (kind, 0..3u8, 1..6u8, any::<bool>(), routed).prop_map(|(kind, net, host, known, routes)| {
+            let routes = &["10.0.0.0/15", "10.2.0.0/16"][..routes];
+            match kind {
+                InfiniBand => candidate("m", kind, &format!("fec{net}::{host}/64"), &[]),
+                _ if known => candidate("r", kind, &format!("10.{net}.0.{host}/16"), routes),
+                _ => candidate("r", kind, &format!("2001:db8:{net}::{host}/48"), &[]),
+            }
+        })
+    }
+
+    fn small_offers(routes: bool) -> impl Strategy<Value = Vec<PortsOfRank>> {
+        let candidates = prop::collection::vec(small_candidate(routes), 0..4);
+        let rank = ("[mno]", any::<bool>(), candidates);
+        prop::collection::vec(rank.prop_map(|(m, named, all)| PortsOfRank { named, ..ports(&m, &all) }), 1..5)
+    }
+
+    fn all_reach(offers: &[PortsOfRank], picks: &[u8], trust: bool) -> bool {
+        let chosen: Vec<_> = offers.iter().zip(picks).map(|(o, p)| (o, &o.candidates[usize::from(*p)])).collect();
+        chosen.iter().all(|a| chosen.iter().all(|b| reach(*a, *b, trust)))
+    }
+
+    /// Every choice of a candidate for each rank.
+    fn every(offers: &[PortsOfRank]) -> Vec<Vec<u8>> {
+        offers.iter().fold(vec![Vec::new()], |before, o| {
+            let with = |b: &Vec<u8>| (0..o.candidates.len() as u8).map(|p| [&b[..], &[p]].concat()).collect::<Vec<_>>();
+            before.iter().flat_map(with).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn who_is_reached_reaches(a in any_candidate(), b in any_candidate()) {
+            meet(a, b);
+        }
+
+        #[test]
+        fn what_is_chosen_reaches_each_other(offers in small_offers(true)) {
+            if let Ok(choice) = choose(&offers) {
+                prop_assert!(all_reach(&offers, &choice.picks, choice.trusted), "{choice:?}");
+                prop_assert!(!choice.trusted || !offers.iter().all(|o| !o.named));
+            }
+            prop_assert_eq!(choose(&offers), choose(&offers));
+        }
+
+        /// Of a network that all ranks have none is missed, and nobody is refused who could be connected.
+        #[test]
+        fn without_routes_whatever_is_possible_is_found(offers in small_offers(false)) {
+            let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { named: false, ..o }).collect();
+            // Addresses are one machine's each here: which of two that collide yields is not searched for.
+            let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { machine: "m".into(), ..o }).collect();
+            let possible = every(&offers).iter().any(|picks| all_reach(&offers, picks, false));
+            prop_assert_eq!(choose(&offers).is_ok(), possible);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Which ports and GIDs this rank can open, and why it cannot open the rest.
+//!
+//! Of every active port of every device with remote atomics (or of those that the settings name) one GID for each subnet.
+//! On Ethernet RoCE v2 (routed, and UDP to switches) is before v1, and an IPv4 address before a global IPv6 address; an
+//! address of the link is offered only if the port has no others. On InfiniBand it is the port's first GID.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::candidate::{Candidate, GidKind, PortsOfRank, Scope, gid};
+use super::network::Interfaces;
+use super::{LocalPort, OP, Opened};
+use crate::device::verbs::sys::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::settings::Settings;
+
+/// Link layers, as ports report them.
+const ETHERNET: u8 = 2;
+/// The most candidates of a rank.
+pub(super) const CANDIDATES: usize = 64;
+
+/// What this rank can open, with the devices, open.
+#[derive(Debug, Default)]
+pub(in crate::device::verbs) struct LocalPorts {
+    pub(super) published: PortsOfRank,
+    /// In the order of the candidates.
+    pub(super) ports: Vec<Opened>,
+    /// What it cannot open, and why.
+    refused: Vec<String>,
+}
+
+fn unsupported(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, OP).device("verbs").cause(cause)
+}
+
+/// The entry of `FARSIDE_VERBS_DEVICE` for this rank: name and port, if they are given.
+fn named(setting: &str, rank: u32) -> Result<Option<(String, Option<u8>)>> {
+    if setting == "auto" {
+        return Ok(None);
+    }
+    let bad = || Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE").cause(format!("{setting:?}"));
+    let all: Vec<&str> = setting.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
+    let text = *all.get(rank as usize % all.len().max(1)).ok_or_else(bad)?;
+    let Some((name, port)) = text.split_once(':') else { return Ok(Some((text.to_owned(), None))) };
+    Ok(Some((name.to_owned(), Some(port.parse().map_err(|_| bad())?))))
+}
+
+/// The order of device names: mlx5_2 before mlx5_10.
+fn by_name(name: &str) -> (String, u64) {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (stem.to_owned(), name[stem.len()..].parse().unwrap_or(0))
+}
+
+/// Names of all devices, in order.
+fn devices() -> Result<Vec<String>> {
+    let list = ibverbs::devices().map_err(|e| {
+        unsupported("the kernel offers no RDMA devices to this process")
+            .source_error(e)
+            .remedy("load the drivers (modprobe ib_uverbs and the HCA's), and let this process see /dev/infiniband")
+    })?;
+    let mut names: Vec<_> = list.iter().filter_map(|d| Some(d.name()?.to_string_lossy().into_owned())).collect();
+    names.sort_by_cached_key(|name| by_name(name));
+    if names.is_empty() {
+        return Err(unsupported("this machine has no RDMA device")
+            .remedy("install an HCA, or make a software device: rdma link add rxe0 type rxe netdev eth0"));
+    }
+    Ok(names)
+}
+
+/// The GIDs of a port with their indexes, as the kernel's files have them.
+fn gids(device: &str, port: u8, ethernet: bool, interfaces: &Interfaces) -> Vec<(u8, Candidate)> {
+    let entry = |index: u8| {
+        let file = |name: &str| {
+            let path = format!("/sys/class/infiniband/{device}/ports/{port}/{name}/{index}");
+            std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+        };
+        let ip = file("gids").parse::<Ipv6Addr>().ok().filter(|ip| !ip.is_unspecified())?;
+        let kind = match (ethernet, &file("gid_attrs/types")[..]) {
+            (false, _) => GidKind::InfiniBand,
+            (_, "RoCE v2") => GidKind::RoceV2,
+            _ => GidKind::RoceV1,
+        };
+        let address = IpAddr::V6(ip).to_canonical();
+        let mut c = Candidate { device: device.to_owned(), port, kind, address, subnet: None, routes: Vec::new() };
+        let interface = file("gid_attrs/ndevs");
+        c.subnet = match (kind, c.scope()) {
+            (GidKind::InfiniBand, _) => IpNet::new(address, 64).ok().map(|net| net.trunc()),
+            (_, Scope::Link) => None,
+            _ => interfaces.subnet(&interface, address),
+        };
+        if kind == GidKind::RoceV2 && c.scope() == Scope::Network {
+            c.routes = interfaces.routes(&interface, address, c.subnet);
+        }
+        Some((index, c))
+    };
+    (0..=255).filter_map(entry).collect()
+}
+
+/// The GIDs of a port, best first, and why those that are not offered are not.
+fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate, Option<String>)> {
+    gids.sort_by_key(|(index, c)| (c.scope() == Scope::Link, c.kind, c.scope(), !c.address.is_ipv4(), *index));
+    let network = |c: &Candidate| (c.kind, c.scope(), c.subnet, c.address.is_ipv4());
+    let alike = |a: &Candidate, b: &Candidate| network(a) == network(b) || a.kind == GidKind::InfiniBand;
+    let mut offered: Vec<(u8, Candidate)> = Vec::new();
+    let judged = gids.into_iter().map(|(index, c)| {
+        let why_not = match offered.iter().find(|(_, o)| alike(o, &c)) {
+            _ if set.is_some_and(|set| set != index) => Some("FARSIDE_VERBS_GID names another".to_owned()),
+            Some((other, _)) => Some(format!("in the same network as GID {other}")),
+            None if c.scope() == Scope::Link && offered.iter().any(|(_, o)| o.scope() == Scope::Network) => {
+                Some("an address of the link only, and the port has better ones".to_owned())
+            }
+            None => None,
+        };
+        if why_not.is_none() {
+            offered.push((index, c.clone()));
+        }
+        (index, c, why_not)
+    });
+    judged.collect()
+}
+
+/// What kind of GID it is, in words.
+fn describe(c: &Candidate) -> String {
+    let address = match c.scope() {
+        _ if c.kind == GidKind::InfiniBand => return "the port's own".to_owned(),
+        Scope::Link => "an address of the link only",
+        Scope::Machine => "an address of this machine only",
+        Scope::Network if c.address.is_ipv4() => "an IPv4 address",
+        Scope::Network => "a global IPv6 address",
+    };
+    format!("{}, {address}", c.kind)
+}
+
+impl LocalPorts {
+    /// Opens all devices that `rank` may use. To find no port that can be opened is not an error here.
+    ///
+    /// # Errors
+    /// `Setting`; `Unsupported` where the kernel or the setting offers no device at all.
+    pub(in crate::device::verbs) fn find(rank: u32, settings: &Settings) -> Result<Self> {
+        let named = named(&settings.verbs_device, rank)?;
+        let devices = devices()?;
+        if let Some((name, _)) = named.as_ref().filter(|(name, _)| !devices.contains(name)) {
+            return Err(unsupported(format!("no device is called {name}; there are: {}", devices.join(", ")))
+                .remedy("correct FARSIDE_VERBS_DEVICE"));
+        }
+        let mut found =
+            Self { published: PortsOfRank { named: named.is_some(), ..PortsOfRank::here() }, ..Self::default() };
+        let interfaces = Interfaces::now();
+        for device in &devices {
+            let result = match &named {
+                Some((name, _)) if name != device => Err("FARSIDE_VERBS_DEVICE names another".to_owned()),
+                _ => found.add_device(device, named.as_ref().and_then(|n| n.1), &interfaces, settings.verbs_gid),
+            };
+            if let Err(why) = result {
+                found.refused.push(format!("{device}: {why}"));
+            }
+        }
+        Ok(found)
+    }
+
+    fn add_device(
+        &mut self,
+        device: &str,
+        port: Option<u8>,
+        interfaces: &Interfaces,
+        set: Option<u8>,
+    ) -> Result<(), String> {
+        let context = Context::open(device).map_err(|e| e.to_string())?;
+        let attributes = context.attributes().map_err(|e| e.to_string())?;
+        if attributes.atomic_cap == rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE {
+            return Err("it has no remote atomics, which locks and accumulates are made of".to_owned());
+        }
+        for port in port.map_or(1..=attributes.phys_port_cnt, |p| p..=p) {
+            if let Err(why) = self.add_port(device, port, &context, interfaces, set) {
+                self.refused.push(format!("{device}: port {port} {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_port(
+        &mut self,
+        device: &str,
+        port: u8,
+        context: &Arc<Context>,
+        interfaces: &Interfaces,
+        set: Option<u8>,
+    ) -> Result<(), String> {
+        let attributes = context.port(port).map_err(|e| e.to_string())?;
+        if attributes.state != rdma_sys::ibv_port_state::IBV_PORT_ACTIVE {
+            return Err("is not active".to_owned());
+        }
+        let ethernet = attributes.link_layer == ETHERNET;
+        let link = if ethernet { "RoCE" } else { "InfiniBand" };
+        let mut has_any = false;
+        for (gid_index, candidate, why_not) in judge(gids(device, port, ethernet, interfaces), set) {
+            let gid = gid(candidate.address);
+            let name = format!("{device} port {port} ({link}), GID {gid_index} {}", Ipv6Addr::from(gid));
+            let full = (self.ports.len() == CANDIDATES).then(|| "there are too many others".to_owned());
+            if let Some(why) = why_not.or(full) {
+                self.refused.push(format!("{name}: {why}"));
+                continue;
+            }
+            has_any = true;
+            let why = format!("{name} ({})", set.map_or_else(|| describe(&candidate), |_| "as set".to_owned()));
+            let lid = attributes.lid;
+            let local = LocalPort { device: device.to_owned(), port, gid_index, gid, lid, ethernet, why };
+            self.ports.push((local, Arc::clone(context)));
+            self.published.candidates.push(candidate);
+        }
+        match set {
+            _ if has_any => Ok(()),
+            Some(index) => Err(format!("has no GID {index}")),
+            None => Err("has no GID".to_owned()),
+        }
+    }
+
+    /// The error of a rank that can open nothing.
+    pub(super) fn nothing(&self) -> Error {
+        unsupported(self.refused.join("; ")).remedy("bring a port up (ibv_devinfo shows their state)")
+    }
+
+    /// A line for each port and GID: whether it would be used, and why.
+    pub(in crate::device::verbs) fn explain(&self) -> Vec<String> {
+        let usable = self.ports.iter().zip(&self.published.candidates).enumerate().map(|(i, ((local, _), c))| {
+            let routes = c.routes.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
+            let routes = if routes.is_empty() { routes } else { format!(", routes to {routes}") };
+            let when = match (i, c.is_guess()) {
+                (_, true) => "used if nothing else connects the ranks",
+                (0, _) => "used if it reaches all ranks of the job",
+                _ => "used if it reaches all ranks of the job and none above does",
+            };
+            format!("{}, {}{routes}: {when}", local.why, c.network())
+        });
+        usable.chain(self.refused.iter().map(|why| format!("not used: {why}"))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::candidate::tests::candidate;
+    use super::GidKind::*;
+    use super::*;
+
+    #[test]
+    fn entry_goes_round_by_rank() {
+        assert_eq!(named("auto", 3).unwrap(), None);
+        assert_eq!(named("rxe0,rxe1", 3).unwrap(), Some(("rxe1".into(), None)));
+        assert_eq!(named("mlx5_0:2", 3).unwrap(), Some(("mlx5_0".into(), Some(2))));
+        assert_eq!(named("a:x", 0).unwrap_err().kind(), ErrorKind::Setting);
+        assert_eq!(named(",", 0).unwrap_err().kind(), ErrorKind::Setting);
+    }
+
+    #[test]
+    fn devices_are_counted_as_people_do() {
+        let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5", "irdma"];
+        names.sort_by_key(|name| by_name(name));
+        assert_eq!(names, ["irdma", "mlx5", "mlx5_2", "mlx5_10", "rxe0"]);
+    }
+
+    /// Indexes of the GIDs that are offered, best first, and why each of the others is not.
+    fn offered(table: &[(&str, GidKind)], set: Option<u8>) -> (Vec<u8>, Vec<(u8, String)>) {
+        let gids = table.iter().zip(0..).map(|((ip, kind), i)| (i, candidate("r", *kind, ip, &[]))).collect();
+        let (no, yes): (Vec<_>, Vec<_>) = judge(gids, set).into_iter().partition(|(.., why_not)| why_not.is_some());
+        let why_not = no.into_iter().map(|(i, _, why)| (i, why.unwrap()));
+        (yes.into_iter().map(|(i, ..)| i).collect(), why_not.collect())
+    }
+
+    #[test]
+    fn roce_v2_of_an_ipv4_address_is_preferred_and_each_network_is_offered_once() {
+        let (link, v6, v4) = ("fe80::1", "2001:db8::1", "10.9.0.1");
+        let t = [(link, RoceV1), (link, RoceV2), (v6, RoceV2), (v4, RoceV1), (v4, RoceV2), (v4, RoceV2)];
+        for (table, set, expected) in [
+            (&t[..], None, vec![4, 2, 3]),
+            (&t[..3], None, vec![2]),
+            (&t[..2], None, vec![1, 0]),
+            (&t, Some(1), vec![1]),
+        ] {
+            assert_eq!(offered(table, set).0, expected, "{table:?}");
+        }
+        assert!(offered(&t, Some(9)).0.is_empty());
+        let why_not = offered(&t, None).1;
+        let says = |index, word| why_not.iter().any(|(i, why)| *i == index && why.contains(word));
+        assert!(says(1, "of the link only") && says(5, "same network as GID 4"), "{why_not:?}");
+        // One for each subnet, of the loopback interface too.
+        let subnets = [("127.0.0.1/8", RoceV2), ("10.1.0.1/24", RoceV2), ("10.2.0.1/24", RoceV2), (link, RoceV2)];
+        assert_eq!(offered(&subnets, None).0, [1, 2, 0]);
+    }
+
+    #[test]
+    fn infiniband_offers_the_first_gid() {
+        let t = [("fe80::1/64", InfiniBand), ("2001:db8::1/64", InfiniBand)];
+        assert_eq!(offered(&t, None).0, [0]);
+        assert_eq!(offered(&t, Some(1)).0, [1]);
+    }
+
+    #[test]
+    fn gids_are_described_by_kind_and_address() {
+        for (kind, ip, text) in [
+            (RoceV2, "10.9.0.1", "RoCE v2, an IPv4 address"),
+            (RoceV1, "2001:db8::1", "RoCE v1, a global IPv6 address"),
+            (RoceV2, "fe80::1", "RoCE v2, an address of the link only"),
+            (RoceV2, "127.0.0.1", "RoCE v2, an address of this machine only"),
+            (InfiniBand, "fe80::1", "the port's own"),
+        ] {
+            assert_eq!(describe(&candidate("r", kind, ip, &[])), text);
+        }
+    }
+}

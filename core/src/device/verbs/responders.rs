@@ -1,0 +1,81 @@
+//! Whom each responder serves, and how a responder ends.
+//!
+//! `ibv_destroy_qp` of mlx5 removes the queue pair's completions from the completion queue. Those of receives that the rank
+//! has not polled yet would be lost: acknowledged packets and notifications, and the shared receive buffers that they hold.
+//! So a responder that another one replaces is moved to the error state and kept, until the rank has seen the completion
+//! queue empty after that.
+
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+/// Time from the error state to the look at the completion queue. Completions of acknowledged requests are there before
+/// the peer can ask for another responder; the time is for receives that were begun and not acknowledged, which complete
+/// within milliseconds. `IBV_EVENT_QP_LAST_WQE_REACHED` would tell when they have, but Soft-RoCE does not raise it.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// The responders of a rank, by queue pair number.
+#[derive(Debug)]
+pub(super) struct Responders<Q> {
+    sources: FxHashMap<u32, u32>,
+    retired: Vec<(Instant, u32, Q)>,
+}
+
+impl<Q> Default for Responders<Q> {
+    fn default() -> Self {
+        Self { sources: FxHashMap::default(), retired: Vec::new() }
+    }
+}
+
+impl<Q> Responders<Q> {
+    /// Takes note that queue pair `number` serves rank `source`.
+    pub(super) fn add(&mut self, number: u32, source: u32) {
+        self.sources.insert(number, source);
+    }
+
+    /// The rank that queue pair `number` serves, or has served until it was retired.
+    pub(super) fn source(&self, number: u32) -> Option<u32> {
+        self.sources.get(&number).copied()
+    }
+
+    /// Keeps a responder that is in the error state since `now`.
+    pub(super) fn retire(&mut self, number: u32, responder: Q, now: Instant) {
+        self.retired.push((now, number, responder));
+    }
+
+    /// The responders that have flushed by `now`. Once the completion queue was seen empty after this call, they are to be
+    /// [forgotten](Self::forget) and then dropped.
+    pub(super) fn flushed(&mut self, now: Instant) -> Vec<(u32, Q)> {
+        // In the order in which they were retired.
+        let count = self.retired.partition_point(|(since, ..)| now.saturating_duration_since(*since) >= FLUSH);
+        self.retired.drain(..count).map(|(_, number, responder)| (number, responder)).collect()
+    }
+
+    /// Forgets a number: the adapter may give it to another queue pair once this one is destroyed.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.sources.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retired_responder_is_known_until_it_is_flushed_and_its_number_is_free_after_that() {
+        let mut responders = Responders::default();
+        let start = Instant::now();
+        responders.add(7, 1);
+        responders.add(8, 2);
+        responders.retire(7, "former", start);
+        assert!(responders.flushed(start + FLUSH / 2).is_empty());
+        assert_eq!((responders.source(7), responders.source(8)), (Some(1), Some(2)));
+        assert_eq!(responders.flushed(start + FLUSH), [(7, "former")]);
+        assert_eq!(responders.source(7), Some(1), "its completions may be polled still");
+        responders.forget(7);
+        assert_eq!(responders.source(7), None);
+        responders.add(7, 2);
+        assert_eq!(responders.source(7), Some(2), "the adapter has used the number again");
+        assert!(responders.flushed(start + 2 * FLUSH).is_empty());
+    }
+}
