@@ -236,7 +236,7 @@ fn random_operations_equal_the_model_processes() {
     if let Some(seed) = number("FARSIDE_SOAK_RANK") {
         let job = Job::init().unwrap();
         let memory = if number("FARSIDE_SOAK_VECTOR") == Some(1) { Memory::Vector } else { Memory::Allocated };
-        let config = Config { name: "processes", memory, settings: &[] };
+        let config = Config { name: "processes", memory, settings: &[], device: None };
         // Every rank for itself looks at the clock, so the number of windows is given.
         let windows = number("FARSIDE_SOAK_WINDOWS").unwrap_or(1) as usize;
         soak(&job.world().unwrap(), &config, seed, windows).unwrap();

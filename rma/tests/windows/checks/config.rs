@@ -25,7 +25,7 @@ pub struct Config {
     pub memory: Memory,
     pub settings: &'static [(&'static str, &'static str)],
     /// The device, if it is not the one that the settings name: it connects threads alone.
-    device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
+    pub device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
 }
 
 const fn loopback(name: &'static str, memory: Memory, device: fn(&Arc<Hub>, u32) -> Loopback) -> Config {
