@@ -26,7 +26,7 @@ use crate::stats::Snapshot;
 use crate::team::Team;
 use crate::tracked::Tracked;
 
-pub use requests::Track;
+pub use requests::{CancelOnDrop, Track};
 
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ struct Inner {
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     world: RefCell<Option<Team>>,
-    depth: Cell<u32>,
+    running_later: Cell<bool>,
     acknowledging: Cell<bool>,
     left: Cell<bool>,
 }
@@ -108,7 +108,7 @@ impl Job {
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),
-            depth: Cell::new(0),
+            running_later: Cell::new(false),
             acknowledging: Cell::new(false),
             left: Cell::new(false),
         })))
@@ -297,18 +297,12 @@ impl Job {
         let inner = &*self.0;
         let mut any = self.acknowledge()?;
         // Deferred completions may send and wait, and so come back here: one level is enough.
-        if inner.depth.get() == 0 {
-            inner.depth.set(1);
-            let mut result = Ok(());
+        if let Some(_entered) = Entered::new(&inner.running_later) {
             while let Some(f) = inner.am.next_deferred() {
                 any = true;
-                result = f(self).and_then(|()| self.acknowledge().map(|_| ()));
-                if result.is_err() {
-                    break;
-                }
+                f(self)?;
+                self.acknowledge()?;
             }
-            inner.depth.set(0);
-            result?;
         }
         Ok(any)
     }
@@ -320,15 +314,13 @@ impl Job {
         if !self.0.am.owes() {
             return Ok(false);
         }
-        let mut result = Ok(());
-        if !self.0.acknowledging.replace(true) {
-            while let (true, Some(owed)) = (result.is_ok(), self.0.am.next_owed()) {
+        if let Some(_entered) = Entered::new(&self.0.acknowledging) {
+            while let Some(owed) = self.0.am.next_owed() {
                 any = true;
-                result = am::acknowledge(self, owed);
+                am::acknowledge(self, owed)?;
             }
-            self.0.acknowledging.set(false);
         }
-        result.map(|()| any)
+        Ok(any)
     }
 
     /// Waits until `ready` gives a value, making progress meanwhile.
@@ -378,11 +370,8 @@ impl Job {
         deadline: Option<Instant>,
         ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
-        let inner = &*self.0;
-        inner.device.attending(true);
-        let r = inner.progress.wait(operation, self.device(), deadline, ready, || self.progress());
-        inner.device.attending(false);
-        r
+        let _attending = Attending::new(self.device());
+        self.0.progress.wait(operation, self.device(), deadline, ready, || self.progress())
     }
 
     /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.
@@ -420,6 +409,37 @@ impl Job {
         eprintln!("farside: rank {} aborts the job: {reason}", self.0.rank);
         self.0.bootstrap.borrow_mut().abort(code, reason);
         std::process::exit(code)
+    }
+}
+
+/// A part of the runtime that is not entered a second time from inside, until it is left: by a panic too.
+struct Entered<'a>(&'a Cell<bool>);
+
+impl<'a> Entered<'a> {
+    fn new(inside: &'a Cell<bool>) -> Option<Self> {
+        (!inside.replace(true)).then(|| Self(inside))
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// This rank is inside the runtime, until it leaves: by a panic too.
+struct Attending<'a>(&'a dyn Device);
+
+impl<'a> Attending<'a> {
+    fn new(device: &'a dyn Device) -> Self {
+        device.attending(true);
+        Self(device)
+    }
+}
+
+impl Drop for Attending<'_> {
+    fn drop(&mut self) {
+        self.0.attending(false);
     }
 }
 

@@ -110,12 +110,8 @@ impl<T: Element> Window<'_, T> {
             raw,
             || body(lent),
             || {
-                let freed = raw.free();
-                if let Err(e) = raw.release() {
-                    eprintln!("farside: memory that was lent to a window cannot be taken back: {e}");
-                    std::process::abort();
-                }
-                freed
+                let _end = ReleaseOrAbort(raw);
+                raw.free()
             },
         )
     }
@@ -255,6 +251,18 @@ impl<T: Element> Drop for Window<'_, T> {
             Ok(()) => drop(ManuallyDrop::into_inner(vec)),
             // Leaked, not freed.
             Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
+        }
+    }
+}
+
+/// Takes lent memory back, when the call that waits for the other ranks has been left: by a panic too.
+struct ReleaseOrAbort<'a>(&'a RawWindow);
+
+impl Drop for ReleaseOrAbort<'_> {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.release() {
+            eprintln!("farside: memory that was lent to a window cannot be taken back: {e}");
+            std::process::abort();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::Job;
+use super::{Attending, Job};
 use crate::am;
 use crate::device::{Atomic, Block, Operation, Place, Posted, ShortPacket, WorkRequest};
 use crate::error::{Error, Result};
@@ -46,6 +46,30 @@ impl Track {
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
+    }
+}
+
+/// Cancels the requests that its track still counts when it is dropped: for requests whose memory goes at the end of a
+/// scope, however that is left.
+#[derive(Debug)]
+pub struct CancelOnDrop<'a> {
+    job: &'a Job,
+    track: &'a Rc<Track>,
+}
+
+impl<'a> CancelOnDrop<'a> {
+    /// For the requests of `job` that `track` counts.
+    #[must_use]
+    pub fn new(job: &'a Job, track: &'a Rc<Track>) -> Self {
+        Self { job, track }
+    }
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.track.open() > 0 {
+            self.job.cancel(self.track);
+        }
     }
 }
 
@@ -111,10 +135,10 @@ impl Job {
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
         let inner = &*self.0;
-        inner.device.attending(true);
-        let turned = self.progress();
-        inner.device.attending(false);
-        if !turned? {
+        let attending = Attending::new(self.device());
+        let turned = self.progress()?;
+        drop(attending);
+        if !turned {
             inner.progress.give_way(self.device());
         }
         // A peer that is gone makes no room.
@@ -191,13 +215,10 @@ impl Job {
     /// As [`Device::post`](crate::device::Device::post) and [`wait`](Job::wait).
     pub unsafe fn complete(&self, operation: &'static str, peer: u32, request: Operation<'_>) -> Result<()> {
         let track = Track::new();
+        let _open = CancelOnDrop::new(self, &track);
         // SAFETY: complete or cancelled before this returns.
         if !unsafe { self.post(peer, request, None, &[&track]) }? {
-            let waited = self.wait(operation, || Ok((track.open() == 0).then_some(())));
-            if waited.is_err() {
-                self.cancel(&track);
-            }
-            waited?;
+            self.wait(operation, || Ok((track.open() == 0).then_some(())))?;
         }
         track.check()
     }
