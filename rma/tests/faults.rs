@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use farside_rma::core::am::{self, Counters, HandlerId};
 use farside_rma::core::coll;
@@ -27,7 +28,9 @@ impl Stage {
     }
 
     fn wait(&self, stage: u32) {
+        let start = Instant::now();
         while self.0.load(Ordering::SeqCst) < stage {
+            assert!(start.elapsed() < Duration::from_secs(60), "the other rank does not come to stage {stage}");
             std::thread::yield_now();
         }
     }
@@ -58,20 +61,23 @@ fn left_by_a_panic<W>(
         team.barrier()?;
         if team.rank() == 1 {
             return beside(&window, &mut || {
+                // Rank 0 may still be in the barrier, and is not to meet the message there.
+                stage.wait(1);
                 am::send(job, 0, PANICS, b"x", b"", Counters::default()).unwrap();
-                stage.reach(1);
-                stage.wait(2);
+                stage.reach(2);
+                stage.wait(3);
             })
-            .map(|()| stage.reach(3));
+            .map(|()| stage.reach(4));
         }
-        stage.wait(1);
+        stage.reach(1);
+        stage.wait(2);
         let mut buffer = vec![0; LEN];
         let left = catch_unwind(AssertUnwindSafe(|| panics(&mut window, &mut buffer)));
         assert_eq!(*left.expect_err("the panic goes on").downcast::<&str>().unwrap(), "on purpose");
         buffer.fill(42);
-        stage.reach(2);
+        stage.reach(3);
         // What was under way would arrive now.
-        while stage.0.load(Ordering::SeqCst) < 3 {
+        while stage.0.load(Ordering::SeqCst) < 4 {
             job.progress()?;
         }
         after(&mut window);
