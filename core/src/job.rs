@@ -48,6 +48,9 @@ struct Inner {
     running_later: Cell<bool>,
     acknowledging: Cell<bool>,
     left: Cell<bool>,
+    /// Of every wait, while the job ends.
+    deadline: Cell<Option<Instant>>,
+    ended: Cell<bool>,
 }
 
 impl fmt::Debug for Inner {
@@ -111,6 +114,8 @@ impl Job {
             running_later: Cell::new(false),
             acknowledging: Cell::new(false),
             left: Cell::new(false),
+            deadline: Cell::new(None),
+            ended: Cell::new(false),
         })))
     }
 
@@ -370,21 +375,39 @@ impl Job {
         deadline: Option<Instant>,
         ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
+        self.running(operation)?;
+        let deadline = deadline.or(self.0.deadline.get());
         let _attending = Attending::new(self.device());
         self.0.progress.wait(operation, self.device(), deadline, ready, || self.progress())
     }
 
-    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.
+    /// Fails once the job has ended: then nobody answers any more.
     ///
     /// # Errors
-    /// `PeerLost`, `Launcher`.
+    /// `Freed`.
+    pub(crate) fn running(&self, operation: &'static str) -> Result<()> {
+        if !self.0.ended.get() {
+            return Ok(());
+        }
+        let e = Error::new(ErrorKind::Freed, operation).rank(self.0.rank);
+        Err(e.cause("the job has been finalized").remedy("finalize the job when everything else is done"))
+    }
+
+    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before, and what
+    /// needs other ranks fails afterwards.
+    ///
+    /// # Errors
+    /// `Timeout` if others do not come here within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
     pub fn finalize(&self) -> Result<()> {
         if self.0.left.replace(true) {
             return Ok(());
         }
+        let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
+        self.0.deadline.set(Some(Instant::now() + limit));
         let met = self.world().and_then(|world| world.barrier()).and_then(|()| self.part());
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
+        self.0.ended.set(true);
         if met.is_err() {
             self.0.device.abandon();
             return met;

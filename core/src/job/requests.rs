@@ -135,6 +135,7 @@ impl Job {
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
         let inner = &*self.0;
+        self.running("send")?;
         let attending = Attending::new(self.device());
         let turned = self.progress()?;
         drop(attending);
@@ -142,7 +143,7 @@ impl Job {
             inner.progress.give_way(self.device());
         }
         // A peer that is gone makes no room.
-        inner.progress.look_around("send", self.device(), None, Instant::now())
+        inner.progress.look_around("send", self.device(), inner.deadline.get(), Instant::now())
     }
 
     /// Posts a write of one block, as [`post`](Self::post) does with [`Operation::Write`].
