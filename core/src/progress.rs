@@ -24,7 +24,13 @@ pub struct Progress {
     burst: u32,
     company: Company,
     last_check: Cell<Option<Instant>>,
+    /// When this rank looked for stopped ones, and which it has named.
+    last_look: Cell<Option<Instant>>,
+    named: Cell<Option<u32>>,
 }
+
+/// Between two looks whether a rank is stopped.
+const STOPPED: Duration = Duration::from_secs(2);
 
 /// Looks at what is awaited before anything else is done: a signal from another core comes within some hundred
 /// nanoseconds, and a turn of progress in between would see it later.
@@ -94,6 +100,8 @@ impl Progress {
             burst: if spin > Duration::ZERO { BURST } else { 0 },
             company: Company::default(),
             last_check: Cell::new(None),
+            last_look: Cell::new(None),
+            named: Cell::new(None),
         }
     }
 
@@ -204,15 +212,33 @@ impl Progress {
         now: Instant,
     ) -> Result<()> {
         if deadline.is_some_and(|d| now >= d) {
-            return Err(Error::new(ErrorKind::Timeout, operation).device(device.name()));
+            let e = Error::new(ErrorKind::Timeout, operation).device(device.name());
+            return Err(match device.stopped_peer() {
+                Some(rank) => e.peer(rank).cause("its process is stopped, by a signal or a debugger"),
+                None => e,
+            });
         }
         match self.last_check.get() {
             Some(last) if now.duration_since(last) < self.check => Ok(()),
             _ => {
                 self.last_check.set(Some(now));
+                self.name_stopped(operation, device, now);
                 device.check_peers()
             }
         }
+    }
+
+    /// Says once of a rank that it is stopped: nobody fails for that, but all may wait for it.
+    fn name_stopped(&self, operation: &'static str, device: &dyn Device, now: Instant) {
+        if self.last_look.get().is_some_and(|last| now.duration_since(last) < STOPPED) {
+            return;
+        }
+        self.last_look.set(Some(now));
+        let stopped = device.stopped_peer();
+        if let Some(rank) = stopped.filter(|_| stopped != self.named.get()) {
+            tracing::warn!("{operation}: rank {rank} is stopped, by a signal or a debugger; this rank waits");
+        }
+        self.named.set(stopped);
     }
 }
 

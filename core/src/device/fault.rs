@@ -262,6 +262,10 @@ impl Device for Faulty {
         self.inner.check_peers()
     }
 
+    fn stopped_peer(&self) -> Option<u32> {
+        self.inner.stopped_peer()
+    }
+
     fn shares_memory(&self, peer: u32) -> bool {
         self.inner.shares_memory(peer)
     }

@@ -539,6 +539,10 @@ pub trait Device: fmt::Debug {
     /// # Errors
     /// `PeerLost`, naming one that is not.
     fn check_peers(&self) -> Result<()>;
+    /// A rank of the job whose process is stopped, by a signal or a debugger, where this device watches its process.
+    fn stopped_peer(&self) -> Option<u32> {
+        None
+    }
     /// Whether this rank and `peer` (rank of the job) reach each other's memory as ranks of one node do.
     fn shares_memory(&self, peer: u32) -> bool;
     /// The counters of this device. [`Device::stats`] has the cheap way to add to them.

@@ -371,6 +371,10 @@ impl Device for RouteDevice {
         near.and(far)
     }
 
+    fn stopped_peer(&self) -> Option<u32> {
+        self.near.stopped_peer().or_else(|| self.far.stopped_peer())
+    }
+
     fn shares_memory(&self, peer: u32) -> bool {
         self.number(peer).is_some()
     }

@@ -43,7 +43,7 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposures};
 use crate::memory::segment::{Mapping, Segment};
-use crate::processes::Process;
+use crate::processes::{self, Process};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
@@ -449,6 +449,10 @@ impl Device for ShmDevice {
             liveness::note(self.own(), &e);
             e.rank(self.shared.ranks[self.shared.me])
         })
+    }
+
+    fn stopped_peer(&self) -> Option<u32> {
+        processes::stopped(&self.processes).map(|number| self.shared.ranks[number])
     }
 
     fn shares_memory(&self, _peer: u32) -> bool {

@@ -132,8 +132,9 @@ impl VerbsDevice {
         capabilities: Capabilities,
         limits: Limits,
         window: u64,
+        silence: Duration,
     ) -> Result<Self> {
-        let pulse = Pulse::new(&links.cards, links.me)?;
+        let pulse = Pulse::new(&links.cards, links.me, silence)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
@@ -278,7 +279,7 @@ impl VerbsDevice {
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let lost = self.check_peers().err();
-        let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
+        let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links, self.pulse.borrow().silence());
         let any = !told.is_empty();
         for (id, e) in told {
             sink(Event::Completed { id, result: Err(e) });
@@ -503,6 +504,10 @@ impl Device for VerbsDevice {
     }
 
     /// None: the card reaches all alike.
+    fn stopped_peer(&self) -> Option<u32> {
+        self.pulse.borrow().stopped()
+    }
+
     fn shares_memory(&self, _peer: u32) -> bool {
         false
     }
