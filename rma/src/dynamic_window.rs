@@ -65,7 +65,7 @@ impl<T: Element> DynamicWindow<T> {
     /// # Errors
     /// As [`crate::Window::allocate`].
     pub fn new(team: &Team) -> Result<Self> {
-        let table = RawWindow::allocate(team, MAX_ATTACHED * ENTRY, Options::default())?;
+        let table = RawWindow::allocate_of(team, Ok(MAX_ATTACHED * ENTRY), Options::default(), Some(T::TYPE))?;
         table.lock_all(Assert::NOCHECK)?;
         Ok(Self {
             job: team.job().clone(),

@@ -45,7 +45,7 @@ impl<T: Element> LockWindow<T> {
         let mut vec = std::mem::ManuallyDrop::new(vec);
         let len = vec.len();
         // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
-        let raw = unsafe { RawWindow::create(team, vec.as_mut_ptr().cast(), len * size_of::<T>(), Options::default()) };
+        let raw = unsafe { RawWindow::create_elements(team, vec.as_mut_ptr(), len, Options::default()) };
         match raw {
             Ok(raw) => Ok(Self { raw, len, owned: Some(vec) }),
             Err(e) => {
