@@ -16,6 +16,7 @@ use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::{self, Mailbox};
 use crate::device::open::open;
 use crate::device::{Device, Event, Leave, fault};
+use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::processors::Sharing;
@@ -27,7 +28,7 @@ use crate::stats::Snapshot;
 use crate::team::Team;
 use crate::tracked::Tracked;
 
-pub use requests::Track;
+pub use requests::{CancelOnDrop, Track};
 
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
@@ -49,9 +50,12 @@ struct Inner {
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     world: RefCell<Option<Team>>,
-    depth: Cell<u32>,
+    running_later: Cell<bool>,
     acknowledging: Cell<bool>,
     left: Cell<bool>,
+    /// Of every wait, while the job ends.
+    deadline: Cell<Option<Instant>>,
+    ended: Cell<bool>,
 }
 
 impl fmt::Debug for Inner {
@@ -133,9 +137,11 @@ impl Job {
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),
-            depth: Cell::new(0),
+            running_later: Cell::new(false),
             acknowledging: Cell::new(false),
             left: Cell::new(false),
+            deadline: Cell::new(None),
+            ended: Cell::new(false),
         })))
     }
 
@@ -352,18 +358,12 @@ impl Job {
         let inner = &*self.0;
         let mut any = self.acknowledge()?;
         // Deferred completions may send and wait, and so come back here: one level is enough.
-        if inner.depth.get() == 0 {
-            inner.depth.set(1);
-            let mut result = Ok(());
+        if let Some(_entered) = Entered::new(&inner.running_later) {
             while let Some(f) = inner.am.next_deferred() {
                 any = true;
-                result = f(self).and_then(|()| self.acknowledge().map(|_| ()));
-                if result.is_err() {
-                    break;
-                }
+                f(self)?;
+                self.acknowledge()?;
             }
-            inner.depth.set(0);
-            result?;
         }
         Ok(any)
     }
@@ -375,15 +375,13 @@ impl Job {
         if !self.0.am.owes() {
             return Ok(false);
         }
-        let mut result = Ok(());
-        if !self.0.acknowledging.replace(true) {
-            while let (true, Some(owed)) = (result.is_ok(), self.0.am.next_owed()) {
+        if let Some(_entered) = Entered::new(&self.0.acknowledging) {
+            while let Some(owed) = self.0.am.next_owed() {
                 any = true;
-                result = am::acknowledge(self, owed);
+                am::acknowledge(self, owed)?;
             }
-            self.0.acknowledging.set(false);
         }
-        result.map(|()| any)
+        Ok(any)
     }
 
     /// Waits until `ready` gives a value, making progress meanwhile.
@@ -432,21 +430,38 @@ impl Job {
         deadline: Option<Instant>,
         ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
-        let inner = &*self.0;
-        inner.progress.wait(operation, self.device(), deadline, ready, || self.progress())
+        self.running(operation)?;
+        let deadline = deadline.or(self.0.deadline.get());
+        self.0.progress.wait(operation, self.device(), deadline, ready, || self.progress())
     }
 
-    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before.
+    /// Fails once the job has ended: then nobody answers any more.
     ///
     /// # Errors
-    /// `PeerLost`, `Launcher`.
+    /// `Freed`.
+    pub(crate) fn running(&self, operation: &'static str) -> Result<()> {
+        if !self.0.ended.get() {
+            return Ok(());
+        }
+        let e = Error::new(ErrorKind::Freed, operation).rank(self.0.rank);
+        Err(e.cause("the job has been finalized").remedy("finalize the job when everything else is done"))
+    }
+
+    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before, and what
+    /// needs other ranks fails afterwards.
+    ///
+    /// # Errors
+    /// `Timeout` if others do not come here within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
     pub fn finalize(&self) -> Result<()> {
         if self.0.left.replace(true) {
             return Ok(());
         }
+        let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
+        self.0.deadline.set(Some(self.0.device.now() + limit));
         let met = self.world().and_then(|world| world.barrier()).and_then(|()| self.part());
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
+        self.0.ended.set(true);
         if met.is_err() {
             let _ = self.0.device.leave(Leave::Lost);
             return met;

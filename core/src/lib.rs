@@ -7,6 +7,7 @@ pub mod am;
 pub mod bootstrap;
 pub mod coll;
 pub mod device;
+mod entered;
 pub mod error;
 pub mod job;
 #[cfg(feature = "cli")]

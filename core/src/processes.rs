@@ -1,5 +1,6 @@
 //! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd).
 
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -31,6 +32,13 @@ impl Process {
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
+
+    /// Whether a signal or a debugger has stopped it.
+    fn is_stopped(&self) -> bool {
+        // The state is the first field after the name, which is in parentheses and may contain any character.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    }
 }
 
 /// The numbers of those that have ended.
@@ -47,18 +55,31 @@ pub(crate) fn ended(processes: &[Option<Process>]) -> Vec<usize> {
     }
 }
 
+/// The number of the first that is stopped.
+pub(crate) fn stopped(processes: &[Option<Process>]) -> Option<usize> {
+    processes.iter().position(|p| p.as_ref().is_some_and(Process::is_stopped))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Signal, kill_process};
 
     #[test]
-    fn end_of_a_process_is_seen() {
+    fn stop_and_end_of_a_process_are_seen() {
         let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+        let id = Pid::from_child(&child);
         let watched = [None, Some(Process::watch(child.id()).unwrap())];
-        assert!(ended(&watched).is_empty());
+        assert!(ended(&watched).is_empty() && stopped(&watched).is_none());
+        kill_process(id, Signal::STOP).unwrap();
+        while stopped(&watched).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!((ended(&watched), stopped(&watched)), (vec![], Some(1)));
+        kill_process(id, Signal::CONT).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(ended(&watched), [1]);
+        assert_eq!((ended(&watched), stopped(&watched)), (vec![1], None));
         assert_eq!(Process::watch(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -27,7 +27,13 @@ pub struct Progress {
     /// a pause may leave the guest of a virtual machine.
     pause: bool,
     last_check: Cell<Option<Instant>>,
+    /// When this rank looked for stopped ones, and which it has named.
+    last_look: Cell<Option<Instant>>,
+    named: Cell<Option<u32>>,
 }
+
+/// Between two looks whether a rank is stopped.
+const STOPPED: Duration = Duration::from_secs(2);
 
 /// Looks at what is awaited before anything else is done: a signal from another core comes within some hundred
 /// nanoseconds, and a turn of progress in between would see it later.
@@ -87,6 +93,8 @@ impl Progress {
             answers: AdaptiveSpin::default(),
             pause: mapped,
             last_check: Cell::new(None),
+            last_look: Cell::new(None),
+            named: Cell::new(None),
         }
     }
 
@@ -213,13 +221,31 @@ impl Progress {
     ) -> Result<Instant> {
         let now = device.now();
         if deadline.is_some_and(|d| now >= d) {
-            return Err(Error::new(ErrorKind::Timeout, operation).device(device.capabilities().name));
+            let e = Error::new(ErrorKind::Timeout, operation).device(device.capabilities().name);
+            return Err(match device.stopped_peer() {
+                Some(rank) => e.peer(rank).cause("its process is stopped, by a signal or a debugger"),
+                None => e,
+            });
         }
         if self.last_check.get().is_none_or(|last| now.duration_since(last) >= self.check) {
             self.last_check.set(Some(now));
+            self.name_stopped(operation, device, now);
             device.check_peers(None)?;
         }
         Ok(now)
+    }
+
+    /// Says once of a rank that it is stopped: nobody fails for that, but all may wait for it.
+    fn name_stopped(&self, operation: &'static str, device: &dyn Device, now: Instant) {
+        if self.last_look.get().is_some_and(|last| now.duration_since(last) < STOPPED) {
+            return;
+        }
+        self.last_look.set(Some(now));
+        let stopped = device.stopped_peer();
+        if let Some(rank) = stopped.filter(|_| stopped != self.named.get()) {
+            tracing::warn!("{operation}: rank {rank} is stopped, by a signal or a debugger; this rank waits");
+        }
+        self.named.set(stopped);
     }
 }
 

@@ -168,6 +168,8 @@ settings! {
         "How long the card waits for an answer before it sends again; on links that lose packets 14 (67 ms) is better.";
     verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "6", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
         "How often the card sends again before the peer counts as lost; to Soft-RoCE 7 means for ever.";
+    verbs_silence_s: u32 = "FARSIDE_VERBS_SILENCE_S", "7", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
+        "How long a rank of another machine may leave all questions unanswered before it counts as lost.";
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
         "Length of the queue of requests to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4096 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),

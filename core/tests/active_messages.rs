@@ -151,6 +151,35 @@ fn later_completions_send_while_both_rings_are_full() {
     });
 }
 
+/// A completion that panics in a wait, from which its rank recovers, does not keep later ones from running.
+#[test]
+fn later_completions_run_after_one_that_panicked() {
+    Job::threads(1, |job| {
+        let done = Rc::new(Cell::new(0));
+        let count = done.clone();
+        job.active_messages().register(HandlerId(7), move |m| {
+            let (panics, count) = (m.header == b"panic", count.clone());
+            Delivery::Into(
+                Vec::new(),
+                Then::Later(Box::new(move |_, _| {
+                    if panics {
+                        std::panic::resume_unwind(Box::new("on purpose"));
+                    }
+                    count.set(count.get() + 1);
+                    Ok(())
+                })),
+            )
+        })?;
+        let send = |header: &[u8]| am::send(job, 0, HandlerId(7), header, &[], Counters::default());
+        send(b"panic")?;
+        let waits = || job.wait("a completion", || Ok((done.get() > 0).then_some(())));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits)).expect_err("the panic goes on");
+        send(b"")?;
+        waits()
+    })
+    .unwrap();
+}
+
 #[test]
 fn later_completions_wait_for_the_completion_of_what_they_send() {
     over_rings(2, |job| {

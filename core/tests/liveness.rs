@@ -1,5 +1,6 @@
 //! A rank that ends in any phase: the others get `PeerLost` naming it, and nobody waits for ever.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -247,4 +248,41 @@ fn rank_that_fails_to_end_is_lost() {
     // Rank 2 has all that it needs for its own end, perhaps; or it hears of a loss in the barrier already: the last
     // signal to it may still be under way on one device when another says that its sender has gone.
     assert!(matches!(errors[2..], [] | [(2, None | Some(PeerLost))]), "{errors:?}");
+}
+
+/// A rank that never comes to the end.
+#[test]
+fn finalize_waits_no_longer_than_its_limit() {
+    let settings = settings(&[("FARSIDE_TIMEOUT_S", "1")]);
+    let (told, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let end = Job::threads_with(2, &settings, |job| {
+        job.world()?;
+        if job.rank() == 1 {
+            while !told.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            return Ok(());
+        }
+        let e = job.finalize().expect_err("rank 1 does not come");
+        failed.store(e.kind() == ErrorKind::Timeout, Ordering::SeqCst);
+        told.store(true, Ordering::SeqCst);
+        Err(e)
+    });
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(failed.load(Ordering::SeqCst));
+}
+
+#[test]
+fn finalized_job_makes_no_teams_and_no_boards_and_waits_for_nobody() {
+    Job::threads_with(2, &settings(&[]), |job| {
+        let team = job.world()?;
+        job.finalize()?;
+        let freed = |e: Error| assert_eq!(e.kind(), ErrorKind::Freed, "{e}");
+        freed(job.world().map(drop).unwrap_err());
+        freed(Board::new(&team, 0).map(drop).unwrap_err());
+        freed(team.split(Some(0), 0).map(drop).unwrap_err());
+        freed(job.wait("nobody", || Ok(None::<()>)).unwrap_err());
+        Ok(())
+    })
+    .unwrap();
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_core::device::{Block, MAX_KEY, Operation, Place, Region, Registration, RemoteRegion};
-use farside_core::job::Track;
+use farside_core::job::{CancelOnDrop, Track};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::assert::Assert;
@@ -65,7 +65,7 @@ impl<T: Element> DynamicWindow<T> {
     /// # Errors
     /// As [`crate::Window::allocate`].
     pub fn new(team: &Team) -> Result<Self> {
-        let table = RawWindow::allocate(team, MAX_ATTACHED * ENTRY, Options::default())?;
+        let table = RawWindow::allocate_of(team, Ok(MAX_ATTACHED * ENTRY), Options::default(), Some(T::TYPE))?;
         table.lock_all(Assert::NOCHECK)?;
         Ok(Self {
             job: team.job().clone(),
@@ -168,9 +168,11 @@ impl<T: Element> DynamicWindow<T> {
         self.team.job_rank(target)?;
         let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)? * ENTRY;
         let look = |into: &mut [u64]| {
-            // SAFETY: complete when the flush returns; abandoned if it fails.
-            unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
-            self.table.flush(target).inspect_err(|_| self.table.abandon())
+            self.table.or_abandon(|| {
+                // SAFETY: complete when the flush returns; abandoned if it fails.
+                unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
+                self.table.flush(target)
+            })
         };
         let mut id = [0u64; 1];
         look(&mut id)?;
@@ -222,7 +224,8 @@ impl<T: Element> DynamicWindow<T> {
                 .cause(format!("{len} bytes at byte {offset} of an attachment of {}", region.len)));
         }
         let operation = make(Place { region: region.handle, offset });
-        // SAFETY: waited for or cancelled by `finish`.
+        let _open = CancelOnDrop::new(&self.job, &self.tracks[target]);
+        // SAFETY: complete or cancelled before this returns.
         let posted = unsafe { self.job.post(region.peer, operation, None, &[&self.tracks[target]]) };
         self.finish(name, target, attachment, posted.map(|_| ()))
     }
@@ -369,8 +372,9 @@ impl<T: Element> DynamicWindow<T> {
         let (origin, offset) = (of.type_map(), bytes::<T>(displacement)?);
         let layouts = Layouts { action, local, origin, offset, target: at.type_map(), old: None };
         layouts.check(region.len).map_err(|e| e.rank(self.job.rank()).peer(region.peer))?;
+        let _open = CancelOnDrop::new(&self.job, &self.tracks[target]);
         let post = |item: Item| {
-            // SAFETY: waited for or cancelled by `finish`.
+            // SAFETY: complete or cancelled before this returns.
             let post = |operation: Operation<'_>| unsafe {
                 self.job.post(region.peer, operation, None, &[&self.tracks[target]]).map(|_| ())
             };
@@ -386,14 +390,11 @@ impl<T: Element> DynamicWindow<T> {
         self.finish(name, target, attachment, posted)
     }
 
-    /// Waits for what was posted to `target`, or cancels it if that failed; a key that has gone means detached.
+    /// Waits for what was posted to `target`; a key that has gone means detached.
     fn finish(&self, name: &'static str, target: usize, attachment: Attachment, posted: Result<()>) -> Result<()> {
         let track = &self.tracks[target];
         let complete = || Ok((track.open() == 0).then_some(()));
         let waited = posted.and_then(|()| if track.open() == 0 { Ok(()) } else { self.job.wait(name, complete) });
-        if waited.is_err() {
-            self.job.cancel(track);
-        }
         // It may have come down to stores to mapped memory. The look at the table of the next operation pays for that.
         self.job.store_order().fence_before_load();
         waited

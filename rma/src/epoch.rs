@@ -264,18 +264,15 @@ pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
 }
 
 /// Runs the body of an epoch and then its closing call, whatever the body does: an error of the body comes
-/// first, a panic goes on after the epoch is closed.
+/// first, a panic goes on after the epoch is closed. A closing call that fails or panics leaves the window broken.
 pub(crate) fn closing<R>(
     raw: &RawWindow,
     body: impl FnOnce() -> Result<R>,
     close: impl FnOnce() -> Result<()>,
 ) -> Result<R> {
     let body = catch_unwind(AssertUnwindSafe(body));
-    let closed = close();
-    if closed.is_err() {
-        // Buffers go out of scope now, so nothing may be left that points at them.
-        raw.abandon();
-    }
+    // Buffers go out of scope now, so nothing may be left that points at them.
+    let closed = raw.or_abandon(close);
     match body {
         Ok(Ok(r)) => closed.map(|()| r),
         Ok(Err(e)) => Err(e),

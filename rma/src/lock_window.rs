@@ -45,7 +45,7 @@ impl<T: Element> LockWindow<T> {
         let mut vec = std::mem::ManuallyDrop::new(vec);
         let len = vec.len();
         // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
-        let raw = unsafe { RawWindow::create(team, vec.as_mut_ptr().cast(), len * size_of::<T>(), Options::default()) };
+        let raw = unsafe { RawWindow::create_elements(team, vec.as_mut_ptr(), len, Options::default()) };
         match raw {
             Ok(raw) => Ok(Self { raw, len, owned: Some(vec) }),
             Err(e) => {
@@ -223,10 +223,9 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     #[inline]
     pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
         let mut value = T::zeroed();
-        let raw = self.epoch.raw;
+        let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
         // SAFETY: complete or abandoned before `value` goes: see `now`.
-        unsafe { raw.get((&raw mut value).cast(), size_of::<T>(), target, bytes::<T>(displacement)?) }?;
-        self.now(target)?;
+        self.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
         Ok(value)
     }
 
@@ -237,11 +236,9 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     #[inline]
     pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T> {
         let mut old = T::zeroed();
+        let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
         // SAFETY: complete or abandoned before `operand` and `old` go: see `now`.
-        unsafe {
-            self.epoch.raw.accumulate(op, &raw const operand, &raw mut old, 1, target, bytes::<T>(displacement)?)
-        }?;
-        self.now(target)?;
+        self.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
         Ok(old)
     }
 
@@ -255,20 +252,21 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         T: CasElement,
     {
         let mut old = T::zeroed();
+        let (into, offset) = (&raw mut old, bytes::<T>(displacement)?);
         // SAFETY: complete or abandoned before `old` goes: see `now`.
-        unsafe { self.epoch.raw.compare_and_swap(expected, desired, &raw mut old, target, bytes::<T>(displacement)?) }?;
-        self.now(target)?;
+        self.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
         Ok(old)
     }
 
-    /// Flushes for an operation whose buffers are on the stack: if that fails nothing may touch them later.
-    #[inline]
-    fn now(&self, target: usize) -> Result<()> {
-        let flushed = self.epoch.raw.flush(target);
-        if flushed.is_err() {
-            self.epoch.raw.abandon();
-        }
-        flushed
+    /// Issues an operation whose buffers are on the stack, and flushes: if that fails nothing may touch them later. One
+    /// that is refused has not begun, and leaves the window as it is.
+    #[inline(always)]
+    fn now(&self, target: usize, issue: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
+        let raw = self.epoch.raw;
+        raw.or_abandon(|| match issue(raw) {
+            Ok(()) => raw.flush(target).map(Ok),
+            Err(refused) => Ok(Err(refused)),
+        })?
     }
 
     /// Starts a put that can be waited for singly.

@@ -37,7 +37,8 @@ impl<T: Element> Window<'static, T> {
     /// Collective; lengths may differ.
     ///
     /// # Errors
-    /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
+    /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed. `Mismatch` on every rank if
+    /// element types differ. `Freed` once the job has been finalized.
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
         let raw = RawWindow::allocate_elements::<T>(team, len, ACTIVE)?;
         Ok(Self { raw, len, owned: None, lent: PhantomData })
@@ -53,7 +54,7 @@ impl<T: Element> Window<'static, T> {
         let mut vec = ManuallyDrop::new(vec);
         let len = vec.len();
         // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
-        let raw = unsafe { RawWindow::create(team, vec.as_mut_ptr().cast(), len * size_of::<T>(), ACTIVE) };
+        let raw = unsafe { RawWindow::create_elements(team, vec.as_mut_ptr(), len, ACTIVE) };
         match raw {
             Ok(raw) => Ok(Self { raw, len, owned: Some(vec), lent: PhantomData }),
             Err(e) => {
@@ -99,7 +100,7 @@ impl<T: Element> Window<'_, T> {
         body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R>,
     ) -> Result<R> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
-        let raw = unsafe { RawWindow::create(team, memory.as_mut_ptr().cast(), size_of_val(memory), ACTIVE) }?;
+        let raw = unsafe { RawWindow::create_elements(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
         let mut window = Window { raw, len: memory.len(), owned: None, lent: PhantomData };
         let address = &raw mut window;
         // SAFETY: `window` lives here, and the reference ends with `body`.
@@ -110,12 +111,8 @@ impl<T: Element> Window<'_, T> {
             raw,
             || body(lent),
             || {
-                let freed = raw.free();
-                if let Err(e) = raw.release() {
-                    eprintln!("farside: memory that was lent to a window cannot be taken back: {e}");
-                    std::process::abort();
-                }
-                freed
+                let _end = ReleaseOrAbort(raw);
+                raw.free()
             },
         )
     }
@@ -255,6 +252,18 @@ impl<T: Element> Drop for Window<'_, T> {
             Ok(()) => drop(ManuallyDrop::into_inner(vec)),
             // Leaked, not freed.
             Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
+        }
+    }
+}
+
+/// Takes lent memory back, when the call that waits for the other ranks has been left: by a panic too.
+struct ReleaseOrAbort<'a>(&'a RawWindow);
+
+impl Drop for ReleaseOrAbort<'_> {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.release() {
+            eprintln!("farside: memory that was lent to a window cannot be taken back: {e}");
+            std::process::abort();
         }
     }
 }

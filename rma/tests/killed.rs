@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! A rank that is killed, in every phase: the others get `PeerLost` that names it, within the three seconds that the
-//! launcher leaves them, and nothing stays behind.
+//! launcher leaves them, and nothing stays behind. And one that is stopped, which is waited for, and named.
 //!
 //! The ranks are this test program again, started by `farside run` with the phase in the environment.
 
@@ -45,6 +45,15 @@ fn die(me: usize) {
         // The shell has `kill` built in; the program of that name is not everywhere.
         let status = Command::new("sh").args(["-c", &format!("kill -9 {}", std::process::id())]).status();
         panic!("still alive: {status:?}");
+    }
+}
+
+/// Stops this process as a debugger does, if it is the victim; `then` is what its shell does when it has begun.
+fn stop(me: usize, then: &str) {
+    if me == VICTIM {
+        let pid = std::process::id();
+        let script = format!("kill -STOP {pid}; {}", then.replace("PID", &pid.to_string()));
+        Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).status().unwrap();
     }
 }
 
@@ -199,6 +208,15 @@ fn rank(phase: &str) -> Result<()> {
             die(me);
             job.finalize()
         }
+        "stopped" => {
+            stop(me, "");
+            job.finalize()
+        }
+        "stopped-for-seconds" => {
+            stop(me, "sleep 3; kill -CONT PID");
+            team.barrier()?;
+            return job.finalize();
+        }
         other => panic!("no phase {other}"),
     }?;
     unreachable!("the others went on without rank {VICTIM}")
@@ -264,6 +282,37 @@ impl Drop for Folder {
     }
 }
 
+/// Runs this program as three ranks in `phase`: exit code and output.
+fn run(phase: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
+    let output = Command::new(farside())
+        .args(["run", "--timeout", "60", "-n", "3"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["as_a_rank", "--exact", "--nocapture"])
+        .env(PHASE, phase)
+        .envs(set.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    (output.status.code(), text)
+}
+
+#[test]
+fn stopped_rank_is_waited_for_and_named() {
+    if std::env::var(PHASE).is_ok() {
+        return;
+    }
+    let (code, text) = run("stopped-for-seconds", &[("FARSIDE_LOG", "warn")]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("rank 1 is stopped"), "{text}");
+    // Where there is a time limit the error at its end says it.
+    let (code, text) = run("stopped", &[("FARSIDE_TIMEOUT_S", "2")]);
+    assert_eq!(code, Some(3), "{text}");
+    let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
+    let named = |l: &&str| l.contains("timed out") && l.contains("peer rank 1") && l.contains("is stopped");
+    assert!(said.iter().any(named), "{text}");
+}
+
 #[test]
 fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
     if std::env::var(PHASE).is_ok() {
@@ -274,18 +323,8 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
     let quick = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
     for (i, wait) in ["auto", "park"].into_iter().enumerate() {
         for (_, phase) in PHASES.iter().enumerate().filter(|(p, _)| !quick || p % 2 == i) {
-            let output = Command::new(farside())
-                .args(["run", "--timeout", "30", "-n", "3"])
-                .arg(std::env::current_exe().unwrap())
-                .args(["as_a_rank", "--exact", "--nocapture"])
-                .env(PHASE, phase)
-                .env("FARSIDE_WAIT", wait)
-                .env("FARSIDE_SHM_DIR", &folder.0)
-                .stdin(Stdio::null())
-                .output()
-                .unwrap();
-            let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-            assert_eq!(output.status.code(), Some(128 + 9), "{phase}, {wait}: {text}");
+            let (code, text) = run(phase, &[("FARSIDE_WAIT", wait), ("FARSIDE_SHM_DIR", folder.0.to_str().unwrap())]);
+            assert_eq!(code, Some(128 + 9), "{phase}, {wait}: {text}");
             // Both others say it themselves, and say who; before start-up it is the launcher that tells them.
             let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
             assert_eq!(said.len(), 2, "{phase}, {wait}: {text}");

@@ -50,6 +50,7 @@ fn exchange_and_import(
     remotes: &mut Vec<RemoteRegion>,
 ) -> Result<Registration> {
     const OP: &str = "exchange regions";
+    team.job().running(OP)?;
     let device = team.job().device();
     let message = match &own {
         Ok(r) => Writer::new().u8(1).bytes(&r.key).done(),

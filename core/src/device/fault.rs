@@ -175,7 +175,7 @@ impl Faulty {
 }
 
 impl Device for Faulty {
-    forward!(inner: sealed, cancel, wake, waker, now, stats, counters, check_peers, leave);
+    forward!(inner: sealed, cancel, wake, waker, now, stats, counters, check_peers, stopped_peer, leave);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -18,6 +18,7 @@ use super::{
     Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
     Waker, WorkRequest,
 };
+use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::{AccumulateFn, Exposed, Exposures};
@@ -358,9 +359,7 @@ impl Device for Loopback {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        if self.polling.replace(true) {
-            return Ok(false);
-        }
+        let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
         let (packets, completions) = {
             let mut inbox = self.own().inbox();
             inbox.woken = false;
@@ -371,7 +370,6 @@ impl Device for Loopback {
             sink(Event::Packet { source: *source, bytes });
         }
         completions.into_iter().for_each(|(id, result)| sink(Event::Completed { id, result }));
-        self.polling.set(false);
         Ok(any)
     }
 

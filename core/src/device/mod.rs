@@ -13,6 +13,7 @@ macro_rules! forward {
     (@stats $i:ident) => { fn stats(&self) -> &Stats { self.$i.stats() } };
     (@counters $i:ident) => { fn counters(&self) -> Vec<(&'static str, Snapshot)> { self.$i.counters() } };
     (@check_peers $i:ident) => { fn check_peers(&self, met: Option<&Error>) -> Result<()> { self.$i.check_peers(met) } };
+    (@stopped_peer $i:ident) => { fn stopped_peer(&self) -> Option<u32> { self.$i.stopped_peer() } };
     (@leave $i:ident) => { fn leave(&self, how: Leave) -> Result<bool> { self.$i.leave(how) } };
     (@cancel $i:ident) => { fn cancel(&self, which: &dyn Fn(u64) -> bool) { self.$i.cancel(which); } };
 }
@@ -523,6 +524,10 @@ pub trait Device: fmt::Debug {
     /// # Errors
     /// `PeerLost`, naming one that is not.
     fn check_peers(&self, met: Option<&Error>) -> Result<()>;
+    /// A rank of the job whose process is stopped, by a signal or a debugger, where this device watches its process.
+    fn stopped_peer(&self) -> Option<u32> {
+        None
+    }
     /// The clock of the job: the only one that job code reads.
     fn now(&self) -> Instant {
         Instant::now()

@@ -47,6 +47,30 @@ impl Track {
     }
 }
 
+/// Cancels the requests that its track still counts when it is dropped: for requests whose memory goes at the end of a
+/// scope, however that is left.
+#[derive(Debug)]
+pub struct CancelOnDrop<'a> {
+    job: &'a Job,
+    track: &'a Rc<Track>,
+}
+
+impl<'a> CancelOnDrop<'a> {
+    /// For the requests of `job` that `track` counts.
+    #[must_use]
+    pub fn new(job: &'a Job, track: &'a Rc<Track>) -> Self {
+        Self { job, track }
+    }
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.track.open() > 0 {
+            self.job.cancel(self.track);
+        }
+    }
+}
+
 impl Job {
     /// A request has ended: whoever counts it hears of that.
     pub(super) fn completed(&self, id: u64, result: Result<()>) {
@@ -110,11 +134,12 @@ impl Job {
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
         let inner = &*self.0;
+        self.running("send")?;
         if !self.progress()? {
             inner.progress.give_way();
         }
         // A peer that is gone makes no room.
-        inner.progress.look_around("send", self.device(), None).map(|_| ())
+        inner.progress.look_around("send", self.device(), inner.deadline.get()).map(|_| ())
     }
 
     /// Posts a work request and waits until it is complete.
@@ -126,13 +151,10 @@ impl Job {
     /// As [`Device::post`](crate::device::Device::post) and [`wait`](Job::wait).
     pub unsafe fn complete(&self, operation: &'static str, peer: u32, request: Operation<'_>) -> Result<()> {
         let track = Track::new();
+        let _open = CancelOnDrop::new(self, &track);
         // SAFETY: complete or cancelled before this returns.
         if !unsafe { self.post(peer, request, None, &[&track]) }? {
-            let waited = self.wait(operation, || Ok((track.open() == 0).then_some(())));
-            if waited.is_err() {
-                self.cancel(&track);
-            }
-            waited?;
+            self.wait(operation, || Ok((track.open() == 0).then_some(())))?;
         }
         track.check()
     }

@@ -29,6 +29,7 @@ use crate::device::{
     Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
     Waker, WorkRequest, code, forward,
 };
+use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
@@ -483,7 +484,7 @@ impl Steps {
 }
 
 impl Device for Steps {
-    forward!(inner: sealed, wake, waker, now, stats, counters, check_peers, leave);
+    forward!(inner: sealed, wake, waker, now, stats, counters, check_peers, stopped_peer, leave);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -560,9 +561,7 @@ impl Device for Steps {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        if self.polling.replace(true) {
-            return Ok(false);
-        }
+        let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
         let mut completions = Vec::new();
         let polled = self.inner.poll(&mut |event| match event {
             Event::Completed { id, result } if id != u64::MAX && id & STEP != 0 => {
@@ -571,7 +570,6 @@ impl Device for Steps {
             event => sink(event),
         });
         let any = !self.updates.borrow().is_empty() && self.drive(&completions, sink);
-        self.polling.set(false);
         Ok(polled? || any || !completions.is_empty())
     }
 

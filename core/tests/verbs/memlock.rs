@@ -9,7 +9,7 @@ use farside_core::job::Track;
 use farside_core::settings::Settings;
 use farside_core::signal::Board;
 use farside_core::stats::Kind;
-use farside_core::{ErrorKind, Job, Result, coll};
+use farside_core::{ErrorKind, Job, Result};
 
 use crate::{region, two, well};
 

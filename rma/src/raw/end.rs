@@ -7,6 +7,14 @@ use farside_core::{Error, ErrorKind, Result};
 
 use super::{Access, RawWindow, lockword, word};
 
+struct AbandonOnDrop<'a>(&'a RawWindow);
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
 impl RawWindow {
     /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
     /// for a window of which an epoch ended by an error.
@@ -85,6 +93,19 @@ impl RawWindow {
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.released.get()
+    }
+
+    /// Runs `call`, after which buffers of operations may go, as after a closing call. If it fails or panics all that is
+    /// queued or under way is given up.
+    ///
+    /// # Errors
+    /// What `call` fails with.
+    #[inline(always)]
+    pub(crate) fn or_abandon<R>(&self, call: impl FnOnce() -> Result<R>) -> Result<R> {
+        let guard = AbandonOnDrop(self);
+        let done = call()?;
+        std::mem::forget(guard);
+        Ok(done)
     }
 
     /// Gives up all that is queued or under way: no buffer of this rank is touched any more. For an epoch

@@ -53,7 +53,7 @@ impl RawWindow {
         let precede = !asserts.contains(Assert::NOPRECEDE);
         if precede {
             let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
-            let marks = self.close_fence(number, mark).inspect_err(|_| self.abandon())?;
+            let marks = self.or_abandon(|| self.close_fence(number, mark))?;
             if marks == ENDS | GOES_ON {
                 self.abandon();
                 let (own, others) = if mark == ENDS { ("opens none", "open") } else { ("opens", "open none") };

@@ -24,6 +24,7 @@
 //! if nobody is in its way, or leaves the word alone. A writer's ticket is taken at once: whoever has to wait for that
 //! would have to wait for the lock as well.
 
+use std::cell::Cell;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use farside_core::{Error, ErrorKind, Result};
@@ -68,6 +69,15 @@ pub(crate) enum Held {
     Unchecked,
     /// Inside, exclusively, for local access: no operation may touch the memory. By ticket or by claim.
     Local(Option<Ticket>),
+}
+
+/// What the call further out waits for, again once this one is left: by a panic too.
+struct Outer<'a>(&'a Cell<Option<usize>>, Option<usize>);
+
+impl Drop for Outer<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
 }
 
 impl RawWindow {
@@ -158,7 +168,7 @@ impl RawWindow {
         if t.lock.get() == Held::No {
             return Err(self.wrong_epoch(OP, "the target is not locked by this rank").peer(t.region.peer));
         }
-        self.leave(OP, target).inspect_err(|_| self.abandon())?;
+        self.or_abandon(|| self.leave(OP, target))?;
         self.access.set(Access::Lock(count - 1));
         if count == 1 {
             self.close_epoch();
@@ -177,7 +187,7 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "lock_all was not called"));
         }
         for target in 0..self.targets.len() {
-            self.leave(OP, target).inspect_err(|_| self.abandon())?;
+            self.or_abandon(|| self.leave(OP, target))?;
         }
         self.close_epoch();
         Ok(())
@@ -446,11 +456,8 @@ impl RawWindow {
 
     /// Takes turns until one succeeds, each of which may take a ticket of `target`.
     fn wait_for(&self, name: &'static str, target: usize, turn: impl FnMut() -> Result<bool>) -> Result<()> {
-        let outer = self.waits_for.replace(Some(target));
-        let waited =
-            if self.in_line { self.wait_in_line(name, target, turn) } else { self.wait_word(name, target, turn) };
-        self.waits_for.set(outer);
-        waited
+        let _outer = Outer(&self.waits_for, self.waits_for.replace(Some(target)));
+        if self.in_line { self.wait_in_line(name, target, turn) } else { self.wait_word(name, target, turn) }
     }
 
     /// Completes everything at `target` and gives the lock back.
@@ -537,7 +544,7 @@ impl RawWindow {
         const OP: &str = "lock for local access";
         let me = self.team.rank();
         self.lock(LockKind::Exclusive, me, Assert::empty())?;
-        self.wait_for_turn(OP, me).inspect_err(|_| self.abandon())?;
+        self.or_abandon(|| self.wait_for_turn(OP, me))?;
         let t = &self.targets[me];
         match t.lock.get() {
             Held::Inside(_, ticket) => t.lock.set(Held::Local(Some(ticket))),

@@ -159,17 +159,30 @@ impl RawWindow {
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
     pub fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        let own = team.job().device().allocate(Self::region(team, Region::allocated(len), options));
-        Self::new(team, own, options)
+        Self::allocate_of(team, Ok(len), options, None)
     }
 
     /// As [`allocate`](Self::allocate), `len` in elements: one that does not fit an address space fails as all
     /// failures do, on every rank.
-    pub(crate) fn allocate_elements<T>(team: &Team, len: usize, options: Options) -> Result<Self> {
-        match crate::epoch::bytes::<T>(len) {
-            Ok(bytes) => Self::allocate(team, bytes, options),
-            Err(e) => Self::new(team, Err(e.rank(team.job().rank())), options),
-        }
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
+    pub(crate) fn allocate_elements<T: Element>(team: &Team, len: usize, options: Options) -> Result<Self> {
+        Self::allocate_of(team, crate::epoch::bytes::<T>(len), options, Some(T::TYPE))
+    }
+
+    /// A window of `len` bytes that all ranks use for elements of type `element`.
+    pub(crate) fn allocate_of(
+        team: &Team,
+        len: Result<usize>,
+        options: Options,
+        element: Option<ElementType>,
+    ) -> Result<Self> {
+        let device = team.job().device();
+        let own = len
+            .map_err(|e| e.rank(team.job().rank()))
+            .and_then(|len| device.allocate(Self::region(team, Region::allocated(len), options)));
+        Self::new(team, own, options, element)
     }
 
     /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
@@ -181,13 +194,41 @@ impl RawWindow {
     /// # Errors
     /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
+        // SAFETY: the same contract.
+        unsafe { Self::create_of(team, base, len, options, None) }
+    }
+
+    /// As [`create`](Self::create), of `len` elements.
+    ///
+    /// # Safety
+    /// As [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `Mismatch` on every rank if element types differ.
+    pub(crate) unsafe fn create_elements<T: Element>(
+        team: &Team,
+        base: *mut T,
+        len: usize,
+        options: Options,
+    ) -> Result<Self> {
+        // SAFETY: the same contract.
+        unsafe { Self::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }
+    }
+
+    unsafe fn create_of(
+        team: &Team,
+        base: *mut u8,
+        len: usize,
+        options: Options,
+        element: Option<ElementType>,
+    ) -> Result<Self> {
         if base.is_null() {
             let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
-            return Self::new(team, Err(e), options);
+            return Self::new(team, Err(e), options, element);
         }
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
-        Self::new(team, own, options)
+        Self::new(team, own, options, element)
     }
 
     fn region(team: &Team, memory: Region, options: Options) -> Region {
@@ -195,7 +236,7 @@ impl RawWindow {
         Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
     }
 
-    fn new(team: &Team, own: Result<Registration>, options: Options) -> Result<Self> {
+    fn new(team: &Team, own: Result<Registration>, options: Options, element: Option<ElementType>) -> Result<Self> {
         let job = team.job().clone();
         // SAFETY: a new registration of this job; if this fails no window uses it.
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
@@ -255,8 +296,18 @@ impl RawWindow {
         let lists = sgrs::Sgrs::new(&window.job, &window.own, team.size())?;
         let mut card = vec![u8::from(mapped), u8::from(boards)];
         card.extend(window.listener.id().to_le_bytes());
+        // 0 where elements have no type.
+        let element = element.map_or(0, |element| element as u8 + 1);
+        card.push(element);
         card.extend(sgrs::Sgrs::card(lists.as_ref()));
         let all = coll::allgather(team, &card)?;
+        if all.iter().any(|other| other.get(4) != all[0].get(4)) {
+            let other = all.iter().position(|other| other.get(4) != Some(&element)).unwrap_or(0);
+            return Err(Error::new(ErrorKind::Mismatch, "make a window")
+                .rank(window.job.rank())
+                .peer(window.targets[other].region.peer)
+                .cause("its elements have another type than those of this rank"));
+        }
         window.mapped = all.iter().all(|m| m.first() == Some(&1));
         if !window.mapped && window.job.device().capabilities().own_by_copy {
             window.targets[team.rank()].copy_own(&window.own);
@@ -264,7 +315,7 @@ impl RawWindow {
         for (t, m) in window.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
         }
-        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(4..).unwrap_or_default()).collect();
+        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(5..).unwrap_or_default()).collect();
         window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.meet(&cards));
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {

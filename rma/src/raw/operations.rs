@@ -258,7 +258,12 @@ impl RawWindow {
         if self.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
     }
 
+    /// A panic inside drops the queue, so it ends the epoch.
     fn start_some(&self, only: Option<usize>) -> Result<()> {
+        self.or_abandon(|| Ok(self.start_each(only)))?
+    }
+
+    fn start_each(&self, only: Option<usize>) -> Result<()> {
         let mut waiting: Vec<usize> = Vec::new();
         // The memory of the queue goes back and forth, so that a turn allocates nothing.
         let mut queue = std::mem::take(&mut *self.queue.borrow_mut());

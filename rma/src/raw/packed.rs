@@ -128,9 +128,10 @@ impl RawWindow {
             // SAFETY: the local bytes by the contract of the call; room was just made.
             unsafe { l.origin.pack_raw(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
             self.stats().add(Kind::Copy, len as usize);
-            t.packed.set(t.packed.get() + 1);
             let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
             am::send(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters)?;
+            // Acknowledgements of earlier ones may have come meanwhile, but not that of this one.
+            t.packed.set(t.packed.get() + 1);
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ impl RawWindow {
             if told { Ok(()) } else { self.board.set(*origin, cell::POST, t.posts.get()) }
         };
         // Where one cannot be told, others have been, and may write: the memory is nobody's own any more.
-        origins.iter().try_for_each(tell).inspect_err(|_| self.abandon())?;
+        self.or_abandon(|| origins.iter().try_for_each(tell))?;
         self.posted.borrow_mut().open(origins);
         Ok(())
     }
@@ -76,7 +76,7 @@ impl RawWindow {
         if self.access.get() != Access::Start {
             return Err(self.wrong_epoch(OP, "start was not called"));
         }
-        self.finish_access().inspect_err(|_| self.abandon())?;
+        self.or_abandon(|| self.finish_access())?;
         self.started.borrow_mut().clear();
         self.close_epoch();
         Ok(())
@@ -109,12 +109,14 @@ impl RawWindow {
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
         self.check_posted(OP)?;
-        for origin in self.posted.borrow().members() {
-            let (origin, number) = (*origin, self.targets[*origin].posts.get());
-            self.board.wait(OP, origin, cell::COMPLETE, number, Pace::ANSWER).inspect_err(|_| self.abandon())?;
-        }
-        self.posted.borrow_mut().close();
-        self.end_lists().inspect_err(|_| self.abandon())
+        self.or_abandon(|| {
+            for origin in self.posted.borrow().members() {
+                let (origin, number) = (*origin, self.targets[*origin].posts.get());
+                self.board.wait(OP, origin, cell::COMPLETE, number, Pace::ANSWER)?;
+            }
+            self.posted.borrow_mut().close();
+            self.end_lists()
+        })
     }
 
     /// As [`wait`](Self::wait) without blocking: whether the exposure is closed now.
@@ -128,7 +130,7 @@ impl RawWindow {
         let all = self.posted.borrow().members().iter().all(come) && self.lists_are_here();
         if all {
             self.posted.borrow_mut().close();
-            self.end_lists().inspect_err(|_| self.abandon())?;
+            self.or_abandon(|| self.end_lists())?;
         } else {
             self.job.check_peers()?;
         }

@@ -2,7 +2,9 @@
 //! Bad input: each is an error that says what is wrong, and leaves the window as it was.
 
 use farside_rma::raw::{Options, RawWindow};
-use farside_rma::{Assert, Error, ErrorKind, LockKind, LockWindow, Op, Result, SharedWindow, Team, Window};
+use farside_rma::{
+    Assert, DynamicWindow, Error, ErrorKind, Job, LockKind, LockWindow, Op, Result, SharedWindow, Team, Window,
+};
 
 use crate::checks::config::{self, Config, Memory, everywhere_with, within};
 
@@ -441,6 +443,33 @@ fn creation_that_fails_on_one_rank() {
 }
 
 /// A file system for shared memory that is too small for one rank's window.
+/// Also where sizes are equal, and where some ranks have no elements.
+#[test]
+fn creation_with_element_types_that_differ() {
+    everywhere_with(&[2, 3, 5], |team, config| {
+        let odd = team.rank() == team.size() - 1;
+        let made =
+            if odd { LockWindow::<f32>::allocate(team, 0).map(drop) } else { lock_window(team, config, 9).map(drop) };
+        let e = made.unwrap_err();
+        assert_eq!((e.kind(), e.operation()), (ErrorKind::Mismatch, "make a window"), "{e}");
+        let made =
+            if odd { DynamicWindow::<u8>::new(team).map(drop) } else { DynamicWindow::<u64>::new(team).map(drop) };
+        assert_eq!(kind(made), ErrorKind::Mismatch);
+        lock_window(team, config, 9)?.free()
+    });
+}
+
+#[test]
+fn creation_after_the_end_of_the_job() {
+    let settings = config::MAPPED.settings(&[]);
+    let made = Job::threads_with(2, &settings, |job| {
+        let team = job.world()?;
+        job.finalize()?;
+        Ok([kind(Window::<u8>::allocate(&team, 1)), kind(Window::from_vec(&team, vec![1u8])), kind(job.world())])
+    });
+    assert_eq!(made.unwrap(), [[ErrorKind::Freed; 3]; 2]);
+}
+
 #[test]
 fn creation_on_a_full_file_system() {
     if config::verbs() {

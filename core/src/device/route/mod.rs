@@ -27,6 +27,7 @@ use super::{
     Capabilities, Device, Event, Leave, MAX_KEY, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
     Waker, WorkRequest,
 };
+use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
@@ -228,12 +229,8 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         // Packets are delivered one at a time, those of both devices.
-        if self.polling.replace(true) {
-            return Ok(false);
-        }
-        let result = self.poll_both(sink);
-        self.polling.set(false);
-        result
+        let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
+        self.poll_both(sink)
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
@@ -265,6 +262,10 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
                 let _ = self.intra.check_peers(Some(e));
             }
         })
+    }
+
+    fn stopped_peer(&self) -> Option<u32> {
+        self.intra.stopped_peer().or_else(|| self.inter.stopped_peer())
     }
 
     fn now(&self) -> Instant {

@@ -42,7 +42,7 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposures};
 use crate::memory::segment::{Mapping, Segment};
-use crate::processes::Process;
+use crate::processes::{self, Process};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
@@ -428,6 +428,10 @@ impl Device for ShmDevice {
             liveness::note(self.own(), &e);
             e.rank(self.shared.ranks[self.shared.me])
         })
+    }
+
+    fn stopped_peer(&self) -> Option<u32> {
+        processes::stopped(&self.processes).map(|number| self.shared.ranks[number])
     }
 
     fn stats(&self) -> &Stats {

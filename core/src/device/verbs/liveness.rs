@@ -1,6 +1,7 @@
-//! Who is alive. A process of this machine is watched, and its end seen at once. A peer that was heard of within two seconds is; the others are asked by datagrams, which their agents
-//! answer even while they compute. One that leaves ten in a row unanswered, half a second apart, is lost: seven
-//! seconds. At most 32 peers are asked at a time, in turn.
+//! Who is alive. A process of this machine is watched: it is lost when it has ended, and not while it is stopped. Of the
+//! others one that was heard of within two seconds is alive; the rest are asked by datagrams, half a second apart, which
+//! their agents answer even while they compute. One that has answered none for `FARSIDE_VERBS_SILENCE_S` is lost. At most
+//! 32 peers are asked at a time, in turn.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,6 @@ const OP: &str = "check the other ranks";
 const ASK: Duration = Duration::from_millis(500);
 /// Silence after which a peer is asked.
 const QUIET: Duration = Duration::from_secs(2);
-/// Questions that may stay unanswered.
-const UNANSWERED: u32 = 10;
 /// Peers asked at a time.
 const AT_ONCE: usize = 32;
 /// How long the port may be down.
@@ -23,8 +22,8 @@ const DOWN: Duration = Duration::from_secs(5);
 /// How long the word of a rank that has ended may take.
 const WORD: Duration = Duration::from_millis(250);
 
-/// How long a refusal waits for an answer of who refused.
-const DOUBT: Duration = Duration::from_secs(9);
+/// How long a refusal waits for an answer of who refused, beyond the silence after which that is lost.
+const DOUBT: Duration = Duration::from_secs(2);
 
 /// Operations that a peer refused. A rank that ends, by a kill too, may lose its memory before its queue pairs, and
 /// refuses then; so a refusal is believed once the peer has answered a question that was asked after it.
@@ -44,10 +43,10 @@ impl Suspects {
     }
 
     /// The operations of which the truth is known, with it.
-    pub(super) fn told(&mut self, lost: Option<&Error>, links: &Links) -> Vec<(u64, Error)> {
+    pub(super) fn told(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
         let mut out = Vec::new();
         self.0.retain(|(id, peer, answers, since, error)| {
-            let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > DOUBT;
+            let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > silence + DOUBT;
             if let Some(lost) = lost {
                 out.push((*id, lost.again()));
             } else if known {
@@ -76,12 +75,14 @@ pub(super) struct Pulse {
     processes: Vec<Option<Process>>,
     /// Since when more than one process is known to have ended, none of which has said why.
     several: Option<Instant>,
+    /// How long a peer may be silent.
+    silence: Duration,
 }
 
 impl Pulse {
     /// # Errors
     /// `PeerLost` for a process of this machine that has ended already.
-    pub(super) fn new(cards: &[Card], me: u32) -> Result<Self> {
+    pub(super) fn new(cards: &[Card], me: u32, silence: Duration) -> Result<Self> {
         let now = Instant::now();
         let own = &cards[me as usize];
         let mut processes = Vec::with_capacity(cards.len());
@@ -103,7 +104,17 @@ impl Pulse {
             met: None,
             processes,
             several: None,
+            silence,
         })
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// A rank of this machine whose process is stopped.
+    pub(super) fn stopped(&self) -> Option<u32> {
+        processes::stopped(&self.processes).map(|rank| rank as u32)
     }
 
     /// Notes that something came from a peer, without a look at the clock.
@@ -165,15 +176,20 @@ impl Pulse {
                 self.last[rank] = now;
                 peer.unanswered = 0;
             }
-            if !due || rank == links.me as usize || now.duration_since(self.last[rank]) < QUIET {
+            let watched = rank == links.me as usize || self.processes[rank].is_some();
+            if !due || watched || now.duration_since(self.last[rank]) < QUIET {
                 continue;
             }
-            if peer.unanswered >= UNANSWERED {
+            if ASK * peer.unanswered + QUIET >= self.silence {
                 self.met.get_or_insert(rank as u32);
                 return Err(Error::new(ErrorKind::PeerLost, OP)
                     .peer(rank as u32)
                     .device("verbs")
-                    .cause(format!("it does not answer: {UNANSWERED} questions in {:?}", ASK * UNANSWERED)));
+                    .cause(format!(
+                        "it has answered no question for {:?}: it is stopped, or the network between is cut",
+                        self.silence
+                    ))
+                    .remedy("raise FARSIDE_VERBS_SILENCE_S if it may be stopped, as by a debugger, for longer"));
             }
             peer.unanswered += 1;
             peer.ping_due = true;

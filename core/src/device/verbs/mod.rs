@@ -49,6 +49,7 @@ use rustc_hash::FxHashMap;
 pub use start::{Prepared, report};
 
 use super::{Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, WorkRequest};
+use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
@@ -123,8 +124,9 @@ impl VerbsDevice {
         capabilities: Capabilities,
         limits: Limits,
         window: u64,
+        silence: Duration,
     ) -> Result<Self> {
-        let pulse = Pulse::new(&links.cards, links.me)?;
+        let pulse = Pulse::new(&links.cards, links.me, silence)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
@@ -296,7 +298,7 @@ impl VerbsDevice {
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let lost = self.check_peers(None).err();
-        let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links);
+        let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links, self.pulse.borrow().silence());
         let any = !told.is_empty();
         for (id, e) in told {
             sink(Event::Completed { id, result: Err(e) });
@@ -428,12 +430,8 @@ impl Device for VerbsDevice {
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         // A handler that polls finds nothing: packets are delivered one at a time.
-        if self.polling.replace(true) {
-            return Ok(false);
-        }
-        let result = self.poll_all(sink);
-        self.polling.set(false);
-        result
+        let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
+        self.poll_all(sink)
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
@@ -479,6 +477,10 @@ impl Device for VerbsDevice {
             }
             None => Ok(()),
         }
+    }
+
+    fn stopped_peer(&self) -> Option<u32> {
+        self.pulse.borrow().stopped()
     }
 
     fn stats(&self) -> &Stats {

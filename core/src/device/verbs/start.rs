@@ -2,6 +2,7 @@
 //! is ready, connected to nobody.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::VerbsDevice;
 use super::buffers::{PACKET, Pool, Receives};
@@ -245,6 +246,7 @@ impl Prepared {
             self.capabilities,
             self.limits,
             credits::window(self.settings.verbs_receives, cards.len()),
+            Duration::from_secs(u64::from(self.settings.verbs_silence_s)),
         )
     }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use farside_core::am::{self, Counters, HandlerId};
 use farside_core::device::{Block, Lists, Operation, Registration};
-use farside_core::job::Track;
+use farside_core::job::{CancelOnDrop, Track};
 use farside_core::stats::Kind;
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Job, Result};
@@ -73,9 +73,16 @@ pub(super) struct Sgrs {
 
 /// The parts of transfers to one target that are under way.
 #[derive(Debug)]
-struct Flow {
+struct Flow<'a> {
+    job: &'a Job,
     earlier: Rc<Track>,
     now: Rc<Track>,
+}
+
+impl Drop for Flow<'_> {
+    fn drop(&mut self) {
+        [&self.earlier, &self.now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
+    }
 }
 
 fn limits(lists: Lists) -> PlanLimits {
@@ -192,12 +199,11 @@ impl RawWindow {
         let all = std::mem::take(&mut *sgrs.pending.borrow_mut());
         let (now, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
         sgrs.pending.borrow_mut().extend(later);
-        let mut flow = Flow { earlier: Track::new(), now: Track::new() };
+        let mut flow = Flow { job: &self.job, earlier: Track::new(), now: Track::new() };
         let name = now.last().map_or("put", |(_, owned)| owned.action.name());
         let sent = now.iter().try_for_each(|(_, owned)| self.transfer(sgrs, target, &owned.borrow(), &mut flow));
         let landed = sent.and_then(|()| self.landed(name, &flow.earlier));
         let Err(e) = landed else { return Ok(()) };
-        [&flow.earlier, &flow.now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
         let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
         if e.kind() == ErrorKind::PeerLost {
             return Err(e);
@@ -228,7 +234,8 @@ impl RawWindow {
         if track.open() > 0 {
             let deadline = Some(Instant::now() + PATIENCE);
             let here = || Ok((track.open() == 0).then_some(()));
-            self.job.wait_until("receive lists", deadline, here).inspect_err(|_| self.job.cancel(&track))?;
+            let _open = CancelOnDrop::new(&self.job, &track);
+            self.job.wait_until("receive lists", deadline, here)?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)
@@ -239,7 +246,7 @@ impl RawWindow {
         self.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
     }
 
-    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow) -> Result<()> {
+    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow<'_>) -> Result<()> {
         let name = l.action.name();
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let limits = sgrs.shared.limits.get();
