@@ -5,7 +5,7 @@
 //! two sides of which `NEITHER` is packed from two nodes that are alike ([`Node::is_alike`]).
 #![allow(unsafe_code)]
 
-use crate::kernels::{FROM, Mover, NEITHER, Places, Steps, TO, listed, sides, strided};
+use crate::kernels::{FROM, Mover, NEITHER, Pair, Steps, TO, listed, nested, pairs, sides, strided};
 use crate::runs::{Run, Runs};
 use crate::shape::{Inner, Node, Shape};
 
@@ -105,10 +105,9 @@ unsafe fn run<M: Mover, const PACKED: usize>(
     from: *const u8,
     to: *mut u8,
 ) {
-    let (from_step, to_step) = sides::<PACKED, _>(len as isize, from_step as isize, to_step as isize);
-    let steps = Steps { count: count as usize, from: from_step, to: to_step };
+    let steps = Steps { count: count as usize, from: from_step as isize, to: to_step as isize };
     // SAFETY: the caller's promise.
-    unsafe { strided::<M>(len as usize, Steps::ONCE, steps, from, to) };
+    unsafe { strided::<M, PACKED>(len as usize, steps, from, to) };
 }
 
 /// Moves some pieces of a node. The packed side starts with the first of them, the other with the node.
@@ -145,8 +144,7 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
             (Node::Same { at, inner }, Node::Same { at: places, inner: other })
                 if inner.node.block().is_some() && other.node.block().is_some() =>
             {
-                let places = Places::Listed(&at[first..end], &places[first..end]);
-                listed::<M, PACKED>(inner.size as usize, places, from, to);
+                listed::<M, _, PACKED>(inner.size as usize, &at[first..end], &places[first..end], from, to);
             }
             (Node::Blocks(blocks), Node::Blocks(places)) => {
                 let mut next = first;
@@ -162,8 +160,7 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
                     let last = next + same.count();
                     let (from_at, to_at) = sides::<PACKED, _>((before - packed_before) as isize, 0, 0);
                     let (from, to) = (from.wrapping_offset(from_at), to.wrapping_offset(to_at));
-                    let places = Places::Blocks(&blocks[next..last], &places[next..last]);
-                    listed::<M, PACKED>(len as usize, places, from, to);
+                    listed::<M, _, PACKED>(len as usize, &blocks[next..last], &places[next..last], from, to);
                     next = last;
                 }
             }
@@ -215,9 +212,27 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
     // SAFETY: the caller's promise, for the blocks of each repetition.
     unsafe {
         if let (Node::Run { count, stride, len }, Node::Run { stride: by, .. }) = (a, b) {
-            let (from_step, to_step) = sides::<PACKED, _>(*len as isize, *stride as isize, *by as isize);
+            let (len, from_step, to_step) = (*len as usize, *stride as isize, *by as isize);
+            let (from_step, to_step) = sides::<PACKED, _>(len as isize, from_step, to_step);
             let inner = Steps { count: *count as usize, from: from_step, to: to_step };
-            return strided::<M>(*len as usize, steps, inner, from, to);
+            // Within a tile the repetitions of a piece are not consecutive.
+            let packed_step = if PACKED == TO { steps.to } else { steps.from };
+            let is_packed = PACKED != NEITHER && packed_step == len as isize * inner.count as isize;
+            return match (inner.count, is_packed) {
+                (1, true) => strided::<M, PACKED>(len, steps, from, to),
+                (1, false) => strided::<M, NEITHER>(len, steps, from, to),
+                (_, true) => nested::<M, PACKED>(len, steps, inner, from, to),
+                (_, false) => nested::<M, NEITHER>(len, steps, inner, from, to),
+            };
+        }
+        if let (Node::Blocks(blocks), Node::Blocks(places)) = (a, b)
+            && let ([first, second], [_, other]) = (&**blocks, &**places)
+        {
+            let lens = (first.end as usize, (second.end - first.end) as usize);
+            let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
+            if pairs::<M, PACKED>(&pair, from, to) {
+                return;
+            }
         }
         let is_tiled = tile >= TILE_MIN && steps.count >= TILE_MIN && a.pieces() <= PIECES_MAX;
         if !is_tiled {
@@ -239,7 +254,7 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
                     (Some(a), Some(b)) => repeat::<M, PACKED>(a, b, times, from, to),
                     _ => {
                         let len = (a.packed_before(index + 1) - before) as usize;
-                        strided::<M>(len, Steps::ONCE, times.steps, from, to);
+                        strided::<M, NEITHER>(len, times.steps, from, to);
                     }
                 }
             }

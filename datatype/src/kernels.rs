@@ -131,27 +131,40 @@ impl Length for Long {
 }
 
 /// Blocks of this length and more are copied by a call for each.
-const LONG: usize = 1024;
+const LONG: usize = 256;
 const CLASSES: usize = 14;
 
-/// The loop `$copy` of the mover `M` for each class, in the order that [`class`] gives.
+/// The loop `$copy` for each class, in the order that [`class`] gives.
 macro_rules! each_class {
-    ($copy:ident, $packed:ident) => {
+    ($copy:ident $(, $generic:ident)*) => {
         [
-            $copy::<M, Fixed<1>, $packed>,
-            $copy::<M, Fixed<2>, $packed>,
-            $copy::<M, AtLeast<2>, $packed>,
-            $copy::<M, Fixed<4>, $packed>,
-            $copy::<M, AtLeast<4>, $packed>,
-            $copy::<M, Fixed<8>, $packed>,
-            $copy::<M, AtLeast<8>, $packed>,
-            $copy::<M, Fixed<16>, $packed>,
-            $copy::<M, AtLeast<16>, $packed>,
-            $copy::<M, Fixed<32>, $packed>,
-            $copy::<M, AtLeast<32>, $packed>,
-            $copy::<M, Fixed<64>, $packed>,
-            $copy::<M, AtLeast<64>, $packed>,
-            $copy::<M, Long, $packed>,
+            $copy::<$($generic,)* Fixed<1>>,
+            $copy::<$($generic,)* Fixed<2>>,
+            $copy::<$($generic,)* AtLeast<2>>,
+            $copy::<$($generic,)* Fixed<4>>,
+            $copy::<$($generic,)* AtLeast<4>>,
+            $copy::<$($generic,)* Fixed<8>>,
+            $copy::<$($generic,)* AtLeast<8>>,
+            $copy::<$($generic,)* Fixed<16>>,
+            $copy::<$($generic,)* AtLeast<16>>,
+            $copy::<$($generic,)* Fixed<32>>,
+            $copy::<$($generic,)* AtLeast<32>>,
+            $copy::<$($generic,)* Fixed<64>>,
+            $copy::<$($generic,)* AtLeast<64>>,
+            $copy::<$($generic,)* Long>,
+        ]
+    };
+}
+
+/// The loops over pairs of which the first block is of class `$first`; [`pair_class`] gives the index of the second.
+macro_rules! each_second {
+    ($first:literal) => {
+        [
+            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<1>>,
+            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<2>>,
+            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<4>>,
+            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<8>>,
+            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<16>>,
         ]
     };
 }
@@ -175,10 +188,6 @@ pub(crate) struct Steps {
     pub(crate) to: isize,
 }
 
-impl Steps {
-    pub(crate) const ONCE: Steps = Steps { count: 1, from: 0, to: 0 };
-}
-
 /// Which side has its bytes in packed form, one right after the other.
 pub(crate) const NEITHER: usize = 0;
 pub(crate) const TO: usize = 1;
@@ -194,141 +203,225 @@ pub(crate) fn sides<const PACKED: usize, T>(packed: T, from: T, to: T) -> (T, T)
     }
 }
 
-/// Where the blocks of a loop lie, at the source and at the target; a packed side needs no list.
-#[derive(Clone, Copy)]
-pub(crate) enum Places<'a> {
-    /// `outer` times `inner`.
-    Strided { outer: Steps, inner: Steps },
-    /// At listed displacements.
-    Listed(&'a [i64], &'a [i64]),
-    /// Those of some blocks, which all have the same length.
-    Blocks(&'a [Block], &'a [Block]),
+/// A listed place of a block.
+pub(crate) trait Place {
+    fn at(&self) -> isize;
 }
 
-/// A loop: length of the blocks, their places, and the addresses that these count from.
-type Loop = unsafe fn(usize, &Places<'_>, *const u8, *mut u8);
-/// The loops of each side that may be packed, by class.
-type Table = [[Loop; CLASSES]; 3];
-
-/// The loops of a mover.
-struct Loops<M>(PhantomData<M>);
-
-impl<M: Mover> Loops<M> {
-    const PORTABLE: &'static Table =
-        &[each_class!(copy_blocks, NEITHER), each_class!(copy_blocks, TO), each_class!(copy_blocks, FROM)];
-    #[cfg(target_arch = "x86_64")]
-    const AVX2: &'static Table = &[
-        each_class!(copy_blocks_avx2, NEITHER),
-        each_class!(copy_blocks_avx2, TO),
-        each_class!(copy_blocks_avx2, FROM),
-    ];
-
+impl Place for i64 {
     #[inline(always)]
-    fn table() -> &'static Table {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            return Self::AVX2;
-        }
-        Self::PORTABLE
+    fn at(&self) -> isize {
+        *self as isize
     }
 }
 
-/// Copies blocks of `len` bytes, in their order; both sides may have steps of any size.
+impl Place for Block {
+    #[inline(always)]
+    fn at(&self) -> isize {
+        self.at as isize
+    }
+}
+
+/// Two blocks that repeat: their lengths, and where the second lies from the first at the source and at the target.
+pub(crate) struct Pair {
+    pub(crate) lens: (usize, usize),
+    pub(crate) second: (isize, isize),
+    pub(crate) steps: Steps,
+}
+
+/// Length of the blocks, number, steps at either side, and where the first blocks are.
+type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
+type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
+/// Length of the blocks, their places at either side, which are as many, and the addresses that these count from.
+type Listed<P> = unsafe fn(usize, &[P], *const P, *const u8, *mut u8);
+type Pairs = unsafe fn(&Pair, *const u8, *mut u8);
+
+/// The loops of a mover for a packed side and a type of places: the portable ones, and those for wider registers.
+struct Loops<M, P, const PACKED: usize>(PhantomData<(M, P)>);
+
+impl<M: Mover, P: Place + 'static, const PACKED: usize> Loops<M, P, PACKED> {
+    const STRIDED: &'static [[Strided; CLASSES]; 2] =
+        &[each_class!(copy_strided, M, PACKED), each_class!(copy_strided_wide, M, PACKED)];
+    const NESTED: &'static [[Nested; CLASSES]; 2] =
+        &[each_class!(copy_nested, M, PACKED), each_class!(copy_nested_wide, M, PACKED)];
+    const LISTED: &'static [[Listed<P>; CLASSES]; 2] =
+        &[each_class!(copy_listed, M, P, PACKED), each_class!(copy_listed_wide, M, P, PACKED)];
+    const PAIRS: &'static [[Pairs; 5]; 5] =
+        &[each_second!(1), each_second!(2), each_second!(4), each_second!(8), each_second!(16)];
+}
+
+/// Which loops of a table this processor runs.
+#[inline(always)]
+fn width() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    let is_wide = is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_wide = false;
+    usize::from(is_wide)
+}
+
+/// Copies `steps.count` blocks of `len` bytes, in their order; those of the `PACKED` side are consecutive, whatever its
+/// steps.
 ///
 /// # Safety
 /// Every block at `from` must be readable and every one at `to` writable, and no block of the one may share a byte with
 /// one of the other.
 #[inline(always)]
-pub(crate) unsafe fn strided<M: Mover>(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
-    let (outer, inner) = if inner.count == 1 { (Steps::ONCE, outer) } else { (outer, inner) };
-    let is_packed = |step: isize, outer_step: isize| {
-        step == len as isize && (outer.count == 1 || outer_step == (len * inner.count) as isize)
-    };
-    let packed = match () {
-        () if is_packed(inner.to, outer.to) => TO,
-        () if is_packed(inner.from, outer.from) => FROM,
-        () => NEITHER,
-    };
+pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(len: usize, steps: Steps, from: *const u8, to: *mut u8) {
+    let copy = Loops::<M, i64, PACKED>::STRIDED[width()][class(len)];
     // SAFETY: the caller's promise; the table has what this processor can do.
-    unsafe { Loops::<M>::table()[packed][class(len)](len, &Places::Strided { outer, inner }, from, to) };
+    unsafe { copy(len, steps.count, steps.from, steps.to, from, to) };
 }
 
-/// Copies blocks of `len` bytes, which are consecutive at the `PACKED` side, in their order.
+/// As [`strided`], for each of `outer` the blocks of `inner`.
 ///
 /// # Safety
 /// As [`strided`].
 #[inline(always)]
-pub(crate) unsafe fn listed<M: Mover, const PACKED: usize>(
+pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
     len: usize,
-    places: Places<'_>,
+    outer: Steps,
+    inner: Steps,
     from: *const u8,
     to: *mut u8,
 ) {
+    let copy = Loops::<M, i64, PACKED>::NESTED[width()][class(len)];
     // SAFETY: the caller's promise; the table has what this processor can do.
-    unsafe { Loops::<M>::table()[PACKED][class(len)](len, &places, from, to) };
+    unsafe { copy(len, &outer, &inner, from, to) };
 }
 
-/// [`copy_blocks`], compiled for wider registers.
+/// Copies blocks of `len` bytes, which are consecutive at the `PACKED` side and lie at `a` and `b`, which are as many, of
+/// a side that is not, in their order.
 ///
+/// # Safety
+/// As [`strided`].
+#[inline(always)]
+pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
+    len: usize,
+    a: &[P],
+    b: &[P],
+    from: *const u8,
+    to: *mut u8,
+) {
+    debug_assert!(a.len() == b.len());
+    let copy = Loops::<M, P, PACKED>::LISTED[width()][class(len)];
+    // SAFETY: the caller's promise; the table has what this processor can do.
+    unsafe { copy(len, a, b.as_ptr(), from, to) };
+}
+
+/// Copies repetitions of two blocks, in their order, and says whether it has a loop for their lengths.
+///
+/// # Safety
+/// As [`strided`]. What the `PACKED` side has between repetitions is given, but the two blocks are consecutive there.
+#[inline(always)]
+pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(pair: &Pair, from: *const u8, to: *mut u8) -> bool {
+    let (Some(a), Some(b)) = (pair_class(pair.lens.0), pair_class(pair.lens.1)) else { return false };
+    // SAFETY: the caller's promise.
+    unsafe { Loops::<M, i64, PACKED>::PAIRS[a][b](pair, from, to) };
+    true
+}
+
+/// The class of one of two blocks.
+#[inline(always)]
+fn pair_class(len: usize) -> Option<usize> {
+    // From a power of two to the next one: both its halves may be the same.
+    (1..=32).contains(&len).then(|| (len.ilog2() as usize).min(4))
+}
+
 /// # Safety
 /// As [`strided`], on a processor with AVX2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn copy_blocks_avx2<M: Mover, L: Length, const PACKED: usize>(
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_strided_wide<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
-    places: &Places<'_>,
+    count: usize,
+    from_step: isize,
+    to_step: isize,
     from: *const u8,
     to: *mut u8,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { copy_blocks::<M, L, PACKED>(len, places, from, to) };
+    unsafe { copy_strided::<M, PACKED, L>(len, count, from_step, to_step, from, to) };
+}
+
+/// # Safety
+/// As [`strided`], on a processor with AVX2.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_nested_wide<M: Mover, const PACKED: usize, L: Length>(
+    len: usize,
+    outer: &Steps,
+    inner: &Steps,
+    from: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_nested::<M, PACKED, L>(len, outer, inner, from, to) };
+}
+
+/// # Safety
+/// As [`strided`], on a processor with AVX2.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_listed_wide<M: Mover, P: Place, const PACKED: usize, L: Length>(
+    len: usize,
+    a: &[P],
+    b: *const P,
+    from: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_listed::<M, P, PACKED, L>(len, a, b, from, to) };
 }
 
 /// # Safety
 /// As [`strided`].
 #[inline(always)]
-unsafe fn copy_blocks<M: Mover, L: Length, const PACKED: usize>(
+unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
-    places: &Places<'_>,
-    from: *const u8,
-    to: *mut u8,
+    count: usize,
+    from_step: isize,
+    to_step: isize,
+    mut from: *const u8,
+    mut to: *mut u8,
 ) {
     let block = L::of(len);
-    // SAFETY: the caller's promise.
-    unsafe {
-        match *places {
-            Places::Strided { outer, inner } => copy_strided::<M, L, PACKED>(block, outer, inner, from, to),
-            Places::Listed(a, b) => {
-                let places = a.iter().zip(b).map(|(a, b)| (*a, *b));
-                copy_listed::<M, L, PACKED>(block, places, from, to);
-            }
-            Places::Blocks(a, b) => {
-                let places = a.iter().zip(b).map(|(a, b)| (a.at, b.at));
-                copy_listed::<M, L, PACKED>(block, places, from, to);
-            }
+    let (from_step, to_step) = sides::<PACKED, _>(block.len() as isize, from_step, to_step);
+    // Addresses past the last block are never used, so they may wrap.
+    let place = |i: isize| (from_step.wrapping_mul(i), to_step.wrapping_mul(i));
+    // Four at a time from the same two addresses: none waits for the address of the one before.
+    for _ in 0..count / 4 {
+        for i in 0..4 {
+            let (from_at, to_at) = place(i);
+            // SAFETY: a block that the caller vouches for.
+            unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
         }
+        (from, to) = (from.wrapping_offset(place(4).0), to.wrapping_offset(place(4).1));
+    }
+    for _ in 0..count % 4 {
+        // SAFETY: as above.
+        unsafe { block.copy::<M>(from, to) };
+        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
     }
 }
 
 /// # Safety
 /// As [`strided`].
 #[inline(always)]
-unsafe fn copy_strided<M: Mover, L: Length, const PACKED: usize>(
-    block: L,
-    outer: Steps,
-    inner: Steps,
+unsafe fn copy_nested<M: Mover, const PACKED: usize, L: Length>(
+    len: usize,
+    outer: &Steps,
+    inner: &Steps,
     mut from: *const u8,
     mut to: *mut u8,
 ) {
-    let (from_step, to_step) = sides::<PACKED, _>(block.len() as isize, inner.from, inner.to);
-    let (from_row, to_row) = sides::<PACKED, _>((block.len() * inner.count) as isize, outer.from, outer.to);
+    let (outer, inner) = (*outer, *inner);
+    let row = (L::of(len).len() * inner.count) as isize;
+    let (from_step, to_step) = sides::<PACKED, _>(row, outer.from, outer.to);
     macro_rules! rows {
         ($count:expr) => {
             for _ in 0..outer.count {
                 // SAFETY: blocks that the caller vouches for.
-                unsafe { copy_row::<M, L>(block, Steps { count: $count, from: from_step, to: to_step }, from, to) };
+                unsafe { copy_strided::<M, PACKED, L>(len, $count, inner.from, inner.to, from, to) };
                 // Addresses past the last block are never used, so they may wrap.
-                (from, to) = (from.wrapping_offset(from_row), to.wrapping_offset(to_row));
+                (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
             }
         };
     }
@@ -342,41 +435,42 @@ unsafe fn copy_strided<M: Mover, L: Length, const PACKED: usize>(
 }
 
 /// # Safety
-/// As [`strided`].
+/// As [`strided`]; `b` has as many places as `a`.
 #[inline(always)]
-unsafe fn copy_row<M: Mover, L: Length>(block: L, steps: Steps, mut from: *const u8, mut to: *mut u8) {
-    // Addresses past the last block are never used, so they may wrap.
-    let place = |i: isize| (steps.from.wrapping_mul(i), steps.to.wrapping_mul(i));
-    // Four at a time from the same two addresses: none waits for the address of the one before.
-    for _ in 0..steps.count / 4 {
-        for i in 0..4 {
-            let (from_at, to_at) = place(i);
-            // SAFETY: a block that the caller vouches for.
-            unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
-        }
-        (from, to) = (from.wrapping_offset(place(4).0), to.wrapping_offset(place(4).1));
-    }
-    for _ in 0..steps.count % 4 {
-        // SAFETY: as above.
-        unsafe { block.copy::<M>(from, to) };
-        (from, to) = (from.wrapping_offset(steps.from), to.wrapping_offset(steps.to));
+unsafe fn copy_listed<M: Mover, P: Place, const PACKED: usize, L: Length>(
+    len: usize,
+    a: &[P],
+    b: *const P,
+    from: *const u8,
+    to: *mut u8,
+) {
+    let block = L::of(len);
+    for (i, a) in a.iter().enumerate() {
+        // Only the side of the target has places of its own in a copy to another layout.
+        // SAFETY: there are as many.
+        let b = if PACKED == NEITHER { unsafe { (*b.add(i)).at() } } else { a.at() };
+        let (from_at, to_at) = sides::<PACKED, _>((i * block.len()) as isize, a.at(), b);
+        // SAFETY: a block that the caller vouches for.
+        unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
     }
 }
 
 /// # Safety
-/// As [`strided`].
-#[inline(always)]
-unsafe fn copy_listed<M: Mover, L: Length, const PACKED: usize>(
-    block: L,
-    places: impl Iterator<Item = (i64, i64)>,
-    from: *const u8,
-    to: *mut u8,
+/// As [`pairs`].
+unsafe fn copy_pairs<M: Mover, const PACKED: usize, A: Length, B: Length>(
+    pair: &Pair,
+    mut from: *const u8,
+    mut to: *mut u8,
 ) {
-    let mut packed = 0;
-    for (a, b) in places {
-        let (from_at, to_at) = sides::<PACKED, _>(packed, a as isize, b as isize);
-        // SAFETY: a block that the caller vouches for.
-        unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
-        packed += block.len() as isize;
+    let (a, b, steps) = (A::of(pair.lens.0), B::of(pair.lens.1), pair.steps);
+    let (from_second, to_second) = sides::<PACKED, _>(a.len() as isize, pair.second.0, pair.second.1);
+    for _ in 0..steps.count {
+        // SAFETY: blocks that the caller vouches for.
+        unsafe {
+            a.copy::<M>(from, to);
+            b.copy::<M>(from.wrapping_offset(from_second), to.wrapping_offset(to_second));
+        }
+        // Addresses past the last block are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(steps.from), to.wrapping_offset(steps.to));
     }
 }
