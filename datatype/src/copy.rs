@@ -5,7 +5,7 @@
 //! two sides of which `NEITHER` is packed from two nodes that are alike ([`Node::is_alike`]).
 #![allow(unsafe_code)]
 
-use crate::kernels::{FROM, Mover, NEITHER, Pair, Steps, TO, listed, nested, pairs, sides, strided};
+use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, Steps, TO, listed, nested, pairs, sides, strided};
 use crate::runs::{Run, Runs};
 use crate::shape::{Inner, Node, Shape};
 
@@ -87,27 +87,17 @@ pub(crate) unsafe fn transfer<M: Mover>(
 unsafe fn whole<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        if let (Node::Run { count, stride, len }, Node::Run { stride: by, .. }) = (a, b) {
-            return run::<M, PACKED>((*count, *len), (*stride, *by), from, to);
+        match (a, b) {
+            (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) => {
+                let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
+            }
+            (Node::Repeat { count, stride, inner }, Node::Repeat { stride: by, inner: other, .. }) => {
+                repeat_whole::<M, PACKED>(*count as usize, (*stride, inner), (*by, other), from, to);
+            }
+            _ => pieces::<M, PACKED>(a, b, 0..a.pieces(), from, to),
         }
-        pieces::<M, PACKED>(a, b, 0..a.pieces(), from, to);
     }
-}
-
-/// Moves `count` blocks of `len` bytes, `from_step` and `to_step` from start to start where they are not packed.
-///
-/// # Safety
-/// As [`walk`].
-#[inline(always)]
-unsafe fn run<M: Mover, const PACKED: usize>(
-    (count, len): (u64, u64),
-    (from_step, to_step): (i64, i64),
-    from: *const u8,
-    to: *mut u8,
-) {
-    let steps = Steps { count: count as usize, from: from_step as isize, to: to_step as isize };
-    // SAFETY: the caller's promise.
-    unsafe { strided::<M, PACKED>(len as usize, steps, from, to) };
 }
 
 /// Moves some pieces of a node. The packed side starts with the first of them, the other with the node.
@@ -132,19 +122,19 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
     // SAFETY: the caller's promise, for the blocks of each piece.
     unsafe {
         match (a, b) {
-            (Node::Run { stride, len, .. }, Node::Run { stride: by, .. }) => {
+            (Node::Run { stride, len, class, .. }, Node::Run { stride: by, .. }) => {
                 let (from, to) = ends(range.start);
-                run::<M, PACKED>((range.end - range.start, *len), (*stride, *by), from, to);
+                let steps = Steps { count: end - first, from: *stride as isize, to: *by as isize };
+                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
             }
             (Node::Repeat { stride, inner, .. }, Node::Repeat { stride: by, inner: other, .. }) => {
                 let (from, to) = ends(range.start);
-                let times = Times::of::<PACKED>(end - first, *stride, inner, *by, other);
-                repeat::<M, PACKED>(&inner.node, &other.node, times, from, to);
+                repeat_whole::<M, PACKED>(end - first, (*stride, inner), (*by, other), from, to);
             }
-            (Node::Same { at, inner }, Node::Same { at: places, inner: other })
-                if inner.node.block().is_some() && other.node.block().is_some() =>
+            (Node::Same { at, inner }, Node::Same { at: places, .. })
+                if let Node::Run { count: 1, len, class, .. } = inner.node =>
             {
-                listed::<M, _, PACKED>(inner.size as usize, &at[first..end], &places[first..end], from, to);
+                listed::<M, _, PACKED>(Len(len as usize, class), &at[first..end], &places[first..end], from, to);
             }
             (Node::Blocks(blocks), Node::Blocks(places)) => {
                 let mut next = first;
@@ -160,7 +150,7 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
                     let last = next + same.count();
                     let (from_at, to_at) = sides::<PACKED, _>((before - packed_before) as isize, 0, 0);
                     let (from, to) = (from.wrapping_offset(from_at), to.wrapping_offset(to_at));
-                    listed::<M, _, PACKED>(len as usize, &blocks[next..last], &places[next..last], from, to);
+                    listed::<M, _, PACKED>(Len::of(len), &blocks[next..last], &places[next..last], from, to);
                     next = last;
                 }
             }
@@ -185,17 +175,31 @@ struct Times {
     tile: usize,
 }
 
-impl Times {
-    /// `count` times `inner`, each `stride` after the one before, or `other`, each `by` after.
-    #[inline(always)]
-    fn of<const PACKED: usize>(count: usize, stride: i64, inner: &Inner, by: i64, other: &Inner) -> Self {
-        let (from, to) = sides::<PACKED, _>(inner.size as isize, stride as isize, by as isize);
+/// Moves the inner nodes of two repetitions: each with its stride from start to start where it is not packed.
+///
+/// # Safety
+/// As [`walk`], for every repetition.
+unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
+    count: usize,
+    (stride, inner): (i64, &Inner),
+    (by, other): (i64, &Inner),
+    from: *const u8,
+    to: *mut u8,
+) {
+    let (from_step, to_step) = sides::<PACKED, _>(inner.size as isize, stride as isize, by as isize);
+    let steps = Steps { count, from: from_step, to: to_step };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) = (&inner.node, &other.node) {
+            let inner = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+            return nested::<M, PACKED>(Len(*len as usize, *class), steps, inner, from, to);
+        }
         // Only bytes that are written must keep their order, and these are of `other`, if they are not packed.
         let apart = by.unsigned_abs();
         // Far strides may fall on the same few lines of the cache.
         let most = if apart < FAR_BYTES { usize::MAX } else { 8 };
         let tile = if apart >= other.span { most.min(other.in_tile as usize) } else { 0 };
-        Self { steps: Steps { count, from, to }, tile }
+        repeat::<M, PACKED>(&inner.node, &other.node, Times { steps, tile }, from, to);
     }
 }
 
@@ -211,19 +215,11 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
     };
     // SAFETY: the caller's promise, for the blocks of each repetition.
     unsafe {
-        if let (Node::Run { count, stride, len }, Node::Run { stride: by, .. }) = (a, b) {
-            let (len, from_step, to_step) = (*len as usize, *stride as isize, *by as isize);
-            let (from_step, to_step) = sides::<PACKED, _>(len as isize, from_step, to_step);
+        if let (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) = (a, b) {
+            // In a tile the repetitions of a piece are not consecutive at any side.
+            let (from_step, to_step) = sides::<PACKED, _>(*len as isize, *stride as isize, *by as isize);
             let inner = Steps { count: *count as usize, from: from_step, to: to_step };
-            // Within a tile the repetitions of a piece are not consecutive.
-            let packed_step = if PACKED == TO { steps.to } else { steps.from };
-            let is_packed = PACKED != NEITHER && packed_step == len as isize * inner.count as isize;
-            return match (inner.count, is_packed) {
-                (1, true) => strided::<M, PACKED>(len, steps, from, to),
-                (1, false) => strided::<M, NEITHER>(len, steps, from, to),
-                (_, true) => nested::<M, PACKED>(len, steps, inner, from, to),
-                (_, false) => nested::<M, NEITHER>(len, steps, inner, from, to),
-            };
+            return nested::<M, NEITHER>(Len(*len as usize, *class), steps, inner, from, to);
         }
         if let (Node::Blocks(blocks), Node::Blocks(places)) = (a, b)
             && let ([first, second], [_, other]) = (&**blocks, &**places)
@@ -253,7 +249,7 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
                 match (a.piece(index), b.piece(index)) {
                     (Some(a), Some(b)) => repeat::<M, PACKED>(a, b, times, from, to),
                     _ => {
-                        let len = (a.packed_before(index + 1) - before) as usize;
+                        let len = Len::of(a.packed_before(index + 1) - before);
                         strided::<M, NEITHER>(len, times.steps, from, to);
                     }
                 }
@@ -282,7 +278,7 @@ unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u6
                 None => {
                     let at = at.wrapping_add(inside as usize);
                     let (from, to) = sides::<PACKED, _>(packed, at, at);
-                    run::<M, PACKED>((1, end - start), (0, 0), from, to);
+                    strided::<M, NEITHER>(Len::of(end - start), Steps { count: 1, from: 0, to: 0 }, from, to);
                 }
             }
         }
@@ -325,7 +321,8 @@ unsafe fn by_runs<M: Mover>(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, 
         // SAFETY: the pieces are parts of blocks that the caller vouches for.
         unsafe {
             let (a, b) = (from_base.wrapping_offset(a as isize), to_base.wrapping_offset(b as isize));
-            run::<M, NEITHER>((count, len), (a_step, b_step), a, b);
+            let steps = Steps { count: count as usize, from: a_step as isize, to: b_step as isize };
+            strided::<M, NEITHER>(Len::of(len), steps, a, b);
         }
         from.take(count * len);
         to.take(count * len);

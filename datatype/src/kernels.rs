@@ -134,7 +134,7 @@ impl Length for Long {
 const LONG: usize = 256;
 const CLASSES: usize = 14;
 
-/// The loop `$copy` for each class, in the order that [`class`] gives.
+/// The loop `$copy` for each class, in the order that [`Class`] gives.
 macro_rules! each_class {
     ($copy:ident $(, $generic:ident)*) => {
         [
@@ -158,26 +158,53 @@ macro_rules! each_class {
 
 /// The loops over pairs of which the first block is of class `$first`; [`pair_class`] gives the index of the second.
 macro_rules! each_second {
-    ($first:literal) => {
+    ($first:ty) => {
         [
-            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<1>>,
-            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<2>>,
-            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<4>>,
-            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<8>>,
-            copy_pairs::<M, PACKED, AtLeast<$first>, AtLeast<16>>,
+            copy_pairs::<M, PACKED, $first, Fixed<1>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<2>>,
+            copy_pairs::<M, PACKED, $first, Fixed<4>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<4>>,
+            copy_pairs::<M, PACKED, $first, Fixed<8>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<8>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<16>>,
         ]
     };
 }
 
-/// The class of blocks of `len` bytes: two for each power of two up to 64, the power itself and what is longer.
-#[inline(always)]
-fn class(len: usize) -> usize {
-    if len >= LONG {
-        return CLASSES - 1;
+/// Which loop of a table copies blocks of a length on this processor: first the portable ones, then those for wider
+/// registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(u8);
+
+impl Class {
+    /// Of no blocks.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The class of blocks of `len` bytes: two for each power of two up to 64, the power itself and what is longer.
+    #[inline]
+    pub(crate) fn of(len: usize) -> Self {
+        let power = len.max(1).ilog2().min(6) as usize;
+        // Nothing is longer than 1 and shorter than 2.
+        let class = (2 * power + usize::from(len > 1 << power)).saturating_sub(1);
+        let class = if len < LONG { class } else { CLASSES - 1 };
+        Self((class + if has_wide() { CLASSES } else { 0 }) as u8)
     }
-    let power = len.max(1).ilog2().min(6) as usize;
-    // Nothing is longer than 1 and shorter than 2.
-    (2 * power + usize::from(len > 1 << power)).saturating_sub(1)
+
+    #[inline(always)]
+    fn choose<T: Copy>(self, table: &[[T; CLASSES]; 2]) -> T {
+        table.as_flattened()[usize::from(self.0)]
+    }
+}
+
+/// The length of blocks, and its class, which costs less to keep than to find.
+#[derive(Clone, Copy)]
+pub(crate) struct Len(pub(crate) usize, pub(crate) Class);
+
+impl Len {
+    #[inline(always)]
+    pub(crate) fn of(len: u64) -> Self {
+        Self(len as usize, Class::of(len as usize))
+    }
 }
 
 /// How equal blocks follow each other: their number, and the bytes from start to start at the source and at the target.
@@ -246,18 +273,24 @@ impl<M: Mover, P: Place + 'static, const PACKED: usize> Loops<M, P, PACKED> {
         &[each_class!(copy_nested, M, PACKED), each_class!(copy_nested_wide, M, PACKED)];
     const LISTED: &'static [[Listed<P>; CLASSES]; 2] =
         &[each_class!(copy_listed, M, P, PACKED), each_class!(copy_listed_wide, M, P, PACKED)];
-    const PAIRS: &'static [[Pairs; 5]; 5] =
-        &[each_second!(1), each_second!(2), each_second!(4), each_second!(8), each_second!(16)];
+    const PAIRS: &'static [[Pairs; 7]; 7] = &[
+        each_second!(Fixed<1>),
+        each_second!(AtLeast<2>),
+        each_second!(Fixed<4>),
+        each_second!(AtLeast<4>),
+        each_second!(Fixed<8>),
+        each_second!(AtLeast<8>),
+        each_second!(AtLeast<16>),
+    ];
 }
 
-/// Which loops of a table this processor runs.
+/// Whether this processor has the wider registers.
 #[inline(always)]
-fn width() -> usize {
+fn has_wide() -> bool {
     #[cfg(target_arch = "x86_64")]
-    let is_wide = is_x86_feature_detected!("avx2");
+    return is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]
-    let is_wide = false;
-    usize::from(is_wide)
+    false
 }
 
 /// Copies `steps.count` blocks of `len` bytes, in their order; those of the `PACKED` side are consecutive, whatever its
@@ -267,8 +300,13 @@ fn width() -> usize {
 /// Every block at `from` must be readable and every one at `to` writable, and no block of the one may share a byte with
 /// one of the other.
 #[inline(always)]
-pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(len: usize, steps: Steps, from: *const u8, to: *mut u8) {
-    let copy = Loops::<M, i64, PACKED>::STRIDED[width()][class(len)];
+pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(
+    Len(len, class): Len,
+    steps: Steps,
+    from: *const u8,
+    to: *mut u8,
+) {
+    let copy = class.choose(Loops::<M, i64, PACKED>::STRIDED);
     // SAFETY: the caller's promise; the table has what this processor can do.
     unsafe { copy(len, steps.count, steps.from, steps.to, from, to) };
 }
@@ -279,13 +317,17 @@ pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(len: usize, steps: S
 /// As [`strided`].
 #[inline(always)]
 pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
-    len: usize,
+    Len(len, class): Len,
     outer: Steps,
     inner: Steps,
     from: *const u8,
     to: *mut u8,
 ) {
-    let copy = Loops::<M, i64, PACKED>::NESTED[width()][class(len)];
+    if inner.count == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { strided::<M, PACKED>(Len(len, class), outer, from, to) };
+    }
+    let copy = class.choose(Loops::<M, i64, PACKED>::NESTED);
     // SAFETY: the caller's promise; the table has what this processor can do.
     unsafe { copy(len, &outer, &inner, from, to) };
 }
@@ -297,14 +339,14 @@ pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
 /// As [`strided`].
 #[inline(always)]
 pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
-    len: usize,
+    Len(len, class): Len,
     a: &[P],
     b: &[P],
     from: *const u8,
     to: *mut u8,
 ) {
     debug_assert!(a.len() == b.len());
-    let copy = Loops::<M, P, PACKED>::LISTED[width()][class(len)];
+    let copy = class.choose(Loops::<M, P, PACKED>::LISTED);
     // SAFETY: the caller's promise; the table has what this processor can do.
     unsafe { copy(len, a, b.as_ptr(), from, to) };
 }
@@ -324,8 +366,16 @@ pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(pair: &Pair, from: *co
 /// The class of one of two blocks.
 #[inline(always)]
 fn pair_class(len: usize) -> Option<usize> {
-    // From a power of two to the next one: both its halves may be the same.
-    (1..=32).contains(&len).then(|| (len.ilog2() as usize).min(4))
+    Some(match len {
+        1 => 0,
+        2..=3 => 1,
+        4 => 2,
+        5..=7 => 3,
+        8 => 4,
+        9..=16 => 5,
+        17..=32 => 6,
+        _ => return None,
+    })
 }
 
 /// # Safety

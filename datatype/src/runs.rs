@@ -54,7 +54,7 @@ impl<'a> Runs<'a> {
         loop {
             let first = node.piece_at(skip);
             let inside = skip - node.packed_before(first);
-            if let Node::Run { count, stride, len } = *node {
+            if let Node::Run { count, stride, len, .. } = *node {
                 let offset = base + node.place(first);
                 self.ready = Some(Run { offset, count: count - first, stride, len });
                 return self.cut_head(inside);

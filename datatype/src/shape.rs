@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
+use crate::kernels::Class;
 
 /// Levels of a layout, and constructors of a datatype, that may nest.
 pub const MAX_DEPTH: usize = 64;
@@ -17,8 +18,9 @@ const FEW: u64 = 64;
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0.
-    Run { count: u64, stride: i64, len: u64 },
+    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0. Made by
+    /// [`Node::run`].
+    Run { count: u64, stride: i64, len: u64, class: Class },
     /// `count` times `inner`, `stride` from start to start.
     Repeat { count: u64, stride: i64, inner: Arc<Inner> },
     /// `inner` at each of these displacements.
@@ -71,7 +73,11 @@ impl Inner {
 }
 
 impl Node {
-    pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0 };
+    pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0, class: Class::NONE };
+
+    pub(crate) fn run(count: u64, stride: i64, len: u64) -> Self {
+        Node::Run { count, stride, len, class: Class::of(len as usize) }
+    }
 
     /// Its pieces: blocks, or nodes of the next level.
     pub(crate) fn pieces(&self) -> u64 {
@@ -225,7 +231,7 @@ impl Shape {
             return Some(Self::EMPTY);
         }
         let high = offset.checked_add(i64::try_from(len).ok()?)?;
-        Some(Self { offset, size: len, low: offset, high, node: Node::Run { count: 1, stride: 0, len } })
+        Some(Self { offset, size: len, low: offset, high, node: Node::run(1, 0, len) })
     }
 
     /// The same bytes `by` further on.
@@ -263,12 +269,10 @@ impl Shape {
         };
         let node = match &self.node {
             // Products of counts stay below the size, which was checked.
-            Node::Run { count: 1, len, .. } if i64::try_from(*len) == Ok(stride) => {
-                Node::Run { count: 1, stride: 0, len: size }
-            }
-            Node::Run { count: 1, len, .. } => Node::Run { count, stride, len: *len },
+            Node::Run { count: 1, len, .. } if i64::try_from(*len) == Ok(stride) => Node::run(1, 0, size),
+            Node::Run { count: 1, len, .. } => Node::run(count, stride, *len),
             Node::Run { count: inner, stride: by, len, .. } if continues(*inner, *by) => {
-                Node::Run { count: inner * count, stride: *by, len: *len }
+                Node::run(inner * count, *by, *len)
             }
             Node::Repeat { count: n, stride: by, inner } if continues(*n, *by) => {
                 Node::Repeat { count: n * count, stride: *by, inner: inner.clone() }
@@ -369,7 +373,7 @@ impl Sequence {
             let at = self.parts.iter().map(|(at, ..)| at - offset).collect();
             Node::Same { at, inner: inner(first, first_size, self.call)? }
         } else if let Some((at, len)) = self.almost_equal() {
-            Node::Same { at, inner: inner(Node::Run { count: 1, stride: 0, len }, len, self.call)? }
+            Node::Same { at, inner: inner(Node::run(1, 0, len), len, self.call)? }
         } else if self.parts.iter().all(|(_, _, node)| node.block().is_some()) {
             Node::Blocks(ends(&self.parts).into_iter().map(|(at, end)| Block { at, end }).collect())
         } else {
@@ -414,10 +418,10 @@ fn merge(last: &Node, distance: i64, next: &Node) -> Option<Node> {
     };
     if *count == 1 && *more == 1 {
         let touches = i64::try_from(*len) == Ok(distance);
-        return touches.then(|| Node::Run { count: 1, stride: 0, len: len + next_len });
+        return touches.then(|| Node::run(1, 0, len + next_len));
     }
     let step = if *count > 1 { *stride } else { *by };
     let continues =
         len == next_len && (*more == 1 || *by == step) && i64::try_from(*count).ok()?.checked_mul(step)? == distance;
-    continues.then(|| Node::Run { count: count + more, stride: step, len: *len })
+    continues.then(|| Node::run(count + more, step, *len))
 }
