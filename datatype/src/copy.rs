@@ -131,10 +131,8 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
                 let (from, to) = ends(range.start);
                 repeat_whole::<M, PACKED>(end - first, (*stride, inner), (*by, other), from, to);
             }
-            (Node::Same { at, inner }, Node::Same { at: places, .. })
-                if let Node::Run { count: 1, len, class, .. } = inner.node =>
-            {
-                listed::<M, _, PACKED>(Len(len as usize, class), &at[first..end], &places[first..end], from, to);
+            (Node::Same { at, inner }, Node::Same { at: places, .. }) if inner.node.block().is_some() => {
+                listed::<M, _, PACKED>(Len::of(inner.size), &at[first..end], &places[first..end], from, to);
             }
             (Node::Blocks(blocks), Node::Blocks(places)) => {
                 let mut next = first;
@@ -194,6 +192,15 @@ unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
             let inner = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
             return nested::<M, PACKED>(Len(*len as usize, *class), steps, inner, from, to);
         }
+        if let (Node::Blocks(blocks), Node::Blocks(places)) = (&inner.node, &other.node)
+            && let ([first, second], [_, other]) = (&**blocks, &**places)
+        {
+            let lens = (first.end as usize, (second.end - first.end) as usize);
+            let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
+            if pairs::<M, PACKED>(&pair, from, to) {
+                return;
+            }
+        }
         // Only bytes that are written must keep their order, and these are of `other`, if they are not packed.
         let apart = by.unsigned_abs();
         // Far strides may fall on the same few lines of the cache.
@@ -220,15 +227,6 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
             let (from_step, to_step) = sides::<PACKED, _>(*len as isize, *stride as isize, *by as isize);
             let inner = Steps { count: *count as usize, from: from_step, to: to_step };
             return nested::<M, NEITHER>(Len(*len as usize, *class), steps, inner, from, to);
-        }
-        if let (Node::Blocks(blocks), Node::Blocks(places)) = (a, b)
-            && let ([first, second], [_, other]) = (&**blocks, &**places)
-        {
-            let lens = (first.end as usize, (second.end - first.end) as usize);
-            let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
-            if pairs::<M, PACKED>(&pair, from, to) {
-                return;
-            }
         }
         let is_tiled = tile >= TILE_MIN && steps.count >= TILE_MIN && a.pieces() <= PIECES_MAX;
         if !is_tiled {
