@@ -25,8 +25,35 @@ const SAME_MAX: usize = 64;
 /// # Safety
 /// Every block, relative to `base`, must be readable (`TO`) or writable (`FROM`), and `packed` writable or readable for
 /// the bytes that are moved; the two must be apart.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
+    shape: &Shape,
+    base: *mut u8,
+    skip: u64,
+    len: u64,
+    packed: *mut u8,
+) -> usize {
+    // Short messages of the simplest kind are not called for.
+    if let Node::Run { .. } = shape.node
+        && skip == 0
+        && len >= shape.size
+    {
+        let at = base.wrapping_offset(shape.offset as isize);
+        let (from, to) = sides::<PACKED, _>(packed, at, at);
+        // SAFETY: the caller's promise; the first block is at 0 of `at`.
+        unsafe { whole::<M, PACKED>(&shape.node, &shape.node, from, to) };
+        return shape.size as usize;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { walk_any::<M, PACKED>(shape, base, skip, len, packed) }
+}
+
+/// [`walk`] of any shape.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn walk_any<M: Mover, const PACKED: usize>(
     shape: &Shape,
     base: *mut u8,
     skip: u64,

@@ -197,3 +197,32 @@ pub unsafe fn compare_swap(at: *mut u8, len: usize, expected: u64, desired: u64)
         _ => panic!("an integer of {len} bytes"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied<const N: usize>() {
+        let from: Vec<u8> = (0..100).collect();
+        for (skip, at) in [(0, 0), (1, 0), (3, 8), (8, 5)] {
+            let mut to = vec![200; 100];
+            // SAFETY: inside both vectors.
+            unsafe { words::<N>(from.as_ptr().add(skip), to.as_mut_ptr().add(at)) };
+            assert_eq!(to[at..at + N], from[skip..skip + N]);
+            assert!(to[..at].iter().chain(&to[at + N..]).all(|byte| *byte == 200), "{N} bytes");
+        }
+    }
+
+    #[test]
+    fn words_copies_exactly_its_bytes() {
+        copied::<1>();
+        copied::<2>();
+        copied::<4>();
+        copied::<8>();
+        copied::<15>();
+        copied::<16>();
+        copied::<32>();
+        copied::<63>();
+        copied::<64>();
+    }
+}
