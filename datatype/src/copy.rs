@@ -80,8 +80,36 @@ unsafe fn walk_any<M: Mover, const PACKED: usize>(
 /// # Safety
 /// Every block of `from` must be readable and every one of `to` writable, relative to their bases, and none of the
 /// first may share a byte with one of the second.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn transfer<M: Mover>(
+    from: &Shape,
+    from_base: *const u8,
+    to: &Shape,
+    to_base: *mut u8,
+    skip: u64,
+    len: u64,
+) -> usize {
+    // As in `walk`.
+    if let (Node::Run { count, len: each, .. }, Node::Run { count: n, len: other, .. }) = (&from.node, &to.node)
+        && (count, each) == (n, other)
+        && skip == 0
+        && len >= from.size
+    {
+        let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
+        // SAFETY: the caller's promise, for the blocks of each side.
+        unsafe { whole::<M, NEITHER>(&from.node, &to.node, a, b) };
+        return from.size as usize;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { transfer_any::<M>(from, from_base, to, to_base, skip, len) }
+}
+
+/// [`transfer`] between any shapes.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn transfer_any<M: Mover>(
     from: &Shape,
     from_base: *const u8,
     to: &Shape,
