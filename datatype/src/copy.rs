@@ -1,56 +1,59 @@
-//! Pack and unpack over the tree of a type map: whole levels by the loops of [`crate::kernels`], parts of one by the way
-//! down to where they start and end.
+//! Pack, unpack and copies from layout to layout over the tree of a type map: whole levels by the loops of
+//! [`crate::kernels`], a part of a level by descending to where it starts and ends.
 //!
-//! What repeats something of several small pieces is copied piece by piece, each for a tile of repetitions that stays
-//! in the nearest cache: so one loop has blocks of one length.
+//! Functions have a `PACKED` side, whose bytes are consecutive. The places of the other side come from a node; those of
+//! two sides of which `NEITHER` is packed from two nodes that are alike ([`Node::is_alike`]).
 #![allow(unsafe_code)]
 
-use crate::kernels::{self, Steps};
-use crate::shape::{Block, Inner, Node, Shape};
+use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, Steps, TO, listed, nested, pairs, sides, strided};
+use crate::runs::{Run, Runs};
+use crate::shape::{Inner, Node, Shape};
 
 /// A distance between repetitions of which a page holds few.
 const FAR_BYTES: u64 = 1024;
-/// Repetitions below which there is no tile, and pieces above which there is none.
+/// Repetitions below which they are not copied in tiles, and pieces above which they are not.
 const TILE_MIN: usize = 4;
-const PIECES_MAX: usize = 16;
+const PIECES_MAX: u64 = 16;
+/// Blocks that are looked at to find how many have the same length before these are copied.
+const SAME_MAX: usize = 64;
 
-/// Which way bytes go: from the buffer to their packed form (`PACK`) or back.
-#[inline(always)]
-fn way<const PACK: bool>(at: *mut u8, packed: *mut u8) -> (*const u8, *mut u8) {
-    if PACK { (at, packed) } else { (packed, at) }
-}
-
-/// The same for distances, at the buffer and in packed form.
-#[inline(always)]
-fn steps<const PACK: bool>(count: usize, at: isize, packed: isize) -> Steps {
-    if PACK { Steps { count, from: at, to: packed } } else { Steps { count, from: packed, to: at } }
-}
-
-/// Moves `count` blocks of `len` bytes, `stride` from start to start in the buffer and consecutive in packed form.
-///
-/// # Safety
-/// As [`walk`], for these blocks.
-#[inline(always)]
-unsafe fn run<const PACK: bool>(len: u64, count: u64, stride: i64, at: *mut u8, packed: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if PACK {
-            kernels::collect(len as usize, count as usize, stride as isize, at, packed);
-        } else {
-            kernels::spread(len as usize, count as usize, stride as isize, packed, at);
-        }
-    }
-}
-
-/// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, and returns how many.
+/// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, between the places relative to
+/// `base` and `packed`, and returns how many.
 ///
 /// Where blocks share bytes, the last in packed order counts when they are unpacked.
 ///
 /// # Safety
-/// Every block, relative to `base`, must be readable (`PACK`) or writable, and `packed` writable or readable for the
-/// bytes that are moved; the two must be apart.
-#[inline]
-pub(crate) unsafe fn walk<const PACK: bool>(
+/// Every block, relative to `base`, must be readable (`TO`) or writable (`FROM`), and `packed` writable or readable for
+/// the bytes that are moved; the two must be apart.
+#[inline(always)]
+pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
+    shape: &Shape,
+    base: *mut u8,
+    skip: u64,
+    len: u64,
+    packed: *mut u8,
+) -> usize {
+    // Short messages of the simplest kind are not called for.
+    if let Node::Run { .. } = shape.node
+        && skip == 0
+        && len >= shape.size
+    {
+        let at = base.wrapping_offset(shape.offset as isize);
+        let (from, to) = sides::<PACKED, _>(packed, at, at);
+        // SAFETY: the caller's promise; the first block is at 0 of `at`.
+        unsafe { whole::<M, PACKED>(&shape.node, &shape.node, from, to) };
+        return shape.size as usize;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { walk_any::<M, PACKED>(shape, base, skip, len, packed) }
+}
+
+/// [`walk`] of any shape.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn walk_any<M: Mover, const PACKED: usize>(
     shape: &Shape,
     base: *mut u8,
     skip: u64,
@@ -59,320 +62,353 @@ pub(crate) unsafe fn walk<const PACK: bool>(
 ) -> usize {
     let len = len.min(shape.size.saturating_sub(skip));
     let at = base.wrapping_offset(shape.offset as isize);
-    if len > 0 {
-        // SAFETY: the caller's promise; the tree's first block is at 0 of `at`.
-        unsafe {
-            if len == shape.size {
-                whole::<PACK>(&shape.node, at, packed);
-            } else {
-                part::<PACK>(&shape.node, shape.size, at, skip, len, packed);
-            }
+    // SAFETY: the caller's promise; the tree's first block is at 0 of `at`.
+    unsafe {
+        if len == shape.size {
+            let (from, to) = sides::<PACKED, _>(packed, at, at);
+            whole::<M, PACKED>(&shape.node, &shape.node, from, to);
+        } else if len > 0 {
+            part::<M, PACKED>(&shape.node, at, skip, len, packed);
         }
     }
     len as usize
 }
 
-/// Moves all of `node`, which is not empty.
+/// Copies `len` bytes from packed byte `skip` on of `from` to the same bytes of `to`, up to the end of the shorter,
+/// without a buffer between, and returns how many.
 ///
 /// # Safety
-/// As [`walk`].
-pub(crate) unsafe fn whole<const PACK: bool>(node: &Node, at: *mut u8, packed: *mut u8) {
-    // SAFETY: the caller's promise, for the blocks of each level.
+/// Every block of `from` must be readable and every one of `to` writable, relative to their bases, and none of the
+/// first may share a byte with one of the second.
+#[inline(always)]
+pub(crate) unsafe fn transfer<M: Mover>(
+    from: &Shape,
+    from_base: *const u8,
+    to: &Shape,
+    to_base: *mut u8,
+    skip: u64,
+    len: u64,
+) -> usize {
+    // As in `walk`.
+    if let (Node::Run { count, len: each, .. }, Node::Run { count: n, len: other, .. }) = (&from.node, &to.node)
+        && (count, each) == (n, other)
+        && skip == 0
+        && len >= from.size
+    {
+        let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
+        // SAFETY: the caller's promise, for the blocks of each side.
+        unsafe { whole::<M, NEITHER>(&from.node, &to.node, a, b) };
+        return from.size as usize;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { transfer_any::<M>(from, from_base, to, to_base, skip, len) }
+}
+
+/// [`transfer`] between any shapes.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn transfer_any<M: Mover>(
+    from: &Shape,
+    from_base: *const u8,
+    to: &Shape,
+    to_base: *mut u8,
+    skip: u64,
+    len: u64,
+) -> usize {
+    let len = len.min(from.size.min(to.size).saturating_sub(skip));
+    let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
+    // SAFETY: the caller's promise, for the blocks of each side.
     unsafe {
-        match node {
-            Node::Run { count, stride, len, class } => {
-                let kernels = class.kernels();
-                let (len, count, stride) = (*len as usize, *count as usize, *stride as isize);
-                if PACK {
-                    (kernels.collect)(len, count, stride, len as isize, at, packed);
-                } else {
-                    (kernels.spread)(len, count, len as isize, stride, packed, at);
-                }
-            }
-            Node::Repeat { count, stride, inner } => {
-                let times = Times::of(*count as usize, *stride, inner);
-                repeat::<PACK>(&inner.node, inner.size, times, at, packed);
-            }
-            Node::Same { at: list, inner } => same::<PACK>(list, inner, at, packed),
-            Node::Blocks(blocks) => each_block::<PACK>(0, blocks, at, packed),
-            Node::Parts(parts) => {
-                let mut start = 0;
-                for part in &parts.items {
-                    let packed = packed.wrapping_add(start as usize);
-                    whole::<PACK>(&part.node, at.wrapping_offset(part.at as isize), packed);
-                    start = part.end;
-                }
-            }
+        if len == from.size && len == to.size && (std::ptr::eq(from, to) || from.node.is_alike(&to.node)) {
+            whole::<M, NEITHER>(&from.node, &to.node, a, b);
+        } else if to.node.block().is_some() {
+            walk::<M, TO>(from, from_base.cast_mut(), skip, len, b.wrapping_add(skip as usize));
+        } else if from.node.block().is_some() {
+            walk::<M, FROM>(to, to_base, skip, len, a.cast_mut().wrapping_add(skip as usize));
+        } else {
+            by_runs::<M>(Runs::new(from, skip, len), from_base, Runs::new(to, skip, len), to_base);
         }
     }
+    len as usize
 }
 
-/// Moves all of `blocks`, which start at packed byte `before`.
+/// Moves all of a node.
 ///
 /// # Safety
-/// As [`walk`].
-#[inline]
-unsafe fn each_block<const PACK: bool>(mut before: u64, mut blocks: &[Block], at: *mut u8, mut packed: *mut u8) {
-    while !blocks.is_empty() {
-        // SAFETY: the caller's promise.
-        let done = unsafe { kernels::blocks::<PACK>(before, blocks, at, packed) };
-        let end = blocks[done - 1].end;
-        packed = packed.wrapping_add((end - before) as usize);
-        (before, blocks) = (end, &blocks[done..]);
-    }
-}
-
-/// Moves `inner` at each of these displacements.
-///
-/// # Safety
-/// As [`walk`].
-#[inline]
-unsafe fn same<const PACK: bool>(list: &[i64], inner: &Inner, at: *mut u8, packed: *mut u8) {
+/// As [`walk`], with the first block, or the first packed byte, at `from` and `to`.
+#[inline(always)]
+unsafe fn whole<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        match inner.node.block() {
-            Some(len) if PACK => kernels::gather(len as usize, list, at, packed),
-            Some(len) => kernels::scatter(len as usize, list, packed, at),
-            None => {
-                for (i, by) in list.iter().enumerate() {
-                    let packed = packed.wrapping_add(i * inner.size as usize);
-                    whole::<PACK>(&inner.node, at.wrapping_offset(*by as isize), packed);
+        match (a, b) {
+            (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) => {
+                let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
+            }
+            (Node::Repeat { count, stride, inner }, Node::Repeat { stride: by, inner: other, .. }) => {
+                repeat_whole::<M, PACKED>(*count as usize, (*stride, inner), (*by, other), from, to);
+            }
+            _ => pieces::<M, PACKED>(a, b, 0..a.pieces(), from, to),
+        }
+    }
+}
+
+/// Moves some pieces of a node. The packed side starts with the first of them, the other with the node.
+///
+/// # Safety
+/// As [`walk`].
+unsafe fn pieces<M: Mover, const PACKED: usize>(
+    a: &Node,
+    b: &Node,
+    range: std::ops::Range<u64>,
+    from: *const u8,
+    to: *mut u8,
+) {
+    let (first, end) = (range.start as usize, range.end as usize);
+    let packed_before = a.packed_before(range.start);
+    // Where a piece starts at either side.
+    let ends = |index: u64| {
+        let packed = (a.packed_before(index) - packed_before) as isize;
+        let (from_at, to_at) = sides::<PACKED, _>(packed, a.place(index) as isize, b.place(index) as isize);
+        (from.wrapping_offset(from_at), to.wrapping_offset(to_at))
+    };
+    // SAFETY: the caller's promise, for the blocks of each piece.
+    unsafe {
+        match (a, b) {
+            (Node::Run { stride, len, class, .. }, Node::Run { stride: by, .. }) => {
+                let (from, to) = ends(range.start);
+                let steps = Steps { count: end - first, from: *stride as isize, to: *by as isize };
+                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
+            }
+            (Node::Repeat { stride, inner, .. }, Node::Repeat { stride: by, inner: other, .. }) => {
+                let (from, to) = ends(range.start);
+                repeat_whole::<M, PACKED>(end - first, (*stride, inner), (*by, other), from, to);
+            }
+            (Node::Same { at, inner }, Node::Same { at: places, .. }) if inner.node.block().is_some() => {
+                listed::<M, _, PACKED>(Len::of(inner.size), &at[first..end], &places[first..end], from, to);
+            }
+            (Node::Blocks(blocks), Node::Blocks(places)) => {
+                let mut next = first;
+                while next < end {
+                    let before = a.packed_before(next as u64);
+                    let len = blocks[next].end - before;
+                    let last = end.min(next + SAME_MAX);
+                    let mut until = before;
+                    let same = blocks[next..last].iter().take_while(|block| {
+                        until += len;
+                        block.end == until
+                    });
+                    let last = next + same.count();
+                    let (from_at, to_at) = sides::<PACKED, _>((before - packed_before) as isize, 0, 0);
+                    let (from, to) = (from.wrapping_offset(from_at), to.wrapping_offset(to_at));
+                    listed::<M, _, PACKED>(Len::of(len), &blocks[next..last], &places[next..last], from, to);
+                    next = last;
+                }
+            }
+            _ => {
+                for index in range {
+                    let (from, to) = ends(index);
+                    if let (Some(a), Some(b)) = (a.piece(index), b.piece(index)) {
+                        whole::<M, PACKED>(a, b, from, to);
+                    }
                 }
             }
         }
     }
 }
 
-/// Repetitions: how many, and how far from start to start in the buffer and in packed form.
+/// Repetitions: how many, and how far from start to start.
 #[derive(Clone, Copy)]
-pub(crate) struct Times {
-    pub(crate) count: usize,
-    pub(crate) at: isize,
-    /// In a copy from layout to layout, at its source.
-    pub(crate) packed: isize,
-    /// How many of them make a tile; 0 if what two of them span in the buffer may interleave, so that their order
-    /// matters to bytes that are shared.
-    pub(crate) tile: usize,
+struct Times {
+    steps: Steps,
+    /// How many of them make a tile; 0 if what two of them span may interleave, so that their order matters to bytes that
+    /// are shared.
+    tile: usize,
 }
 
-impl Times {
-    /// Once.
-    pub(crate) const ONCE: Times = Times { count: 1, at: 0, packed: 0, tile: 0 };
-
-    #[inline(always)]
-    pub(crate) fn of(count: usize, stride: i64, inner: &Inner) -> Self {
-        let stride_abs = stride.unsigned_abs();
-        // Far strides may fall on the same few lines of the cache.
-        let most = if stride_abs < FAR_BYTES { usize::MAX } else { 8 };
-        let tile = if stride_abs >= inner.span { most.min(inner.in_tile as usize) } else { 0 };
-        Self { count, at: stride as isize, packed: inner.size as isize, tile }
-    }
-
-    fn steps<const PACK: bool>(self) -> Steps {
-        steps::<PACK>(self.count, self.at, self.packed)
-    }
-
-    /// Whether it pays to go through `pieces` pieces one by one, each for a tile.
-    pub(crate) fn tiles(self, pieces: usize) -> bool {
-        self.tile >= TILE_MIN && self.count >= TILE_MIN && pieces <= PIECES_MAX
-    }
-
-    /// The tiles, each with where it starts in the buffer and in packed form.
-    #[inline(always)]
-    pub(crate) fn each_tile(self, at: *mut u8, packed: *mut u8, mut visit: impl FnMut(Times, *mut u8, *mut u8)) {
-        let mut done = 0;
-        while done < self.count {
-            let count = self.tile.min(self.count - done);
-            let (by, packed_by) = (self.at.wrapping_mul(done as isize), self.packed.wrapping_mul(done as isize));
-            visit(Times { count, ..self }, at.wrapping_offset(by), packed.wrapping_offset(packed_by));
-            done += count;
-        }
-    }
-}
-
-/// Moves `node`, of `size` bytes, so many times.
+/// Moves the inner nodes of two repetitions: each with its stride from start to start where it is not packed.
 ///
 /// # Safety
 /// As [`walk`], for every repetition.
-unsafe fn repeat<const PACK: bool>(node: &Node, size: u64, times: Times, at: *mut u8, packed: *mut u8) {
-    let (from, to) = way::<PACK>(at, packed);
+unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
+    count: usize,
+    (stride, inner): (i64, &Inner),
+    (by, other): (i64, &Inner),
+    from: *const u8,
+    to: *mut u8,
+) {
+    let (from_step, to_step) = sides::<PACKED, _>(inner.size as isize, stride as isize, by as isize);
+    let steps = Steps { count, from: from_step, to: to_step };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) = (&inner.node, &other.node) {
+            let inner = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+            return nested::<M, PACKED>(Len(*len as usize, *class), steps, inner, from, to);
+        }
+        if let (Node::Blocks(blocks), Node::Blocks(places)) = (&inner.node, &other.node)
+            && let ([first, second], [_, other]) = (&**blocks, &**places)
+        {
+            let lens = (first.end as usize, (second.end - first.end) as usize);
+            let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
+            if pairs::<M, PACKED>(&pair, from, to) {
+                return;
+            }
+        }
+        // Only bytes that are written must keep their order, and these are of `other`, if they are not packed.
+        let apart = by.unsigned_abs();
+        // Far strides may fall on the same few lines of the cache.
+        let most = if apart < FAR_BYTES { usize::MAX } else { 8 };
+        let tile = if apart >= other.span { most.min(other.in_tile as usize) } else { 0 };
+        repeat::<M, PACKED>(&inner.node, &other.node, Times { steps, tile }, from, to);
+    }
+}
+
+/// Moves a node so many times. What has several small pieces goes piece by piece, each for a tile of repetitions that
+/// stays in the nearest cache, so that one loop has blocks of one length.
+///
+/// # Safety
+/// As [`walk`], for every repetition.
+unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) {
+    let Times { steps, tile } = times;
+    let after = |n: usize, from: *const u8, to: *mut u8| {
+        (from.wrapping_offset(steps.from * n as isize), to.wrapping_offset(steps.to * n as isize))
+    };
     // SAFETY: the caller's promise, for the blocks of each repetition.
     unsafe {
-        match node {
-            Node::Run { count: 1, len, .. } => kernels::strided(*len as usize, times.steps::<PACK>(), from, to),
-            Node::Run { count, stride, len, .. } => {
-                let inner = steps::<PACK>(*count as usize, *stride as isize, *len as isize);
-                let outer = times.steps::<PACK>();
-                if times.packed as u64 != size {
-                    kernels::nested(*len as usize, outer, inner, from, to);
-                } else if PACK {
-                    kernels::collect_nested(*len as usize, outer, inner, from, to);
-                } else {
-                    kernels::spread_nested(*len as usize, outer, inner, from, to);
-                }
+        if let (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) = (a, b) {
+            // In a tile the repetitions of a piece are not consecutive at any side.
+            let (from_step, to_step) = sides::<PACKED, _>(*len as isize, *stride as isize, *by as isize);
+            let inner = Steps { count: *count as usize, from: from_step, to: to_step };
+            return nested::<M, NEITHER>(Len(*len as usize, *class), steps, inner, from, to);
+        }
+        let is_tiled = tile >= TILE_MIN && steps.count >= TILE_MIN && a.pieces() <= PIECES_MAX;
+        if !is_tiled {
+            for done in 0..steps.count {
+                let (from, to) = after(done, from, to);
+                pieces::<M, PACKED>(a, b, 0..a.pieces(), from, to);
             }
-            Node::Blocks(blocks) if times.tiles(blocks.len()) => times.each_tile(at, packed, |times, at, packed| {
-                let mut start = 0;
-                for block in blocks.iter() {
-                    let (from, to) =
-                        way::<PACK>(at.wrapping_offset(block.at as isize), packed.wrapping_add(start as usize));
-                    kernels::strided((block.end - start) as usize, times.steps::<PACK>(), from, to);
-                    start = block.end;
-                }
-            }),
-            Node::Parts(parts) if times.tiles(parts.items.len()) => times.each_tile(at, packed, |times, at, packed| {
-                let mut start = 0;
-                for part in &parts.items {
-                    let (at, packed) = (at.wrapping_offset(part.at as isize), packed.wrapping_add(start as usize));
-                    repeat::<PACK>(&part.node, part.end - start, times, at, packed);
-                    start = part.end;
-                }
-            }),
-            Node::Same { at: list, inner } if times.tiles(list.len()) => {
-                times.each_tile(at, packed, |times, at, packed| {
-                    for (i, by) in list.iter().enumerate() {
-                        let packed = packed.wrapping_add(i * inner.size as usize);
-                        repeat::<PACK>(&inner.node, inner.size, times, at.wrapping_offset(*by as isize), packed);
+            return;
+        }
+        for done in (0..steps.count).step_by(tile) {
+            let (from, to) = after(done, from, to);
+            let times = Times { steps: Steps { count: tile.min(steps.count - done), ..steps }, tile };
+            for index in 0..a.pieces() {
+                let before = a.packed_before(index);
+                let (from_at, to_at) =
+                    sides::<PACKED, _>(before as isize, a.place(index) as isize, b.place(index) as isize);
+                let (from, to) = (from.wrapping_offset(from_at), to.wrapping_offset(to_at));
+                match (a.piece(index), b.piece(index)) {
+                    (Some(a), Some(b)) => repeat::<M, PACKED>(a, b, times, from, to),
+                    _ => {
+                        let len = Len::of(a.packed_before(index + 1) - before);
+                        strided::<M, NEITHER>(len, times.steps, from, to);
                     }
-                });
-            }
-            Node::Repeat { count, stride, inner } if times.tiles(*count as usize) => {
-                times.each_tile(at, packed, |times, at, packed| {
-                    for i in 0..*count as usize {
-                        let (by, packed) = ((i as i64 * stride) as isize, packed.wrapping_add(i * inner.size as usize));
-                        repeat::<PACK>(&inner.node, inner.size, times, at.wrapping_offset(by), packed);
-                    }
-                });
-            }
-            _ => {
-                let (mut at, mut packed) = (at, packed);
-                for _ in 0..times.count {
-                    whole::<PACK>(node, at, packed);
-                    (at, packed) = (at.wrapping_offset(times.at), packed.wrapping_offset(times.packed));
                 }
             }
         }
     }
 }
 
-/// Moves `len` bytes of `node`, of `size` bytes, from packed byte `skip` on; there are so many, and `len` is not 0.
+/// Moves `len` bytes of a node from packed byte `skip` on; there are so many, and `len` is not 0. `packed` is where the
+/// first of them is, `at` where the node starts.
 ///
 /// # Safety
 /// As [`walk`].
-unsafe fn part<const PACK: bool>(node: &Node, size: u64, at: *mut u8, skip: u64, len: u64, packed: *mut u8) {
-    debug_assert!(len > 0 && len <= size && skip <= size - len);
-    // SAFETY: the caller's promise, for the blocks of each level.
-    unsafe {
-        if len == size {
-            return whole::<PACK>(node, at, packed);
-        }
-        match node {
-            Node::Run { stride, len: each, .. } => {
-                let block = |i: u64| at.wrapping_offset((i as i64 * stride) as isize);
-                equal(
-                    *each,
-                    skip,
-                    len,
-                    |i, skip, len, done| {
-                        let at = block(i).wrapping_add(skip as usize);
-                        run::<PACK>(len, 1, 0, at, packed.wrapping_add(done as usize));
-                    },
-                    |i, count, done| {
-                        run::<PACK>(*each, count, *stride, block(i), packed.wrapping_add(done as usize));
-                    },
-                );
-            }
-            Node::Repeat { stride, inner, .. } => {
-                let one = |i: u64| at.wrapping_offset((i as i64 * stride) as isize);
-                equal(
-                    inner.size,
-                    skip,
-                    len,
-                    |i, skip, len, done| {
-                        let packed = packed.wrapping_add(done as usize);
-                        part::<PACK>(&inner.node, inner.size, one(i), skip, len, packed);
-                    },
-                    |i, count, done| {
-                        let times = Times::of(count as usize, *stride, inner);
-                        repeat::<PACK>(&inner.node, inner.size, times, one(i), packed.wrapping_add(done as usize));
-                    },
-                );
-            }
-            Node::Same { at: list, inner } => equal(
-                inner.size,
-                skip,
-                len,
-                |i, skip, len, done| {
-                    let at = at.wrapping_offset(list[i as usize] as isize);
-                    part::<PACK>(&inner.node, inner.size, at, skip, len, packed.wrapping_add(done as usize));
-                },
-                |i, count, done| {
-                    let list = &list[i as usize..(i + count) as usize];
-                    same::<PACK>(list, inner, at, packed.wrapping_add(done as usize));
-                },
-            ),
-            Node::Blocks(blocks) => {
-                let end = skip + len;
-                let first = blocks.partition_point(|block| block.end <= skip);
-                let last = blocks.partition_point(|block| block.end <= end);
-                let start = |i: usize| i.checked_sub(1).map_or(0, |before| blocks[before].end);
-                let some = |i: usize, from: u64, to: u64| {
-                    let at = at.wrapping_offset(blocks[i].at as isize).wrapping_add((from - start(i)) as usize);
-                    run::<PACK>(to - from, 1, 0, at, packed.wrapping_add((from - skip) as usize));
-                };
-                if first == last {
-                    return some(first, skip, end);
-                }
-                let whole = if start(first) < skip { first + 1 } else { first };
-                if whole > first {
-                    some(first, skip, blocks[first].end);
-                }
-                let packed = packed.wrapping_add((start(whole) - skip) as usize);
-                each_block::<PACK>(start(whole), &blocks[whole..last], at, packed);
-                if start(last) < end {
-                    some(last, start(last), end);
-                }
-            }
-            Node::Parts(parts) => {
-                let mut i = parts.items.partition_point(|item| item.end <= skip);
-                let mut start = i.checked_sub(1).map_or(0, |before| parts.items[before].end);
-                let mut done = 0;
-                while done < len {
-                    let (item, inside) = (&parts.items[i], skip + done - start);
-                    let some = (item.end - start - inside).min(len - done);
-                    let (at, packed) = (at.wrapping_offset(item.at as isize), packed.wrapping_add(done as usize));
-                    part::<PACK>(&item.node, item.end - start, at, inside, some, packed);
-                    (start, done, i) = (item.end, done + some, i + 1);
+unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u64, len: u64, packed: *mut u8) {
+    let end = skip + len;
+    let (first, last) = (node.piece_at(skip), node.piece_at(end));
+    // The bytes from one packed byte to another of piece `index`.
+    let some = |index: u64, start: u64, end: u64| {
+        let inside = start - node.packed_before(index);
+        let (at, packed) =
+            (at.wrapping_offset(node.place(index) as isize), packed.wrapping_add((start - skip) as usize));
+        // SAFETY: the caller's promise, for some bytes of a piece.
+        unsafe {
+            match node.piece(index) {
+                Some(piece) => part::<M, PACKED>(piece, at, inside, end - start, packed),
+                None => {
+                    let at = at.wrapping_add(inside as usize);
+                    let (from, to) = sides::<PACKED, _>(packed, at, at);
+                    strided::<M, NEITHER>(Len::of(end - start), Steps { count: 1, from: 0, to: 0 }, from, to);
                 }
             }
         }
+    };
+    let mut start = first;
+    if node.packed_before(first) < skip {
+        some(first, skip, end.min(node.packed_before(first + 1)));
+        start = first + 1;
+    }
+    if start < last {
+        let packed = packed.wrapping_add((node.packed_before(start) - skip) as usize);
+        let (from, to) = sides::<PACKED, _>(packed, at, at);
+        // SAFETY: the caller's promise, for whole pieces.
+        unsafe { pieces::<M, PACKED>(node, node, start..last, from, to) };
+    }
+    if start <= last && node.packed_before(last) < end {
+        some(last, node.packed_before(last), end);
     }
 }
 
-/// Cuts `len` bytes from `skip` on of repetitions of `each` bytes into a rest of one, whole ones, and a start of one.
-/// `some` gets which, the bytes left out, the bytes taken and those before; `whole` the first, how many, and the bytes
-/// before.
-#[inline(always)]
-fn equal(
-    each: u64,
-    skip: u64,
-    len: u64,
-    mut some: impl FnMut(u64, u64, u64, u64),
-    mut whole: impl FnMut(u64, u64, u64),
-) {
-    let (mut first, head) = (skip / each, skip % each);
-    let mut done = 0;
-    if head > 0 {
-        done = len.min(each - head);
-        some(first, head, done, 0);
-        first += 1;
+/// Copies the bytes of any runs to those of any others; the shorter side ends it.
+///
+/// # Safety
+/// As [`transfer`].
+unsafe fn by_runs<M: Mover>(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, to_base: *mut u8) {
+    let (mut from, mut to) = (RunsSide::new(from), RunsSide::new(to));
+    while let (Some((a, a_step, a_len)), Some((b, b_step, b_len))) = (from.at_hand(), to.at_hand()) {
+        let (whole_a, whole_b) = (from.done == 0, to.done == 0);
+        // Blocks of one length pair off as long as both runs last, and a longer block is taken for a run of the other
+        // side's; else one piece.
+        let (count, len, a_step, b_step) = if whole_a && whole_b && a_len == b_len {
+            (from.run.count.min(to.run.count), a_len, a_step, b_step)
+        } else if whole_b && a_len > b_len {
+            (to.run.count.min(a_len / b_len), b_len, b_len as i64, b_step)
+        } else if whole_a && b_len > a_len {
+            (from.run.count.min(b_len / a_len), a_len, a_step, a_len as i64)
+        } else {
+            (1, a_len.min(b_len), 0, 0)
+        };
+        // SAFETY: the pieces are parts of blocks that the caller vouches for.
+        unsafe {
+            let (a, b) = (from_base.wrapping_offset(a as isize), to_base.wrapping_offset(b as isize));
+            let steps = Steps { count: count as usize, from: a_step as isize, to: b_step as isize };
+            strided::<M, NEITHER>(Len::of(len), steps, a, b);
+        }
+        from.take(count * len);
+        to.take(count * len);
     }
-    let count = (len - done) / each;
-    if count > 0 {
-        whole(first, count, done);
-        (first, done) = (first + count, done + count * each);
+}
+
+/// One side of a transfer: the run at hand, of whose first block `done` bytes are copied.
+struct RunsSide<'a> {
+    runs: Runs<'a>,
+    run: Run,
+    done: u64,
+}
+
+impl<'a> RunsSide<'a> {
+    fn new(runs: Runs<'a>) -> Self {
+        Self { runs, run: Run { offset: 0, count: 0, stride: 0, len: 0 }, done: 0 }
     }
-    if done < len {
-        some(first, 0, len - done, done);
+
+    /// Offset of what comes next, the stride of its run, and the bytes left of its block.
+    fn at_hand(&mut self) -> Option<(i64, i64, u64)> {
+        if self.run.count == 0 {
+            self.run = self.runs.next()?;
+        }
+        Some((self.run.offset + self.done as i64, self.run.stride, self.run.len - self.done))
+    }
+
+    /// The next `bytes` are copied: whole blocks, or a part of one.
+    fn take(&mut self, bytes: u64) {
+        self.done += bytes;
+        let blocks = self.done / self.run.len;
+        self.done -= blocks * self.run.len;
+        self.run.count -= blocks;
+        // Past the last block there is nothing, and the sum need not fit.
+        self.run.offset = self.run.offset.wrapping_add(self.run.stride.wrapping_mul(blocks as i64));
     }
 }

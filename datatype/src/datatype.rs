@@ -40,7 +40,7 @@ pub(crate) struct Derived {
 
 impl Derived {
     fn map(&self) -> TypeMap {
-        TypeMap::known(self.map.clone(), self.signature, self.overlap.clone())
+        TypeMap { shape: self.map.clone(), signature: self.signature, overlap: self.overlap.clone() }
     }
 }
 

@@ -1,241 +1,180 @@
-//! Copy kernels: loops over equal blocks, one for each block length or class of lengths, chosen from a table.
+//! Copy loops over blocks of equal length: each is written once and instantiated for every class of block lengths, and
+//! compiled a second time with AVX2 enabled, which is chosen when the processor has it.
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-mod lists;
-mod moves;
-#[cfg(target_arch = "x86_64")]
-mod paced;
-#[cfg(target_arch = "x86_64")]
-mod past;
-pub(crate) mod whole;
-pub(crate) mod window;
+use std::marker::PhantomData;
 
-pub(crate) use lists::{blocks, gather, matched, matched_blocks, scatter};
-use moves::{Ends, Fixed, Long, Move, Row, Upto};
+use crate::shape::Block;
 
-/// How blocks follow each other: their number, and the bytes from start to start at either side.
-#[derive(Clone, Copy)]
-pub(crate) struct Steps {
-    pub(crate) count: usize,
-    pub(crate) from: isize,
-    pub(crate) to: isize,
+/// How the copy loops access memory. [`Private`] serves memory that nobody else accesses during the call; for memory that
+/// others may access at the same time the caller brings an implementation that the compiler cannot reason about.
+pub trait Mover: 'static {
+    /// Copies `N` bytes, at most 64.
+    ///
+    /// # Safety
+    /// `from` is readable and `to` writable for `N` bytes, at any alignment, and the two ranges are disjoint.
+    unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8);
+
+    /// Copies `len` bytes, of a block too long to be copied in line.
+    ///
+    /// # Safety
+    /// As for [`fixed`](Self::fixed), for `len` bytes.
+    unsafe fn long(from: *const u8, to: *mut u8, len: usize);
 }
 
-/// Something for each class of lengths, in the order of [`CLASS`]: `$way` of `$with` and the [`Move`] of the class.
+/// Plain copies, for memory that nobody else writes, and of which nobody else accesses what is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Private;
+
+impl Mover for Private {
+    #[inline(always)]
+    unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, N) };
+    }
+
+    #[inline(always)]
+    unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+}
+
+/// A class of block lengths: copies one block.
+trait Length: Copy {
+    fn of(len: usize) -> Self;
+
+    fn len(self) -> usize;
+
+    /// # Safety
+    /// As [`Mover::long`], for a block.
+    unsafe fn copy<M: Mover>(self, from: *const u8, to: *mut u8);
+}
+
+/// `N` bytes.
+#[derive(Clone, Copy)]
+struct Fixed<const N: usize>;
+
+impl<const N: usize> Length for Fixed<N> {
+    #[inline(always)]
+    fn of(_: usize) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn len(self) -> usize {
+        N
+    }
+
+    #[inline(always)]
+    unsafe fn copy<M: Mover>(self, from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { M::fixed::<N>(from, to) };
+    }
+}
+
+/// At least `N` bytes, `N` at a time; the last `N` overlap those before.
+#[derive(Clone, Copy)]
+struct AtLeast<const N: usize>(usize);
+
+impl<const N: usize> Length for AtLeast<N> {
+    #[inline(always)]
+    fn of(len: usize) -> Self {
+        Self(len)
+    }
+
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
+    unsafe fn copy<M: Mover>(self, from: *const u8, to: *mut u8) {
+        let last = self.0 - N;
+        let mut at = 0;
+        // SAFETY: all pieces are parts of the block.
+        unsafe {
+            // Only the longest class has more than two pieces.
+            if N < 64 {
+                M::fixed::<N>(from, to);
+            } else {
+                while at < last {
+                    M::fixed::<N>(from.add(at), to.add(at));
+                    at += N;
+                }
+            }
+            M::fixed::<N>(from.add(last), to.add(last));
+        }
+    }
+}
+
+/// Any length, by a call for each block.
+#[derive(Clone, Copy)]
+struct Long(usize);
+
+impl Length for Long {
+    #[inline(always)]
+    fn of(len: usize) -> Self {
+        Self(len)
+    }
+
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
+    unsafe fn copy<M: Mover>(self, from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { M::long(from, to, self.0) };
+    }
+}
+
+/// Elements of a column of pairs from which on vector instructions pay.
+const COLUMN_MIN: usize = 16;
+/// Blocks of this length and more are copied by a call for each.
+const LONG: usize = 256;
+const CLASSES: usize = 14;
+
+/// The loop `$copy` for each class, in the order that [`Class`] gives.
 macro_rules! each_class {
-    ($way:ident $with:tt) => {
-        &[
-            $way!($with Long),
-            $way!($with Fixed<1>),
-            $way!($with Fixed<2>),
-            $way!($with Ends<2>),
-            $way!($with Fixed<4>),
-            $way!($with Ends<4>),
-            $way!($with Fixed<8>),
-            $way!($with Ends<8>),
-            $way!($with Fixed<12>),
-            $way!($with Fixed<16>),
-            $way!($with Ends<16>),
-            $way!($with Fixed<24>),
-            $way!($with Fixed<32>),
-            $way!($with Ends<32>),
-            $way!($with Fixed<64>),
-            $way!($with Ends<64>),
-            $way!($with Row),
+    ($copy:ident $(, $generic:ident)*) => {
+        [
+            $copy::<$($generic,)* Fixed<1>>,
+            $copy::<$($generic,)* Fixed<2>>,
+            $copy::<$($generic,)* AtLeast<2>>,
+            $copy::<$($generic,)* Fixed<4>>,
+            $copy::<$($generic,)* AtLeast<4>>,
+            $copy::<$($generic,)* Fixed<8>>,
+            $copy::<$($generic,)* AtLeast<8>>,
+            $copy::<$($generic,)* Fixed<16>>,
+            $copy::<$($generic,)* AtLeast<16>>,
+            $copy::<$($generic,)* Fixed<32>>,
+            $copy::<$($generic,)* AtLeast<32>>,
+            $copy::<$($generic,)* Fixed<64>>,
+            $copy::<$($generic,)* AtLeast<64>>,
+            $copy::<$($generic,)* Long>,
         ]
     };
 }
-use each_class;
 
-/// A table of kernels: `$kernel` with the [`Move`] of each class as its last parameter.
-macro_rules! table {
-    ($kernel:ident $(, $constant:tt)*) => {
-        each_class!(kernel [$kernel $(, $constant)*])
+/// The loops over pairs of which the first block is of class `$first`; [`pair_class`] gives the index of the second.
+macro_rules! each_second {
+    ($first:ty) => {
+        [
+            copy_pairs::<M, PACKED, $first, Fixed<1>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<2>>,
+            copy_pairs::<M, PACKED, $first, Fixed<4>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<4>>,
+            copy_pairs::<M, PACKED, $first, Fixed<8>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<8>>,
+            copy_pairs::<M, PACKED, $first, AtLeast<16>>,
+        ]
     };
 }
-macro_rules! kernel {
-    ([$kernel:ident $(, $constant:tt)*] $move:ty) => {
-        $kernel::<$($constant,)* $move>
-    };
-}
-use {kernel, table};
 
-const CLASSES: usize = 17;
-
-/// The kernels that some processors have or gain from, and whatever there is one of for each.
-macro_rules! specials {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Kernels behind those for all processors.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        enum Special {
-            $($(#[$doc])* $name,)*
-        }
-        /// Their number.
-        const SPECIAL: usize = [$(Special::$name),*].len();
-        /// Their loops, in this order.
-        const SPECIAL_KERNELS: [Kernels; SPECIAL] = [$(special_kernels(Special::$name)),*];
-        /// Those over whole messages.
-        const SPECIAL_WAYS: [whole::Ways; SPECIAL] = [$(whole::special::<{ Special::$name as usize }>()),*];
-    };
-}
-specials! {
-    /// Rows, 128 bytes a turn.
-    Rows,
-    /// Blocks of 4 bytes close to each other.
-    Fours,
-    /// Blocks of 8 bytes close to each other.
-    Eights,
-    /// Every second element of 4 bytes.
-    SecondFours,
-    /// Every second element of 8 bytes.
-    SecondEights,
-    /// Every second element of 16 bytes.
-    SecondSixteens,
-    /// Rows by whole cache lines.
-    Lines,
-    /// Every second element of 4 bytes, also written by stores that leave out the others.
-    ApartFours,
-    /// Every second element of 8 bytes, likewise.
-    ApartEights,
-    /// Rows of messages that are larger than the caches.
-    Past,
-    /// Blocks whose places share few sets of a cache.
-    Paced,
-}
-/// Lengths from here on are not in [`CLASS`].
-const LONG: usize = 128;
-/// The longest [`Row`]; what is longer is left to `memcpy`.
-const ROW_MAX: usize = 1024;
-/// Rows from this length on are left to it as well if all together have so many bytes, which the nearest cache holds.
-const ROW_FEW: usize = 256;
-const FEW_BYTES: usize = 8192;
-
-/// The place in a table for each length below [`LONG`].
-const CLASS: &[u8; LONG] = &{
-    let mut classes = [0; LONG];
-    let mut len = 1;
-    while len < LONG {
-        classes[len] = match len {
-            1 => 1,
-            2 => 2,
-            3 => 3,
-            4 => 4,
-            5..=7 => 5,
-            8 => 6,
-            12 => 8,
-            9..=15 => 7,
-            16 => 9,
-            24 => 11,
-            17..=31 => 10,
-            32 => 12,
-            33..=63 => 13,
-            64 => 14,
-            _ => 15,
-        };
-        len += 1;
-    }
-    classes
-};
-
-/// The place in a table for blocks of `len` bytes.
-#[inline(always)]
-const fn class(len: usize) -> usize {
-    let class = if len < LONG { CLASS[len] } else { 16 * (len <= ROW_MAX) as u8 };
-    if class as usize >= CLASSES { CLASSES - 1 } else { class as usize }
-}
-
-/// The kernel of a table for blocks of `len` bytes.
-#[inline(always)]
-fn choose<T: Copy>(table: &[T; CLASSES], len: usize) -> T {
-    table[class(len)]
-}
-
-/// Which side has its blocks one right after the other.
-const NEITHER: u8 = 0;
-const TO: u8 = 1;
-const FROM: u8 = 2;
-
-/// Bytes from one block of `len` bytes to the next at either side: `by` and `step`, but at the side `SIDE` its length.
-#[inline(always)]
-const fn steps<const SIDE: u8>(len: usize, by: isize, step: isize) -> (isize, isize) {
-    match SIDE {
-        TO => (by, len as isize),
-        FROM => (len as isize, step),
-        _ => (by, step),
-    }
-}
-
-/// Block length, number, steps at either side, and where the first blocks are.
-pub(crate) type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
-type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
-
-const STRIDED: &[Strided; CLASSES] = table!(each, NEITHER);
-const COLLECT: &[Strided; CLASSES] = table!(each, TO);
-const SPREAD: &[Strided; CLASSES] = table!(each, FROM);
-const NESTED: &[Nested; CLASSES] = table!(each_of_each, NEITHER);
-const COLLECT_NESTED: &[Nested; CLASSES] = table!(each_of_each, TO);
-const SPREAD_NESTED: &[Nested; CLASSES] = table!(each_of_each, FROM);
-
-/// The loops over blocks of one length.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kernels {
-    /// To consecutive blocks; the step at their side is not looked at.
-    pub(crate) collect: Strided,
-    /// From consecutive blocks; the step at their side is not looked at.
-    pub(crate) spread: Strided,
-    /// Steps at both sides.
-    pub(crate) strided: Strided,
-}
-
-impl Kernels {
-    /// The loop where the side `SIDE` has its blocks one right after the other.
-    #[inline(always)]
-    const fn side<const SIDE: u8>(&self) -> Strided {
-        match SIDE {
-            TO => self.collect,
-            FROM => self.spread,
-            _ => self.strided,
-        }
-    }
-}
-
-const fn kernels(class: usize) -> Kernels {
-    Kernels { collect: COLLECT[class], spread: SPREAD[class], strided: STRIDED[class] }
-}
-
-#[cfg(target_arch = "x86_64")]
-const fn special_kernels(special: Special) -> Kernels {
-    avx2::kernels(special)
-}
-
-/// Never chosen.
-#[cfg(not(target_arch = "x86_64"))]
-const fn special_kernels(_: Special) -> Kernels {
-    kernels(0)
-}
-
-/// Those of all processors, then what this one may have.
-const KERNELS: &[Kernels; CLASSES + SPECIAL] = &{
-    let mut all = [const { kernels(0) }; CLASSES + SPECIAL];
-    let mut class = 1;
-    while class < CLASSES {
-        all[class] = kernels(class);
-        class += 1;
-    }
-    let mut special = 0;
-    while special < SPECIAL {
-        all[CLASSES + special] = SPECIAL_KERNELS[special];
-        special += 1;
-    }
-    all
-};
-
-/// Which loops are for certain blocks.
+/// Which loop of a table copies blocks of a length on this processor: first the portable ones, then those for wider
+/// registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class(u8);
 
@@ -243,173 +182,291 @@ impl Class {
     /// Of no blocks.
     pub(crate) const NONE: Self = Self(0);
 
-    /// For `count` blocks of `len` bytes, `stride` from start to start where they are not consecutive.
+    /// The class of blocks of `len` bytes: two for each power of two up to 64, the power itself and what is longer.
     #[inline]
-    pub(crate) fn of(len: usize, count: usize, stride: isize) -> Self {
-        let are_few = len >= ROW_FEW && len.saturating_mul(count) <= FEW_BYTES;
-        #[cfg(target_arch = "x86_64")]
-        if let Some(special) = avx2::which(len, count, stride, are_few) {
-            return Self(CLASSES as u8 + special as u8);
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = stride;
-        if are_few {
-            return Self(0);
-        }
-        Self(class(len) as u8)
-    }
-
-    /// Its place among the loops of all classes; past the end of those of all processors if it needs one that has more.
-    fn index(self) -> usize {
-        usize::from(self.0)
+    pub(crate) fn of(len: usize) -> Self {
+        let power = len.max(1).ilog2().min(6) as usize;
+        // Nothing is longer than 1 and shorter than 2.
+        let class = (2 * power + usize::from(len > 1 << power)).saturating_sub(1);
+        let class = if len < LONG { class } else { CLASSES - 1 };
+        Self((class + if has_wide() { CLASSES } else { 0 }) as u8)
     }
 
     #[inline(always)]
-    pub(crate) fn kernels(self) -> &'static Kernels {
-        &KERNELS[usize::from(self.0).min(CLASSES + SPECIAL - 1)]
+    fn choose<T: Copy>(self, table: &[[T; CLASSES]; 2]) -> T {
+        table.as_flattened()[usize::from(self.0)]
     }
 }
 
-/// Copies blocks of `len` bytes, in their order.
-///
-/// # Safety
-/// Every block at `from` must be readable and every one at `to` writable, and none of the first may share a byte with
-/// one of the second.
-#[inline(always)]
-pub(crate) unsafe fn strided(len: usize, steps: Steps, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        (Class::of(len, steps.count, steps.from).kernels().strided)(len, steps.count, steps.from, steps.to, from, to)
+/// The length of blocks, and its class, which costs less to keep than to find.
+#[derive(Clone, Copy)]
+pub(crate) struct Len(pub(crate) usize, pub(crate) Class);
+
+impl Len {
+    #[inline(always)]
+    pub(crate) fn of(len: u64) -> Self {
+        Self(len as usize, Class::of(len as usize))
     }
 }
 
-/// As [`strided`], to consecutive blocks.
+/// How equal blocks follow each other: their number, and the bytes from start to start at the source and at the target.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps {
+    pub(crate) count: usize,
+    pub(crate) from: isize,
+    pub(crate) to: isize,
+}
+
+/// Which side has its bytes in packed form, one right after the other.
+pub(crate) const NEITHER: usize = 0;
+pub(crate) const TO: usize = 1;
+pub(crate) const FROM: usize = 2;
+
+/// Values of the source and the target, of which the packed side has `packed`.
+#[inline(always)]
+pub(crate) fn sides<const PACKED: usize, T>(packed: T, from: T, to: T) -> (T, T) {
+    match PACKED {
+        TO => (from, packed),
+        FROM => (packed, to),
+        _ => (from, to),
+    }
+}
+
+/// A listed place of a block.
+pub(crate) trait Place {
+    fn at(&self) -> isize;
+}
+
+impl Place for i64 {
+    #[inline(always)]
+    fn at(&self) -> isize {
+        *self as isize
+    }
+}
+
+impl Place for Block {
+    #[inline(always)]
+    fn at(&self) -> isize {
+        self.at as isize
+    }
+}
+
+/// Two blocks that repeat: their lengths, and where the second lies from the first at the source and at the target.
+pub(crate) struct Pair {
+    pub(crate) lens: (usize, usize),
+    pub(crate) second: (isize, isize),
+    pub(crate) steps: Steps,
+}
+
+/// Length of the blocks, number, steps at either side, and where the first blocks are.
+type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
+type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
+/// Length of the blocks, their places at either side, which are as many, and the addresses that these count from.
+type Listed<P> = unsafe fn(usize, &[P], *const P, *const u8, *mut u8);
+type Pairs = unsafe fn(&Pair, *const u8, *mut u8);
+
+/// The loops of a mover for a packed side and a type of places: the portable ones, and those for wider registers.
+struct Loops<M, P, const PACKED: usize>(PhantomData<(M, P)>);
+
+impl<M: Mover, P: Place + 'static, const PACKED: usize> Loops<M, P, PACKED> {
+    const STRIDED: &'static [[Strided; CLASSES]; 2] =
+        &[each_class!(copy_strided, M, PACKED), each_class!(copy_strided_wide, M, PACKED)];
+    const NESTED: &'static [[Nested; CLASSES]; 2] =
+        &[each_class!(copy_nested, M, PACKED), each_class!(copy_nested_wide, M, PACKED)];
+    const LISTED: &'static [[Listed<P>; CLASSES]; 2] =
+        &[each_class!(copy_listed, M, P, PACKED), each_class!(copy_listed_wide, M, P, PACKED)];
+    const PAIRS: &'static [[Pairs; 7]; 7] = &[
+        each_second!(Fixed<1>),
+        each_second!(AtLeast<2>),
+        each_second!(Fixed<4>),
+        each_second!(AtLeast<4>),
+        each_second!(Fixed<8>),
+        each_second!(AtLeast<8>),
+        each_second!(AtLeast<16>),
+    ];
+}
+
+/// Whether this processor has the wider registers.
+#[inline(always)]
+fn has_wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Copies `steps.count` blocks of `len` bytes, in their order; those of the `PACKED` side are consecutive, whatever its
+/// steps.
+///
+/// # Safety
+/// Every block at `from` must be readable and every one at `to` writable, and no block of the one may share a byte with
+/// one of the other.
+#[inline(always)]
+pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(
+    Len(len, class): Len,
+    steps: Steps,
+    from: *const u8,
+    to: *mut u8,
+) {
+    let copy = class.choose(Loops::<M, i64, PACKED>::STRIDED);
+    // SAFETY: the caller's promise; the table has what this processor can do.
+    unsafe { copy(len, steps.count, steps.from, steps.to, from, to) };
+}
+
+/// As [`strided`], for each of `outer` the blocks of `inner`.
 ///
 /// # Safety
 /// As [`strided`].
 #[inline(always)]
-pub(crate) unsafe fn collect(len: usize, count: usize, step: isize, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { (Class::of(len, count, step).kernels().collect)(len, count, step, len as isize, from, to) }
-}
-
-/// As [`strided`], from consecutive blocks.
-///
-/// # Safety
-/// As [`strided`].
-#[inline(always)]
-pub(crate) unsafe fn spread(len: usize, count: usize, step: isize, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { (Class::of(len, count, step).kernels().spread)(len, count, len as isize, step, from, to) }
-}
-
-/// The loops over rows, for so many repetitions of several of them; `inner` goes from the side that is not packed.
-#[inline]
-fn rows(len: usize, times: usize, inner: &Steps) -> Option<&'static Kernels> {
-    (len >= LONG && inner.count > 4).then(|| Class::of(len, times.saturating_mul(inner.count), inner.from).kernels())
-}
-
-/// `outer` to places for all of `inner`, one right after the other.
-fn packed_to(len: usize, outer: Steps, inner: Steps) -> Steps {
-    Steps { to: (len * inner.count) as isize, ..outer }
-}
-
-/// Calls `kernel` for each step of `outer`.
-///
-/// # Safety
-/// As [`strided`].
-unsafe fn each_run(kernel: Strided, len: usize, outer: Steps, inner: Steps, mut from: *const u8, mut to: *mut u8) {
-    for _ in 0..outer.count {
+pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
+    Len(len, class): Len,
+    outer: Steps,
+    inner: Steps,
+    from: *const u8,
+    to: *mut u8,
+) {
+    if inner.count == 1 {
         // SAFETY: the caller's promise.
-        unsafe { kernel(len, inner.count, inner.from, inner.to, from, to) };
-        // Addresses past the last block are never used, so they may wrap.
-        (from, to) = (from.wrapping_offset(outer.from), to.wrapping_offset(outer.to));
+        return unsafe { strided::<M, PACKED>(Len(len, class), outer, from, to) };
     }
+    let copy = class.choose(Loops::<M, i64, PACKED>::NESTED);
+    // SAFETY: the caller's promise; the table has what this processor can do.
+    unsafe { copy(len, &outer, &inner, from, to) };
 }
 
-/// Copies the blocks of `inner` for each step of `outer`.
+/// Copies blocks of `len` bytes, which are consecutive at the `PACKED` side and lie at `a` and `b`, which are as many, of
+/// a side that is not, in their order.
 ///
 /// # Safety
 /// As [`strided`].
 #[inline(always)]
-pub(crate) unsafe fn nested(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match rows(len, outer.count, &inner) {
-            Some(kernels) => each_run(kernels.strided, len, outer, inner, from, to),
-            None => choose(NESTED, len)(len, &outer, &inner, from, to),
-        }
-    }
+pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
+    Len(len, class): Len,
+    a: &[P],
+    b: &[P],
+    from: *const u8,
+    to: *mut u8,
+) {
+    debug_assert!(a.len() == b.len());
+    let copy = class.choose(Loops::<M, P, PACKED>::LISTED);
+    // SAFETY: the caller's promise; the table has what this processor can do.
+    unsafe { copy(len, a, b.as_ptr(), from, to) };
 }
 
-/// As [`nested`], to blocks that are all consecutive; what `outer` and `inner` say of that side is not looked at.
+/// Copies repetitions of two blocks, in their order, and says whether it has a loop for their lengths.
 ///
 /// # Safety
-/// As [`strided`].
+/// As [`strided`]. What the `PACKED` side has between repetitions is given, but the two blocks are consecutive there.
 #[inline(always)]
-pub(crate) unsafe fn collect_nested(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
+pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(pair: &Pair, from: *const u8, to: *mut u8) -> bool {
+    let (Some(a), Some(b)) = (pair_class(pair.lens.0), pair_class(pair.lens.1)) else { return false };
     // SAFETY: the caller's promise.
-    unsafe {
-        match rows(len, outer.count, &inner) {
-            Some(kernels) => each_run(kernels.collect, len, packed_to(len, outer, inner), inner, from, to),
-            None => choose(COLLECT_NESTED, len)(len, &outer, &inner, from, to),
-        }
-    }
+    unsafe { Loops::<M, i64, PACKED>::PAIRS[a][b](pair, from, to) };
+    true
 }
 
-/// As [`nested`], from blocks that are all consecutive; what `outer` and `inner` say of that side is not looked at.
-///
-/// # Safety
-/// As [`strided`].
+/// The class of one of two blocks.
 #[inline(always)]
-pub(crate) unsafe fn spread_nested(len: usize, outer: Steps, inner: Steps, from: *const u8, to: *mut u8) {
-    let turned = |s: Steps| Steps { from: s.to, to: s.from, ..s };
-    // SAFETY: the caller's promise.
-    unsafe {
-        match rows(len, outer.count, &turned(inner)) {
-            Some(kernels) => {
-                let outer = turned(packed_to(len, turned(outer), inner));
-                each_run(kernels.spread, len, outer, inner, from, to);
-            }
-            None => choose(SPREAD_NESTED, len)(len, &outer, &inner, from, to),
-        }
-    }
+fn pair_class(len: usize) -> Option<usize> {
+    Some(match len {
+        1 => 0,
+        2..=3 => 1,
+        4 => 2,
+        5..=7 => 3,
+        8 => 4,
+        9..=16 => 5,
+        17..=32 => 6,
+        _ => return None,
+    })
 }
 
 /// # Safety
-/// As [`strided`].
-#[inline(always)]
-unsafe fn each<const SIDE: u8, M: Move>(
+/// As [`strided`], on a processor with AVX2.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_strided_wide<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
     count: usize,
-    by: isize,
-    step: isize,
+    from_step: isize,
+    to_step: isize,
+    from: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_strided::<M, PACKED, L>(len, count, from_step, to_step, from, to) };
+}
+
+/// # Safety
+/// As [`strided`], on a processor with AVX2.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_nested_wide<M: Mover, const PACKED: usize, L: Length>(
+    len: usize,
+    outer: &Steps,
+    inner: &Steps,
+    from: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_nested::<M, PACKED, L>(len, outer, inner, from, to) };
+}
+
+/// # Safety
+/// As [`strided`], on a processor with AVX2.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_listed_wide<M: Mover, P: Place, const PACKED: usize, L: Length>(
+    len: usize,
+    a: &[P],
+    b: *const P,
+    from: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_listed::<M, P, PACKED, L>(len, a, b, from, to) };
+}
+
+/// # Safety
+/// As [`strided`].
+#[inline(always)]
+unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
+    len: usize,
+    count: usize,
+    from_step: isize,
+    to_step: isize,
     mut from: *const u8,
     mut to: *mut u8,
 ) {
-    let block = M::of(len);
-    let (by, step) = steps::<SIDE>(block.len(), by, step);
-    // Four at a time from the same two addresses: none waits for the address of the one before. Addresses past the last
-    // block are never used, so they may wrap.
-    let place = |start: isize, i: isize| start.wrapping_mul(i);
+    let block = L::of(len);
+    let (from_step, to_step) = sides::<PACKED, _>(block.len() as isize, from_step, to_step);
+    // A column of an array of pairs: with its stride known, the compiler copies several elements by an instruction.
+    if PACKED == TO && from_step == 2 * to_step && count >= COLUMN_MIN {
+        for i in 0..count {
+            let at = i * block.len();
+            // SAFETY: a block that the caller vouches for.
+            unsafe { block.copy::<M>(from.wrapping_add(2 * at), to.wrapping_add(at)) };
+        }
+        return;
+    }
+    // Addresses past the last block are never used, so they may wrap.
+    let place = |i: isize| (from_step.wrapping_mul(i), to_step.wrapping_mul(i));
+    // Four at a time from the same two addresses: none waits for the address of the one before.
     for _ in 0..count / 4 {
         for i in 0..4 {
+            let (from_at, to_at) = place(i);
             // SAFETY: a block that the caller vouches for.
-            unsafe { block.one(from.wrapping_offset(place(by, i)), to.wrapping_offset(place(step, i))) };
+            unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
         }
-        (from, to) = (from.wrapping_offset(place(by, 4)), to.wrapping_offset(place(step, 4)));
+        (from, to) = (from.wrapping_offset(place(4).0), to.wrapping_offset(place(4).1));
     }
     for _ in 0..count % 4 {
         // SAFETY: as above.
-        unsafe { block.one(from, to) };
-        (from, to) = (from.wrapping_offset(by), to.wrapping_offset(step));
+        unsafe { block.copy::<M>(from, to) };
+        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
     }
 }
 
 /// # Safety
 /// As [`strided`].
 #[inline(always)]
-unsafe fn each_of_each<const SIDE: u8, M: Move>(
+unsafe fn copy_nested<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
     outer: &Steps,
     inner: &Steps,
@@ -417,22 +474,64 @@ unsafe fn each_of_each<const SIDE: u8, M: Move>(
     mut to: *mut u8,
 ) {
     let (outer, inner) = (*outer, *inner);
-    let (outer_from, outer_to) = steps::<SIDE>(inner.count * M::of(len).len(), outer.from, outer.to);
-    macro_rules! outer {
+    let row = (L::of(len).len() * inner.count) as isize;
+    let (from_step, to_step) = sides::<PACKED, _>(row, outer.from, outer.to);
+    macro_rules! rows {
         ($count:expr) => {
             for _ in 0..outer.count {
                 // SAFETY: blocks that the caller vouches for.
-                unsafe { each::<SIDE, M>(len, $count, inner.from, inner.to, from, to) };
+                unsafe { copy_strided::<M, PACKED, L>(len, $count, inner.from, inner.to, from, to) };
                 // Addresses past the last block are never used, so they may wrap.
-                (from, to) = (from.wrapping_offset(outer_from), to.wrapping_offset(outer_to));
+                (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
             }
         };
     }
     // Few blocks at a time: without a loop for them.
     match inner.count {
-        2 => outer!(2),
-        3 => outer!(3),
-        4 => outer!(4),
-        count => outer!(count),
+        2 => rows!(2),
+        3 => rows!(3),
+        4 => rows!(4),
+        count => rows!(count),
+    }
+}
+
+/// # Safety
+/// As [`strided`]; `b` has as many places as `a`.
+#[inline(always)]
+unsafe fn copy_listed<M: Mover, P: Place, const PACKED: usize, L: Length>(
+    len: usize,
+    a: &[P],
+    b: *const P,
+    from: *const u8,
+    to: *mut u8,
+) {
+    let block = L::of(len);
+    for (i, a) in a.iter().enumerate() {
+        // Only the side of the target has places of its own in a copy to another layout.
+        // SAFETY: there are as many.
+        let b = if PACKED == NEITHER { unsafe { (*b.add(i)).at() } } else { a.at() };
+        let (from_at, to_at) = sides::<PACKED, _>((i * block.len()) as isize, a.at(), b);
+        // SAFETY: a block that the caller vouches for.
+        unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
+    }
+}
+
+/// # Safety
+/// As [`pairs`].
+unsafe fn copy_pairs<M: Mover, const PACKED: usize, A: Length, B: Length>(
+    pair: &Pair,
+    mut from: *const u8,
+    mut to: *mut u8,
+) {
+    let (a, b, steps) = (A::of(pair.lens.0), B::of(pair.lens.1), pair.steps);
+    let (from_second, to_second) = sides::<PACKED, _>(a.len() as isize, pair.second.0, pair.second.1);
+    for _ in 0..steps.count {
+        // SAFETY: blocks that the caller vouches for.
+        unsafe {
+            a.copy::<M>(from, to);
+            b.copy::<M>(from.wrapping_offset(from_second), to.wrapping_offset(to_second));
+        }
+        // Addresses past the last block are never used, so they may wrap.
+        (from, to) = (from.wrapping_offset(steps.from), to.wrapping_offset(steps.to));
     }
 }

@@ -51,7 +51,6 @@ mod plan;
 mod runs;
 mod shape;
 mod signature;
-mod transfer;
 mod typemap;
 mod wire;
 
@@ -61,6 +60,7 @@ pub use contents::{Combiner, Contents, Envelope};
 pub use datatype::Datatype;
 pub use descriptors::{BlockList, Descriptor, Descriptors};
 pub use error::{DatatypeError, DatatypeErrorKind, Result};
+pub use kernels::{Mover, Private};
 pub use layout::{Layout, LayoutError, MAX_DIMS};
 pub use named::{Class, Named};
 pub use overlap::Overlap;

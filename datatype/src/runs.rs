@@ -52,45 +52,27 @@ impl<'a> Runs<'a> {
     #[inline]
     fn descend(&mut self, mut node: &'a Node, mut base: i64, mut skip: u64) {
         loop {
-            let child;
-            match node {
-                Node::Run { count, stride, len, .. } => {
-                    let first = if skip == 0 { 0 } else { skip / len };
-                    let offset = base + first as i64 * stride;
-                    self.ready = Some(Run { offset, count: count - first, stride: *stride, len: *len });
-                    return self.cut_head(skip - first * len);
-                }
-                Node::Blocks(blocks) => {
-                    child = if skip == 0 { 0 } else { blocks.partition_point(|block| block.end <= skip) };
-                    self.stack.push(Frame { node, base, next: child as u64 + 1 });
-                    let start = child.checked_sub(1).map_or(0, |before| blocks[before].end);
-                    let block = blocks[child];
-                    self.ready = Some(Run { offset: base + block.at, count: 1, stride: 0, len: block.end - start });
-                    return self.cut_head(skip - start);
-                }
-                Node::Repeat { stride, inner, .. } => {
-                    let first = if skip == 0 { 0 } else { skip / inner.size };
-                    self.stack.push(Frame { node, base, next: first + 1 });
-                    base += first as i64 * stride;
-                    skip -= first * inner.size;
-                    node = &inner.node;
-                }
-                Node::Same { at, inner } => {
-                    let first = if skip == 0 { 0 } else { skip / inner.size };
-                    self.stack.push(Frame { node, base, next: first + 1 });
-                    base += at[first as usize];
-                    skip -= first * inner.size;
-                    node = &inner.node;
-                }
-                Node::Parts(parts) => {
-                    child = if skip == 0 { 0 } else { parts.items.partition_point(|part| part.end <= skip) };
-                    self.stack.push(Frame { node, base, next: child as u64 + 1 });
-                    base += parts.items[child].at;
-                    skip -= child.checked_sub(1).map_or(0, |before| parts.items[before].end);
-                    node = &parts.items[child].node;
-                }
+            let first = node.piece_at(skip);
+            let inside = skip - node.packed_before(first);
+            if let Node::Run { count, stride, len, .. } = *node {
+                let offset = base + node.place(first);
+                self.ready = Some(Run { offset, count: count - first, stride, len });
+                return self.cut_head(inside);
             }
+            self.stack.push(Frame { node, base, next: first + 1 });
+            let Some(piece) = node.piece(first) else {
+                self.ready = Some(Self::block(node, base, first));
+                return self.cut_head(inside);
+            };
+            (base, node, skip) = (base + node.place(first), piece, inside);
         }
+    }
+
+    /// Block `index` of a list of blocks.
+    #[inline]
+    fn block(blocks: &Node, base: i64, index: u64) -> Run {
+        let len = blocks.packed_before(index + 1) - blocks.packed_before(index);
+        Run { offset: base + blocks.place(index), count: 1, stride: 0, len }
     }
 
     /// Leaves out the first `skip` bytes of the first block of the run at hand: the rest of that block stands alone.
@@ -109,29 +91,17 @@ impl<'a> Runs<'a> {
     #[inline]
     fn advance(&mut self) -> Option<()> {
         loop {
-            let frame = self.stack.last_mut()?;
-            let index = frame.next;
-            let base = frame.base;
-            frame.next += 1;
-            let (node, at) = match frame.node {
-                Node::Repeat { count, stride, inner } if index < *count => (&inner.node, index as i64 * stride),
-                Node::Same { at, inner } if index < at.len() as u64 => (&inner.node, at[index as usize]),
-                Node::Parts(parts) if index < parts.items.len() as u64 => {
-                    let part = &parts.items[index as usize];
-                    (&part.node, part.at)
-                }
-                Node::Blocks(blocks) if index < blocks.len() as u64 => {
-                    let (block, before) = (blocks[index as usize], blocks[index as usize - 1]);
-                    let len = block.end - before.end;
-                    self.ready = Some(Run { offset: base + block.at, count: 1, stride: 0, len });
-                    return Some(());
-                }
-                _ => {
-                    self.stack.pop();
-                    continue;
-                }
-            };
-            self.descend(node, base + at, 0);
+            let Frame { node, base, next } = self.stack.last_mut()?;
+            if *next == node.pieces() {
+                self.stack.pop();
+                continue;
+            }
+            let (node, base, index) = (*node, *base, *next);
+            *next += 1;
+            match node.piece(index) {
+                Some(piece) => self.descend(piece, base + node.place(index), 0),
+                None => self.ready = Some(Self::block(node, base, index)),
+            }
             return Some(());
         }
     }

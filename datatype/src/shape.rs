@@ -18,7 +18,8 @@ const FEW: u64 = 64;
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0. Made by [`Node::run`].
+    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0. Made by
+    /// [`Node::run`].
     Run { count: u64, stride: i64, len: u64, class: Class },
     /// `count` times `inner`, `stride` from start to start.
     Repeat { count: u64, stride: i64, inner: Arc<Inner> },
@@ -75,24 +76,82 @@ impl Node {
     pub(crate) const EMPTY: Node = Node::Run { count: 0, stride: 0, len: 0, class: Class::NONE };
 
     pub(crate) fn run(count: u64, stride: i64, len: u64) -> Self {
-        Node::Run { count, stride, len, class: Class::of(len as usize, count as usize, stride as isize) }
+        Node::Run { count, stride, len, class: Class::of(len as usize) }
     }
 
-    /// Whether `other` is this level, as far as a short look tells: lists are not compared.
+    /// Its pieces: blocks, or nodes of the next level.
+    pub(crate) fn pieces(&self) -> u64 {
+        match self {
+            Node::Run { count, .. } | Node::Repeat { count, .. } => *count,
+            Node::Same { at, .. } => at.len() as u64,
+            Node::Blocks(blocks) => blocks.len() as u64,
+            Node::Parts(parts) => parts.items.len() as u64,
+        }
+    }
+
+    /// Which piece holds packed byte `skip`; the number of pieces if none does.
     #[inline]
-    pub(crate) fn is(&self, other: &Node) -> bool {
+    pub(crate) fn piece_at(&self, skip: u64) -> u64 {
+        match self {
+            _ if skip == 0 => 0,
+            Node::Run { len, .. } => skip / len,
+            Node::Repeat { inner, .. } | Node::Same { inner, .. } => skip / inner.size,
+            Node::Blocks(blocks) => blocks.partition_point(|block| block.end <= skip) as u64,
+            Node::Parts(parts) => parts.items.partition_point(|part| part.end <= skip) as u64,
+        }
+    }
+
+    /// Packed bytes before piece `index`, or of all pieces before the end.
+    #[inline]
+    pub(crate) fn packed_before(&self, index: u64) -> u64 {
+        let before = (index as usize).checked_sub(1);
+        match self {
+            Node::Run { len, .. } => index * len,
+            Node::Repeat { inner, .. } | Node::Same { inner, .. } => index * inner.size,
+            Node::Blocks(blocks) => before.map_or(0, |before| blocks[before].end),
+            Node::Parts(parts) => before.map_or(0, |before| parts.items[before].end),
+        }
+    }
+
+    /// Where piece `index` lies.
+    #[inline]
+    pub(crate) fn place(&self, index: u64) -> i64 {
+        match self {
+            Node::Run { stride, .. } | Node::Repeat { stride, .. } => index as i64 * stride,
+            Node::Same { at, .. } => at[index as usize],
+            Node::Blocks(blocks) => blocks[index as usize].at,
+            Node::Parts(parts) => parts.items[index as usize].at,
+        }
+    }
+
+    /// Piece `index`; `None` where pieces are blocks.
+    #[inline]
+    pub(crate) fn piece(&self, index: u64) -> Option<&Node> {
+        match self {
+            Node::Run { .. } | Node::Blocks(_) => None,
+            Node::Repeat { inner, .. } | Node::Same { inner, .. } => Some(&inner.node),
+            Node::Parts(parts) => Some(&parts.items[index as usize].node),
+        }
+    }
+
+    /// Whether the pieces of `other` are of the same kinds and lengths, so that the two are copied level by level.
+    pub(crate) fn is_alike(&self, other: &Node) -> bool {
+        let alike = |a: &Arc<Inner>, b: &Arc<Inner>| Arc::ptr_eq(a, b) || a.node.is_alike(&b.node);
         match (self, other) {
-            (Node::Run { count, stride, len, .. }, Node::Run { count: n, stride: by, len: l, .. }) => {
-                (count, stride, len) == (n, by, l)
+            (Node::Run { count, len, .. }, Node::Run { count: n, len: l, .. }) => (count, len) == (n, l),
+            (Node::Repeat { count, inner: a, .. }, Node::Repeat { count: n, inner: b, .. }) => {
+                count == n && alike(a, b)
             }
-            (Node::Repeat { count, stride, inner }, Node::Repeat { count: n, stride: by, inner: other }) => {
-                (count, stride) == (n, by) && Arc::ptr_eq(inner, other)
+            (Node::Same { at, inner: a }, Node::Same { at: places, inner: b }) => {
+                at.len() == places.len() && alike(a, b)
             }
-            (Node::Same { at, inner }, Node::Same { at: list, inner: other }) => {
-                Arc::ptr_eq(at, list) && Arc::ptr_eq(inner, other)
+            (Node::Blocks(a), Node::Blocks(b)) => {
+                Arc::ptr_eq(a, b) || a.iter().map(|block| block.end).eq(b.iter().map(|block| block.end))
             }
-            (Node::Blocks(blocks), Node::Blocks(list)) => Arc::ptr_eq(blocks, list),
-            (Node::Parts(parts), Node::Parts(list)) => Arc::ptr_eq(parts, list),
+            (Node::Parts(a), Node::Parts(b)) => {
+                let part = |(a, b): (&Part, &Part)| a.end == b.end && a.node.is_alike(&b.node);
+                Arc::ptr_eq(a, b) || (a.items.len() == b.items.len() && a.items.iter().zip(&b.items).all(part))
+            }
             _ => false,
         }
     }
@@ -120,15 +179,9 @@ impl Node {
             Node::Same { at, inner } => {
                 around(&mut at.iter().map(|at| (at.wrapping_add(inner.low), at.wrapping_add(inner.high()))))
             }
-            Node::Blocks(blocks) => {
-                let starts = std::iter::once(0).chain(blocks.iter().map(|block| block.end));
-                around(
-                    &mut blocks
-                        .iter()
-                        .zip(starts)
-                        .map(|(block, start)| (block.at, block.at.wrapping_add((block.end - start) as i64))),
-                )
-            }
+            Node::Blocks(blocks) => around(&mut blocks.iter().enumerate().map(|(i, block)| {
+                (block.at, block.at.wrapping_add((block.end - self.packed_before(i as u64)) as i64))
+            })),
             Node::Parts(parts) => around(&mut parts.items.iter().map(|part| {
                 let (low, high) = part.node.reach();
                 (part.at.wrapping_add(low), part.at.wrapping_add(high))

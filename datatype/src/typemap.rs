@@ -3,8 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{DatatypeError, Result};
-use crate::kernels::whole::Ways;
-use crate::kernels::window::Window;
 use crate::layout::Layout;
 use crate::named::Named;
 use crate::overlap::Overlap;
@@ -22,10 +20,6 @@ use crate::signature::Signature;
 pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
-    /// How all of it moves, which follows from `shape`.
-    pub(crate) ways: Ways,
-    /// All blocks at once, or those of some repetitions, if a register holds them.
-    pub(crate) window: Option<Arc<Window>>,
     /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
     pub(crate) overlap: Known,
 }
@@ -43,17 +37,11 @@ impl Eq for TypeMap {}
 
 impl TypeMap {
     /// No bytes.
-    pub const EMPTY: TypeMap =
-        TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, ways: Ways::NONE, window: None, overlap: None };
+    pub const EMPTY: TypeMap = TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, overlap: None };
 
     pub(crate) fn new(shape: Shape, signature: Signature) -> Self {
         let overlap = (!matches!(shape.node, Node::Run { .. })).then(Arc::default);
-        Self::known(shape, signature, overlap)
-    }
-
-    pub(crate) fn known(shape: Shape, signature: Signature, overlap: Known) -> Self {
-        let window = Window::of(&shape).map(Arc::new);
-        Self { ways: Ways::of(&shape, window.is_some()), shape, signature, window, overlap }
+        Self { shape, signature, overlap }
     }
 
     /// Bytes that are transferred.

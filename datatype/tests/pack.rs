@@ -51,7 +51,7 @@ fn check(map: &TypeMap, piece: usize) {
     assert_eq!(target, expected);
 }
 
-/// Vectors long enough for every kernel, also at its ends.
+/// Vectors of short blocks around the lengths of the loops, those of every second element too.
 #[test]
 fn many_short_blocks() {
     let byte = Datatype::from(Named::Byte);
@@ -94,7 +94,7 @@ fn rows_in_another_level() {
     }
 }
 
-/// Messages that are stored past the caches, rows and lists of rows, from and to every alignment.
+/// Messages larger than the caches: rows and lists of rows, from and to every alignment.
 #[test]
 fn large_messages_of_rows() {
     let byte = Datatype::from(Named::Byte);
@@ -229,8 +229,7 @@ fn every_kernel_in_every_level() {
     }
 }
 
-/// What whole messages have loops of their own for: two short blocks, once, some times, often, and always at the same place; and
-/// few blocks inside another level.
+/// Pairs of blocks, once, some times, often, and always at the same place; and few blocks inside another level.
 #[test]
 fn structures_of_two_and_vectors_of_few() {
     let byte = Datatype::from(Named::Byte);
@@ -253,8 +252,7 @@ fn structures_of_two_and_vectors_of_few() {
     }
 }
 
-/// Structures that a register holds, and some that it does not: blocks in any order, repetitions that go at once, one by one,
-/// through each other and backwards.
+/// Structures of a few short blocks in any order, whose repetitions are apart, interleaved and backwards.
 #[test]
 fn small_structures_in_any_order() {
     let byte = Datatype::from(Named::Byte);

@@ -1,9 +1,10 @@
 #![allow(unsafe_code)]
 //! Copies to and from memory that other ranks may touch at the same time.
 //!
-//! Words go through atomics; anything else goes through a function that the compiler cannot see into, which
-//! puts it in the same class as a network card writing memory: a conflicting access may give torn values (as
-//! MPI allows), never an assumption of the compiler that turns out wrong. No slice over such memory is made.
+//! Words go through atomics, the blocks of layouts through volatile accesses, and anything else through a function that
+//! the compiler cannot see into, which puts it in the same class as an HCA writing memory: a conflicting access may give
+//! torn values (as MPI allows), never an assumption of the compiler that turns out wrong. No slice over such memory is
+//! made.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -18,6 +19,51 @@ unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
     let copy: CopyFn = std::hint::black_box(libc::memcpy as CopyFn);
     // SAFETY: the caller vouches for both ranges.
     unsafe { copy(to.cast(), from.cast(), len) };
+}
+
+/// A value at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
+/// What the widest register that every processor has holds.
+#[cfg(target_arch = "x86_64")]
+type Wide = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+type Wide = u128;
+
+/// Copies `N` bytes (at most 64) between memory that others may touch on either side, by volatile accesses: each byte is
+/// read once and written once, and the compiler assumes nothing about what it finds.
+///
+/// # Safety
+/// As [`bytes`], for `N` bytes.
+#[inline(always)]
+pub unsafe fn words<const N: usize>(from: *const u8, to: *mut u8) {
+    let mut at = 0;
+    macro_rules! words {
+        ($($word:ty),*) => {
+            $(while N - at >= size_of::<$word>() {
+                // SAFETY: a part of both ranges; the types have no alignment and no invalid values.
+                unsafe {
+                    let word = from.add(at).cast::<Unaligned<$word>>().read_volatile();
+                    to.add(at).cast::<Unaligned<$word>>().write_volatile(word);
+                }
+                at += size_of::<$word>();
+            })*
+        };
+    }
+    words!(Wide, u64, u32, u16, u8);
+}
+
+/// Copies `len` bytes between memory that others may touch on either side, by a call into the C library.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes, at any alignment; what others access meanwhile they
+/// access only through this module or by atomics or devices; the ranges are disjoint.
+#[inline(always)]
+pub unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by the contract.
+    unsafe { opaque_copy(from, to, len) };
 }
 
 /// Writes `len` private bytes into memory that others may touch. Words of 1, 2, 4 and 8 bytes at aligned
@@ -149,5 +195,34 @@ pub unsafe fn compare_swap(at: *mut u8, len: usize, expected: u64, desired: u64)
         4 => swap!(AtomicU32, u32),
         8 => swap!(AtomicU64, u64),
         _ => panic!("an integer of {len} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied<const N: usize>() {
+        let from: Vec<u8> = (0..100).collect();
+        for (skip, at) in [(0, 0), (1, 0), (3, 8), (8, 5)] {
+            let mut to = vec![200; 100];
+            // SAFETY: inside both vectors.
+            unsafe { words::<N>(from.as_ptr().add(skip), to.as_mut_ptr().add(at)) };
+            assert_eq!(to[at..at + N], from[skip..skip + N]);
+            assert!(to[..at].iter().chain(&to[at + N..]).all(|byte| *byte == 200), "{N} bytes");
+        }
+    }
+
+    #[test]
+    fn words_copies_exactly_its_bytes() {
+        copied::<1>();
+        copied::<2>();
+        copied::<4>();
+        copied::<8>();
+        copied::<15>();
+        copied::<16>();
+        copied::<32>();
+        copied::<63>();
+        copied::<64>();
     }
 }

@@ -1,16 +1,37 @@
+#![allow(unsafe_code)]
 //! An operation between two layouts: what it does, and the messages that it takes.
 
 use std::cell::Cell;
 
 use farside_core::device::{Block, Capabilities, Range, RemoteRegion};
+use farside_core::memory::copy;
 use farside_core::settings::{Settings, TransferScheme};
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::{CutOffs, DatatypeError, Descriptor, Direction, Overlap, Plan, PlanLimits, Scheme, TypeMap};
+use farside_datatype::{
+    CutOffs, DatatypeError, Descriptor, Direction, Mover, Overlap, Plan, PlanLimits, Scheme, TypeMap,
+};
 
 use super::item::{Item, Lists};
 
 /// Bytes of one message at most; devices cut further.
 const MAX_MESSAGE: u64 = 1 << 30;
+
+/// How the copy loops of layouts access window memory, which other ranks may access at the same time.
+pub(super) struct Shared;
+
+impl Mover for Shared {
+    #[inline(always)]
+    unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise; others access window memory through `memory::copy`, atomics and devices.
+        unsafe { copy::words::<N>(from, to) };
+    }
+
+    #[inline(always)]
+    unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller's promise; others access window memory through `memory::copy`, atomics and devices.
+        unsafe { copy::bytes(from, to, len) };
+    }
+}
 
 /// What an operation between layouts does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

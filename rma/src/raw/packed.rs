@@ -13,9 +13,9 @@ use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Then};
 use farside_core::stats::{Kind, Stats};
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Job, Result};
-use farside_datatype::{Plan, TypeMap};
+use farside_datatype::{Plan, Private, TypeMap};
 
-use super::layouts::{Layouts, reach};
+use super::layouts::{Layouts, Shared, reach};
 use super::{Access, RawWindow, Target};
 
 /// Pieces under way to one target.
@@ -87,7 +87,7 @@ impl Own {
         // SAFETY: the counters live as long as the job, which dispatches to nobody after its end.
         unsafe { self.stats.as_ref() }.add(Kind::Copy, packed.len());
         // SAFETY: all bytes of the message are inside the window's memory, which is not given back while it is alive.
-        unsafe { map.unpack_raw(packed.as_ptr(), from, self.base.wrapping_add(offset), packed.len()) };
+        unsafe { map.unpack_raw::<Shared>(packed.as_ptr(), from, self.base.wrapping_add(offset), packed.len()) };
         Some(())
     }
 }
@@ -126,7 +126,7 @@ impl RawWindow {
             let at = bytes.len();
             bytes.resize(at + len as usize, 0);
             // SAFETY: the local bytes by the contract of the call; room was just made.
-            unsafe { l.origin.pack_raw(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
+            unsafe { l.origin.pack_raw::<Private>(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
             self.stats().add(Kind::Copy, len as usize);
             let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
             am::send(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters)?;

@@ -26,7 +26,7 @@ use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Class, Named, Overlap, Scheme, TypeMap};
 
 use super::item::Item;
-use super::layouts::{Action, Layouts, reach, refused};
+use super::layouts::{Action, Layouts, Shared, reach, refused};
 use super::operations::Request;
 use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
@@ -60,7 +60,7 @@ impl RawWindow {
         if let Some(to) = self.direct_layout(target, offset, at)
             && at.overlap() == Overlap::None
             // SAFETY: inside the target's mapped memory; `from` by the contract.
-            && unsafe { origin.copy_raw(from, at, to, 0, u64::MAX) }.is_ok()
+            && unsafe { origin.copy_raw::<Shared>(from, at, to, 0, u64::MAX) }.is_ok()
         {
             self.count_copy(Kind::Write, at);
             self.stored.set(true);
@@ -92,7 +92,7 @@ impl RawWindow {
         if let Some(from) = self.direct_layout(target, offset, at)
             && origin.overlap() == Overlap::None
             // SAFETY: as in `put_typed`.
-            && unsafe { at.copy_raw(from, origin, into, 0, u64::MAX) }.is_ok()
+            && unsafe { at.copy_raw::<Shared>(from, origin, into, 0, u64::MAX) }.is_ok()
         {
             self.count_copy(Kind::Read, at);
             return Ok(());
@@ -184,10 +184,10 @@ impl RawWindow {
             let copied = unsafe {
                 if l.action == Action::Put {
                     self.count_copy(Kind::Write, l.target);
-                    l.origin.copy_raw(l.local, l.target, remote, 0, u64::MAX)
+                    l.origin.copy_raw::<Shared>(l.local, l.target, remote, 0, u64::MAX)
                 } else {
                     self.count_copy(Kind::Read, l.target);
-                    l.target.copy_raw(remote, l.origin, l.local, 0, u64::MAX)
+                    l.target.copy_raw::<Shared>(remote, l.origin, l.local, 0, u64::MAX)
                 }
             };
             return copied.map(|_| ()).map_err(|e| refused(name, &e));
