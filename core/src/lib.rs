@@ -9,8 +9,6 @@ pub mod coll;
 pub mod device;
 pub mod error;
 pub mod job;
-#[cfg(feature = "cli")]
-pub mod launch;
 #[cfg(feature = "log")]
 mod log;
 pub mod memory;

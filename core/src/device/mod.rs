@@ -6,6 +6,7 @@
 pub mod code;
 pub mod fault;
 pub(crate) mod open;
+pub mod report;
 pub mod route;
 pub mod shm;
 #[cfg(feature = "verbs")]
