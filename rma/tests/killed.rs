@@ -12,7 +12,6 @@ use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
 use farside_rma::prelude::*;
 use farside_rma::raw::{Options, RawWindow};
-use farside_rma::{DynamicWindow, GlobalArray};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
 const VICTIM: usize = 1;

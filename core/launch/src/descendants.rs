@@ -27,7 +27,7 @@ pub fn become_subreaper() -> Result<()> {
 #[must_use]
 pub fn reap() -> Option<(i32, ExitStatus)> {
     let (pid, status) = wait(WaitOptions::NOHANG).ok().flatten()?;
-    Some((pid.as_raw_nonzero().get(), ExitStatus::from_raw(status.as_raw() as i32)))
+    Some((pid.as_raw_nonzero().get(), ExitStatus::from_raw(status.as_raw())))
 }
 
 /// Sends SIGKILL once to every descendant; those that were there.

@@ -21,26 +21,8 @@ const TURN: usize = 256 * 1024;
 /// How long a rank may run on without its connection, before those who wait for it are told.
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
-/// What a rank did that concerns the whole job.
-#[derive(Debug)]
-pub enum Notice {
-    /// The rank asked for the end of the job.
-    Abort {
-        /// The rank.
-        rank: u32,
-        /// The exit code asked for.
-        code: i32,
-        /// Why, if it said so.
-        reason: String,
-    },
-    /// The rank broke the protocol.
-    Broken {
-        /// The rank.
-        rank: u32,
-        /// What it did.
-        what: String,
-    },
-}
+/// What a rank did that concerns the whole job: it asked for the end of the job, or broke the protocol.
+pub type Notice = (u32, Answer);
 
 struct Connection {
     /// Read and written directly, without asking the runtime: what a process wrote before it ended is read at the
@@ -98,8 +80,9 @@ impl Hub {
                 Err(what) => self.broken(rank, what),
                 Ok(Some(line)) => match self.server.line(rank, &line) {
                     Answer::Replies(replies) => self.deliver(replies),
-                    Answer::Abort { code, reason } => self.notify(Notice::Abort { rank, code, reason }),
                     Answer::Broken(what) => self.broken(rank, what),
+                    // The receiver lives as long as the job does.
+                    abort @ Answer::Abort { .. } => drop(self.notices.send((rank, abort))),
                 },
             }
         }
@@ -119,7 +102,7 @@ impl Hub {
     }
 
     fn broken(&mut self, rank: u32, what: String) {
-        self.notify(Notice::Broken { rank, what });
+        let _ = self.notices.send((rank, Answer::Broken(what)));
         self.connections[rank as usize] = None;
         self.gone(rank, "it broke the PMI-1 protocol");
     }
@@ -128,11 +111,6 @@ impl Hub {
     fn gone(&mut self, rank: u32, why: &str) {
         let replies = self.server.gone(rank, why);
         self.deliver(replies);
-    }
-
-    fn notify(&self, notice: Notice) {
-        // The receiver lives as long as the job does.
-        let _ = self.notices.send(notice);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::descendants::{become_subreaper, kill, kill_all, reap};
 use crate::ending::{Action, Ending, code, describe};
 use crate::output::{Cutter, Sink, forward};
 use crate::pmi::{self, Hub, Notice};
-use crate::server::Server;
+use crate::server::{Answer, Server};
 use crate::signals::{self, Signals};
 use crate::spawn::start;
 
@@ -189,17 +189,18 @@ impl<'a> Job<'a> {
         self.act(actions);
     }
 
-    fn notice(&mut self, notice: Notice) {
-        let actions = match notice {
-            Notice::Abort { rank, code, reason } => {
+    fn notice(&mut self, (rank, what): Notice) {
+        let actions = match what {
+            Answer::Abort { code, reason } => {
                 let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
                 self.say(format!("{} aborted the job with code {code}{reason}", self.name(rank)));
                 self.ending.aborted(rank, code)
             }
-            Notice::Broken { rank, what } => {
+            Answer::Broken(what) => {
                 self.say(format!("{} broke the PMI-1 protocol: {what}; ending the job", self.name(rank)));
                 self.ending.failed(1)
             }
+            Answer::Replies(_) => return,
         };
         self.act(actions);
     }

@@ -251,20 +251,20 @@ fn interrupt_twice_kills_ranks_that_ignore_it() {
 #[test]
 fn foreign_launcher_is_refused() {
     for (name, value) in [("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_RANK", "2"), ("PALS_RANKID", "1")] {
-        let mut program = Marked::new(&kvs());
+        let mut program = Marked::new(kvs());
         program.command.env(name, value);
         let done = program.finish();
         assert_eq!(done.code, Some(1));
         assert!(done.err.contains(&format!("{name}={value}")) && done.err.contains("rank 0 of 1"), "{done:?}");
     }
-    let done = Marked::new(&kvs()).finish();
+    let done = Marked::new(kvs()).finish();
     assert!(done.code == Some(0) && done.out.contains("by singleton"), "{done:?}");
 }
 
 #[test]
 fn descriptor_that_is_not_a_launchers_is_refused() {
     for (fd, part) in [("0", "PMI_FD=0"), ("999", "PMI_FD=999"), ("-1", "PMI_FD=-1")] {
-        let mut program = Marked::new(&kvs());
+        let mut program = Marked::new(kvs());
         program.command.env("PMI_FD", fd).env("PMI_RANK", "0").env("PMI_SIZE", "2");
         let done = program.finish();
         assert!(done.code == Some(1) && done.err.contains(part), "{done:?}");
