@@ -35,7 +35,7 @@ impl Launcher {
         let farside = find(beside.into_iter().chain(env::split_paths(&path))).ok_or_else(|| {
             Error::new(ErrorKind::Launcher, OP)
                 .cause(format!("no `farside` beside {} or in PATH", program.display()))
-                .remedy("build it: cargo build --release -p farside-core --bin farside")
+                .remedy("build it: cargo build --release -p farside-launch")
         })?;
         Ok(Self { farside, program, settings: Vec::new() })
     }

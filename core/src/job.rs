@@ -481,7 +481,6 @@ impl Job {
 
     /// Ends the whole job with `code`, telling the launcher why.
     pub fn abort(&self, code: i32, reason: &str) -> ! {
-        eprintln!("farside: rank {} aborts the job: {reason}", self.0.rank);
         self.0.bootstrap.borrow_mut().abort(code, reason);
         std::process::exit(code)
     }

@@ -10,8 +10,6 @@ pub mod device;
 mod entered;
 pub mod error;
 pub mod job;
-#[cfg(feature = "cli")]
-pub mod launch;
 #[cfg(feature = "log")]
 mod log;
 pub mod memory;

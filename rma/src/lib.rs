@@ -47,8 +47,8 @@ pub use window::{Exposure, Fences, Window};
 /// What programs import.
 pub mod prelude {
     pub use crate::{
-        Assert, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result, Section, Selection, SharedWindow,
-        Team, Window,
+        Assert, Attachment, DynamicWindow, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result,
+        Section, Selection, SharedWindow, Team, Window,
     };
 }
 

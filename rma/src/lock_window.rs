@@ -14,6 +14,7 @@ use crate::epoch::{Epoch, bytes, closing, same_length};
 use crate::op::{CasElement, Element, Op, code};
 use crate::raw::layouts::{Action, Layouts};
 use crate::raw::lock::LockKind;
+use crate::raw::target::widen;
 use crate::raw::{Item, Options, RawWindow};
 use crate::request::Request;
 use crate::selection::Selection;
@@ -316,6 +317,46 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     ) -> Result<Request<'scope>> {
         same_length(operand.len(), old.len())?;
         self.raccumulate_into(op, operand, old.as_mut_ptr().cast(), target, displacement)
+    }
+
+    /// Starts a fetch_and_op that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::fetch_and_op`].
+    pub fn rfetch_and_op(
+        &'scope self,
+        op: Op,
+        operand: &'scope T,
+        old: &'scope mut T,
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope>> {
+        self.raccumulate_into(op, std::slice::from_ref(operand), std::ptr::from_mut(old).cast(), target, displacement)
+    }
+
+    /// Starts a compare_and_swap that can be waited for singly.
+    ///
+    /// # Errors
+    /// As [`Epoch::compare_and_swap`].
+    pub fn rcompare_and_swap(
+        &'scope self,
+        expected: T,
+        desired: T,
+        old: &'scope mut T,
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope>>
+    where
+        T: CasElement,
+    {
+        let item = Item::CompareSwap {
+            len: size_of::<T>(),
+            expected: widen(expected),
+            desired: widen(desired),
+            old: std::ptr::from_mut(old).cast(),
+            offset: bytes::<T>(displacement)?,
+        };
+        self.request(target, item)
     }
 
     fn raccumulate_into(

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use farside_core::Result;
+#[cfg(feature = "async")]
+use farside_core::{Error, ErrorKind};
 
 use crate::raw::{self, RawWindow};
 
@@ -60,11 +62,28 @@ impl Future for Request<'_> {
 /// an epoch, `win.lock_all(asserts, |epoch| block_on(async { epoch.rput(..)?.await })?)`.
 ///
 /// # Errors
-/// `System` if the runtime cannot be made.
+/// `Unsupported` on a thread that runs a tokio runtime already, where requests are awaited directly; `System` if the
+/// runtime cannot be made.
 #[cfg(feature = "async")]
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .map_err(|e| farside_core::Error::system("start an async runtime", e))?;
+    const OPERATION: &str = "start an async runtime";
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Err(Error::new(ErrorKind::Unsupported, OPERATION)
+            .cause("this thread runs a tokio runtime already")
+            .remedy("await the requests there"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| Error::system(OPERATION, e))?;
     Ok(tokio::task::LocalSet::new().block_on(&runtime, future))
+}
+
+#[cfg(all(test, feature = "async"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_on_inside_a_runtime_is_an_error() {
+        let inner = block_on(async { block_on(async {}) }).unwrap();
+        assert_eq!(inner.unwrap_err().kind(), ErrorKind::Unsupported);
+        block_on(async {}).unwrap();
+    }
 }

@@ -2,13 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::time::SystemTime;
 
-/// Whether less is wanted, for emulated machines.
-fn quick() -> bool {
-    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
-}
+use farside_harness::quick;
 
 /// Numbers of ranks.
 fn ranks() -> &'static [u32] {
@@ -17,49 +12,6 @@ fn ranks() -> &'static [u32] {
 
 /// After so many seconds the launcher ends a run, with a code that is not 0.
 const LIMIT_S: &str = "120";
-const EXAMPLES: [&str; 6] = ["hello_put_get", "heat_stencil", "gups", "hash_table", "transpose", "halo_3d"];
-
-/// Where the programs are: target/PROFILE. Builds what is missing or older than its sources, as it is when this test
-/// alone was built.
-fn programs() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        // target/PROFILE/deps/examples-..
-        let me = std::env::current_exe().unwrap();
-        let profile = me.parent().unwrap().parent().unwrap();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let newest = |folders: &[&str]| folders.iter().map(|folder| newest(&root.join(folder))).max().unwrap();
-        let current = |program: PathBuf, sources| modified(&program).is_some_and(|built| built >= sources);
-        // Each by its own sources: cargo makes no new launcher where only windows or datatypes have changed.
-        if !current(profile.join("farside"), newest(&["core/src"])) {
-            build(profile, &["-p", "farside-core", "--bin", "farside"]);
-        }
-        let sources = newest(&["core/src", "datatype/src", "rma/src", "rma/examples"]);
-        if !EXAMPLES.iter().all(|name| current(profile.join("examples").join(name), sources)) {
-            build(profile, &["-p", "farside-rma", "--examples"]);
-        }
-        profile.to_owned()
-    })
-}
-
-fn modified(path: &Path) -> Option<SystemTime> {
-    path.metadata().and_then(|meta| meta.modified()).ok()
-}
-
-fn newest(folder: &Path) -> SystemTime {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { newest(&path) } else { modified(&path).unwrap() }).max().unwrap()
-}
-
-fn build(profile: &Path, what: &[&str]) {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--offline"]).args(what).arg("--target-dir").arg(profile.parent().unwrap());
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    if profile.ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success(), "{what:?} cannot be built");
-}
 
 /// Runs an example on `ranks` ranks and returns how it ended, with all that it wrote.
 fn run(ranks: u32, example: &str, arguments: &[&str]) -> Output {
@@ -67,12 +19,9 @@ fn run(ranks: u32, example: &str, arguments: &[&str]) -> Output {
 }
 
 fn farside(ranks: u32, example: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(programs().join("farside"));
-    command
-        .args(["run", "--timeout", LIMIT_S, "-n", &ranks.to_string()])
-        .arg(programs().join("examples").join(example))
-        .args(arguments)
-        .stdin(Stdio::null());
+    let mut command = Command::new(farside_harness::farside());
+    command.args(["run", "--timeout", LIMIT_S, "-n", &ranks.to_string()]);
+    command.arg(farside_harness::example("farside-rma", example)).args(arguments).stdin(Stdio::null());
     command
 }
 

@@ -2,9 +2,9 @@
 //! shared memory and a kernel's identity of its own each. Started by `farside run`, and by MPICH's launcher, with its
 //! proxies on both hosts, where that is installed. The ranks are this program again.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use farside_harness::{farside, itself, skip, works};
 use farside_rma::prelude::*;
 
 /// How many ranks, set for ranks.
@@ -55,16 +55,10 @@ fn rank(ranks: usize) -> Result<()> {
     job.finalize()
 }
 
-fn farside() -> PathBuf {
-    let me = std::env::current_exe().unwrap();
-    me.parent().unwrap().parent().unwrap().join("farside")
-}
-
 /// Runs ranks by a launcher, of which rank r is on host r modulo 2, and looks at what they said. No setting names a device.
 fn run(launcher: &mut Command, ranks: usize) {
     let output = launcher
-        .arg(std::env::current_exe().unwrap())
-        .args(["as_a_rank", "--exact", "--nocapture"])
+        .args(itself("as_a_rank"))
         .env(RANKS, ranks.to_string())
         .env("FARSIDE_VERBS_DEVICE", "auto")
         .env("FARSIDE_DEVICE", "auto")
@@ -79,14 +73,9 @@ fn run(launcher: &mut Command, ranks: usize) {
     }
 }
 
-/// Makes both hosts; `false`, with a word, where there can be none.
+/// Makes both hosts; `false` where there can be none, as anywhere but in the machine of `ci/rxe`, which runs this too.
 fn hosts() -> bool {
-    let made = |host: &str| Command::new("rxe-host").args([host, "true"]).status().is_ok_and(|s| s.success());
-    let there = made("0") && made("1");
-    if !there {
-        println!("skipped: rxe-host is not there, as in the machine of ci/rxe");
-    }
-    there
+    ["0", "1"].iter().all(|host| works("rxe-host", &[host, "true"]))
 }
 
 #[test]
@@ -107,9 +96,8 @@ fn ranks_on_two_hosts_are_started_by_mpich() {
     if std::env::var_os(RANKS).is_some() || !hosts() {
         return;
     }
-    if !Command::new("mpiexec.hydra").arg("-info").output().is_ok_and(|o| o.status.success()) {
-        println!("skipped: there is no mpiexec.hydra");
-        return;
+    if !works("mpiexec.hydra", &["-info"]) {
+        return skip("ranks_on_two_hosts_are_started_by_mpich", "there is no mpiexec.hydra (ci/peers fetches one)");
     }
     for ranks in [2, 4] {
         let mut launcher = Command::new("timeout");

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use farside_datatype::{Datatype, Named};
+use farside_harness::{Marked, itself, signal};
 use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
 use farside_rma::prelude::*;
 use farside_rma::raw::{Options, RawWindow};
-use farside_rma::{DynamicWindow, GlobalArray};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
 const VICTIM: usize = 1;
@@ -42,9 +42,8 @@ const PHASES: &[&str] = &[
 /// Ends this process as a crash does, if it is the victim.
 fn die(me: usize) {
     if me == VICTIM {
-        // The shell has `kill` built in; the program of that name is not everywhere.
-        let status = Command::new("sh").args(["-c", &format!("kill -9 {}", std::process::id())]).status();
-        panic!("still alive: {status:?}");
+        signal(std::process::id(), "KILL");
+        panic!("still alive");
     }
 }
 
@@ -232,35 +231,6 @@ fn as_a_rank() {
     }
 }
 
-fn farside() -> PathBuf {
-    let me = std::env::current_exe().unwrap();
-    let profile = me.parent().unwrap().parent().unwrap();
-    let program = profile.join("farside");
-    if !program.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--quiet", "-p", "farside-core", "--bin", "farside", "--target-dir"])
-            .arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-    }
-    program
-}
-
-/// Processes whose environment has `marker`.
-fn left_behind(marker: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environ.split(|b| *b == 0).any(|v| v == marker.as_bytes()) {
-            found.push(entry.path().display().to_string());
-        }
-    }
-    found
-}
-
 /// A folder of this test's own for shared memory, so that what others make meanwhile is not taken for left behind.
 struct Folder(PathBuf);
 
@@ -282,19 +252,13 @@ impl Drop for Folder {
     }
 }
 
-/// Runs this program as three ranks in `phase`: exit code and output.
+/// Runs this program as three ranks in `phase`: exit code and output. Nothing is left of it.
 fn run(phase: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
-    let output = Command::new(farside())
-        .args(["run", "--timeout", "60", "-n", "3"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["as_a_rank", "--exact", "--nocapture"])
-        .env(PHASE, phase)
-        .envs(set.iter().copied())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    (output.status.code(), text)
+    let mut job = Marked::run(3, &["--timeout", "60"]);
+    job.command.args(itself("as_a_rank"));
+    job.command.env(PHASE, phase).envs(set.iter().copied());
+    let done = job.finish();
+    (done.code, done.err + &done.out)
 }
 
 #[test]
@@ -320,7 +284,7 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
     }
     let folder = Folder::new();
     // In a quick run each phase with one way to wait.
-    let quick = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
+    let quick = farside_harness::quick();
     for (i, wait) in ["auto", "park"].into_iter().enumerate() {
         for (_, phase) in PHASES.iter().enumerate().filter(|(p, _)| !quick || p % 2 == i) {
             let (code, text) = run(phase, &[("FARSIDE_WAIT", wait), ("FARSIDE_SHM_DIR", folder.0.to_str().unwrap())]);
@@ -330,7 +294,6 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
             assert_eq!(said.len(), 2, "{phase}, {wait}: {text}");
             assert!(said.iter().all(|l| l.contains("is gone") && l.contains("rank 1")), "{phase}, {wait}: {text}");
             assert!(text.contains("killed by signal 9"), "{phase}, {wait}: {text}");
-            assert_eq!(left_behind(&format!("{PHASE}={phase}")), Vec::<String>::new(), "{phase}, {wait}");
         }
     }
     assert_eq!(folder.files(), Vec::<PathBuf>::new());

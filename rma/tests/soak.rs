@@ -17,7 +17,7 @@ use checks::values::Value;
 use farside_rma::{Job, Op, Result, Team};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,11 +242,6 @@ fn random_operations_equal_the_model_processes() {
         soak(&job.world().unwrap(), &config, seed, windows).unwrap();
         return job.finalize().unwrap();
     }
-    let exe = std::env::current_exe().unwrap();
-    let farside = exe.ancestors().nth(2).map(|d| d.join("farside")).filter(|f| f.exists());
-    let Some(farside) = farside else {
-        return println!("not run: build `farside` first (cargo build -p farside-core)");
-    };
     // An emulated machine is slower.
     let (windows, limit) = if config::verbs() { ("2", 180) } else { ("8", 60) };
     let first = seed();
@@ -259,10 +254,9 @@ fn random_operations_equal_the_model_processes() {
         let n = 1 + (seed % 5);
         let what = format!("FARSIDE_SOAK_SEED={seed}, {n} ranks, {user_memory}, vector {vector}");
         let mut log = tempfile::tempfile().unwrap();
-        let mut job = std::process::Command::new(&farside)
+        let mut job = std::process::Command::new(farside_harness::farside())
             .args(["run", "-n", &n.to_string()])
-            .arg(&exe)
-            .args(["--exact", "random_operations_equal_the_model_processes", "--nocapture"])
+            .args(farside_harness::itself("random_operations_equal_the_model_processes"))
             .env("FARSIDE_SOAK_RANK", seed.to_string())
             .env("FARSIDE_SOAK_WINDOWS", windows)
             .env("FARSIDE_SOAK_VECTOR", vector.to_string())

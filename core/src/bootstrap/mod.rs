@@ -16,6 +16,8 @@ pub use threads::threads;
 
 /// The longest key, in characters.
 pub const KEY_MAX: usize = 48;
+/// How the names of jobs begin that `farside run` has started.
+pub const JOB_PREFIX: &str = "farside-";
 /// The longest value, in bytes.
 pub const VALUE_MAX: usize = 64 * 1024;
 
@@ -50,8 +52,14 @@ pub trait Bootstrap: Send {
     /// # Errors
     /// As `put`.
     fn finalize(&mut self) -> Result<()>;
-    /// Asks the launcher to end the whole job with `code`. Best effort; the caller exits afterwards.
+    /// Asks the launcher to end the whole job with `code`, and says so on stderr unless the launcher does. Best effort;
+    /// the caller exits afterwards.
     fn abort(&mut self, code: i32, reason: &str);
+}
+
+/// Says that a rank ends the job, where no launcher does.
+fn report_abort(rank: u32, reason: &str) {
+    eprintln!("farside: rank {rank} aborts the job: {reason}");
 }
 
 /// Refuses a key that no backend can carry.

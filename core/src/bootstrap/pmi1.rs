@@ -10,8 +10,12 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::SocketType;
+use rustix::net::sockopt::socket_type;
+
 use super::pmi1_wire::{Line, LineBuffer, Message, pack, part_key, quote, unpack};
-use super::{Bootstrap, KEY_MAX, VALUE_MAX, check_key, check_value, no_such_key};
+use super::{Bootstrap, JOB_PREFIX, KEY_MAX, VALUE_MAX, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The field with which `farside run` names the rank that makes a barrier impossible.
@@ -264,7 +268,11 @@ impl Bootstrap for Pmi1 {
         for (i, part) in parts.iter().enumerate() {
             let request = Line::new("put").field("kvsname", &self.job_id).field("key", part_key(key, i));
             let reply = self.exchange(operation, &request.field("value", part).end(), "put_result")?;
-            self.require_rc(operation, &reply)?;
+            if self.rc(operation, &reply)? != 0 {
+                let why = reply.field("msg").unwrap_or("it does not say why").replace('_', " ");
+                let cause = format!("the launcher refuses the value of key {key:?} ({} bytes): {why}", value.len());
+                return Err(self.error(ErrorKind::Launcher, operation, cause));
+            }
         }
         Ok(())
     }
@@ -300,6 +308,9 @@ impl Bootstrap for Pmi1 {
     }
 
     fn abort(&mut self, code: i32, reason: &str) {
+        if !self.job_id.starts_with(JOB_PREFIX) {
+            report_abort(self.rank, reason);
+        }
         // The longest reason that is sure to fit beside the rest.
         let reason: String = reason.chars().take(500).collect();
         let line = Line::new("abort").field("exitcode", code).field("error_msg", reason).end();
@@ -335,21 +346,20 @@ fn adopt(fd: RawFd) -> Result<OwnedFd> {
             "a program that a rank starts is no rank itself: clear PMI_FD, PMI_RANK and PMI_SIZE for it, or start it with `farside run`",
         ))
     };
-    let mut kind: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `kind` is as long as `length` says; a number that is no descriptor makes the call fail.
-    let rc = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &raw mut length) };
-    if fd < 0 || rc != 0 {
-        return refuse(format!("cannot be used: {}", std::io::Error::last_os_error()));
+    if fd < 0 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {
+        return refuse("is no open descriptor".into());
     }
-    if kind != libc::SOCK_STREAM {
-        return refuse("is a socket, but no stream".into());
-    }
-    // SAFETY: F_SETFD touches nothing but the flag of the descriptor, which is open as the call above has shown.
-    unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     // SAFETY: the descriptor is open (above) and not -1, and nobody closes it: it was left open for this process by
     // its launcher, and the runtime owns no descriptor of that number.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    match socket_type(borrowed) {
+        Ok(SocketType::STREAM) => {}
+        Ok(_) => return refuse("is a socket, but no stream".into()),
+        Err(e) => return refuse(format!("cannot be used: {e}")),
+    }
+    if let Err(e) = fcntl_setfd(borrowed, FdFlags::CLOEXEC) {
+        return refuse(format!("cannot be closed in other programs: {e}"));
+    }
     borrowed.try_clone_to_owned().or_else(|e| refuse(format!("cannot be duplicated: {e}")))
 }
 

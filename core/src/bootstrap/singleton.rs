@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Bootstrap, check_key, check_value, no_such_key};
+use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::Result;
 
 /// Rank 0 of 1.
@@ -65,7 +65,9 @@ impl Bootstrap for Singleton {
         Ok(())
     }
 
-    fn abort(&mut self, _code: i32, _reason: &str) {}
+    fn abort(&mut self, _code: i32, reason: &str) {
+        report_abort(0, reason);
+    }
 }
 
 #[cfg(test)]

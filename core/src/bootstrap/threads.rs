@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Bootstrap, check_key, check_value, no_such_key};
+use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a fence waits unless [`threads_with_timeout`] says otherwise.
@@ -184,6 +184,7 @@ impl Bootstrap for ThreadBootstrap {
     }
 
     fn abort(&mut self, code: i32, reason: &str) {
+        report_abort(self.rank, reason);
         self.shared.end(End::Aborted(self.rank, code, reason.to_owned()));
     }
 }

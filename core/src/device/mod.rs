@@ -23,6 +23,7 @@ pub mod code;
 pub mod fault;
 pub mod loopback;
 pub(crate) mod open;
+pub mod report;
 pub mod route;
 pub mod shm;
 #[cfg(feature = "verbs")]

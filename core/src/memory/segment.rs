@@ -9,13 +9,15 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -226,28 +228,20 @@ pub fn open(name: SegmentName, peer: u32) -> Result<Mapping> {
 
 fn anonymous_file(dir: &Path, len: usize) -> Result<File> {
     const OP: &str = "make a shared segment";
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
-        .mode(0o600)
-        .open(dir)
-        .map_err(|e| {
-            Error::system(OP, e)
-                .cause(format!("a file without a name in {}", dir.display()))
-                .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
-        })?;
-    // SAFETY: a descriptor that we own and plain integers.
-    let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len as libc::off_t) };
-    if rc == 0 {
-        return Ok(file);
-    }
-    let e = io::Error::last_os_error();
-    let kind = match e.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG) => ErrorKind::SharedMemoryFull,
-        _ => ErrorKind::System,
-    };
-    Err(Error::new(kind, OP).cause(format!("{len} bytes in {}", dir.display())).source_error(e))
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(|e| {
+        Error::system(OP, e.into())
+            .cause(format!("a file without a name in {}", dir.display()))
+            .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
+    })?;
+    fallocate(&file, FallocateFlags::empty(), 0, len as u64).map_err(|e| {
+        let kind = match e {
+            Errno::NOSPC | Errno::DQUOT | Errno::NOMEM | Errno::FBIG => ErrorKind::SharedMemoryFull,
+            _ => ErrorKind::System,
+        };
+        Error::new(kind, OP).cause(format!("{len} bytes in {}", dir.display())).source_error(e.into())
+    })?;
+    Ok(file.into())
 }
 
 #[cfg(test)]

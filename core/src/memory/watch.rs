@@ -9,18 +9,21 @@
 //! the thread finish.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use memmap2::{MmapMut, MmapOptions};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::{read, write};
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
 use super::segment::PAGE;
 
 /// Of `linux/userfaultfd.h`, which `libc` does not have.
 mod uffd {
-    pub const USER_MODE_ONLY: i32 = 1;
+    pub const USER_MODE_ONLY: u32 = 1;
     pub const API: u64 = 0xaa;
     pub const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
     pub const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
@@ -102,14 +105,6 @@ pub struct Watch {
     own: MmapMut,
 }
 
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just opened and belongs to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
 fn control(fd: &OwnedFd, request: libc::c_ulong, argument: &mut [u64]) -> io::Result<()> {
     // SAFETY: an open descriptor and a live argument of the size that the request names, which is encoded in it.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), request, argument.as_mut_ptr()) };
@@ -122,15 +117,15 @@ impl Watch {
     /// # Errors
     /// Where the kernel has no `userfaultfd` with events, or does not allow it to this process.
     pub fn new() -> io::Result<Self> {
-        let open = |flags: i32| {
-            // SAFETY: no pointers.
-            owned(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | flags) })
+        let open = |more| {
+            // SAFETY: what becomes of the faults of watched memory is this module's affair.
+            unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK | more) }
         };
         // Allowed to all; kernels before 5.11 know only the other one.
-        let fd = Arc::new(open(uffd::USER_MODE_ONLY).or_else(|_| open(0))?);
+        let user_mode_only = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
+        let fd = Arc::new(open(user_mode_only).or_else(|_| open(UserfaultfdFlags::empty()))?);
         control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
-        // SAFETY: no pointers.
-        let bell = Arc::new(owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }.into())?);
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut own = MmapOptions::new().len(PAGE).map_anon()?;
         own.fill(1);
         let notes = Arc::new(Notes::new());
@@ -171,9 +166,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.notes.stop.store(true, Ordering::SeqCst);
-        let one = 1u64;
-        // SAFETY: a live word of eight bytes.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        // Of eight bytes, and the counter is far from full.
+        let _ = write(&self.bell, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -182,24 +176,22 @@ impl Drop for Watch {
 
 /// The thread. Allocates and frees nothing once it runs.
 fn run(fd: &OwnedFd, bell: &OwnedFd, notes: &Notes) {
-    let poll = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     while !notes.stop.load(Ordering::SeqCst) {
-        let mut polls = [poll(fd), poll(bell)];
-        // SAFETY: a live array of two.
-        unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) };
+        // An interruption is as good as an event.
+        let _ = poll(&mut [PollFd::new(fd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)], None);
         // Before the event is read: who waits for that sees either this or the note.
         notes.busy.store(true, Ordering::SeqCst);
-        let mut message = [0u64; 4];
-        // SAFETY: a live buffer of the size of one event; the descriptor does not block.
-        while unsafe { libc::read(fd.as_raw_fd(), message.as_mut_ptr().cast(), 32) } == 32 {
-            let at = |i: usize| message[i] as usize;
-            match message[0].to_le_bytes()[0] {
+        // The descriptor does not block.
+        let mut message = [0u8; 32];
+        while read(fd, &mut message) == Ok(32) {
+            let at = |i: usize| usize::from_ne_bytes(std::array::from_fn(|byte| message[8 * i + byte]));
+            match message[0] {
                 uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => notes.write(at(1), at(2)),
                 // From, to, length.
                 uffd::EVENT_REMAP => notes.write(at(1), at(1).saturating_add(at(3))),
                 uffd::EVENT_PAGEFAULT => {
                     // Somebody protected a page of watched memory: whoever wrote it goes on.
-                    let page = message[2] & !(PAGE as u64 - 1);
+                    let page = at(2) as u64 & !(PAGE as u64 - 1);
                     let _ = control(fd, uffd::UFFDIO_WRITEPROTECT, &mut [page, PAGE as u64, 0]);
                 }
                 _ => {}

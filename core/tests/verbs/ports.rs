@@ -67,22 +67,10 @@ fn sent(device: &str) -> u64 {
 /// A job of two ranks that see these devices, and what they said.
 fn job(seen: [&str; 2]) -> (bool, String) {
     let output = Command::new("timeout")
-        .args([
-            "50",
-            env!("CARGO_BIN_EXE_farside"),
-            "run",
-            "-n",
-            "2",
-            "--",
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            HIDE,
-            "sh",
-        ])
-        .arg(std::env::current_exe().unwrap())
-        .args(["ports::as_a_rank", "--exact", "--nocapture"])
+        .arg("50")
+        .arg(farside_harness::farside())
+        .args(["run", "-n", "2", "--", "unshare", "--mount", "sh", "-c", HIDE, "sh"])
+        .args(farside_harness::itself("ports::as_a_rank"))
         .envs(SEEN.into_iter().zip(seen))
         .env("FARSIDE_VERBS_DEVICE", "auto")
         .stdin(Stdio::null())
@@ -172,7 +160,7 @@ fn info_explains_every_port_and_gid() {
     let Some(_lonely) = Lonely::new() else { return };
     Command::new("ip").args(["link", "set", "d1", "down"]).status().unwrap();
     let info = |set: &str| {
-        let mut info = Command::new(env!("CARGO_BIN_EXE_farside"));
+        let mut info = Command::new(farside_harness::farside());
         let output = info.arg("info").env("FARSIDE_VERBS_DEVICE", set).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };

@@ -21,7 +21,7 @@ mod operations;
 mod packed;
 pub mod pscw;
 mod sgrs;
-mod target;
+pub(crate) mod target;
 pub(crate) mod typed;
 
 use std::cell::{Cell, RefCell};

@@ -9,7 +9,7 @@ use farside_rma::core::settings::TransferScheme;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, ErrorKind, Op, Result, Team};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use crate::checks::config::{self, Config, Memory, everywhere_with};
 use crate::common::{Naive, Script, bytes, spread};

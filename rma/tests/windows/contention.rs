@@ -5,6 +5,8 @@ use farside_rma::core::coll;
 use farside_rma::core::stats::Kind;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind, Result, Team};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::checks::config::{self, within};
 
@@ -15,11 +17,10 @@ const SIZES: &[u32] = &[2, 3, 4];
 /// shared lock and finds it the same twice.
 fn entries(w: &RawWindow, rank: usize, target: usize, rounds: u64) -> Result<u64> {
     let mut added = 0;
-    let mut x = rank as u64 + 1;
+    let mut rng = StdRng::seed_from_u64(rank as u64);
     for _ in 0..rounds {
-        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let (mut first, mut second) = (0u64, 0u64);
-        let kind = if x >> 62 == 0 { LockKind::Shared } else { LockKind::Exclusive };
+        let kind = if rng.random_ratio(1, 4) { LockKind::Shared } else { LockKind::Exclusive };
         w.lock(kind, target, NONE)?;
         // SAFETY: the variables outlive the flushes.
         unsafe { w.get((&raw mut first).cast(), 8, target, 0) }?;

@@ -29,6 +29,9 @@ matrix! {
     rget_accumulate_lock_all_test: requests::rget_accumulate, Test;
     rget_accumulate_lock_all_await: requests::rget_accumulate, Await;
     rget_accumulate_lock_all_left_to_the_epoch: requests::rget_accumulate, Epoch;
+    rfetch_and_op_rcompare_and_swap_lock_all_wait: requests::rfetch_and_op_rcompare_and_swap, Wait;
+    rfetch_and_op_rcompare_and_swap_lock_all_await: requests::rfetch_and_op_rcompare_and_swap, Await;
+    rfetch_and_op_rcompare_and_swap_lock_all_left_to_the_epoch: requests::rfetch_and_op_rcompare_and_swap, Epoch;
 }
 
 #[test]

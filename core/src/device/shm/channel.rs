@@ -337,6 +337,8 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::memory::segment::{Segment, open};
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
     use std::collections::VecDeque;
     use std::path::Path;
 
@@ -360,9 +362,10 @@ mod tests {
         let [(_, lower), (_, higher)] = ends();
         let mut sides = [(&lower, VecDeque::new()), (&higher, VecDeque::new())];
         let mut packet = vec![0u8; LAYOUT.ring];
-        let (mut x, mut short, mut long, mut full, mut shuttles) = (4321u64, 0, 0, 0, 0);
+        let mut rng = StdRng::seed_from_u64(4321);
+        let (mut short, mut long, mut full, mut shuttles) = (0, 0, 0, 0);
         for step in 0..400_000u32 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let x: u64 = rng.random();
             let me = (x >> 62 & 1) as usize;
             if x >> 63 == 0 {
                 let len = if x >> 20 & 3 == 0 { (x >> 33) as usize % 2000 } else { (x >> 33) as usize % 80 };

@@ -52,8 +52,28 @@ fn lost(peers: &[Mapping], ranks: &[u32], number: usize, cause: String) -> Error
     // Acquire: pairs with the Release in `note`, which comes before the rank's end.
     let met = peers[number].half(MET).load(Ordering::Acquire);
     let (blamed, cause) = match met.checked_sub(1) {
-        Some(first) if first != rank => (first, format!("rank {rank} has ended too, for want of it: {cause}")),
+        Some(first) if first != rank => {
+            (first, format!("rank {rank} lost it first and has ended too (rank {rank}: {cause})"))
+        }
         _ => (rank, cause),
     };
     Error::new(ErrorKind::PeerLost, "check the other ranks").peer(blamed).device("shm").cause(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::segment::Segment;
+
+    #[test]
+    fn lost_names_the_first_rank_and_whose_process_it_was_that_ended() {
+        let segment = || Segment::create(std::path::Path::new("/dev/shm"), 4096).unwrap();
+        let peers = [0, 1].map(|_| segment().mapping().clone());
+        let lost = || lost(&peers, &[4, 5], 0, "process 30118 ended without leaving the job".into());
+        assert_eq!(lost().blamed(), Some(4));
+        peers[0].half(MET).store(6, Ordering::SeqCst);
+        let text = lost().to_string();
+        assert_eq!(lost().blamed(), Some(5));
+        assert!(text.contains("rank 4: process 30118 ended"), "{text}");
+    }
 }

@@ -174,6 +174,8 @@ impl Ring {
 mod tests {
     use super::*;
     use crate::memory::segment::{Segment, open};
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
     use std::collections::VecDeque;
     use std::path::Path;
 
@@ -192,9 +194,9 @@ mod tests {
         let (_, producer, consumer) = ends();
         let mut oracle = VecDeque::new();
         let mut packet = vec![0u8; SIZE];
-        let (mut x, mut pushed, mut popped, mut full) = (12345u64, 0, 0, 0);
+        let (mut rng, mut pushed, mut popped, mut full) = (StdRng::seed_from_u64(12345), 0, 0, 0);
         for step in 0..200_000u32 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let x: u64 = rng.random();
             if x >> 63 == 0 {
                 let len = ((x >> 33) as usize % Ring::max_packet(SIZE)) >> ((x >> 20) % 9);
                 // Bytes that look like markers must not confuse the consumer.

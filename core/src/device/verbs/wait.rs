@@ -6,6 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use rand::TryRng;
+use rand::rngs::SysRng;
+
 /// Wakes a thread that sleeps in [`sleep`].
 #[derive(Debug)]
 pub(super) struct Bell(File);
@@ -80,10 +83,9 @@ impl Edges {
 
 /// Random bytes that nobody can guess.
 pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0u8; N];
-    // SAFETY: a live buffer of that length.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
-    if n == N as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+    let mut bytes = [0; N];
+    SysRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

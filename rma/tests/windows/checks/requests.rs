@@ -184,6 +184,36 @@ pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()
     window.free()
 }
 
+/// Single elements: each rank adds to one of every rank, and takes one of its own at every rank if it is unchanged.
+pub fn rfetch_and_op_rcompare_and_swap(team: &Team, config: &Config, how: Complete) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let window = window(team, config)?;
+    let (shared, own) = (p * part() - 1, me * part());
+    let mut sums = vec![0u64; p];
+    let mut swapped = vec![[0u64; 2]; p];
+    let slots: Vec<_> = sums.iter_mut().zip(&mut swapped).collect();
+    window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
+        let mut requests = Vec::new();
+        for (t, (sum, [first, second])) in slots.into_iter().enumerate() {
+            requests.push(e.rfetch_and_op(Op::Sum, &1000, sum, t, shared)?);
+            requests.push(e.rcompare_and_swap(initial(t, own), 7, first, t, own)?);
+            requests.push(e.rcompare_and_swap(initial(t, own), 8, second, t, own)?);
+        }
+        complete(requests, how)
+    })?;
+    for t in 0..p {
+        assert_eq!(swapped[t], [initial(t, own), 7], "at rank {t}");
+        assert!((0..p).any(|before| sums[t] == initial::<u64>(t, shared) + 1000 * before as u64), "at rank {t}");
+    }
+    team.barrier()?;
+    window.with_local(|l| {
+        assert_eq!(l[shared], initial::<u64>(me, shared) + 1000 * p as u64);
+        (0..p).for_each(|r| assert_eq!(l[r * part()], 7));
+        Ok(())
+    })?;
+    window.free()
+}
+
 /// The calls that are complete when they return.
 pub fn now(team: &Team, config: &Config) -> Result<()> {
     let (p, me) = (team.size(), team.rank());

@@ -103,7 +103,10 @@ fn client_refuses_malformed_replies_later_on() {
     let out = "cmd=barrier_out rc=0\n";
     let get = "cmd=get_result rc=0 value=5.dmFsdWU\n";
     let launcher: &[(&[&str], &str)] = &[
-        (&["cmd=put_result rc=-1 msg=no_room\n"], "no_room"),
+        (
+            &["cmd=put_result rc=-1 msg=no_room:_4_MiB_a_rank\n"],
+            "refuses the value of key \"key\" (5 bytes): no room: 4 MiB a rank",
+        ),
         (&[put, "cmd=barrier_out rc=1\n"], "it refuses"),
         (&[put, "cmd=barrier_out rc=-1 farside_lost=x\n"], "`farside_lost=` is not a number"),
         (&[put, "cmd=finalize_ack\n"], "`barrier_out` was awaited"),

@@ -1,65 +1,32 @@
 #![allow(unsafe_code)]
-//! What the tests share: starting the launcher, and looking for processes that it left behind.
+//! Commands whose processes can be found again by a mark in their environment, and must all have ended.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{OnceLock, mpsc};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::programs::farside;
 
 /// How long a test waits for what must happen, before it fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 const MARK: &str = "FARSIDE_TEST_MARK";
 
-/// The test program, `examples/kvs.rs`. `cargo test --test launch` alone does not build it, so this does, unless it is
-/// newer than its sources.
-pub fn kvs() -> String {
-    static BUILT: OnceLock<String> = OnceLock::new();
-    BUILT.get_or_init(build_kvs).clone()
-}
-
-fn build_kvs() -> String {
-    // target/PROFILE/deps/launch-..
-    let me = std::env::current_exe().unwrap();
-    let profile = me.parent().unwrap().parent().unwrap();
-    let program: PathBuf = profile.join("examples/kvs");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = newest(&root.join("src")).max(newest(&root.join("examples")));
-    if modified(&program).is_some_and(|built| built >= sources) {
-        return program.to_str().unwrap().to_owned();
-    }
-    if let Ok(cargo) = std::env::var("CARGO") {
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--offline", "-p", "farside-core", "--example", "kvs", "--target-dir"]);
-        build.arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the example cannot be built");
-    }
-    assert!(program.exists(), "{program:?} is missing: build the examples");
-    program.to_str().unwrap().to_owned()
-}
-
-fn modified(path: &Path) -> Option<SystemTime> {
-    path.metadata().and_then(|meta| meta.modified()).ok()
-}
-
-fn newest(folder: &Path) -> SystemTime {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { newest(&path) } else { modified(&path).unwrap() }).max().unwrap()
-}
-
-/// A command that knows no launcher, whose processes can be found again by a mark in their environment.
+/// A command whose processes can be found again by a mark in their environment.
+#[derive(Debug)]
 pub struct Marked {
+    /// The command, to be changed before it is started.
     pub command: Command,
     mark: String,
 }
 
 impl Marked {
-    pub fn new(program: &str) -> Self {
+    /// A program without arguments.
+    #[must_use]
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{MARK}={}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
         let mut command = Command::new(program);
@@ -79,13 +46,15 @@ impl Marked {
     }
 
     /// `farside run -n RANKS` and what follows.
-    pub fn run(ranks: u32, arguments: &[&str]) -> Self {
-        let mut me = Self::new(env!("CARGO_BIN_EXE_farside"));
+    #[must_use]
+    pub fn run(ranks: u32, arguments: &[impl AsRef<OsStr>]) -> Self {
+        let mut me = Self::new(farside());
         me.command.args(["run", "-n", &ranks.to_string()]).args(arguments);
         me
     }
 
     /// Waits for the end; then nothing may be left.
+    #[must_use]
     pub fn finish(mut self) -> Finished {
         let child = self.command.spawn().unwrap();
         let _limit = limit(child.id());
@@ -95,11 +64,13 @@ impl Marked {
     }
 
     /// As `finish`, with more arguments.
-    pub fn finish_with(mut self, arguments: &[&str]) -> Finished {
+    #[must_use]
+    pub fn finish_with(mut self, arguments: &[impl AsRef<OsStr>]) -> Finished {
         self.command.args(arguments);
         self.finish()
     }
 
+    /// Starts it.
     pub fn start(&mut self) -> Running {
         let mut child = self.command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -108,6 +79,7 @@ impl Marked {
     }
 
     /// Processes with the mark that have not ended.
+    #[must_use]
     pub fn survivors(&self) -> Vec<String> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -121,6 +93,7 @@ impl Marked {
         found
     }
 
+    /// Waits until none is left.
     pub fn wait_until_gone(&self) {
         self.wait_until(<[String]>::is_empty);
     }
@@ -139,16 +112,20 @@ impl Marked {
     }
 }
 
+/// How a command ended, and what it wrote.
 #[derive(Debug)]
 pub struct Finished {
+    /// The exit code; `None` if a signal killed it.
     pub code: Option<i32>,
+    /// Standard output.
     pub out: String,
+    /// Standard error.
     pub err: String,
 }
 
 impl From<Output> for Finished {
     fn from(output: Output) -> Self {
-        let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+        let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 }
@@ -165,10 +142,15 @@ fn limit(pid: u32) -> mpsc::Sender<()> {
     running
 }
 
+/// A command that runs.
+#[derive(Debug)]
 pub struct Running {
+    /// The process.
     pub child: Child,
-    pub out: Option<BufReader<std::process::ChildStdout>>,
-    pub err: BufReader<std::process::ChildStderr>,
+    /// Its output, until it is closed.
+    pub out: Option<BufReader<ChildStdout>>,
+    /// Its errors.
+    pub err: BufReader<ChildStderr>,
     _limit: mpsc::Sender<()>,
 }
 
@@ -192,11 +174,13 @@ impl Running {
         }
     }
 
+    /// Sends it a signal.
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }
 
     /// The exit code, the rest of the output, and the rest of the errors.
+    #[must_use]
     pub fn finish(mut self) -> Finished {
         let (mut out, mut err) = (String::new(), String::new());
         if let Some(mut rest) = self.out.take() {
@@ -207,24 +191,15 @@ impl Running {
     }
 }
 
-/// The shell has `kill` built in; the program of that name is not everywhere.
+/// Sends a signal to a process. The shell has `kill` built in; the program of that name is not everywhere.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());
 }
 
 /// The children of a process.
+#[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     text.split_whitespace().map(|p| p.parse().unwrap()).collect()
-}
-
-/// The directory of MPI implementations to test with; says that the test is skipped where there is none.
-pub fn peers(test: &str, program: &str) -> Option<String> {
-    let path = std::env::var("FARSIDE_PEERS").ok().map(|dir| format!("{dir}/bin/{program}"));
-    let found = path.filter(|p| std::path::Path::new(p).exists());
-    if found.is_none() {
-        eprintln!("skipped: {test}: no {program} in $FARSIDE_PEERS/bin");
-    }
-    found
 }

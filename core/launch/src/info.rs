@@ -1,67 +1,15 @@
 //! `farside info`: what this machine offers, and where each setting came from.
 
+use std::io::Write;
 use std::path::Path;
 
+use farside_core::bootstrap::detect::{Start, choose};
+use farside_core::device::report::devices;
+use farside_core::settings::{Origin, Settings, TABLE};
+use farside_core::{Error, Result};
 use serde_json::{Value, json};
 
-use super::limits::{Amount, Limits, Pair};
-use crate::bootstrap::detect::{Start, choose};
-use crate::error::{Error, Result};
-use crate::settings::{Origin, Settings, TABLE};
-
-/// One device, and whether it can be used here.
-#[derive(Clone, Debug)]
-pub struct DeviceReport {
-    /// Its name.
-    pub name: &'static str,
-    /// What it can do; or why it is not used, and what would help.
-    pub usable: Result<String, String>,
-    /// Its ports, and why each is used or not.
-    pub ports: Vec<String>,
-}
-
-/// What is found out of a device: whether it can be used, and its ports.
-type Found = (Result<String, String>, Vec<String>);
-type Probe = fn(&Settings) -> Found;
-
-/// Every device, best first.
-const DEVICES: &[(&str, Probe)] = &[
-    ("shm", |settings| (crate::device::shm::probe(settings).map_err(|e| e.to_string()), Vec::new())),
-    ("verbs", verbs),
-    ("route", |settings| (route(settings), Vec::new())),
-    ("tcp", |_| (Err("not built yet".into()), Vec::new())),
-    ("sim", |_| (Err("not built yet".into()), Vec::new())),
-];
-
-#[cfg(feature = "verbs")]
-fn verbs(settings: &Settings) -> Found {
-    let (usable, ports) = crate::device::verbs::report(settings);
-    (usable.map_err(|e| e.to_string()), ports)
-}
-
-#[cfg(not(feature = "verbs"))]
-fn verbs(_: &Settings) -> Found {
-    let why = "not built in: build with feature `verbs`, which needs the packages libibverbs-dev, librdmacm-dev, \
-               libclang-dev, cmake and pkg-config";
-    (Err(why.into()), Vec::new())
-}
-
-/// Both devices in one job.
-fn route(settings: &Settings) -> Result<String, String> {
-    let shm = crate::device::shm::probe(settings).map_err(|e| format!("no shared memory: {e}"));
-    shm.and_then(|_| verbs(settings).0.map_err(|e| format!("no verbs: {e}")))?;
-    Ok("ranks of one node by shm, between nodes by verbs; a window over ranks of one node is mapped, any other is the \
-        card's for all its ranks, those of one node too, so that its atomics are of one kind"
-        .into())
-}
-
-fn devices(settings: &Settings) -> Vec<DeviceReport> {
-    let report = |(name, probe): &(&'static str, Probe)| {
-        let (usable, ports) = probe(settings);
-        DeviceReport { name, usable, ports }
-    };
-    DEVICES.iter().map(report).collect()
-}
+use crate::limits::{Amount, Limits, Pair};
 
 /// Prints the report on standard output, for people or as JSON.
 ///
@@ -73,7 +21,6 @@ pub fn print(as_json: bool) -> Result<()> {
     let start = choose(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));
     let text =
         if as_json { format!("{:#}\n", report(&settings, &limits, &start)) } else { text(&settings, &limits, &start) };
-    use std::io::Write;
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::system("write the report", e))
 }
 
@@ -94,7 +41,6 @@ fn launcher(start: &Result<Start>) -> String {
 }
 
 fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value {
-    let pair = |p: Option<Pair>| p.map(|p| json!({ "soft": p.soft, "hard": p.hard }));
     let devices: Vec<_> = devices(settings)
         .into_iter()
         .map(|d| match d.usable {
@@ -107,17 +53,7 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": devices,
-        "limits": {
-            "locked_memory_bytes": pair(limits.locked_memory),
-            "descriptors": pair(limits.descriptors),
-            "shared_memory_bytes": limits.shared_memory.map(|r| json!({ "size": r.size, "free": r.free })),
-            "ptrace_scope": limits.ptrace_scope,
-            "cores": limits.cores,
-            "kernel": limits.kernel,
-            "page_bytes": limits.page,
-            "huge_pages": limits.huge_pages,
-            "huge_pages_shared": limits.huge_pages_shared,
-        },
+        "limits": limits,
         "launcher": { "usable": start.is_ok(), "text": launcher(start) },
         "settings": settings,
     })
@@ -132,20 +68,18 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     }
     row("", String::new());
     let unknown = || "unknown".to_owned();
-    let pair = |p: Option<Pair>, show: fn(Amount) -> String| {
-        p.map_or_else(unknown, |p| format!("{} (may be raised to {})", show(p.soft), show(p.hard)))
-    };
+    let pair = |p: Pair, show: fn(Amount) -> String| format!("{} (may be raised to {})", show(p.soft), show(p.hard));
     let bytes = |n: Amount| n.map_or("no limit".into(), amount);
     let count = |n: Amount| n.map_or("no limit".into(), |n| n.to_string());
-    let shm = limits.shared_memory;
+    let shm = limits.shared_memory_bytes;
     let title = format!("room in {}", settings.shm_dir);
-    row("locked memory", pair(limits.locked_memory, bytes));
+    row("locked memory", pair(limits.locked_memory_bytes, bytes));
     row("open descriptors", pair(limits.descriptors, count));
     row(&title, shm.map_or_else(unknown, |r| format!("{} free of {}", amount(r.free), amount(r.size))));
     row("ptrace scope", limits.ptrace_scope.map_or("no such restriction".into(), |n| n.to_string()));
     row("cores", limits.cores.to_string());
     row("kernel", limits.kernel.clone().unwrap_or_else(unknown));
-    row("page", format!("{} bytes", limits.page));
+    row("page", format!("{} bytes", limits.page_bytes));
     row("huge pages", limits.huge_pages.clone().unwrap_or_else(unknown));
     row("huge pages, shared", limits.huge_pages_shared.clone().unwrap_or_else(unknown));
     row("launcher", launcher(start));
@@ -184,8 +118,10 @@ mod tests {
         let limits = Limits::now(Path::new("/"));
         let value = report(&settings, &limits, &Ok(Start::Singleton));
         assert_eq!(value["settings"].as_array().unwrap().len(), TABLE.len());
-        assert_eq!(value["devices"].as_array().unwrap().len(), DEVICES.len());
+        assert_eq!(value["devices"].as_array().unwrap().len(), devices(&settings).len());
         let text = text(&settings, &limits, &Ok(Start::Singleton));
-        assert!(TABLE.iter().all(|s| text.contains(s.name)) && DEVICES.iter().all(|(n, _)| text.contains(n)));
+        assert!(
+            TABLE.iter().all(|s| text.contains(s.name)) && devices(&settings).iter().all(|d| text.contains(d.name))
+        );
     }
 }

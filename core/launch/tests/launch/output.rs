@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use super::tools::Marked;
+use farside_harness::Marked;
 
 fn shell(ranks: u32, options: &[&str], script: &str) -> Marked {
     Marked::run(ranks, &[options, &["--", "sh", "-c", script]].concat())
@@ -121,7 +121,7 @@ fn ranks_start_with_the_signals_that_the_launcher_started_with() {
     let ignored = Marked::new("sh").finish_with(&[
         "-c",
         "trap '' HUP; exec \"$0\" run -n 1 cat /proc/self/status",
-        env!("CARGO_BIN_EXE_farside"),
+        farside_harness::farside().to_str().unwrap(),
     ]);
     assert_eq!(masks(&ignored.out)[1], wanted[1] | 1);
 }

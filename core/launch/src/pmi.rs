@@ -1,16 +1,19 @@
 //! The connections to the ranks, and the PMI-1 server behind them.
 
 use std::cell::RefCell;
-use std::io::{ErrorKind as Io, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{ErrorKind as Io, Result};
+use std::os::unix::net::UnixStream as Socket;
 use std::rc::Rc;
 use std::time::Duration;
 
+use farside_core::bootstrap::pmi1_wire::LineBuffer;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::server::{Answer, Replies, Server};
-use super::watched::Watched;
-use crate::bootstrap::pmi1_wire::LineBuffer;
+use crate::server::{Answer, Replies, Server};
 
 /// The most that is read from one rank before the others get their turn, in bytes.
 const TURN: usize = 256 * 1024;
@@ -18,40 +21,13 @@ const TURN: usize = 256 * 1024;
 /// How long a rank may run on without its connection, before those who wait for it are told.
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
-/// What a rank did that concerns the whole job.
-#[derive(Debug)]
-pub enum Notice {
-    /// It asked for the end of the job.
-    Abort {
-        /// The rank.
-        rank: u32,
-        /// The exit code asked for.
-        code: i32,
-        /// Why, if it said so.
-        reason: String,
-    },
-    /// It broke the protocol.
-    Broken {
-        /// The rank.
-        rank: u32,
-        /// What it did.
-        what: String,
-    },
-}
-
-/// How a turn of reading ended.
-#[derive(Debug, PartialEq, Eq)]
-enum Turn {
-    /// There is nothing more for now.
-    Drained,
-    /// There is more.
-    Unfinished,
-    /// The connection is closed.
-    Closed,
-}
+/// What a rank did that concerns the whole job: it asked for the end of the job, or broke the protocol.
+pub type Notice = (u32, Answer);
 
 struct Connection {
-    socket: Rc<Watched<UnixStream>>,
+    /// Read and written directly, without asking the runtime: what a process wrote before it ended is read at the
+    /// moment that its end is known, and not when the runtime has seen it.
+    socket: Rc<UnixStream>,
     lines: LineBuffer,
 }
 
@@ -62,14 +38,8 @@ pub struct Hub {
     notices: UnboundedSender<Notice>,
 }
 
-impl std::fmt::Debug for Hub {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("server", &self.server).finish_non_exhaustive()
-    }
-}
-
 impl Hub {
-    /// No connection yet.
+    /// A hub without connections.
     #[must_use]
     pub fn new(server: Server, size: u32, notices: UnboundedSender<Notice>) -> Rc<RefCell<Self>> {
         let connections = (0..size).map(|_| None).collect();
@@ -80,27 +50,26 @@ impl Hub {
     /// for it. Whether it ended without saying goodbye.
     pub fn ended(&mut self, rank: u32, why: &str) -> bool {
         // What it wrote is in the socket's buffer already; a turn is more than that buffer holds.
-        self.turn(rank);
+        let _ = self.turn(rank);
         self.gone(rank, why);
         self.connections[rank as usize] = None;
         self.server.is_unfinished(rank)
     }
 
-    /// Reads and serves what the rank wrote.
-    fn turn(&mut self, rank: u32) -> Turn {
+    /// Reads and serves what the rank wrote: whether the connection is still open; `WouldBlock` when all is read.
+    fn turn(&mut self, rank: u32) -> Result<bool> {
         let mut bytes = [0; 8192];
         for _ in 0..TURN / bytes.len() {
-            let Some(connection) = &mut self.connections[rank as usize] else { return Turn::Closed };
-            match connection.socket.get().read(&mut bytes) {
-                Ok(0) => return self.close(rank),
-                Ok(n) => connection.lines.push(&bytes[..n]),
-                Err(e) if e.kind() == Io::WouldBlock => return Turn::Drained,
-                Err(e) if e.kind() == Io::Interrupted => continue,
-                Err(_) => return self.close(rank),
+            let Some(connection) = &mut self.connections[rank as usize] else { return Ok(false) };
+            match recv(&connection.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((n @ 1.., _)) => connection.lines.push(&bytes[..n]),
+                Err(e @ Errno::AGAIN) => return Err(e.into()),
+                Err(Errno::INTR) => continue,
+                Ok((0, _)) | Err(_) => self.connections[rank as usize] = None,
             }
             self.serve(rank);
         }
-        Turn::Unfinished
+        Ok(true)
     }
 
     /// Serves the whole lines that are there.
@@ -111,39 +80,31 @@ impl Hub {
                 Err(what) => self.broken(rank, what),
                 Ok(Some(line)) => match self.server.line(rank, &line) {
                     Answer::Replies(replies) => self.deliver(replies),
-                    Answer::Abort { code, reason } => self.tell(Notice::Abort { rank, code, reason }),
                     Answer::Broken(what) => self.broken(rank, what),
+                    // The receiver lives as long as the job does.
+                    abort @ Answer::Abort { .. } => drop(self.notices.send((rank, abort))),
                 },
             }
         }
     }
 
     fn deliver(&mut self, replies: Replies) {
-        let mut deaf = Vec::new();
         for (rank, line) in replies {
             let Some(connection) = &self.connections[rank as usize] else { continue };
-            match connection.socket.get().write(line.as_bytes()) {
+            match send(&connection.socket, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(n) if n == line.len() => {}
-                // It is gone; its end is seen elsewhere.
-                Err(e) if e.kind() != Io::WouldBlock => {}
                 // The buffer holds hundreds of replies, and a rank that keeps to the protocol awaits one at a time.
-                _ => deaf.push(rank),
+                Ok(_) | Err(Errno::AGAIN) => self.broken(rank, "it does not read its replies".into()),
+                // It is gone; its end is seen elsewhere.
+                Err(_) => {}
             }
-        }
-        for rank in deaf {
-            self.broken(rank, "it does not read its replies".into());
         }
     }
 
     fn broken(&mut self, rank: u32, what: String) {
-        self.tell(Notice::Broken { rank, what });
-        self.close(rank);
-        self.gone(rank, "it broke the PMI-1 protocol");
-    }
-
-    fn close(&mut self, rank: u32) -> Turn {
+        let _ = self.notices.send((rank, Answer::Broken(what)));
         self.connections[rank as usize] = None;
-        Turn::Closed
+        self.gone(rank, "it broke the PMI-1 protocol");
     }
 
     /// The rank will say nothing more: tells those who wait for it, unless they know.
@@ -151,29 +112,25 @@ impl Hub {
         let replies = self.server.gone(rank, why);
         self.deliver(replies);
     }
-
-    fn tell(&self, notice: Notice) {
-        // The receiver lives as long as the job does.
-        let _ = self.notices.send(notice);
-    }
 }
 
-/// Serves one rank until its connection ends.
+/// Serves one rank until its connection ends; the rank's end of it.
 ///
 /// # Errors
-/// When the runtime cannot watch the socket.
-pub fn connect(hub: &Rc<RefCell<Hub>>, rank: u32, socket: UnixStream) -> std::io::Result<()> {
-    let socket = Rc::new(Watched::socket(socket)?);
+/// When the system gives no socket, or the runtime cannot watch it.
+pub fn connect(hub: &Rc<RefCell<Hub>>, rank: u32) -> Result<Socket> {
+    let (ours, theirs) = Socket::pair()?;
+    ours.set_nonblocking(true)?;
+    let socket = Rc::new(UnixStream::from_std(ours)?);
     let connection = Connection { socket: Rc::clone(&socket), lines: LineBuffer::default() };
     hub.borrow_mut().connections[rank as usize] = Some(connection);
     let hub = Rc::clone(hub);
     tokio::task::spawn_local(async move {
-        while let Ok(mut ready) = socket.readable().await {
-            let turn = hub.borrow_mut().turn(rank);
-            match turn {
-                Turn::Drained => ready.clear_ready(),
-                Turn::Unfinished => tokio::task::yield_now().await,
-                Turn::Closed => break,
+        while socket.readable().await.is_ok() {
+            match socket.try_io(Interest::READABLE, || hub.borrow_mut().turn(rank)) {
+                Ok(true) => tokio::task::yield_now().await,
+                Err(e) if e.kind() == Io::WouldBlock => {}
+                _ => break,
             }
         }
         // A process that ends closes its descriptors first and can be waited for a moment later. Whoever waits for it
@@ -181,5 +138,5 @@ pub fn connect(hub: &Rc<RefCell<Hub>>, rank: u32, socket: UnixStream) -> std::io
         tokio::time::sleep(CLOSED_TO_GONE).await;
         hub.borrow_mut().gone(rank, "its connection to the launcher ended");
     });
-    Ok(())
+    Ok(theirs)
 }

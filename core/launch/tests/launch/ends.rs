@@ -1,6 +1,8 @@
 //! Every end of a job: exit codes, dead ranks, a dead launcher, signals. After each, nothing may be left.
 
-use super::tools::{Marked, children, kvs, signal};
+use farside_harness::{Marked, children, signal};
+
+use crate::kvs;
 
 /// A rank that has left two processes behind, one of them in a session of its own.
 const LITTER: &str = "setsid sleep 1000 & sleep 1000 & echo ready; wait";
@@ -29,8 +31,43 @@ fn end_of_a_program_that_cannot_start() {
     assert!(done.code == Some(127) && done.err.contains("/nowhere/program"), "{done:?}");
     assert_eq!(Marked::run(2, &["/etc/passwd"]).finish().code, Some(126));
     assert_eq!(Marked::run(0, &["true"]).finish().code, Some(2));
-    assert_eq!(Marked::run(1, &[]).finish().code, Some(2));
+    assert_eq!(Marked::run(1, &[""; 0]).finish().code, Some(2));
     assert_eq!(Marked::run(1, &["--env", "x", "true"]).finish().code, Some(2));
+}
+
+#[test]
+fn option_that_does_not_exist_is_refused_before_a_program_and_passed_on_behind_it() {
+    let done = Marked::run(2, &["--foo", "true"]).finish();
+    assert!(done.code == Some(2) && done.err.contains("'--foo'"), "{done:?}");
+    let done = Marked::run(1, &["echo", "--foo", "-n", "--", "--help"]).finish();
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "--foo -n -- --help\n"), "{done:?}");
+}
+
+/// Runs `farside run -n RANKS` under a limit of the shell's `ulimit`.
+fn limited(ranks: u32, limit: &str) -> farside_harness::Finished {
+    let script = format!("ulimit {limit}; exec \"$0\" run -n {ranks} echo started");
+    let mut job = Marked::new("sh");
+    job.command.args(["-c", &script]).arg(farside_harness::farside());
+    job.finish()
+}
+
+#[test]
+fn limit_of_descriptors_that_is_too_low_is_an_error_with_a_remedy() {
+    for (ranks, limit, remedy) in [(1, 8, "ulimit -n 35"), (200, 100, "ulimit -n 632")] {
+        let done = limited(ranks, &format!("-n {limit}"));
+        assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+        assert!(done.err.contains("RLIMIT_NOFILE") && done.err.contains(remedy), "{done:?}");
+        assert!(!done.err.contains("panicked"), "{done:?}");
+    }
+    assert_eq!(limited(1, "-n 35").code, Some(0), "as many as it asks for are enough");
+    assert_eq!(limited(20, "-n 92").code, Some(0));
+}
+
+#[test]
+fn more_ranks_than_the_machine_can_have_are_refused_before_any_is_started() {
+    let done = limited(100_000, "-n 1024");
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+    assert!(done.err.contains("100000 ranks need") && done.err.contains("start fewer ranks"), "{done:?}");
 }
 
 #[test]
@@ -86,6 +123,7 @@ fn rank_that_aborts_ends_the_job_with_its_code_and_reason() {
     let done = Marked::run(3, &[&kvs(), "10", "2", "put", "abort"]).finish();
     assert_eq!(done.code, Some(7), "{done:?}");
     assert!(done.err.contains("farside: rank 2 (pid ") && done.err.contains("with code 7: told to"), "{done:?}");
+    assert_eq!(done.err.matches("told to").count(), 1, "it is said once: {done:?}");
 }
 
 #[test]
@@ -179,7 +217,7 @@ fn interrupt_is_passed_on_to_the_ranks() {
 fn hangups_pass_by_what_nohup_has_started() {
     let run = "trap '' HUP; exec \"$0\" run -n 2 sh -c 'echo ready; sleep 1; echo done'";
     let mut job = Marked::new("sh");
-    job.command.args(["-c", run, env!("CARGO_BIN_EXE_farside")]);
+    job.command.args(["-c", run]).arg(farside_harness::farside());
     let mut running = job.start();
     running.await_lines("ready", 2);
     running.signal("HUP");
@@ -213,20 +251,20 @@ fn interrupt_twice_kills_ranks_that_ignore_it() {
 #[test]
 fn foreign_launcher_is_refused() {
     for (name, value) in [("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_RANK", "2"), ("PALS_RANKID", "1")] {
-        let mut program = Marked::new(&kvs());
+        let mut program = Marked::new(kvs());
         program.command.env(name, value);
         let done = program.finish();
         assert_eq!(done.code, Some(1));
         assert!(done.err.contains(&format!("{name}={value}")) && done.err.contains("rank 0 of 1"), "{done:?}");
     }
-    let done = Marked::new(&kvs()).finish();
+    let done = Marked::new(kvs()).finish();
     assert!(done.code == Some(0) && done.out.contains("by singleton"), "{done:?}");
 }
 
 #[test]
 fn descriptor_that_is_not_a_launchers_is_refused() {
     for (fd, part) in [("0", "PMI_FD=0"), ("999", "PMI_FD=999"), ("-1", "PMI_FD=-1")] {
-        let mut program = Marked::new(&kvs());
+        let mut program = Marked::new(kvs());
         program.command.env("PMI_FD", fd).env("PMI_RANK", "0").env("PMI_SIZE", "2");
         let done = program.finish();
         assert!(done.code == Some(1) && done.err.contains(part), "{done:?}");

@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 
-use crate::bootstrap::pmi1::LOST_FIELD;
-use crate::bootstrap::pmi1_wire::{Line, Message, quote};
+use farside_core::bootstrap::JOB_PREFIX;
+use farside_core::bootstrap::pmi1::LOST_FIELD;
+use farside_core::bootstrap::pmi1_wire::{Line, Message, quote};
 
 /// The limits that are told to ranks, in characters with the zero of a C string: those of MPICH's own launcher.
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
-/// The most that one job may store, in characters of keys and values.
-const STORE_MAX: usize = 1 << 30;
+/// The most that one rank may store, in characters of keys and values: many times what a rank of any MPI publishes.
+const RANK_STORE_MAX: usize = 4 << 20;
+/// The most that one job may store.
+const STORE_MAX: usize = 256 << 20;
 
 /// Lines for ranks, each with its newline.
 pub type Replies = Vec<(u32, String)>;
@@ -31,13 +34,25 @@ pub enum Answer {
     Broken(String),
 }
 
+/// Where a rank is in the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Before `init`.
+    #[default]
+    New,
+    Ready,
+    /// Inside a barrier.
+    Waiting,
+    Finalized,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Rank {
-    initialized: bool,
-    finalized: bool,
-    waiting: bool,
+    state: State,
     /// Inside a request of several lines, which is refused as a whole.
     in_block: bool,
+    /// Characters of keys and values that it has stored.
+    stored: usize,
 }
 
 /// The state of a job.
@@ -45,22 +60,27 @@ struct Rank {
 pub struct Server {
     name: String,
     ranks: Vec<Rank>,
-    values: HashMap<String, String>,
+    /// Each with the rank that put it.
+    values: HashMap<String, (u32, String)>,
     stored: usize,
     /// The rank that was the first to end without saying goodbye, and how: those after it may have ended for its sake.
     lost: Option<(u32, String)>,
 }
 
 impl Server {
-    /// A job of `size` ranks on this machine.
+    /// A job of `size` ranks on this machine, with a name that no other job has: 128 random bits.
     #[must_use]
-    pub fn new(name: String, size: u32) -> Self {
+    pub fn new(size: u32) -> Self {
+        Self::named(format!("{JOB_PREFIX}{:032x}", rand::random::<u128>()), size)
+    }
+
+    fn named(name: String, size: u32) -> Self {
         // What MPICH asks for to find out who shares a node: from node 0, 1 node, `size` ranks each.
         let mapping = format!("(vector,(0,1,{size}))");
         Self {
             name,
             ranks: vec![Rank::default(); size as usize],
-            values: HashMap::from([("PMI_process_mapping".to_owned(), mapping)]),
+            values: HashMap::from([("PMI_process_mapping".to_owned(), (0, mapping))]),
             stored: 0,
             lost: None,
         }
@@ -69,8 +89,7 @@ impl Server {
     /// Whether the rank said hello and never goodbye.
     #[must_use]
     pub fn is_unfinished(&self, rank: u32) -> bool {
-        let r = &self.ranks[rank as usize];
-        r.initialized && !r.finalized
+        matches!(self.ranks[rank as usize].state, State::Ready | State::Waiting)
     }
 
     /// Serves one line, without its newline.
@@ -85,17 +104,16 @@ impl Server {
             Ok(message) => message,
             Err(what) => return Answer::Broken(what),
         };
-        match self.serve(rank, &message) {
-            Ok(answer) => answer,
-            Err(what) => Answer::Broken(what),
-        }
+        self.serve(rank, &message).unwrap_or_else(Answer::Broken)
     }
 
     /// The rank has ended, or closed its connection: whoever waits for it is told `why`.
     pub fn gone(&mut self, rank: u32, why: &str) -> Replies {
         let me = &mut self.ranks[rank as usize];
-        me.waiting = false;
-        if !me.finalized {
+        if me.state == State::Waiting {
+            me.state = State::Ready;
+        }
+        if me.state != State::Finalized {
             self.lost.get_or_insert_with(|| (rank, why.to_owned()));
         }
         self.settle_barrier()
@@ -104,19 +122,16 @@ impl Server {
     fn serve(&mut self, rank: u32, message: &Message) -> Result<Answer, String> {
         let me = &mut self.ranks[rank as usize];
         let command = message.command();
-        if !me.initialized && !matches!(command, "init" | "abort") {
-            return Err(format!("`{command}` before `init`"));
-        }
-        if me.waiting || me.finalized {
-            let state = if me.waiting { "inside a barrier" } else { "after `finalize`" };
-            if command != "abort" {
-                return Err(format!("`{command}` {state}"));
-            }
+        match (me.state, command) {
+            (_, "abort") | (State::New, "init") | (State::Ready, _) => {}
+            (State::New, _) => return Err(format!("`{command}` before `init`")),
+            (State::Waiting, _) => return Err(format!("`{command}` inside a barrier")),
+            (State::Finalized, _) => return Err(format!("`{command}` after `finalize`")),
         }
         let line = match command {
             "init" => {
                 let version: u32 = message.number("pmi_version")?;
-                me.initialized = version == 1;
+                me.state = if version == 1 { State::Ready } else { State::New };
                 Line::new("response_to_init")
                     .field("pmi_version", 1)
                     .field("pmi_subversion", 1)
@@ -130,14 +145,14 @@ impl Server {
             "get_appnum" => Line::new("appnum").field("rc", 0).field("appnum", 0),
             "get_universe_size" => Line::new("universe_size").field("rc", 0).field("size", self.ranks.len()),
             "get_my_kvsname" => Line::new("my_kvsname").field("rc", 0).field("kvsname", &self.name),
-            "put" => self.put(message)?,
+            "put" => self.put(rank, message)?,
             "get" => self.get(message)?,
             "barrier_in" => {
-                me.waiting = true;
+                me.state = State::Waiting;
                 return Ok(Answer::Replies(self.settle_barrier()));
             }
             "finalize" => {
-                me.finalized = true;
+                me.state = State::Finalized;
                 let mut replies = self.settle_barrier();
                 replies.push((rank, Line::new("finalize_ack").field("rc", 0).end()));
                 return Ok(Answer::Replies(replies));
@@ -155,25 +170,31 @@ impl Server {
         Ok(Answer::Replies(vec![(rank, line.end())]))
     }
 
-    fn put(&mut self, message: &Message) -> Result<Line, String> {
+    fn put(&mut self, rank: u32, message: &Message) -> Result<Line, String> {
         let (key, value) = (self.key(message)?, message.need("value")?);
         let result = |rc: i32, text: &str| Ok(Line::new("put_result").field("rc", rc).field("msg", text));
         if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
             return result(-1, "too_long");
         }
-        let stored = self.stored + key.len() + value.len();
-        if stored > STORE_MAX {
-            return result(-1, "no_room");
+        // A key that is put again takes the place of the old one, in the room of who put it first.
+        let size = key.len() + value.len();
+        let (owner, old) = self.values.get(key).map_or((rank, 0), |(owner, old)| (*owner, key.len() + old.len()));
+        let mine = &mut self.ranks[owner as usize].stored;
+        for (stored, most, whose) in [(*mine, RANK_STORE_MAX, "rank"), (self.stored, STORE_MAX, "job")] {
+            if stored - old + size > most {
+                return result(-1, &format!("no room: the launcher keeps at most {most} characters for a {whose}"));
+            }
         }
-        self.stored = stored;
-        self.values.insert(key.to_owned(), value.to_owned());
+        *mine = *mine - old + size;
+        self.stored = self.stored - old + size;
+        self.values.insert(key.to_owned(), (owner, value.to_owned()));
         result(0, "success")
     }
 
     fn get(&self, message: &Message) -> Result<Line, String> {
         let result = Line::new("get_result");
         Ok(match self.values.get(self.key(message)?) {
-            Some(value) => result.field("rc", 0).field("msg", "success").field("value", value),
+            Some((_, value)) => result.field("rc", 0).field("msg", "success").field("value", value),
             None => result.field("rc", -1).field("msg", "key_not_found").field("value", "unknown"),
         })
     }
@@ -189,19 +210,18 @@ impl Server {
 
     /// Lets the barrier's ranks go when all are there, and turns them away when one can no longer come.
     fn settle_barrier(&mut self) -> Replies {
-        let waiting: Vec<u32> = (0u32..).zip(&self.ranks).filter(|(_, r)| r.waiting).map(|(i, _)| i).collect();
-        let finalized = (0u32..).zip(&self.ranks).find(|(_, r)| r.finalized).map(|(i, _)| (i, "it has finalized"));
+        let all_in = |state| (0u32..).zip(&self.ranks).filter(move |(_, r)| r.state == state).map(|(rank, _)| rank);
+        let waiting: Vec<u32> = all_in(State::Waiting).collect();
+        let finalized = all_in(State::Finalized).next().map(|rank| (rank, "it has finalized"));
         let missing = self.lost.as_ref().map(|(rank, why)| (*rank, why.as_str())).or(finalized);
+        let line = Line::new("barrier_out");
         let line = match missing {
-            Some((lost, why)) => {
-                Line::new("barrier_out").field("rc", -1).field(LOST_FIELD, lost).field("msg", why).end()
-            }
-            None if waiting.len() == self.ranks.len() => Line::new("barrier_out").field("rc", 0).end(),
+            Some((lost, why)) => line.field("rc", -1).field(LOST_FIELD, lost).field("msg", why),
+            None if waiting.len() == self.ranks.len() => line.field("rc", 0),
             None => return Vec::new(),
         };
-        for rank in &waiting {
-            self.ranks[*rank as usize].waiting = false;
-        }
+        let line = line.end();
+        waiting.iter().for_each(|rank| self.ranks[*rank as usize].state = State::Ready);
         waiting.into_iter().map(|rank| (rank, line.clone())).collect()
     }
 }
@@ -216,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn started(size: u32) -> Server {
-        let mut s = Server::new("job".into(), size);
+        let mut s = Server::named("job".into(), size);
         for rank in 0..size {
             s.line(rank, b"cmd=init pmi_version=1 pmi_subversion=1");
         }
@@ -264,7 +284,7 @@ mod tests {
 
     #[test]
     fn finalize_ends_what_was_unfinished() {
-        let mut s = Server::new("job".into(), 1);
+        let mut s = Server::named("job".into(), 1);
         assert!(!s.is_unfinished(0));
         s.line(0, b"cmd=init pmi_version=1 pmi_subversion=1");
         assert!(s.is_unfinished(0));
@@ -286,7 +306,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        let mut early = Server::new("job".into(), 1);
+        let mut early = Server::named("job".into(), 1);
         assert!(matches!(early.line(0, b"cmd=get_maxes"), Answer::Broken(_)));
     }
 
@@ -307,10 +327,25 @@ mod tests {
         assert!(replies(s.line(0, &line(VALUE_MAX)))[0].1.contains("rc=-1"));
     }
 
+    #[test]
+    fn put_is_refused_beyond_the_room_of_a_rank_and_others_go_on() {
+        let mut s = started(2);
+        let value = "x".repeat(1000);
+        let mut put = |rank, key: usize| {
+            let line = format!("cmd=put kvsname=job key=k{key} value={value}");
+            replies(s.line(rank, line.as_bytes())).remove(0).1
+        };
+        let all = RANK_STORE_MAX / 1000;
+        let refused = (0..all).map(|key| put(0, key)).find(|reply| reply.contains("rc=-1")).unwrap();
+        assert!(refused.contains("no_room") && refused.contains("4194304_characters_for_a_rank"), "{refused}");
+        assert!(put(1, all).contains("rc=0"), "another rank has room of its own");
+        assert!((0..all).all(|_| put(0, 0).contains("rc=0")), "a key that is put again takes no more room");
+    }
+
     proptest! {
         #[test]
         fn any_lines_leave_the_server_sane(lines in proptest::collection::vec((0u32..3, "(cmd=(init|put|get|barrier_in|finalize|abort|x)|mcmd=spawn|endcmd|kvsname=job|key=k|value=v|pmi_version=1| ){0,6}"), 0..40)) {
-            let mut s = Server::new("job".into(), 3);
+            let mut s = Server::named("job".into(), 3);
             for (rank, line) in lines {
                 if let Answer::Replies(r) = s.line(rank, line.as_bytes()) {
                     prop_assert!(r.iter().all(|(rank, l)| *rank < 3 && l.ends_with('\n') && l.matches('\n').count() == 1));

@@ -2,56 +2,64 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::{IsTerminal, PipeWriter, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use farside_core::{Error, Result};
+use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::RunOptions;
-use super::ending::{Action, End, Ending, signal_name};
-use super::forward::{Cutter, Sink, forward};
-use super::guard::Link;
-use super::pmi::{self, Hub, Notice};
-use super::server::Server;
-use super::spawn::{Wires, job_name, start};
-use super::sweep::{kill_descendants, reap, signal_group, sweep};
-use crate::error::{Error, Result};
+use crate::RunOptions;
+use crate::descendants::{become_subreaper, kill, kill_all, reap};
+use crate::ending::{Action, Ending, code, describe};
+use crate::output::{Cutter, Sink, forward};
+use crate::pmi::{self, Hub, Notice};
+use crate::server::{Answer, Server};
+use crate::signals::{self, Signals};
+use crate::spawn::start;
 
-/// Runs the job; its exit code.
-pub fn run(options: &RunOptions, link: Link) -> u8 {
+/// The exit code of a worker without a guard, which nobody sees.
+const KILLED: u8 = 137;
+
+/// What both processes wait with: on one thread, which is the parent of the ranks.
+///
+/// # Errors
+/// `System` when the kernel refuses descriptors.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = match runtime {
-        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, job(options, link)),
-        Err(e) => Err(Error::system("start the launcher", e)),
-    };
-    result.unwrap_or_else(|e| {
-        sweep();
-        eprintln!("farside: {e}");
-        1
-    })
+    runtime.map_err(|e| Error::system("start the launcher", e))
 }
 
-async fn job(options: &RunOptions, link: Link) -> Result<u8> {
-    let setup = |e| Error::system("start the launcher", e);
-    let mask = link.mask;
-    link.signals.set_nonblocking(true).map_err(setup)?;
-    let mut guard = tokio::net::UnixStream::from_std(link.signals).map_err(setup)?;
-    let mut children = signal(SignalKind::child()).map_err(setup)?;
+/// Runs the job, as the worker of the process `guard`; its exit code.
+///
+/// # Errors
+/// `System` when the kernel refuses what the job needs before its first rank.
+pub fn run(options: &RunOptions, guard: i32) -> Result<u8> {
+    become_subreaper()?;
+    let result = tokio::task::LocalSet::new().block_on(&runtime()?, job(options, guard));
+    result.inspect_err(|_| drop(kill_all()))
+}
+
+async fn job(options: &RunOptions, guard: i32) -> Result<u8> {
+    let failed = |e| Error::system("start the launcher", e);
+    let mut signals = Signals::take()?;
+    let mut children = signal(SignalKind::child()).map_err(failed)?;
+    let mut guard_ended = signal(SignalKind::user_defined2()).map_err(failed)?;
+    set_parent_process_death_signal(Some(Signal::USR2)).map_err(|e| failed(e.into()))?;
+    if getppid() != Pid::from_raw(guard) {
+        return Ok(KILLED);
+    }
     let mut job = Job::new(options)?;
     for rank in 0..options.ranks {
-        if let Err(e) = job.start(rank, mask) {
-            let program = options.program[0].display();
-            job.say(format!("cannot start rank {rank}: {program}: {e}"));
-            sweep();
-            job.finish(&mut guard).await;
+        if let Err(e) = job.start(rank) {
+            job.say(format!("cannot start rank {rank}: {}: {e}", options.program.display()));
+            kill_all();
+            job.finish(&mut signals).await;
             return Ok(match e.kind() {
                 std::io::ErrorKind::NotFound => 127,
                 std::io::ErrorKind::PermissionDenied => 126,
@@ -59,31 +67,25 @@ async fn job(options: &RunOptions, link: Link) -> Result<u8> {
             });
         }
     }
-    let limit = options.timeout.map(|s| Instant::now() + Duration::from_secs(s));
-    job.limit = limit;
-    job.feed_terminal();
+    job.limit = options.timeout.map(|s| Instant::now() + Duration::from_secs(s));
     loop {
         let mut ended: Vec<_> = std::iter::from_fn(reap).collect();
         // The order is the kernel's. Of ranks that ended together, those that were killed did not end for the others.
-        ended.sort_by_key(|(_, end)| matches!(end, End::Exited(_)));
-        for (pid, end) in ended {
-            job.child_ended(pid, end);
+        ended.sort_by_key(|(_, status)| status.code().is_some());
+        for (pid, status) in ended {
+            job.child_ended(pid, status);
         }
         if job.running.is_empty() {
             break;
         }
-        let mut byte = [0];
         tokio::select! {
             _ = children.recv() => {}
             Some(notice) = job.notices.recv() => job.notice(notice),
-            n = guard.read(&mut byte) => match n {
-                Ok(1) => job.signalled(byte[0].into()),
-                // The guard was killed: nobody is left to hear of the end.
-                _ => {
-                    sweep();
-                    return Ok(End::Killed(libc::SIGKILL).code());
-                }
-            },
+            signal = signals.next() => job.signalled(signal),
+            _ = guard_ended.recv() => {
+                kill_all();
+                return Ok(KILLED);
+            }
             () = at(job.wake) => {
                 job.wake = None;
                 let actions = job.ending.wake();
@@ -97,10 +99,10 @@ async fn job(options: &RunOptions, link: Link) -> Result<u8> {
             }
         }
     }
-    for pid in sweep() {
+    for pid in kill_all() {
         job.say(format!("process {pid} does not die"));
     }
-    Ok(job.finish(&mut guard).await)
+    Ok(job.finish(&mut signals).await)
 }
 
 /// Waits until a time, or for ever.
@@ -128,8 +130,6 @@ struct Job<'a> {
     out: Sink,
     err: Sink,
     written: [oneshot::Receiver<()>; 2],
-    /// Where rank 0's standard input is fed, if it is a terminal.
-    terminal: Option<PipeWriter>,
 }
 
 impl<'a> Job<'a> {
@@ -143,7 +143,7 @@ impl<'a> Job<'a> {
             running: HashMap::new(),
             pids: Vec::new(),
             ending: Ending::default(),
-            hub: Hub::new(Server::new(job_name()?, options.ranks), options.ranks, sender),
+            hub: Hub::new(Server::new(options.ranks), options.ranks, sender),
             notices,
             wake: None,
             limit: None,
@@ -152,95 +152,62 @@ impl<'a> Job<'a> {
             out,
             err,
             written: [out_written, err_written],
-            terminal: None,
         })
     }
 
-    fn start(&mut self, rank: u32, mask: super::guard::SignalMask) -> std::io::Result<()> {
-        let (pmi, theirs) = UnixStream::pair()?;
+    fn start(&mut self, rank: u32) -> std::io::Result<()> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
-        let stdin = self.stdin(rank)?;
         for (from, to) in [(stdout, &self.out), (stderr, &self.err)] {
             let cutter = Cutter::new(rank, self.options.ranks, self.options.prefix);
             self.forwarders.spawn_local(forward(from, cutter, to.clone(), self.finish.subscribe())?);
         }
-        pmi::connect(&self.hub, rank, pmi)?;
-        let wires = Wires { pmi: theirs, stdin, stdout: their_stdout, stderr: their_stderr };
-        let pid = start(rank, self.options, wires, mask)?;
+        let pid = start(rank, self.options, pmi::connect(&self.hub, rank)?, their_stdout, their_stderr)?;
         self.pids.push(pid);
         self.running.insert(pid, rank);
         Ok(())
     }
 
-    /// Rank 0 has the launcher's input. A terminal cannot be handed on, for the rank is in a process group of its
-    /// own, which the terminal would stop.
-    fn stdin(&mut self, rank: u32) -> std::io::Result<Stdio> {
-        if rank != 0 {
-            return Ok(Stdio::null());
-        }
-        if !std::io::stdin().is_terminal() {
-            return Ok(Stdio::inherit());
-        }
-        let (theirs, mine) = std::io::pipe()?;
-        self.terminal = Some(mine);
-        Ok(theirs.into())
-    }
-
-    /// Copies the terminal to rank 0, in a thread that ends with the process.
-    fn feed_terminal(&mut self) {
-        let Some(mut to) = self.terminal.take() else { return };
-        let feed = move || {
-            let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = std::io::stdin().read(&mut bytes) {
-                if to.write_all(&bytes[..n]).is_err() {
-                    break;
-                }
-            }
-        };
-        if let Err(e) = std::thread::Builder::new().name("farside-input".into()).spawn(feed) {
-            self.say(format!("rank 0 gets no input: {e}"));
-        }
-    }
-
-    fn child_ended(&mut self, pid: i32, end: End) {
+    fn child_ended(&mut self, pid: i32, status: ExitStatus) {
         // Anything else is an orphan of a rank.
         let Some(rank) = self.running.remove(&pid) else { return };
-        let unfinished = self.hub.borrow_mut().ended(rank, &format!("it {end}"));
+        let how = describe(status);
+        let unfinished = self.hub.borrow_mut().ended(rank, &format!("it {how}"));
         // What it said last comes before how it ended.
         while let Ok(notice) = self.notices.try_recv() {
             self.notice(notice);
         }
-        if end == End::Exited(0) && !unfinished {
+        if status.success() && !unfinished {
             return;
         }
         if !self.ending.has_failed() {
-            let how = if end == End::Exited(0) { " without finalizing" } else { "" };
+            let without = if status.success() { " without finalizing" } else { "" };
             let others = if self.running.is_empty() { "" } else { "; ending the others" };
-            self.say(format!("rank {rank} (pid {pid}) {end}{how}{others}"));
+            self.say(format!("rank {rank} (pid {pid}) {how}{without}{others}"));
         }
-        let actions = self.ending.failed(end.code());
+        let actions = self.ending.failed(code(status));
         self.act(actions);
     }
 
-    fn notice(&mut self, notice: Notice) {
-        let actions = match notice {
-            Notice::Abort { rank, code, reason } => {
+    fn notice(&mut self, (rank, what): Notice) {
+        let actions = match what {
+            Answer::Abort { code, reason } => {
                 let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
                 self.say(format!("{} aborted the job with code {code}{reason}", self.name(rank)));
                 self.ending.aborted(rank, code)
             }
-            Notice::Broken { rank, what } => {
+            Answer::Broken(what) => {
                 self.say(format!("{} broke the PMI-1 protocol: {what}; ending the job", self.name(rank)));
                 self.ending.failed(1)
             }
+            Answer::Replies(_) => return,
         };
         self.act(actions);
     }
 
-    fn signalled(&mut self, signal: i32) {
+    fn signalled(&mut self, signal: Signal) {
         let actions = self.ending.signalled(signal);
-        let name = signal_name(signal).unwrap_or("signal");
+        let name = signals::name(signal);
         self.say(match actions.contains(&Action::KillAll) {
             true => format!("{name}: killing the ranks"),
             false => format!("{name}: passed on to the ranks; once more kills them"),
@@ -253,10 +220,12 @@ impl<'a> Job<'a> {
             match action {
                 Action::Signal(signal, spared) => {
                     for (pid, _) in self.running.iter().filter(|(_, rank)| spared != Some(**rank)) {
-                        signal_group(*pid, signal);
+                        // A rank that was not collected yet, so the number is its own group's; one without members is
+                        // an error that means what is wanted.
+                        let _ = Pid::from_raw(*pid).map(|group| kill_process_group(group, signal));
                     }
                 }
-                Action::KillAll => kill_descendants(),
+                Action::KillAll => drop(kill()),
                 Action::WakeAfter(time) => self.wake = Some(Instant::now() + time),
             }
         }
@@ -276,10 +245,10 @@ impl<'a> Job<'a> {
     }
 
     /// Writes out what the ranks have printed; a signal cuts that short. The exit code of the job.
-    async fn finish(self, guard: &mut tokio::net::UnixStream) -> u8 {
+    async fn finish(self, signals: &mut Signals) -> u8 {
         self.finish.send_replace(true);
         let code = self.ending.code();
-        let Self { mut forwarders, out, err, written, .. } = self;
+        let Self { mut forwarders, out, err, written, finish: _finish, .. } = self;
         drop((out, err));
         let output = async {
             while forwarders.join_next().await.is_some() {}
@@ -288,13 +257,9 @@ impl<'a> Job<'a> {
                 let _ = done.await;
             }
         };
-        let mut byte = [0];
         tokio::select! {
             () = output => code,
-            n = guard.read(&mut byte) => match n {
-                Ok(1) if code == 0 => End::Killed(byte[0].into()).code(),
-                _ => code.max(1),
-            },
+            signal = signals.next() => if code == 0 { 128 + signal.as_raw() as u8 } else { code },
         }
     }
 }

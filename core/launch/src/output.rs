@@ -1,15 +1,18 @@
 //! What ranks print: by whole lines, so that no line of one rank is torn by one of another.
 
-use std::io::{ErrorKind as Io, PipeReader, Read, Write};
+use std::io::{PipeReader, Write};
+use std::time::Duration;
 
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot, watch};
-
-use super::watched::Watched;
 
 /// The longest line that is kept together, in bytes; a longer one is split.
 pub const LINE_MAX: usize = 1024 * 1024;
 /// Pieces of output that may wait for a slow reader, before the ranks have to.
 const QUEUE: usize = 64;
+/// How long a pipe whose writers are dead may stay without an end. What they wrote is in the pipe by then.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// Cuts what one rank prints into pieces that may follow pieces of other ranks.
 #[derive(Debug)]
@@ -98,8 +101,8 @@ impl Sink {
     }
 }
 
-/// Forwards one pipe until its end; or, once `finish` says so, until it is empty, for a process that is no longer
-/// ours might hold it open.
+/// Forwards one pipe until its end; or, once `finish` says so, until nothing has come for a moment, for a process that
+/// is no descendant of the launcher might hold the pipe open.
 ///
 /// # Errors
 /// When the runtime cannot watch the pipe.
@@ -109,35 +112,27 @@ pub fn forward(
     to: Sink,
     mut finish: watch::Receiver<bool>,
 ) -> std::io::Result<impl Future<Output = ()> + 'static> {
-    let from = Watched::pipe(from)?;
+    let mut from = Receiver::from_owned_fd(from.into())?;
     Ok(async move {
         let mut bytes = vec![0; 64 * 1024];
-        let mut last = false;
         loop {
-            match from.get().read(&mut bytes) {
-                Ok(0) => break,
-                Ok(n) => {
-                    if !to.write(cutter.push(&bytes[..n])).await {
-                        return;
-                    }
-                }
-                Err(e) if e.kind() == Io::Interrupted => {}
-                Err(e) if e.kind() == Io::WouldBlock && !last => {
-                    last = *finish.borrow();
-                    if !last {
-                        tokio::select! {
-                            ready = from.readable() => match ready {
-                                Ok(mut ready) => ready.clear_ready(),
-                                Err(_) => break,
-                            },
-                            _ = finish.changed() => {}
-                        }
-                    }
-                }
-                Err(_) => break,
+            let idle = async {
+                // An error means that the job is over as well.
+                let _ = finish.wait_for(|finish| *finish).await;
+                tokio::time::sleep(IDLE).await;
+            };
+            let n = tokio::select! {
+                n = from.read(&mut bytes) => n.unwrap_or(0),
+                () = idle => 0,
+            };
+            if n == 0 {
+                to.write(cutter.finish()).await;
+                return;
+            }
+            if !to.write(cutter.push(&bytes[..n])).await {
+                return;
             }
         }
-        to.write(cutter.finish()).await;
     })
 }
 

@@ -1,0 +1,49 @@
+//! The test harness for processes, of all crates: programs of the workspace, started by `farside run` or by others, of
+//! which nothing may be left.
+
+mod marked;
+mod programs;
+
+use std::io::Write;
+use std::process::Command;
+
+pub use marked::{Finished, Marked, PATIENCE, Running, children, signal};
+pub use programs::{example, farside};
+
+/// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
+#[must_use]
+pub fn quick() -> bool {
+    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+}
+
+/// Says that a test is skipped since something is missing here that would run it. `ci/test` collects these lines, which
+/// are written past the harness of Rust's tests, and counts the test as skipped.
+pub fn skip(test: &str, why: &str) {
+    // Nobody is left to hear of an error.
+    let _ = std::io::stdout().write_all(format!("\nfarside-skip: {test}: {why}\n").as_bytes());
+}
+
+/// This test program with one of its tests chosen, as the program that ranks run.
+#[must_use]
+pub fn itself(test: &str) -> Vec<String> {
+    let program = std::env::current_exe().expect("this program has a path");
+    let program = program.to_str().expect("the path is text");
+    [program, test, "--exact", "--nocapture"].map(str::to_owned).to_vec()
+}
+
+/// The path of a program of the MPI implementation in the folder `$FARSIDE_PEERS`; without one the test is skipped.
+#[must_use]
+pub fn peer(test: &str, program: &str) -> Option<String> {
+    let path = std::env::var("FARSIDE_PEERS").ok().map(|dir| format!("{dir}/bin/{program}"));
+    let found = path.filter(|p| std::path::Path::new(p).exists());
+    if found.is_none() {
+        skip(test, &format!("no {program} in $FARSIDE_PEERS/bin"));
+    }
+    found
+}
+
+/// Whether a command can be run with these arguments and ends well.
+#[must_use]
+pub fn works(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}

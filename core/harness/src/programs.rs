@@ -1,0 +1,53 @@
+//! Programs of the workspace that tests start. `cargo test --test NAME` alone does not build them, so this does, unless
+//! they are newer than their sources.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// The `farside` command.
+#[must_use]
+pub fn farside() -> PathBuf {
+    built("farside", &["-p", "farside-launch", "--bin", "farside"], &["core/src", "core/launch/src"])
+}
+
+/// An example of a package.
+#[must_use]
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let folder = if package == "farside-rma" { "rma" } else { "core/launch" };
+    let sources = ["core/src", "datatype/src", &format!("{folder}/src"), &format!("{folder}/examples")];
+    built(&format!("examples/{name}"), &["-p", package, "--example", name], &sources)
+}
+
+/// The path of a program, in the folder of its profile: target/PROFILE.
+fn built(program: &str, package: &[&str], sources: &[&str]) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // target/PROFILE/deps/test-..
+    let me = std::env::current_exe().expect("this program has a path");
+    let profile = me.parent().and_then(Path::parent).expect("it is in the folder of a profile");
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let path = profile.join(program);
+    let newest = sources.iter().map(|folder| newest(&root.join(folder))).max();
+    if modified(&path) < newest.flatten() {
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--offline"]).args(package).current_dir(root);
+        build.arg("--target-dir").arg(profile.parent().expect("it has a folder of its own"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().is_ok_and(|status| status.success()), "{program} cannot be built");
+    }
+    path
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|meta| meta.modified()).ok()
+}
+
+/// When the newest file of a folder was changed; `None` where the sources are not there.
+fn newest(folder: &Path) -> Option<SystemTime> {
+    let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    entries.map(|path| if path.is_dir() { newest(&path) } else { modified(&path) }).max().flatten()
+}

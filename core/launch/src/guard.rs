@@ -1,0 +1,75 @@
+//! The two processes of `farside run`, and what each does when the other is killed.
+//!
+//! - The **guard** takes the signals of the terminal and of the user, and passes them on to the worker, which is in a
+//!   process group of its own. If the worker is killed, the ranks die with it (`PR_SET_PDEATHSIG`), their descendants
+//!   become children of the guard, and it kills them.
+//! - The **worker** gets a signal if the guard is killed (`PR_SET_PDEATHSIG` again), and kills every descendant.
+//!
+//! What remains: if both are killed with SIGKILL within the same instant, the ranks die with the worker, but
+//! processes that the ranks have started stay, unless they asked to die with their parent.
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+
+use farside_core::{Error, Result};
+use rustix::process::{Pid, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::RunOptions;
+use crate::descendants::{become_subreaper, kill_all};
+use crate::ending::{code, describe};
+use crate::signals::Signals;
+use crate::worker::runtime;
+
+/// Runs a job in a worker under the guard of this process; its exit code.
+///
+/// # Errors
+/// `Limit` when the machine cannot have so many ranks; `System` when the kernel refuses a process or the signals.
+pub fn run(options: &RunOptions) -> Result<u8> {
+    crate::limits::check(options.ranks)?;
+    become_subreaper()?;
+    let status = runtime()?.block_on(watch())?;
+    if status.signal().is_some() {
+        eprintln!("farside: the launcher's worker {}; ending the ranks", describe(status));
+    }
+    for pid in kill_all() {
+        eprintln!("farside: process {pid} does not die");
+    }
+    Ok(code(status))
+}
+
+/// Starts the worker and passes signals on until it has ended; how it did.
+async fn watch() -> Result<ExitStatus> {
+    let mut signals = Signals::take()?;
+    let mut worker = start()?;
+    let pid = worker.id().and_then(|pid| Pid::from_raw(pid as i32));
+    loop {
+        tokio::select! {
+            status = worker.wait() => return status.map_err(|e| Error::system("wait for the worker", e)),
+            // Sending fails where the worker has ended, which is seen above.
+            signal = signals.next() => drop(pid.map(|pid| kill_process(pid, signal))),
+        }
+    }
+}
+
+/// Starts this program again, as the worker. It is no member of the terminal's process group and may not read the
+/// terminal, so this process does, for rank 0.
+fn start() -> Result<Child> {
+    let failed = |e| Error::system("start the launcher's worker", e);
+    let mut arguments = std::env::args_os();
+    let terminal = std::io::stdin().is_terminal();
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(arguments.next().unwrap_or_default()).process_group(0);
+    command.args(["run", "--guard", &std::process::id().to_string()]).args(arguments.skip(1));
+    command.stdin(if terminal { Stdio::piped() } else { Stdio::inherit() });
+    let mut worker = command.spawn().map_err(failed)?;
+    if let Some(input) = worker.stdin.take() {
+        let mut input = File::from(input.into_owned_fd().map_err(failed)?);
+        // The thread ends with the process.
+        let feed = move || drop(std::io::copy(&mut std::io::stdin(), &mut input));
+        std::thread::Builder::new().name("farside-input".into()).spawn(feed).map_err(failed)?;
+    }
+    Ok(worker)
+}

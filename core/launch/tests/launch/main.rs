@@ -1,0 +1,10 @@
+//! Starting and ending programs: `farside run`, and other launchers that speak PMI-1.
+
+mod ends;
+mod output;
+mod peers;
+
+/// The program that the tests start: every rank publishes a value and looks at those of the others.
+fn kvs() -> String {
+    farside_harness::example("farside-launch", "kvs").to_str().unwrap().to_owned()
+}

@@ -1,5 +1,0 @@
-//! The `farside` command.
-
-fn main() -> std::process::ExitCode {
-    farside_core::launch::main()
-}
