@@ -13,13 +13,13 @@ use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
 use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
-use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
 use super::staged::Staged;
 use super::stream::{Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
 use super::update::Update;
+use super::user::UserMemory;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 

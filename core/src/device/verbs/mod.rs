@@ -13,7 +13,6 @@
 mod accumulate;
 mod agent;
 mod atomics;
-mod buffers;
 mod card;
 mod credits;
 mod cut;
@@ -26,13 +25,12 @@ mod limit;
 mod links;
 mod lists;
 mod liveness;
+mod memory;
 mod notices;
 mod ops;
 mod own;
-mod pinned;
 mod port;
 mod post;
-mod regions;
 mod responders;
 mod staged;
 mod start;
@@ -50,6 +48,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+pub use memory::Watch;
 pub use start::{Prepared, report};
 
 use super::{
@@ -60,7 +59,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
-use buffers::{Pool, Receives};
 use card::Message;
 use cut::Limits;
 use endpoint::Endpoint;
@@ -68,9 +66,10 @@ use engine::Engine;
 use links::Links;
 use lists::Lanes;
 use liveness::{Pulse, Suspects};
+use memory::buffers::{self, Pool, Receives};
+use memory::regions::{self, Regions};
+use memory::user::{self, UserMemory};
 use notices::Heard;
-use pinned::UserMemory;
-use regions::Regions;
 use sys::queue::{Channel, Completion, Completions};
 
 /// How long a cancelled transfer may take until its connection is ended instead.
