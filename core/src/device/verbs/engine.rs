@@ -344,6 +344,15 @@ impl Engine {
         self.settle(landed, stats);
     }
 
+    /// Destroys the queue pairs to a peer that was given up: whatever has not completed fails.
+    #[cold]
+    pub(super) fn destroy(&mut self, peer: u32, stats: &Stats) {
+        let mut landed = std::mem::take(&mut self.landed);
+        self.stream(peer).destroy(&mut landed);
+        self.settle(landed, stats);
+        self.destroy_lane(peer, stats);
+    }
+
     /// Whether something waits that no completion will announce.
     pub(super) fn is_restless(&self) -> bool {
         !self.done.is_empty()

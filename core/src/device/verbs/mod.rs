@@ -339,16 +339,21 @@ impl VerbsDevice {
     /// Waits until the card touches none of the memory of operations `ops` any more.
     fn quiesce(&self, ops: &[u32]) {
         let open = |op: &u32| self.engine.borrow().ops.get(*op).map(|o| o.peer);
-        let start = Instant::now();
+        let mut since = Instant::now();
         let mut ended = false;
         loop {
             let peers: Vec<u32> = ops.iter().filter_map(open).collect();
             if peers.is_empty() {
                 return;
             }
-            if !ended && start.elapsed() > PATIENCE {
-                ended = true;
+            if since.elapsed() > PATIENCE {
+                since = Instant::now();
+                let destroy = std::mem::replace(&mut ended, true);
                 for peer in peers {
+                    if destroy {
+                        self.engine.borrow_mut().destroy(peer, &self.stats);
+                        continue;
+                    }
                     let e = Error::new(ErrorKind::PeerLost, "give up a transfer")
                         .peer(peer)
                         .device("verbs")
