@@ -11,34 +11,34 @@ use crate::device::verbs::sys::queue::{Piece, SharedReceives};
 use crate::device::verbs::sys::{Domain, Rights};
 
 /// Longest packet; also the size of a receive buffer.
-pub(in super::super) const PACKET: usize = 4096;
+pub(crate) const PACKET: usize = 4096;
 /// Longest transfer that goes through a chunk; longer ones are registered.
-pub(in super::super) const LARGEST: usize = 64 << 10;
+pub(crate) const LARGEST: usize = 64 << 10;
 
 /// Size and number of the chunks of each class.
 const CLASSES: [(usize, usize); 3] = [(64, 1024), (PACKET, 256), (LARGEST, 24)];
 
 /// A chunk that its holder alone uses.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Chunk {
+pub(crate) struct Chunk {
     class: u8,
     offset: usize,
 }
 
 /// The bounce pool.
 #[derive(Debug)]
-pub(in super::super) struct Pool {
+pub(crate) struct Pool {
     slab: Slab,
     free: [Vec<usize>; 3],
 }
 
 impl Pool {
     /// Bytes that are registered at start-up.
-    pub(in super::super) fn bytes() -> usize {
+    pub(crate) fn bytes() -> usize {
         CLASSES.iter().map(|(size, count)| size * count).sum()
     }
 
-    pub(in super::super) fn new(domain: &Arc<Domain>) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>) -> io::Result<Self> {
         let slab = Slab::new(domain, Self::bytes(), Rights::Local)?;
         let mut start = 0;
         let free = CLASSES.map(|(size, count)| {
@@ -50,36 +50,36 @@ impl Pool {
     }
 
     /// A chunk of at least `len` bytes, at most [`LARGEST`].
-    pub(in super::super) fn take(&mut self, len: usize) -> Option<Chunk> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<Chunk> {
         let class = CLASSES.iter().position(|(size, _)| len <= *size)?;
         Some(Chunk { class: class as u8, offset: self.free[class].pop()? })
     }
 
     /// A chunk of at least 8 bytes.
     #[inline]
-    pub(in super::super) fn take_word(&mut self) -> Option<Chunk> {
+    pub(crate) fn take_word(&mut self) -> Option<Chunk> {
         Some(Chunk { class: 0, offset: self.free[0].pop()? })
     }
 
-    pub(in super::super) fn give(&mut self, chunk: Chunk) {
+    pub(crate) fn give(&mut self, chunk: Chunk) {
         self.free[usize::from(chunk.class)].push(chunk.offset);
     }
 
     /// Whether more than half of the packets' chunks are taken: then completions must come soon.
-    pub(in super::super) fn is_scarce(&self) -> bool {
+    pub(crate) fn is_scarce(&self) -> bool {
         self.free[1].len() < CLASSES[1].1 / 2
     }
 
     /// Whether one of the largest chunks is free.
-    pub(in super::super) fn has_largest(&self) -> bool {
+    pub(crate) fn has_largest(&self) -> bool {
         !self.free[2].is_empty()
     }
 
-    pub(in super::super) fn at(&self, chunk: &Chunk, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, chunk: &Chunk, offset: usize) -> *mut u8 {
         self.slab.at(chunk.offset + offset)
     }
 
-    pub(in super::super) fn piece(&self, chunk: &Chunk, offset: usize, len: usize) -> Piece {
+    pub(crate) fn piece(&self, chunk: &Chunk, offset: usize, len: usize) -> Piece {
         self.slab.piece(chunk.offset + offset, len)
     }
 
@@ -87,7 +87,7 @@ impl Pool {
     ///
     /// # Safety
     /// The blocks are valid for reads, and together fit the chunk behind `offset`.
-    pub(in super::super) unsafe fn gather(&self, chunk: &Chunk, offset: usize, blocks: &[Block]) {
+    pub(crate) unsafe fn gather(&self, chunk: &Chunk, offset: usize, blocks: &[Block]) {
         let mut at = offset;
         for b in blocks {
             // SAFETY: by the contract; the chunk is the holder's alone.
@@ -101,7 +101,7 @@ impl Pool {
     /// # Safety
     /// `to` is valid for writes of `len` bytes.
     #[inline(always)]
-    pub(in super::super) unsafe fn copy_word(&self, chunk: &Chunk, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn copy_word(&self, chunk: &Chunk, to: *mut u8, len: usize) {
         // SAFETY: by the contract.
         unsafe {
             if len == 8 {
@@ -116,7 +116,7 @@ impl Pool {
     ///
     /// # Safety
     /// `to` is valid for writes of `len` bytes, which the chunk has behind `offset`.
-    pub(in super::super) unsafe fn copy_out(&self, chunk: &Chunk, offset: usize, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn copy_out(&self, chunk: &Chunk, offset: usize, to: *mut u8, len: usize) {
         // SAFETY: by the contract.
         unsafe { std::ptr::copy_nonoverlapping(self.at(chunk, offset), to, len) };
     }
@@ -124,7 +124,7 @@ impl Pool {
 
 /// The buffers of the shared receive queue. Those that were used go back in lists.
 #[derive(Debug)]
-pub(in super::super) struct Receives {
+pub(crate) struct Receives {
     queue: Arc<SharedReceives>,
     slab: Slab,
     back: Vec<(u64, Piece)>,
@@ -132,7 +132,7 @@ pub(in super::super) struct Receives {
 }
 
 impl Receives {
-    pub(in super::super) fn new(domain: &Arc<Domain>, queue: &Arc<SharedReceives>, count: usize) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, queue: &Arc<SharedReceives>, count: usize) -> io::Result<Self> {
         let slab = Slab::new(domain, count * PACKET, Rights::Local)?;
         let mut receives = Self { queue: Arc::clone(queue), slab, back: Vec::new(), count };
         (0..count as u64).for_each(|i| receives.give_back(i));
@@ -144,18 +144,18 @@ impl Receives {
     ///
     /// # Safety
     /// Buffer `index` has come back by a completion of `len` bytes and was not given back since.
-    pub(in super::super) unsafe fn bytes<'a>(&self, index: u64, len: u32) -> &'a [u8] {
+    pub(crate) unsafe fn bytes<'a>(&self, index: u64, len: u32) -> &'a [u8] {
         let (index, len) = ((index as usize).min(self.count - 1), (len as usize).min(PACKET));
         // SAFETY: inside the slab, and this rank's alone until it is given back.
         unsafe { std::slice::from_raw_parts(self.slab.at(index * PACKET), len) }
     }
 
-    pub(in super::super) fn give_back(&mut self, index: u64) {
+    pub(crate) fn give_back(&mut self, index: u64) {
         self.back.push((index, self.slab.piece(index as usize * PACKET, PACKET)));
     }
 
     /// Posts the buffers that came back as receives.
-    pub(in super::super) fn replenish(&mut self) -> io::Result<()> {
+    pub(crate) fn replenish(&mut self) -> io::Result<()> {
         if !self.back.is_empty() {
             // SAFETY: buffers of the slab, each of which came back once.
             unsafe { self.queue.post(&self.back) }?;

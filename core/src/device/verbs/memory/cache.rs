@@ -16,11 +16,11 @@ use super::group::{Group, groups};
 
 /// How much a cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Limits {
+pub(crate) struct Limits {
     /// Registered bytes.
-    pub(in super::super) bytes: usize,
+    pub(crate) bytes: usize,
     /// Registrations.
-    pub(in super::super) entries: usize,
+    pub(crate) entries: usize,
 }
 
 #[derive(Debug)]

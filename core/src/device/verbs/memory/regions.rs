@@ -46,19 +46,19 @@ struct Owned {
 
 /// A region of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Import {
-    pub(in super::super) peer: u32,
-    pub(in super::super) base: u64,
-    pub(in super::super) len: usize,
-    pub(in super::super) key: u32,
+pub(crate) struct Import {
+    pub(crate) peer: u32,
+    pub(crate) base: u64,
+    pub(crate) len: usize,
+    pub(crate) key: u32,
     /// Its number at its owner.
-    pub(in super::super) number: u64,
-    pub(in super::super) lock: (u64, u32),
-    pub(in super::super) accumulate: Option<AccumulateFn>,
+    pub(crate) number: u64,
+    pub(crate) lock: (u64, u32),
+    pub(crate) accumulate: Option<AccumulateFn>,
 }
 
 impl Import {
-    pub(in super::super) fn address(&self, offset: usize) -> u64 {
+    pub(crate) fn address(&self, offset: usize) -> u64 {
         self.base.wrapping_add(offset as u64)
     }
 
@@ -68,7 +68,7 @@ impl Import {
     }
 
     /// The address of an integer of `len` bytes, aligned.
-    pub(in super::super) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
+    pub(crate) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
         let address = self.address(offset);
         if address.is_multiple_of(len as u64) {
             return Ok(address);
@@ -82,7 +82,7 @@ impl Import {
 
 /// All regions that this rank knows.
 #[derive(Debug)]
-pub(in super::super) struct Regions {
+pub(crate) struct Regions {
     domain: Arc<Domain>,
     me: u32,
     ranks: usize,
@@ -98,11 +98,11 @@ pub(in super::super) struct Regions {
 
 impl Regions {
     /// Bytes that are registered at start-up.
-    pub(in super::super) fn bytes(ranks: usize) -> usize {
+    pub(crate) fn bytes(ranks: usize) -> usize {
         LOCKS * LINE + 8 * ranks
     }
 
-    pub(in super::super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
         Ok(Self {
             domain: Arc::clone(domain),
             me,
@@ -118,19 +118,19 @@ impl Regions {
     }
 
     /// Address and remote key of the counters of packets.
-    pub(in super::super) fn counters(&self) -> (u64, u32) {
+    pub(crate) fn counters(&self) -> (u64, u32) {
         self.words.remote(LOCKS * LINE)
     }
 
     /// The packets of rank `source` that this rank has taken: HCAs of peers read it.
-    pub(in super::super) fn taken(&self, source: u32) -> &AtomicU64 {
+    pub(crate) fn taken(&self, source: u32) -> &AtomicU64 {
         assert!((source as usize) < self.ranks);
         let word = self.words.at(LOCKS * LINE + 8 * source as usize);
         // SAFETY: an aligned word of the slab, accessed as an atomic by this rank alone.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    pub(in super::super) fn allocate(&mut self, len: usize) -> Result<Registration> {
+    pub(crate) fn allocate(&mut self, len: usize) -> Result<Registration> {
         const OP: &str = "allocate registered memory";
         if len > isize::MAX as usize / 2 {
             return Err(Error::new(ErrorKind::Limit, OP)
@@ -146,7 +146,7 @@ impl Regions {
 
     /// # Safety
     /// As [`crate::device::Device::register`].
-    pub(in super::super) unsafe fn register(&mut self, region: Region) -> Result<Registration> {
+    pub(crate) unsafe fn register(&mut self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         unsafe { self.add(region.base, region.len, None, "register memory") }
     }
@@ -187,7 +187,7 @@ impl Regions {
         Ok(Registration { base, len, key, handle: number })
     }
 
-    pub(in super::super) fn release(&mut self, handle: u64) -> Result<()> {
+    pub(crate) fn release(&mut self, handle: u64) -> Result<()> {
         const OP: &str = "release memory";
         let Some(owned) = self.owned.remove(&handle) else {
             return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
@@ -201,7 +201,7 @@ impl Regions {
     }
 
     /// Deregisters what has lingered long enough, or is too much.
-    pub(in super::super) fn let_go(&mut self) -> Result<()> {
+    pub(crate) fn let_go(&mut self) -> Result<()> {
         let mut bytes: usize = self.lingering.iter().map(|(_, o)| o.len).sum();
         while let Some((since, _)) = self.lingering.front() {
             if bytes <= LINGER_BYTES && self.lingering.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
@@ -216,18 +216,13 @@ impl Regions {
     }
 
     /// The local key of registered memory that holds `[base, base + len)`.
-    pub(in super::super) fn local_key(&self, base: *const u8, len: usize) -> Option<u32> {
+    pub(crate) fn local_key(&self, base: *const u8, len: usize) -> Option<u32> {
         let end = base.addr().checked_add(len)?;
         let mut before = self.by_address.range(..=(base.addr(), u64::MAX)).rev().take(8);
         before.find_map(|((start, _), (size, key))| (end - start <= *size).then_some(*key))
     }
 
-    pub(in super::super) fn import(
-        &mut self,
-        peer: u32,
-        key: &[u8],
-        accumulate: Option<AccumulateFn>,
-    ) -> Result<RemoteRegion> {
+    pub(crate) fn import(&mut self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
         const OP: &str = "import a peer's region";
         if peer as usize >= self.ranks {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("verbs"));
@@ -250,25 +245,19 @@ impl Regions {
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }
 
-    pub(in super::super) fn forget(&mut self, handle: u64) -> Option<Import> {
+    pub(crate) fn forget(&mut self, handle: u64) -> Option<Import> {
         self.imports.remove(handle)
     }
 
     /// Address and key of `place` at `peer`, with room for `len` bytes there.
     #[inline(always)]
-    pub(in super::super) fn reach(
-        &self,
-        peer: u32,
-        place: Place,
-        len: usize,
-        operation: &'static str,
-    ) -> Result<(u64, u32)> {
+    pub(crate) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
         self.find(peer, place, len, operation).map(|import| (import.address(place.offset), import.key))
     }
 
     /// Address and key of an aligned integer of `len` bytes at `at`.
     #[inline]
-    pub(in super::super) fn reach_aligned(
+    pub(crate) fn reach_aligned(
         &self,
         peer: u32,
         at: Place,
@@ -280,25 +269,13 @@ impl Regions {
     }
 
     /// The region of `place` at `peer`, with room for `len` bytes there.
-    pub(in super::super) fn region(
-        &self,
-        peer: u32,
-        place: Place,
-        len: usize,
-        operation: &'static str,
-    ) -> Result<Import> {
+    pub(crate) fn region(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<Import> {
         self.find(peer, place, len, operation).copied()
     }
 
     /// The region of `place` at `peer`, with room for `len` bytes there, by reference.
     #[inline(always)]
-    pub(in super::super) fn find(
-        &self,
-        peer: u32,
-        place: Place,
-        len: usize,
-        operation: &'static str,
-    ) -> Result<&Import> {
+    pub(crate) fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
         match self.imports.get(place.region) {
             Some(import) if import.peer == peer && peer != self.me && import.has(place.offset, len) => Ok(import),
             found => self.find_own(found, peer, place, len, operation),
@@ -334,7 +311,7 @@ impl Regions {
 
     /// Sets a signal cell of this rank to a value that ends in `low`, if that is more than it has: the cell only
     /// grows, and the HCA may have written a later value already.
-    pub(in super::super) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
+    pub(crate) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
         let Some(owned) = self.owned.get(&number) else { return false };
         let inside = offset.checked_add(8).is_some_and(|end| end <= owned.len as u64);
         if !inside || !(owned.base.addr() as u64 + offset).is_multiple_of(8) {

@@ -30,14 +30,14 @@ const GAP: usize = 64 << 10;
 const LONGEST: usize = 1 << 30;
 
 /// What an operation holds until it is complete, so that its memory stays registered.
-pub(in super::super) type Leases = SmallVec<[Rc<Memory>; 1]>;
+pub(crate) type Leases = SmallVec<[Rc<Memory>; 1]>;
 
 /// Of each block its key, if it has one.
 type Keys = SmallVec<[Option<u32>; 8]>;
 
 /// Whether on-demand paging does all that this device asks of memory of the program: it sends and receives lists of it,
 /// writes from it, and reads into it.
-pub(in super::super) fn on_demand(general: u64, reliable: u32) -> bool {
+pub(crate) fn on_demand(general: u64, reliable: u32) -> bool {
     use rdma_sys::ibv_odp_general_caps as g;
     use rdma_sys::ibv_odp_transport_cap_bits as t;
     let needed =
@@ -47,7 +47,7 @@ pub(in super::super) fn on_demand(general: u64, reliable: u32) -> bool {
 
 /// Registered memory of the program.
 #[derive(Debug)]
-pub(in super::super) struct UserMemory {
+pub(crate) struct UserMemory {
     cache: Cache<Memory>,
     domain: Arc<Domain>,
     on_demand: bool,
@@ -58,7 +58,7 @@ pub(in super::super) struct UserMemory {
 }
 
 impl UserMemory {
-    pub(in super::super) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool) -> Self {
+    pub(crate) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool) -> Self {
         Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None, limited: false }
     }
 
@@ -83,7 +83,7 @@ impl UserMemory {
     }
 
     /// Where the HCA finds the blocks, if all of them are registered already.
-    pub(in super::super) fn find(
+    pub(crate) fn find(
         &mut self,
         blocks: &[Block],
         known: impl Fn(&Block) -> Option<u32>,
@@ -98,7 +98,7 @@ impl UserMemory {
     ///
     /// # Safety
     /// The blocks are valid as long as the leases are held, and nothing assumes exclusive access to what the HCA writes.
-    pub(in super::super) unsafe fn pieces(
+    pub(crate) unsafe fn pieces(
         &mut self,
         blocks: &[Block],
         rights: Rights,
