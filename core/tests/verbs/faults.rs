@@ -12,6 +12,7 @@ use farside_core::job::Track;
 use farside_core::signal::Board;
 use farside_core::{ErrorKind, Job, Result};
 
+use crate::mlx5::{self, Silent};
 use crate::{region, two, two_with, well};
 
 /// Writes, signals and packets behind a write that is refused: they arrive, once and in order, and only the refused one
@@ -204,6 +205,50 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
     nothing_is_left();
 }
 
+/// The adapter says nothing any more: a transfer and a list that are cancelled end nevertheless, once their queue pairs are
+/// destroyed, and the rank has its memory back.
+#[test]
+fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
+    const LEN: usize = 256 << 10;
+    let done = std::sync::Arc::new(AtomicBool::new(false));
+    let errors = two(move |job| {
+        let team = job.world()?;
+        let own = job.device().allocate(farside_core::device::Region::allocated(LEN));
+        let (_, remotes) = exchange_regions(&team, own, None)?;
+        team.barrier()?;
+        if job.rank() == 1 {
+            while !done.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return team.barrier();
+        }
+        let (mut back, mut list) = (vec![0u8; LEN], vec![0u8; LEN]);
+        let into = [Block { base: back.as_mut_ptr(), len: LEN }];
+        let scatter = [Block { base: list.as_mut_ptr(), len: LEN }];
+        let before = left_behind("qp").len();
+        let (read, received) = (Track::new(), Track::new());
+        let silent = Silent::new();
+        // SAFETY: the buffers live until the operations are cancelled.
+        unsafe {
+            let from = Place { region: remotes[1].handle, offset: 0 };
+            job.post(1, Operation::Read { into: &into, from }, None, &[&read])?;
+            job.post(1, Operation::Scatter { into: &scatter }, None, &[&received])?;
+        }
+        job.device().cancel(&|_| true);
+        // One queue pair for requests; that of the list has come and gone.
+        let after = left_behind("qp").len();
+        drop(silent);
+        assert!(before == 0 || after == before - 1, "{before} queue pairs before, {after} after");
+        done.store(true, Ordering::SeqCst);
+        team.barrier()
+    });
+    for (rank, e) in errors.into_iter().flatten().enumerate() {
+        let e = e.expect("a barrier with a rank that was given up");
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
+    }
+    nothing_is_left();
+}
+
 /// Queue pairs (or completion queues, regions, domains) that programs have; tests run one at a time.
 fn left_behind(kind: &str) -> Vec<String> {
     let Ok(shown) = Command::new("rdma").args(["res", "show", kind]).output() else { return Vec::new() };
@@ -375,6 +420,34 @@ fn link_that_is_cut_for_a_second_changes_no_result() {
         println!("the link was down for {took:?}");
     }
     panic!("the machine is too slow to mend a link within {LONG:?}");
+}
+
+/// The queue pairs for datagrams go into the error state, as Soft-RoCE's do when one is sent while the port is down: there
+/// are datagrams again after that, by which a connection is made anew.
+#[test]
+fn datagrams_go_on_after_their_queue_pairs_have_failed() {
+    well(two(|job| {
+        let team = job.world()?;
+        let mut lent = [0u8; 64];
+        // SAFETY: the memory is lent until it is released, and not looked at before.
+        let own = unsafe { job.device().register(region(lent.as_mut_ptr(), lent.len())) };
+        let (own, remotes) = exchange_regions(&team, own, None)?;
+        release(job, own.handle)?;
+        team.barrier()?;
+        if job.rank() == 0 {
+            mlx5::fail_datagrams();
+            let word = [0u8; 8];
+            let from = [Block::of(word.as_ptr(), 8)];
+            let to = Place { region: remotes[1].handle, offset: 0 };
+            // SAFETY: the bytes live.
+            let refused = unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) };
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::BadKey);
+        }
+        team.barrier()?;
+        remotes.iter().for_each(|r| forget(job, r.handle));
+        exchange(job, 10)
+    }));
+    nothing_is_left();
 }
 
 /// From some time on nothing arrives any more: both ranks hear that the other is lost.

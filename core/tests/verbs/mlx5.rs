@@ -1,12 +1,13 @@
 #![allow(unsafe_code)]
-//! Queue pairs are destroyed as by the mlx5 driver: their completions that nobody has polled are gone. This program defines
-//! the two functions of libibverbs that are concerned itself, and calls the library's.
+//! A driver with faults to order. Queue pairs are destroyed as by the mlx5 driver: their completions that nobody has polled are gone. This program defines
+//! the functions of libibverbs that are concerned itself, and calls the library's.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rdma_sys::{ibv_context, ibv_cq, ibv_device, ibv_qp, ibv_wc};
+use rdma_sys::{ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_type, ibv_wc};
 
 type Poll = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 
@@ -14,6 +15,43 @@ type Poll = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 static DESTROYED: Mutex<Option<HashSet<(usize, u32)>>> = Mutex::new(None);
 /// The driver's function that polls; all devices here have the same.
 static POLL: OnceLock<Poll> = OnceLock::new();
+/// Addresses of the queue pairs for datagrams.
+static DATAGRAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// While it lives no completion comes.
+pub(crate) struct Silent;
+
+impl Silent {
+    pub(crate) fn new() -> Self {
+        SILENT.store(true, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        SILENT.store(false, Ordering::SeqCst);
+    }
+}
+
+fn datagrams() -> MutexGuard<'static, Vec<usize>> {
+    DATAGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Moves all queue pairs for datagrams to the error state.
+pub(crate) fn fail_datagrams() {
+    for qp in datagrams().iter() {
+        // SAFETY: a live queue pair, since it is not destroyed while the list is locked; plain data.
+        let code = unsafe {
+            let mut attributes: rdma_sys::ibv_qp_attr = std::mem::zeroed();
+            attributes.qp_state = rdma_sys::ibv_qp_state::IBV_QPS_ERR;
+            let state = rdma_sys::ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+            rdma_sys::ibv_modify_qp(std::ptr::with_exposed_provenance_mut(*qp), &raw mut attributes, state)
+        };
+        assert_eq!(code, 0);
+    }
+}
 
 /// The library's function of this name.
 fn library(name: &CStr) -> *mut c_void {
@@ -25,6 +63,9 @@ fn library(name: &CStr) -> *mut c_void {
 
 unsafe extern "C" fn poll(cq: *mut ibv_cq, entries: c_int, first: *mut ibv_wc) -> c_int {
     let Some(driver) = POLL.get() else { return -1 };
+    if SILENT.load(Ordering::SeqCst) {
+        return 0;
+    }
     // SAFETY: the same contract; the first `found` entries are the driver's, and are moved to the front of the array.
     unsafe {
         let found = driver(cq, entries, first);
@@ -59,9 +100,24 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the library's function, of this type; live attributes.
+    unsafe {
+        let create: unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp =
+            std::mem::transmute(library(c"ibv_create_qp"));
+        let qp = create(domain, init);
+        if !qp.is_null() && (*init).qp_type == ibv_qp_type::IBV_QPT_UD {
+            datagrams().push(qp.expose_provenance());
+        }
+        qp
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a live queue pair; the library's function, of this type.
     unsafe {
+        datagrams().retain(|d| *d != qp.addr());
         let key = ((*qp).context.addr(), (*qp).qp_num);
         DESTROYED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key);
         let destroy: unsafe extern "C" fn(*mut ibv_qp) -> c_int = std::mem::transmute(library(c"ibv_destroy_qp"));

@@ -43,7 +43,7 @@ fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
 
 /// Whether registrations are kept here: memory can be watched.
 fn is_kept() -> bool {
-    let kept = farside_core::memory::watch::Watch::new();
+    let kept = farside_core::device::verbs::Watch::new();
     if let Err(e) = &kept {
         println!("skipped in part: registrations are not kept, memory cannot be watched: {e}");
     }

@@ -30,6 +30,10 @@ pub(super) struct Endpoint {
     memory: Memory,
     slab: MmapRaw,
     free: Vec<usize>,
+    /// Receives that have not completed.
+    posted: usize,
+    /// A datagram could not be sent or received: the queue pair is restarted once everything has completed.
+    failed: bool,
     found: Vec<super::sys::queue::Completion>,
 }
 
@@ -52,7 +56,18 @@ impl Endpoint {
         let sizes = Sizes { sends: SENDS as u32, receives: RECEIVES as u32, pieces: 1, scatter: 1, inline: 0 };
         let datagram = Datagram::new(&parts, sizes, tuning, qkey)?;
         let free = (0..SENDS).collect();
-        let me = Self { datagram, handles: Vec::new(), completions, channel, memory, slab, free, found: Vec::new() };
+        let mut me = Self {
+            datagram,
+            handles: Vec::new(),
+            completions,
+            channel,
+            memory,
+            slab,
+            free,
+            posted: 0,
+            failed: false,
+            found: Vec::new(),
+        };
         (0..RECEIVES).try_for_each(|i| me.give(i))?;
         Ok(me)
     }
@@ -70,13 +85,18 @@ impl Endpoint {
         Piece { address: address as u64, len: len as u32, key: self.memory.local_key() }
     }
 
-    fn give(&self, index: usize) -> io::Result<()> {
+    fn give(&mut self, index: usize) -> io::Result<()> {
         // SAFETY: a buffer of the slab that nothing else uses until it comes back.
-        unsafe { self.datagram.receive(index as u64, self.piece(index * RECEIVE, RECEIVE)) }
+        unsafe { self.datagram.receive(index as u64, self.piece(index * RECEIVE, RECEIVE)) }?;
+        self.posted += 1;
+        Ok(())
     }
 
     /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
     pub(super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+        if self.failed {
+            return;
+        }
         if self.handles.len() <= to {
             self.handles.resize_with(to + 1, || None);
         }
@@ -108,19 +128,35 @@ impl Endpoint {
             found.clear();
             let n = self.completions.poll(|c| found.push(c))?;
             for c in &found {
+                if c.status != 0 && !self.failed {
+                    // As when the port is down. The queue pair may send or receive nothing any more.
+                    tracing::debug!("the queue pair for datagrams is restarted: status {}", c.status);
+                    self.datagram.fail()?;
+                    self.failed = true;
+                }
                 if c.id & SEND != 0 {
                     self.free.push((c.id & !SEND) as usize);
-                } else if c.status == 0 && (HEADER..=RECEIVE).contains(&(c.len as usize)) {
+                    continue;
+                }
+                self.posted -= 1;
+                if c.status == 0 {
                     let mut bytes = [0u8; DATAGRAM];
-                    let len = c.len as usize - HEADER;
+                    let len = (c.len as usize).saturating_sub(HEADER).min(DATAGRAM);
                     let from = self.slab.as_mut_ptr().wrapping_add(c.id as usize * RECEIVE + HEADER);
                     // SAFETY: a buffer that the card has given back, of at least that length.
                     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
-                    self.give(c.id as usize)?;
+                    if !self.failed {
+                        self.give(c.id as usize)?;
+                    }
                     sink(self, &bytes[..len]);
                 }
             }
             self.found = found;
+            if self.failed && self.posted == 0 && self.free.len() == SENDS {
+                self.datagram.restart()?;
+                self.failed = false;
+                (0..RECEIVES).try_for_each(|i| self.give(i))?;
+            }
             if n == 0 {
                 return Ok(());
             }

@@ -13,12 +13,12 @@ use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
 use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
-use super::pinned::UserMemory;
 use super::regions::{Import, Regions};
 use super::staged::Staged;
 use super::stream::{Landed, Stream, peer_of};
 use super::sys::qp::Action;
 use super::sys::queue::Completion;
+use super::user::UserMemory;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
@@ -332,6 +332,15 @@ impl Engine {
         self.stream(peer).lose(error.again(), &mut landed);
         self.end_lane(peer, error.again());
         self.settle(landed, stats);
+    }
+
+    /// Destroys the queue pairs to a peer that was given up: whatever has not completed fails.
+    #[cold]
+    pub(super) fn destroy(&mut self, peer: u32, stats: &Stats) {
+        let mut landed = std::mem::take(&mut self.landed);
+        self.stream(peer).destroy(&mut landed);
+        self.settle(landed, stats);
+        self.destroy_lane(peer, stats);
     }
 
     /// Whether something waits that no completion will announce.

@@ -112,6 +112,14 @@ impl Links {
         }
     }
 
+    /// Forgets `lane`, which has ended: whoever holds it last destroys it.
+    pub(super) fn discard(&self, peer: u32, lane: &Arc<LanePair>) {
+        let pairing = &mut self.lock().peers[peer as usize].pairing;
+        if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane)) {
+            (pairing.own, pairing.asking, pairing.met) = (None, None, false);
+        }
+    }
+
     /// Ends `lane`, and lets the peer know by connecting anew.
     pub(super) fn renew(&self, peer: u32, lane: &Arc<LanePair>, why: &str) {
         lane.end(why);

@@ -218,18 +218,25 @@ impl Engine {
         if let (None, Some(why), false) = (&lane.ending, pair.ended(), lane.is_empty()) {
             lane.ending = Some((aborted(Way::Gather, peer, why), Instant::now()));
         }
-        let Some((error, since)) = &lane.ending else { return Ok(()) };
-        if lane.is_empty() || since.elapsed() > PATIENCE {
-            // What the card has not given back it no longer touches once the queue pair is gone.
-            let error = error.again();
-            (lane.pair, lane.ending) = (None, None);
-            let rest: Vec<u32> = lane.sends.drain(..).chain(lane.receives.drain(..)).collect();
+        if lane.ending.as_ref().is_some_and(|(_, since)| lane.is_empty() || since.elapsed() > PATIENCE) {
             drop(pair);
-            for op in rest {
-                self.list_ended(op, Err(error.again()), stats);
-            }
+            self.destroy_lane(peer, stats);
         }
         Ok(())
+    }
+
+    /// Destroys the queue pair of a lane that ends: the HCA touches none of the memory of lists any more that it has not
+    /// given back, and they fail.
+    pub(super) fn destroy_lane(&mut self, peer: u32, stats: &Stats) {
+        let Some(Some(lane)) = self.lanes.lanes.get_mut(peer as usize) else { return };
+        let Some((error, _)) = lane.ending.take() else { return };
+        let rest: Vec<u32> = lane.sends.drain(..).chain(lane.receives.drain(..)).collect();
+        if let Some(pair) = lane.pair.take() {
+            self.links.discard(peer, &pair);
+        }
+        for op in rest {
+            self.op_landed(op, Err(error.again()), stats);
+        }
     }
 
     fn list_completed(&mut self, peer: u32, pair: &Arc<LanePair>, c: &Completion, stats: &Stats) {
@@ -250,10 +257,6 @@ impl Engine {
                 None => Err(meaning(c, way, peer, pair.ended())),
             }
         };
-        self.list_ended(op, result, stats);
-    }
-
-    fn list_ended(&mut self, op: u32, result: Result<()>, stats: &Stats) {
         self.op_landed(op, result, stats);
     }
 

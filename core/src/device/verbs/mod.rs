@@ -10,7 +10,6 @@
 //! that are not ([`VerbsDevice::check_peers`]).
 
 mod agent;
-mod buffers;
 mod card;
 mod credits;
 mod cut;
@@ -23,13 +22,12 @@ mod limit;
 mod links;
 mod lists;
 mod liveness;
+mod memory;
 mod notices;
 mod ops;
 mod own;
-mod pinned;
 mod port;
 mod post;
-mod regions;
 mod responders;
 mod staged;
 mod start;
@@ -46,6 +44,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+pub use memory::Watch;
 pub use start::{Prepared, report};
 
 use super::{Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, WorkRequest};
@@ -54,7 +53,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
 use agent::Agent;
-use buffers::{Pool, Receives};
 use card::Message;
 use cut::Limits;
 use endpoint::Endpoint;
@@ -62,9 +60,10 @@ use engine::Engine;
 use links::Links;
 use lists::Lanes;
 use liveness::{Pulse, Suspects};
+use memory::buffers::{self, Pool, Receives};
+use memory::regions::{self, Regions};
+use memory::user::{self, UserMemory};
 use notices::Heard;
-use pinned::UserMemory;
-use regions::Regions;
 use sys::queue::{Channel, Completion, Completions};
 
 /// How long a cancelled transfer may take until its connection is ended instead.
@@ -335,16 +334,21 @@ impl VerbsDevice {
     /// Waits until the card touches none of the memory of operations `ops` any more.
     fn quiesce(&self, ops: &[u32]) {
         let open = |op: &u32| self.engine.borrow().ops.get(*op).map(|o| o.peer);
-        let start = Instant::now();
+        let mut since = Instant::now();
         let mut ended = false;
         loop {
             let peers: Vec<u32> = ops.iter().filter_map(open).collect();
             if peers.is_empty() {
                 return;
             }
-            if !ended && start.elapsed() > PATIENCE {
-                ended = true;
+            if since.elapsed() > PATIENCE {
+                since = Instant::now();
+                let destroy = std::mem::replace(&mut ended, true);
                 for peer in peers {
+                    if destroy {
+                        self.engine.borrow_mut().destroy(peer, &self.stats);
+                        continue;
+                    }
                     let e = Error::new(ErrorKind::PeerLost, "give up a transfer")
                         .peer(peer)
                         .device("verbs")

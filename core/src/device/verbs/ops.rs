@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::buffers::{Chunk, Pool};
 use super::engine::Notice;
-use super::pinned::Leases;
+use super::user::Leases;
 use crate::device::Block;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};

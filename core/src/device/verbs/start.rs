@@ -13,17 +13,17 @@ use super::endpoint::Endpoint;
 use super::limit::{limit, registration};
 use super::links::Links;
 use super::lists::Lanes;
-use super::pinned::{self, UserMemory};
+use super::memory::CacheLimits;
 use super::port::{LocalPort, LocalPorts, Opened, agree};
 use super::regions::Regions;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
+use super::user::{self, UserMemory};
 use super::wait::random;
 use crate::bootstrap::Bootstrap;
 use crate::device::{Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::registrations::Limits as Limit;
 use crate::settings::Settings;
 
 /// Blocks in one gather list of the seam; the card's own limit cuts it into requests.
@@ -151,7 +151,7 @@ impl Prepared {
                 own_by_copy: true,
                 ..Capabilities::minimal("verbs", PACKET)
             },
-            on_demand: pinned::on_demand(general, reliable),
+            on_demand: user::on_demand(general, reliable),
             max_completions: attributes.max_cqe.max(32) as usize,
             limits: Limits {
                 pieces: PIECES.min(attributes.max_sge.max(1) as u32) as usize,
@@ -204,7 +204,7 @@ impl Prepared {
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
         let pool = Pool::new(&self.domain).map_err(locked)?;
         let regions = Regions::new(&self.domain, self.rank, cards.len()).map_err(locked)?;
-        let kept = Limit { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
+        let kept = CacheLimits { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
         let lanes = Sizes {

@@ -155,6 +155,18 @@ impl Stream {
         self.fail_backlog(landed);
     }
 
+    /// Destroys the queue pair of a peer that was given up, though completions of what is under way have not come: the
+    /// HCA touches none of that memory any more, and everything fails.
+    pub(super) fn destroy(&mut self, landed: &mut Vec<Landed>) {
+        let (Some(_), Some(lost)) = (&self.qp, &self.lost) else { return };
+        let lost = lost.again();
+        self.qp = None;
+        while let Some(flight) = self.flights.pop() {
+            landed.push(Landed { flight, result: Err(lost.again()) });
+        }
+        self.wind_up(landed);
+    }
+
     /// Posts requests in order, all or as many as there are places for; the rest waits.
     ///
     /// # Safety

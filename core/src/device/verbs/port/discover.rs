@@ -23,7 +23,7 @@ pub(super) const CANDIDATES: usize = 64;
 
 /// What this rank can open, with the devices, open.
 #[derive(Debug, Default)]
-pub(in crate::device::verbs) struct LocalPorts {
+pub(crate) struct LocalPorts {
     pub(super) published: PortsOfRank,
     /// In the order of the candidates.
     pub(super) ports: Vec<Opened>,
@@ -138,7 +138,7 @@ impl LocalPorts {
     ///
     /// # Errors
     /// `Setting`; `Unsupported` where the kernel or the setting offers no device at all.
-    pub(in crate::device::verbs) fn find(rank: u32, settings: &Settings) -> Result<Self> {
+    pub(crate) fn find(rank: u32, settings: &Settings) -> Result<Self> {
         let named = named(&settings.verbs_device, rank)?;
         let devices = devices()?;
         if let Some((name, _)) = named.as_ref().filter(|(name, _)| !devices.contains(name)) {
@@ -223,7 +223,7 @@ impl LocalPorts {
     }
 
     /// A line for each port and GID: whether it would be used, and why.
-    pub(in crate::device::verbs) fn explain(&self) -> Vec<String> {
+    pub(crate) fn explain(&self) -> Vec<String> {
         let usable = self.ports.iter().zip(&self.published.candidates).enumerate().map(|(i, ((local, _), c))| {
             let routes = c.routes.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
             let routes = if routes.is_empty() { routes } else { format!(", routes to {routes}") };

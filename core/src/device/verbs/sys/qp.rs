@@ -364,24 +364,43 @@ pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
 
 /// A datagram queue pair.
 #[derive(Debug)]
-pub(in super::super) struct Datagram(Pair);
+pub(in super::super) struct Datagram {
+    pair: Pair,
+    pkey_index: u16,
+    port: u8,
+    qkey: u32,
+}
 
 impl Datagram {
     pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
-        use ibv_qp_attr_mask as m;
         let pair = Pair::new(parts, sizes, true)?;
+        let me = Self { pair, pkey_index: tuning.pkey_index, port: tuning.port, qkey };
+        me.start()?;
+        Ok(me)
+    }
+
+    fn start(&self) -> io::Result<()> {
+        use ibv_qp_attr_mask as m;
         let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
-        a.pkey_index = tuning.pkey_index;
-        a.port_num = tuning.port;
-        a.qkey = qkey;
-        pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_QKEY)?;
-        pair.modify(attributes(ibv_qp_state::IBV_QPS_RTR), m::IBV_QP_STATE)?;
-        pair.modify(attributes(ibv_qp_state::IBV_QPS_RTS), m::IBV_QP_STATE | m::IBV_QP_SQ_PSN)?;
-        Ok(Self(pair))
+        (a.pkey_index, a.port_num, a.qkey) = (self.pkey_index, self.port, self.qkey);
+        self.pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_QKEY)?;
+        self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RTR), m::IBV_QP_STATE)?;
+        self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RTS), m::IBV_QP_STATE | m::IBV_QP_SQ_PSN)
+    }
+
+    /// Moves it to the error state, in which everything that was posted completes.
+    pub(in super::super) fn fail(&self) -> io::Result<()> {
+        self.pair.fail()
+    }
+
+    /// Makes it usable again, with the same number, once all that was posted has completed.
+    pub(in super::super) fn restart(&self) -> io::Result<()> {
+        self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RESET), ibv_qp_attr_mask::IBV_QP_STATE)?;
+        self.start()
     }
 
     pub(in super::super) fn number(&self) -> u32 {
-        self.0.number()
+        self.pair.number()
     }
 
     /// Gives a buffer for one datagram, whose first 40 bytes are for the routing header.
@@ -397,7 +416,7 @@ impl Datagram {
         wr.num_sge = 1;
         let mut bad = ptr::null_mut();
         // SAFETY: a live request; the buffer by the contract.
-        check(unsafe { ibv_post_recv(self.0.raw, &raw mut wr, &raw mut bad) })
+        check(unsafe { ibv_post_recv(self.pair.raw, &raw mut wr, &raw mut bad) })
     }
 
     /// Sends one datagram.
@@ -423,6 +442,6 @@ impl Datagram {
         wr.wr.ud = rdma_sys::ud_t { ah: to.raw, remote_qpn: number, remote_qkey: qkey };
         let mut bad = ptr::null_mut();
         // SAFETY: a live request on a live queue pair.
-        check(unsafe { ibv_post_send(self.0.raw, &raw mut wr, &raw mut bad) })
+        check(unsafe { ibv_post_send(self.pair.raw, &raw mut wr, &raw mut bad) })
     }
 }

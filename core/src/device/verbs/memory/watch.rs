@@ -1,27 +1,25 @@
 #![allow(unsafe_code)]
-//! Watches memory of the user by `userfaultfd`: which of it was unmapped, moved or given back since the last look. So a
+//! Watches memory of the program by `userfaultfd`: which of it was unmapped, moved or given back since the last call. So a
 //! registration that is kept is never used for pages that are no longer there, whoever frees them and how.
 //!
-//! The kernel makes who unmaps wait until a thread of this watcher has read the event. That thread only writes it down, in
-//! memory that is there already: to allocate or free could unmap watched memory, and wait for itself.
-//! [`Watch::settle`] closes the gap between the unmapping and the event: while there is one the kernel refuses to
-//! fill pages (`EAGAIN`), so it asks for a page of its own until that is refused for being there (`EEXIST`), and then lets
-//! the thread finish.
+//! The kernel makes the thread that unmaps wait until the thread of this watcher has read the event. That thread only
+//! writes it down, in memory that is there already: to allocate or free could unmap watched memory, and wait for itself.
+//! [`Watch::settle`] closes the gap between the unmapping and the event: while there is one the kernel refuses to fill
+//! pages (`EAGAIN`), so it asks for a page of its own until that is refused for being there (`EEXIST`), and then waits for
+//! the thread to have written.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use memmap2::{MmapMut, MmapOptions};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::{read, write};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
-use super::segment::PAGE;
+use crate::memory::segment::PAGE;
 
-/// Of `linux/userfaultfd.h`, which `libc` does not have.
+/// Of `linux/userfaultfd.h`, which neither `libc` nor `rustix` has.
 mod uffd {
     pub const USER_MODE_ONLY: u32 = 1;
     pub const API: u64 = 0xaa;
@@ -29,7 +27,7 @@ mod uffd {
     pub const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
     pub const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
     pub const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-    /// Events of `mremap`, of pages given back (`madvise`), of unmapping; faults of protected pages are told apart.
+    /// Events of `mremap`, of pages given back (`madvise`), of unmapping; faults of protected pages are distinguished.
     pub const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1;
     /// No page is ever protected, so this mode makes no faults, only events.
     pub const MODE_WRITE_PROTECT: u64 = 2;
@@ -39,57 +37,21 @@ mod uffd {
     pub const EVENT_UNMAP: u8 = 0x16;
 }
 
-/// Ranges that can be written down between two looks; more are all of memory.
+/// Ranges that can be written down between two calls of [`Watch::settle`]; more count as all of memory.
 const NOTES: usize = 256;
 
-/// What the thread has written down.
-#[derive(Debug)]
+/// Ranges that are gone, as (start, end).
+#[derive(Clone, Copy, Debug)]
 struct Notes {
-    /// An event is being read and written down.
-    busy: AtomicBool,
-    stop: AtomicBool,
-    /// More came than there was room for.
-    overflow: AtomicBool,
-    written: AtomicUsize,
-    taken: AtomicUsize,
-    ranges: [(AtomicUsize, AtomicUsize); NOTES],
+    count: usize,
+    ranges: [(usize, usize); NOTES],
 }
 
 impl Notes {
-    fn new() -> Self {
-        Self {
-            busy: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            overflow: AtomicBool::new(false),
-            written: AtomicUsize::new(0),
-            taken: AtomicUsize::new(0),
-            ranges: std::array::from_fn(|_| (AtomicUsize::new(0), AtomicUsize::new(0))),
-        }
-    }
-
-    /// By the thread.
-    fn write(&self, start: usize, end: usize) {
-        let n = self.written.load(Ordering::SeqCst);
-        if n.wrapping_sub(self.taken.load(Ordering::SeqCst)) == NOTES {
-            self.overflow.store(true, Ordering::SeqCst);
-            return;
-        }
-        self.ranges[n % NOTES].0.store(start, Ordering::SeqCst);
-        self.ranges[n % NOTES].1.store(end, Ordering::SeqCst);
-        self.written.store(n.wrapping_add(1), Ordering::SeqCst);
-    }
-
-    /// By the rank.
-    fn take(&self, mut gone: impl FnMut(usize, usize)) {
-        if self.overflow.swap(false, Ordering::SeqCst) {
-            gone(0, usize::MAX);
-        }
-        let mut n = self.taken.load(Ordering::SeqCst);
-        while n != self.written.load(Ordering::SeqCst) {
-            let (start, end) = &self.ranges[n % NOTES];
-            gone(start.load(Ordering::SeqCst), end.load(Ordering::SeqCst));
-            n = n.wrapping_add(1);
-            self.taken.store(n, Ordering::SeqCst);
+    fn add(&mut self, start: usize, end: usize) {
+        match self.ranges.get_mut(self.count) {
+            Some(range) => (*range, self.count) = ((start, end), self.count + 1),
+            None => self.ranges[0] = (0, usize::MAX),
         }
     }
 }
@@ -98,11 +60,18 @@ impl Notes {
 #[derive(Debug)]
 pub struct Watch {
     fd: Arc<OwnedFd>,
-    bell: Arc<OwnedFd>,
-    notes: Arc<Notes>,
+    /// Readable when the thread must end.
+    stop: Arc<OwnedFd>,
+    /// Locked by the thread while it reads events, by the rank only to copy: what the rank frees may be watched, and the
+    /// free would wait for a thread that waits for the lock.
+    notes: Arc<Mutex<Notes>>,
     thread: Option<JoinHandle<()>>,
     /// A page that is watched and there.
     own: MmapMut,
+}
+
+fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn control(fd: &OwnedFd, request: libc::c_ulong, argument: &mut [u64]) -> io::Result<()> {
@@ -117,30 +86,29 @@ impl Watch {
     /// # Errors
     /// Where the kernel has no `userfaultfd` with events, or does not allow it to this process.
     pub fn new() -> io::Result<Self> {
-        let open = |more| {
-            // SAFETY: what becomes of the faults of watched memory is this module's affair.
-            unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK | more) }
-        };
+        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+        // SAFETY: only its events are used, and the one kind of fault that it can stop is resumed by the thread.
+        let open = |flags| unsafe { userfaultfd(flags) };
         // Allowed to all; kernels before 5.11 know only the other one.
-        let user_mode_only = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
-        let fd = Arc::new(open(user_mode_only).or_else(|_| open(UserfaultfdFlags::empty()))?);
+        let user_mode = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
+        let fd = Arc::new(open(flags | user_mode).or_else(|_| open(flags))?);
         control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut own = MmapOptions::new().len(PAGE).map_anon()?;
         own.fill(1);
-        let notes = Arc::new(Notes::new());
-        let mut watch = Self { fd, bell, notes, thread: None, own };
+        let notes = Arc::new(Mutex::new(Notes { count: 0, ranges: [(0, 0); NOTES] }));
+        let mut watch = Self { fd, stop, notes, thread: None, own };
         watch.add(watch.own.as_ptr().addr(), watch.own.as_ptr().addr() + PAGE)?;
-        let (fd, bell, notes) = (Arc::clone(&watch.fd), Arc::clone(&watch.bell), Arc::clone(&watch.notes));
-        watch.thread =
-            Some(std::thread::Builder::new().name("farside-watch".into()).spawn(move || run(&fd, &bell, &notes))?);
+        let (fd, stop, notes) = (Arc::clone(&watch.fd), Arc::clone(&watch.stop), Arc::clone(&watch.notes));
+        let thread = std::thread::Builder::new().name("farside-watch".into());
+        watch.thread = Some(thread.spawn(move || run(&fd, &stop, &notes))?);
         Ok(watch)
     }
 
     /// Watches whole pages `[start, end)` too.
     ///
     /// # Errors
-    /// For memory that is not anonymous, not mapped, or watched by somebody else.
+    /// For memory that is not anonymous, not mapped, or watched by another descriptor.
     pub fn add(&self, start: usize, end: usize) -> io::Result<()> {
         let range = (start as u64, (end - start) as u64);
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
@@ -148,26 +116,26 @@ impl Watch {
 
     /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that had changed the memory
     /// before this one began.
-    pub fn settle(&self, gone: impl FnMut(usize, usize)) {
-        loop {
-            let page = &mut [self.own.as_ptr().addr() as u64, PAGE as u64, 0, 0];
-            match control(&self.fd, uffd::UFFDIO_ZEROPAGE, page) {
-                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => std::thread::yield_now(),
-                _ => break,
-            }
-        }
-        while self.notes.busy.load(Ordering::SeqCst) {
+    pub fn settle(&self, mut gone: impl FnMut(usize, usize)) {
+        let page = [self.own.as_ptr().addr() as u64, PAGE as u64, 0, 0];
+        let is_changing = |e: io::Error| e.raw_os_error() == Some(libc::EAGAIN);
+        while control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut page.clone()).is_err_and(is_changing) {
             std::thread::yield_now();
         }
-        self.notes.take(gone);
+        let mut notes = lock(&self.notes);
+        if notes.count == 0 {
+            return;
+        }
+        let copy = *notes;
+        notes.count = 0;
+        drop(notes);
+        copy.ranges[..copy.count].iter().for_each(|(start, end)| gone(*start, *end));
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.notes.stop.store(true, Ordering::SeqCst);
-        // Of eight bytes, and the counter is far from full.
-        let _ = write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -175,29 +143,27 @@ impl Drop for Watch {
 }
 
 /// The thread. Allocates and frees nothing once it runs.
-fn run(fd: &OwnedFd, bell: &OwnedFd, notes: &Notes) {
-    while !notes.stop.load(Ordering::SeqCst) {
-        // An interruption is as good as an event.
-        let _ = poll(&mut [PollFd::new(fd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)], None);
-        // Before the event is read: who waits for that sees either this or the note.
-        notes.busy.store(true, Ordering::SeqCst);
-        // The descriptor does not block.
-        let mut message = [0u8; 32];
-        while read(fd, &mut message) == Ok(32) {
-            let at = |i: usize| usize::from_ne_bytes(std::array::from_fn(|byte| message[8 * i + byte]));
+fn run(fd: &OwnedFd, stop: &OwnedFd, notes: &Mutex<Notes>) {
+    let mut polls = [PollFd::new(fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+    while polls[1].revents().is_empty() {
+        let _ = poll(&mut polls, None);
+        // Before the event is read: who waits for that sees either the lock or the note.
+        let mut notes = lock(notes);
+        let mut message = [0; 32];
+        while rustix::io::read(fd, &mut message) == Ok(32) {
+            let at = |i: usize| message[8 * i..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
             match message[0] {
-                uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => notes.write(at(1), at(2)),
+                uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => notes.add(at(1) as usize, at(2) as usize),
                 // From, to, length.
-                uffd::EVENT_REMAP => notes.write(at(1), at(1).saturating_add(at(3))),
+                uffd::EVENT_REMAP => notes.add(at(1) as usize, at(1).saturating_add(at(3)) as usize),
                 uffd::EVENT_PAGEFAULT => {
-                    // Somebody protected a page of watched memory: whoever wrote it goes on.
-                    let page = at(2) as u64 & !(PAGE as u64 - 1);
+                    // Some other code protected a page of watched memory: the thread that wrote it goes on.
+                    let page = at(2) & !(PAGE as u64 - 1);
                     let _ = control(fd, uffd::UFFDIO_WRITEPROTECT, &mut [page, PAGE as u64, 0]);
                 }
                 _ => {}
             }
         }
-        notes.busy.store(false, Ordering::SeqCst);
     }
 }
 
@@ -223,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn unmapped_and_given_back_memory_is_told_once() {
+    fn unmapped_and_given_back_memory_is_reported_once() {
         let Some(watch) = watch() else { return };
         let m = pages(8);
         let at = m.as_ptr().addr();
         watch.add(at, at + 8 * PAGE).unwrap();
         assert_eq!(gone(&watch), []);
-        // SAFETY: pages of the mapping, which nobody looks at.
+        // SAFETY: pages of the mapping, which nothing reads.
         unsafe { libc::madvise((at + 2 * PAGE) as *mut _, 3 * PAGE, libc::MADV_DONTNEED) };
         assert_eq!(gone(&watch), [(at + 2 * PAGE, at + 5 * PAGE)]);
         drop(m);
@@ -238,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn moved_memory_is_told_by_its_old_place() {
+    fn moved_memory_is_reported_by_its_old_address() {
         let Some(watch) = watch() else { return };
         let (m, other) = (pages(4), pages(4));
         let (at, to) = (m.as_ptr().addr(), other.as_ptr().addr());
@@ -265,9 +231,9 @@ mod tests {
         assert_eq!(gone(&watch), []);
     }
 
-    /// Another thread unmaps, and this one gets the address again: it hears of it before it can use the address.
+    /// Another thread unmaps, and this one maps the address again: it has the range before it can use the address.
     #[test]
-    fn address_that_another_thread_gave_up_is_told_before_it_is_used() {
+    fn address_that_another_thread_gave_up_is_reported_before_it_is_used() {
         let Some(watch) = watch() else { return };
         for _ in 0..200 {
             let m = pages(64);

@@ -1,145 +1,124 @@
-//! The registration cache: memory of the user that a device has registered for a transfer stays so for the next one.
+//! The registration cache: memory of the program that was registered for a transfer stays so for the next one.
 //!
 //! An index by address, of stretches that hold blocks; gaps that were pinned with them ([`super::group`]) are not in it, so
 //! that a page which came to be used later is never reached by an old registration. It has a limit of bytes and of
-//! registrations; what has not been used for longest goes first, and never what is in use: whoever uses a registration
-//! holds an `Rc` of it, and what is forgotten meanwhile ends with the last of them.
+//! registrations; the least recently used goes first, and never one in use: an operation holds an `Rc` of its
+//! registration, and what is forgotten meanwhile ends with the last of them.
 //!
-//! The rank alone reads and writes it, so it needs no lock and no epochs (the design named crossbeam-epoch for it). The one
-//! other thread that has to do with it, the watcher of [`super::watch`], must neither allocate nor free, for a free that
-//! unmaps watched memory would wait for the watcher itself: it writes down ranges, and the rank forgets them before its
-//! next look.
+//! The rank alone reads and writes it, so it needs no lock. The thread of [`super::watch`] only writes down ranges, and the
+//! rank forgets them before its next lookup.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
-
-use super::group::Group;
+use super::group::{Group, groups};
 
 /// How much a cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes that are registered.
-    pub bytes: usize,
+pub(crate) struct Limits {
+    /// Registered bytes.
+    pub(crate) bytes: usize,
     /// Registrations.
-    pub entries: usize,
+    pub(crate) entries: usize,
 }
 
 #[derive(Debug)]
 struct Kept<R> {
     registration: Rc<R>,
     group: Group,
-    used: u64,
+    /// The time of its last use, on the clock of the cache.
+    used: Cell<u64>,
 }
 
 /// Registrations by address.
 #[derive(Debug)]
-pub struct Cache<R> {
+pub(super) struct Cache<R> {
     /// By its start: the end of a stretch, and its registration.
-    parts: BTreeMap<usize, (usize, u64)>,
-    kept: FxHashMap<u64, Kept<R>>,
+    parts: BTreeMap<usize, (usize, Rc<Kept<R>>)>,
     bytes: usize,
+    entries: usize,
     limits: Limits,
-    last: u64,
     clock: u64,
 }
 
 impl<R> Cache<R> {
-    /// An empty one.
-    #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self { parts: BTreeMap::new(), kept: FxHashMap::default(), bytes: 0, limits, last: 0, clock: 0 }
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { parts: BTreeMap::new(), bytes: 0, entries: 0, limits, clock: 0 }
     }
 
     /// Whether a registration of that many bytes would be kept.
-    #[must_use]
-    pub fn admits(&self, bytes: usize) -> bool {
+    pub(super) fn admits(&self, bytes: usize) -> bool {
         bytes <= self.limits.bytes && self.limits.entries > 0
     }
 
-    /// Bytes and registrations that are kept.
-    #[must_use]
-    pub fn size(&self) -> (usize, usize) {
-        (self.bytes, self.kept.len())
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
     /// The registration that holds `len` bytes at `start`.
-    pub fn find(&mut self, start: usize, len: usize) -> Option<Rc<R>> {
-        let (_, (end, number)) = self.parts.range(..=start).next_back()?;
+    pub(super) fn find(&mut self, start: usize, len: usize) -> Option<Rc<R>> {
+        let now = self.tick();
+        let (_, (end, kept)) = self.parts.range(..=start).next_back()?;
         if start.checked_add(len)? > *end {
             return None;
         }
-        let kept = self.kept.get_mut(number)?;
-        self.clock += 1;
-        kept.used = self.clock;
+        kept.used.set(now);
         Some(Rc::clone(&kept.registration))
     }
 
     /// `group` together with what is kept and overlaps it, so that one registration can take the place of all; `None` if
-    /// that is `group` itself, or more than fits.
-    #[must_use]
-    pub fn widened(&self, group: &Group) -> Option<Group> {
-        let mut parts = group.parts.clone();
-        for number in self.overlapping(group) {
-            parts.extend_from_slice(&self.kept.get(&number)?.group.parts);
-        }
-        let blocks = parts.iter().map(|(start, end)| (*start, end - start));
-        let wide = super::group::groups(blocks, usize::MAX).pop()?;
+    /// that is `group` itself, or more than half of the limit.
+    pub(super) fn widened(&self, group: &Group) -> Option<Group> {
+        let overlapping = self.overlapping(group);
+        let parts = overlapping.iter().flat_map(|kept| &kept.group.parts).chain(&group.parts);
+        let wide = groups(parts.map(|(start, end)| (*start, end - start)), usize::MAX).pop()?;
         (wide != *group && wide.len() <= self.limits.bytes / 2).then_some(wide)
     }
 
-    /// Keeps a registration of `group` in place of those that it overlaps; what is too much then goes.
-    pub fn insert(&mut self, group: Group, registration: R) -> Rc<R> {
-        for number in self.overlapping(&group) {
-            self.remove(number);
-        }
-        self.last += 1;
-        self.clock += 1;
-        for (start, end) in &group.parts {
-            self.parts.insert(*start, (*end, self.last));
-        }
+    /// Keeps a registration of `group` in place of those that it overlaps; what exceeds the limits then goes.
+    pub(super) fn insert(&mut self, group: Group, registration: R) -> Rc<R> {
+        self.forget(&group);
+        let (registration, used) = (Rc::new(registration), Cell::new(self.tick()));
         self.bytes += group.len();
-        let registration = Rc::new(registration);
-        self.kept.insert(self.last, Kept { registration: Rc::clone(&registration), group, used: self.clock });
-        while self.bytes > self.limits.bytes || self.kept.len() > self.limits.entries {
-            if !self.evict() {
-                break;
-            }
-        }
+        self.entries += 1;
+        let kept = Rc::new(Kept { registration: Rc::clone(&registration), group, used });
+        self.parts.extend(kept.group.parts.iter().map(|(start, end)| (*start, (*end, Rc::clone(&kept)))));
+        while (self.bytes > self.limits.bytes || self.entries > self.limits.entries) && self.evict() {}
         registration
     }
 
-    /// Lets the registration go that was used least recently of those that nobody uses; whether there was one.
-    pub fn evict(&mut self) -> bool {
-        let idle = self.kept.iter().filter(|(_, k)| Rc::strong_count(&k.registration) == 1);
-        let oldest = idle.min_by_key(|(_, k)| k.used).map(|(number, _)| *number);
-        oldest.inspect(|number| self.remove(*number)).is_some()
+    /// Ends the registration that was used least recently of those that no operation uses; whether there was one.
+    pub(super) fn evict(&mut self) -> bool {
+        let idle = self.parts.values().filter(|(_, kept)| Rc::strong_count(&kept.registration) == 1);
+        let oldest = idle.min_by_key(|(_, kept)| kept.used.get()).map(|(_, kept)| Rc::clone(kept));
+        oldest.inspect(|kept| self.remove(kept)).is_some()
     }
 
-    /// Forgets every registration that has to do with `[start, end)`: that memory is not what it was. Returns how many.
-    pub fn forget(&mut self, start: usize, end: usize) -> usize {
-        let gone = self.overlapping(&Group { start, end, parts: vec![(start, end)] });
-        gone.iter().for_each(|number| self.remove(*number));
+    /// Forgets every registration of memory in `group`, which is not what it was. Returns how many.
+    pub(super) fn forget(&mut self, group: &Group) -> usize {
+        let gone = self.overlapping(group);
+        gone.iter().for_each(|kept| self.remove(kept));
         gone.len()
     }
 
-    fn overlapping(&self, group: &Group) -> Vec<u64> {
+    fn overlapping(&self, group: &Group) -> Vec<Rc<Kept<R>>> {
         let mut found = Vec::new();
         for &(start, end) in &group.parts {
             // Stretches are disjoint: at most one begins before and reaches into this one.
             let before = self.parts.range(..start).next_back().filter(|(_, (e, _))| *e > start);
             let inside = self.parts.range(start..end.max(start));
-            found.extend(before.into_iter().chain(inside).map(|(_, (_, number))| *number));
+            found.extend(before.into_iter().chain(inside).map(|(_, (_, kept))| Rc::clone(kept)));
         }
-        found.sort_unstable();
-        found.dedup();
+        found.sort_unstable_by_key(|kept| kept.group.start);
+        found.dedup_by_key(|kept| kept.group.start);
         found
     }
 
-    fn remove(&mut self, number: u64) {
-        let Some(kept) = self.kept.remove(&number) else { return };
+    fn remove(&mut self, kept: &Kept<R>) {
         self.bytes -= kept.group.len();
+        self.entries -= 1;
         for (start, _) in &kept.group.parts {
             self.parts.remove(start);
         }
@@ -148,13 +127,17 @@ impl<R> Cache<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::group::groups;
-    use super::super::segment::PAGE;
+
     use super::*;
+    use crate::memory::segment::PAGE;
     use proptest::prelude::*;
 
     fn group(parts: &[(usize, usize)]) -> Group {
         groups(parts.iter().map(|(s, e)| (s * PAGE, (e - s) * PAGE)), usize::MAX).pop().unwrap()
+    }
+
+    fn bytes(start: usize, end: usize) -> Group {
+        Group { start, end, parts: vec![(start, end)] }
     }
 
     fn cache(pages: usize, entries: usize) -> Cache<&'static str> {
@@ -186,7 +169,7 @@ mod tests {
         assert!(c.find(4 * PAGE, 1).is_none(), "c was the oldest");
         c.insert(group(&[(20, 22)]), "e");
         assert!(c.find(2 * PAGE, 1).is_none() && c.find(10 * PAGE, 1).is_none());
-        assert_eq!(c.size(), (3 * PAGE, 2));
+        assert_eq!((c.bytes, c.entries), (3 * PAGE, 2));
         c.insert(group(&[(30, 33)]), "f");
         assert_eq!(c.find(0, 1), a, "in use");
         assert_eq!(Rc::strong_count(&a.unwrap()), 2);
@@ -198,7 +181,7 @@ mod tests {
         for i in 0..5 {
             c.insert(group(&[(2 * i, 2 * i + 1)]), "x");
         }
-        assert_eq!(c.size().1, 2);
+        assert_eq!(c.entries, 2);
         assert!(c.admits(100 * PAGE) && !c.admits(100 * PAGE + 1));
         assert!(!cache(0, 2).admits(1) && !cache(1, 0).admits(1));
     }
@@ -208,11 +191,11 @@ mod tests {
         let mut c = cache(100, 10);
         c.insert(group(&[(10, 12), (14, 15)]), "a");
         c.insert(group(&[(20, 21)]), "b");
-        assert_eq!(c.forget(12 * PAGE, 14 * PAGE), 0, "the gap is nobody's");
-        assert_eq!(c.forget(11 * PAGE, 11 * PAGE + 1), 1);
+        assert_eq!(c.forget(&bytes(12 * PAGE, 14 * PAGE)), 0, "the gap belongs to none");
+        assert_eq!(c.forget(&bytes(11 * PAGE, 11 * PAGE + 1)), 1);
         assert!(c.find(10 * PAGE, 1).is_none() && c.find(14 * PAGE, 1).is_none() && c.find(20 * PAGE, 1).is_some());
-        assert_eq!(c.forget(0, usize::MAX), 1);
-        assert_eq!(c.size(), (0, 0));
+        assert_eq!(c.forget(&bytes(0, usize::MAX)), 1);
+        assert_eq!((c.bytes, c.entries), (0, 0));
     }
 
     #[test]
@@ -224,7 +207,7 @@ mod tests {
         let wide = c.widened(&wanted).unwrap();
         assert_eq!((wide.start, wide.end), (10 * PAGE, 16 * PAGE));
         c.insert(wide, "c");
-        assert_eq!(c.size(), (6 * PAGE, 1));
+        assert_eq!((c.bytes, c.entries), (6 * PAGE, 1));
         assert_eq!(c.find(10 * PAGE, 6 * PAGE).as_deref(), Some(&"c"));
         assert!(c.widened(&group(&[(10, 16)])).is_none() && c.widened(&group(&[(50, 51)])).is_none());
         assert!(c.widened(&group(&[(15, 80)])).is_none(), "more than half of the limit");
@@ -248,7 +231,7 @@ mod tests {
                         pages[at..at + len].fill(Some(n));
                     }
                     1 => {
-                        c.forget(at * PAGE, (at + len) * PAGE);
+                        c.forget(&bytes(at * PAGE, (at + len) * PAGE));
                         drop_of(&mut pages, at, at + len);
                     }
                     _ => {

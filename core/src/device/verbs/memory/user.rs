@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Memory of the user that the card uses where it lies: registered when it is first needed, and kept so for the next time
-//! ([`crate::memory::registrations`]), as long as it is what it was ([`crate::memory::watch`]).
+//! Memory of the program that the HCA uses in place (zcopy): registered when it is first needed, and kept so for the next
+//! time ([`super::cache`]) as long as its pages stay ([`super::watch`]).
 //!
-//! What happens to memory that is registered and freed, unmapped, moved or given back by the program: `userfaultfd` tells,
-//! before the address can be used again. Memory that it cannot watch (files, shared mappings on some kernels, all where
-//! it is not allowed) is registered for one operation at a time. A card that follows the page tables by itself
-//! (on-demand paging) needs neither pinning nor watching, and what it was given is kept as well.
+//! `userfaultfd` reports what the program frees, unmaps, moves or gives back before the address can be used again. Memory
+//! that it cannot watch (files, shared mappings on some kernels, all where it is not allowed) is registered for one
+//! operation at a time. An HCA with on-demand paging follows the page tables by itself: what it was given is kept too, and
+//! needs neither pinning nor watching.
 
 use std::io;
 use std::rc::Rc;
@@ -13,31 +13,31 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::limit::registration;
-use super::sys::queue::Piece;
-use super::sys::{Domain, Memory, Rights};
+use super::cache::{Cache, Limits};
+use super::group::{Group, groups};
+use super::watch::Watch;
 use crate::device::Block;
+use crate::device::verbs::limit::registration;
+use crate::device::verbs::sys::queue::Piece;
+use crate::device::verbs::sys::{Domain, Memory, Rights};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::group::{Group, groups};
-use crate::memory::registrations::{Cache, Limits};
-use crate::memory::watch::Watch;
 use crate::stats::{Kind, Stats};
 
 /// Bytes of a gap that are pinned rather than registering once more: a registration costs about as much as pinning
 /// sixteen pages.
 const GAP: usize = 64 << 10;
-/// The card counts a piece by 32 bits.
+/// Longest piece: its length has 32 bits.
 const LONGEST: usize = 1 << 30;
 
 /// What an operation holds until it is complete, so that its memory stays registered.
-pub(super) type Leases = SmallVec<[Rc<Memory>; 1]>;
+pub(crate) type Leases = SmallVec<[Rc<Memory>; 1]>;
 
 /// Of each block its key, if it has one.
 type Keys = SmallVec<[Option<u32>; 8]>;
 
-/// Whether the card can do without pinning what this device asks of memory of the user: it sends and receives lists of it,
+/// Whether on-demand paging does all that this device asks of memory of the program: it sends and receives lists of it,
 /// writes from it, and reads into it.
-pub(super) fn on_demand(general: u64, reliable: u32) -> bool {
+pub(crate) fn on_demand(general: u64, reliable: u32) -> bool {
     use rdma_sys::ibv_odp_general_caps as g;
     use rdma_sys::ibv_odp_transport_cap_bits as t;
     let needed =
@@ -45,9 +45,9 @@ pub(super) fn on_demand(general: u64, reliable: u32) -> bool {
     general & u64::from(g::IBV_ODP_SUPPORT.0) != 0 && reliable & needed == needed
 }
 
-/// Memory of the user, as far as it is registered.
+/// Registered memory of the program.
 #[derive(Debug)]
-pub(super) struct UserMemory {
+pub(crate) struct UserMemory {
     cache: Cache<Memory>,
     domain: Arc<Domain>,
     on_demand: bool,
@@ -58,17 +58,15 @@ pub(super) struct UserMemory {
 }
 
 impl UserMemory {
-    pub(super) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool) -> Self {
+    pub(crate) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool) -> Self {
         Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None, limited: false }
     }
 
-    /// Forgets registrations of memory that is not what it was.
+    /// Forgets registrations of memory that the program gave up.
     fn settle(&mut self) {
         if let Some(Ok(watch)) = &self.watch {
             let cache = &mut self.cache;
-            watch.settle(|start, end| {
-                cache.forget(start, end);
-            });
+            watch.settle(|start, end| _ = cache.forget(&Group { start, end, parts: vec![(start, end)] }));
         }
     }
 
@@ -84,8 +82,8 @@ impl UserMemory {
         blocks.iter().map(|b| if b.len == 0 { Some(0) } else { key(b) }).collect()
     }
 
-    /// Where the card finds the blocks if all of them are registered already.
-    pub(super) fn find(
+    /// Where the HCA finds the blocks, if all of them are registered already.
+    pub(crate) fn find(
         &mut self,
         blocks: &[Block],
         known: impl Fn(&Block) -> Option<u32>,
@@ -96,11 +94,11 @@ impl UserMemory {
         Some((cut(blocks.iter().zip(keys)), leases))
     }
 
-    /// Where the card finds the blocks; what is not registered is.
+    /// Where the HCA finds the blocks; registers those that are not.
     ///
     /// # Safety
-    /// The blocks are valid as long as the leases are held, and nobody assumes exclusive access to what the card writes.
-    pub(super) unsafe fn pieces(
+    /// The blocks are valid as long as the leases are held, and nothing assumes exclusive access to what the HCA writes.
+    pub(crate) unsafe fn pieces(
         &mut self,
         blocks: &[Block],
         rights: Rights,
@@ -182,7 +180,7 @@ impl UserMemory {
         let watch = self.watch.get_or_insert_with(|| {
             Watch::new().map_err(|e| tracing::info!("registrations are not kept, memory cannot be watched: {e}"))
         });
-        // Before it is pinned: what happens after that is told.
+        // Before it is pinned: changes after that are reported.
         watch.as_ref().ok()?.add(group.start, group.end).ok()?;
         // SAFETY: by the contract.
         unsafe { self.pin(group, Rights::Local, stats) }.ok()
@@ -217,7 +215,7 @@ fn hold(leases: &mut Leases, memory: Rc<Memory>) -> u32 {
     key
 }
 
-/// Blocks and their keys as pieces that the card can count.
+/// Blocks and their keys as pieces of at most [`LONGEST`] bytes.
 fn cut<'a>(blocks: impl Iterator<Item = (&'a Block, u32)>) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(blocks.size_hint().0);
     for (block, key) in blocks {
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn long_block_is_cut_where_the_card_cannot_count_on() {
+    fn long_block_is_cut_at_the_longest_piece() {
         let block = Block { base: std::ptr::without_provenance_mut(4096), len: 2 * LONGEST + 1 };
         let pieces = cut([(&block, 5)].into_iter());
         let all: Vec<_> = pieces.iter().map(|p| (p.address, p.len, p.key)).collect();

@@ -1,42 +1,35 @@
-//! Optimistic Group Registration (SEEDS §2): which ranges to register for a list of blocks. A gap that costs less to pin
-//! than a further registration costs is pinned too.
+//! Optimistic group registration: which ranges to register for a list of blocks. A gap that costs less to pin than a
+//! further registration is pinned too (Wu, Wyckoff, Panda: Supporting efficient noncontiguous access in PVFS over
+//! InfiniBand, 2003).
 
-use super::segment::PAGE;
+use crate::memory::segment::PAGE;
 
 /// A range to be registered at once: whole pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub(super) struct Group {
     /// First byte.
-    pub start: usize,
+    pub(super) start: usize,
     /// One past the last byte.
-    pub end: usize,
+    pub(super) end: usize,
     /// The stretches of it that hold blocks, as (start, end), in order, apart from each other.
-    pub parts: Vec<(usize, usize)>,
+    pub(super) parts: Vec<(usize, usize)>,
 }
 
 impl Group {
     /// Bytes to be pinned.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether there is nothing to be pinned: never so for what [`groups`] makes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
     /// The same without the gaps: a group for each part.
-    pub fn split(&self) -> impl Iterator<Item = Group> + '_ {
+    pub(super) fn split(&self) -> impl Iterator<Item = Group> + '_ {
         self.parts.iter().map(|&(start, end)| Group { start, end, parts: vec![(start, end)] })
     }
 }
 
 /// The groups for blocks given as (address, length); gaps of at most `gap` bytes are included. Blocks without bytes
 /// need none. In order of their addresses, and disjoint.
-#[must_use]
-pub fn groups(blocks: impl IntoIterator<Item = (usize, usize)>, gap: usize) -> Vec<Group> {
+pub(super) fn groups(blocks: impl IntoIterator<Item = (usize, usize)>, gap: usize) -> Vec<Group> {
     let page = |at: usize| at / PAGE * PAGE;
     let mut parts: Vec<(usize, usize)> = blocks
         .into_iter()

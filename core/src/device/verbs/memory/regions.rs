@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 use rustc_hash::FxHashMap;
 
-use super::limit::{limit, registration};
-use super::sys::{Domain, Memory, Rights};
+use super::slab::Slab;
+use crate::device::verbs::limit::{limit, registration};
+use crate::device::verbs::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::slots::Slots;
@@ -22,9 +23,9 @@ use crate::wire::{Reader, Writer};
 const TAG: u8 = 3;
 
 /// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
-/// ends out of order hears that the rank is lost, and not that a key is unknown. Nobody else sees those pages.
+/// ends out of order hears that the rank is lost, and not that a key is unknown. Nothing else uses those pages.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most bytes and regions that stay so.
+/// Most bytes and regions that stay registered so.
 const LINGER_BYTES: usize = 16 << 20;
 const LINGER_REGIONS: usize = 64;
 
@@ -40,17 +41,17 @@ struct Owned {
 
 /// A region of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Import {
-    pub(super) peer: u32,
-    pub(super) base: u64,
-    pub(super) len: usize,
-    pub(super) key: u32,
+pub(crate) struct Import {
+    pub(crate) peer: u32,
+    pub(crate) base: u64,
+    pub(crate) len: usize,
+    pub(crate) key: u32,
     /// Its number at its owner.
-    pub(super) number: u64,
+    pub(crate) number: u64,
 }
 
 impl Import {
-    pub(super) fn address(&self, offset: usize) -> u64 {
+    pub(crate) fn address(&self, offset: usize) -> u64 {
         self.base.wrapping_add(offset as u64)
     }
 
@@ -60,7 +61,7 @@ impl Import {
     }
 
     /// The address of an integer of `len` bytes, aligned.
-    pub(super) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
+    pub(crate) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
         let address = self.address(offset);
         if address.is_multiple_of(len as u64) {
             return Ok(address);
@@ -74,7 +75,7 @@ impl Import {
 
 /// All regions that this rank knows.
 #[derive(Debug)]
-pub(super) struct Regions {
+pub(crate) struct Regions {
     domain: Arc<Domain>,
     me: u32,
     ranks: usize,
@@ -84,22 +85,17 @@ pub(super) struct Regions {
     imports: Slots<Import>,
     lingering: VecDeque<(Instant, Owned)>,
     last: u64,
-    counters: Memory,
     /// For each rank how many of its packets this rank has taken.
-    counter_words: MmapRaw,
+    words: Slab,
 }
 
 impl Regions {
     /// Bytes that are registered at start-up.
-    pub(super) fn bytes(ranks: usize) -> usize {
+    pub(crate) fn bytes(ranks: usize) -> usize {
         8 * ranks
     }
 
-    pub(super) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
-        let counter_words = MmapRaw::from(MmapOptions::new().len(Self::bytes(ranks)).map_anon()?);
-        // SAFETY: the words are dropped after the registration, and accessed as atomics.
-        let counters =
-            unsafe { Memory::register(domain, counter_words.as_mut_ptr(), counter_words.len(), Rights::Remote) };
+    pub(crate) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
         Ok(Self {
             domain: Arc::clone(domain),
             me,
@@ -109,30 +105,24 @@ impl Regions {
             imports: Slots::default(),
             lingering: VecDeque::new(),
             last: 0,
-            counters: counters?,
-            counter_words,
+            words: Slab::new(domain, Self::bytes(ranks), Rights::Remote)?,
         })
     }
 
     /// Address and remote key of the counters of packets.
-    pub(super) fn counters(&self) -> (u64, u32) {
-        (self.counter_words.as_ptr().addr() as u64, self.counters.remote_key())
+    pub(crate) fn counters(&self) -> (u64, u32) {
+        self.words.remote(0)
     }
 
-    /// The packets of rank `source` that this rank has taken: cards of peers read it.
-    pub(super) fn taken(&self, source: u32) -> &AtomicU64 {
+    /// The packets of rank `source` that this rank has taken: HCAs of peers read it.
+    pub(crate) fn taken(&self, source: u32) -> &AtomicU64 {
         assert!((source as usize) < self.ranks);
-        let word = self.counter_words.as_mut_ptr().wrapping_add(8 * source as usize);
+        let word = self.words.at(8 * source as usize);
         // SAFETY: an aligned word of the slab, accessed as an atomic by this rank alone.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    fn fresh(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    pub(super) fn allocate(&mut self, len: usize) -> Result<Registration> {
+    pub(crate) fn allocate(&mut self, len: usize) -> Result<Registration> {
         const OP: &str = "allocate registered memory";
         if len > isize::MAX as usize / 2 {
             return Err(Error::new(ErrorKind::Limit, OP)
@@ -148,7 +138,7 @@ impl Regions {
 
     /// # Safety
     /// As [`crate::device::Device::register`].
-    pub(super) unsafe fn register(&mut self, region: Region) -> Result<Registration> {
+    pub(crate) unsafe fn register(&mut self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         unsafe { self.add(region.base, region.len, None, "register memory") }
     }
@@ -169,7 +159,8 @@ impl Regions {
             let memory = unsafe { Memory::register(&self.domain, base, len, Rights::Remote) };
             Some(memory.map_err(|e| registration(operation, len, e))?)
         };
-        let number = self.fresh();
+        self.last += 1;
+        let number = self.last;
         let key = memory.as_ref().map_or(0, Memory::remote_key);
         let key = Writer::new().u8(TAG).u64(base.addr() as u64).u64(len as u64).u32(key).u64(number).done();
         if let Some(m) = &memory {
@@ -179,7 +170,7 @@ impl Regions {
         Ok(Registration { base, len, key, handle: number })
     }
 
-    pub(super) fn release(&mut self, handle: u64) -> Result<()> {
+    pub(crate) fn release(&mut self, handle: u64) -> Result<()> {
         const OP: &str = "release memory";
         let Some(owned) = self.owned.remove(&handle) else {
             return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
@@ -193,7 +184,7 @@ impl Regions {
     }
 
     /// Deregisters what has lingered long enough, or is too much.
-    pub(super) fn let_go(&mut self) -> Result<()> {
+    pub(crate) fn let_go(&mut self) -> Result<()> {
         let mut bytes: usize = self.lingering.iter().map(|(_, o)| o.len).sum();
         while let Some((since, _)) = self.lingering.front() {
             if bytes <= LINGER_BYTES && self.lingering.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
@@ -208,13 +199,13 @@ impl Regions {
     }
 
     /// The local key of registered memory that holds `[base, base + len)`.
-    pub(super) fn local_key(&self, base: *const u8, len: usize) -> Option<u32> {
+    pub(crate) fn local_key(&self, base: *const u8, len: usize) -> Option<u32> {
         let end = base.addr().checked_add(len)?;
         let mut before = self.by_address.range(..=(base.addr(), u64::MAX)).rev().take(8);
         before.find_map(|((start, _), (size, key))| (end - start <= *size).then_some(*key))
     }
 
-    pub(super) fn import(&mut self, peer: u32, key: &[u8]) -> Result<RemoteRegion> {
+    pub(crate) fn import(&mut self, peer: u32, key: &[u8]) -> Result<RemoteRegion> {
         const OP: &str = "import a peer's region";
         if peer as usize >= self.ranks {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("verbs"));
@@ -233,23 +224,23 @@ impl Regions {
         let len = len as usize;
         let handle = self.imports.next();
         self.imports.add(Import { peer, base, len, key, number });
-        // Nothing is mapped, not even this rank's own memory: the processor's atomics and the card's do not mix.
+        // Nothing is mapped, not even this rank's own memory: the processor's atomics and the HCA's do not mix.
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
     }
 
-    pub(super) fn forget(&mut self, handle: u64) -> Option<Import> {
+    pub(crate) fn forget(&mut self, handle: u64) -> Option<Import> {
         self.imports.remove(handle)
     }
 
     /// Address and key of `place` at `peer`, with room for `len` bytes there.
     #[inline(always)]
-    pub(super) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
+    pub(crate) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
         self.find(peer, place, len, operation).map(|import| (import.address(place.offset), import.key))
     }
 
-    /// As [`reach`](Self::reach), of an integer of `len` bytes, aligned.
+    /// Address and key of an aligned integer of `len` bytes at `at`.
     #[inline]
-    pub(super) fn reach_aligned(
+    pub(crate) fn reach_aligned(
         &self,
         peer: u32,
         at: Place,
@@ -261,13 +252,13 @@ impl Regions {
     }
 
     /// The region of `place` at `peer`, with room for `len` bytes there.
-    pub(super) fn region(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<Import> {
+    pub(crate) fn region(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<Import> {
         self.find(peer, place, len, operation).copied()
     }
 
-    /// As [`region`](Self::region), in its place.
+    /// The region of `place` at `peer`, with room for `len` bytes there, by reference.
     #[inline(always)]
-    pub(super) fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
+    pub(crate) fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
         match self.imports.get(place.region) {
             Some(import) if import.peer == peer && peer != self.me && import.has(place.offset, len) => Ok(import),
             found => self.find_own(found, peer, place, len, operation),
@@ -290,7 +281,7 @@ impl Regions {
         if import.peer != peer {
             return error(ErrorKind::BadArgument, format!("the region is of rank {}", import.peer));
         }
-        // A region of this rank that was released is known to be so without asking the card.
+        // A region of this rank that was released is known to be so without asking the HCA.
         if peer == self.me && !self.owned.contains_key(&import.number) {
             return error(ErrorKind::BadKey, "it was released".into());
         }
@@ -302,17 +293,17 @@ impl Regions {
     }
 
     /// Sets a signal cell of this rank to a value that ends in `low`, if that is more than it has: the cell only
-    /// grows, and the card may have written a later value already.
-    pub(super) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
+    /// grows, and the HCA may have written a later value already.
+    pub(crate) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
         let Some(owned) = self.owned.get(&number) else { return false };
         let inside = offset.checked_add(8).is_some_and(|end| end <= owned.len as u64);
         if !inside || !(owned.base.addr() as u64 + offset).is_multiple_of(8) {
             return false;
         }
-        // SAFETY: an aligned word of a live region, accessed by atomics of this size and by the card.
+        // SAFETY: an aligned word of a live region, accessed by atomics of this size and by the HCA.
         let cell = unsafe { AtomicU64::from_ptr(owned.base.wrapping_add(offset as usize).cast()) };
         // Release: pairs with the Acquire of who waits for the cell; the data came before the completion. Acquire
-        // side: a value that the card wrote.
+        // side: a value that the HCA wrote.
         let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
             let value = nearest(now, low);
             (value > now).then_some(value)
@@ -325,7 +316,7 @@ impl Regions {
 fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
     let Some(memory) = owned.memory.take() else { return Ok(()) };
     memory.deregister().map_err(|e| {
-        // The card may still write it: the pages stay for good.
+        // The HCA may still write it: the pages stay for good.
         std::mem::forget(owned);
         Error::system(operation, e).device("verbs")
     })

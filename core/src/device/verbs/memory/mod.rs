@@ -1,0 +1,13 @@
+//! Memory that the HCA reaches: regions that peers access ([`regions`]), memory of the program that is registered when an
+//! operation needs it ([`user`], with its [`cache`]), and this device's own buffers ([`buffers`]).
+
+pub(super) mod buffers;
+mod cache;
+mod group;
+pub(super) mod regions;
+mod slab;
+pub(super) mod user;
+mod watch;
+
+pub(super) use cache::Limits as CacheLimits;
+pub use watch::Watch;
