@@ -31,15 +31,17 @@ pub fn itself(test: &str) -> Vec<String> {
     [program, test, "--exact", "--nocapture"].map(str::to_owned).to_vec()
 }
 
-/// The path of a program of the MPI implementation in the folder `$FARSIDE_PEERS`; without one the test is skipped.
+/// The path of a program of MPICH, as `ci/peers` has put it into `$FARSIDE_PEERS` or target/peers; without it the test is
+/// skipped.
 #[must_use]
-pub fn peer(test: &str, program: &str) -> Option<String> {
-    let path = std::env::var("FARSIDE_PEERS").ok().map(|dir| format!("{dir}/bin/{program}"));
-    let found = path.filter(|p| std::path::Path::new(p).exists());
-    if found.is_none() {
-        skip(test, &format!("no {program} in $FARSIDE_PEERS/bin"));
+pub fn mpich(test: &str, program: &str) -> Option<String> {
+    let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers").to_owned();
+    let path = format!("{}/mpich/bin/{program}", std::env::var("FARSIDE_PEERS").unwrap_or(target));
+    let found = std::path::Path::new(&path).exists();
+    if !found {
+        skip(test, &format!("there is no {program} (ci/peers fetches it)"));
     }
-    found
+    found.then_some(path)
 }
 
 /// Whether a command can be run with these arguments and ends well.

@@ -22,13 +22,17 @@ pub fn example(package: &str, name: &str) -> PathBuf {
 
 /// The path of a program, in the folder of its profile: target/PROFILE.
 fn built(program: &str, package: &[&str], sources: &[&str]) -> PathBuf {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Each is looked at once, one at a time.
+    static LOOKED_AT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut looked_at = LOOKED_AT.lock().unwrap_or_else(PoisonError::into_inner);
     // target/PROFILE/deps/test-..
     let me = std::env::current_exe().expect("this program has a path");
     let profile = me.parent().and_then(Path::parent).expect("it is in the folder of a profile");
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let path = profile.join(program);
+    if looked_at.contains(&path) {
+        return path;
+    }
     let newest = sources.iter().map(|folder| newest(&root.join(folder))).max();
     if modified(&path) < newest.flatten() {
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -37,8 +41,11 @@ fn built(program: &str, package: &[&str], sources: &[&str]) -> PathBuf {
         if profile.ends_with("release") {
             build.arg("--release");
         }
-        assert!(build.status().is_ok_and(|status| status.success()), "{program} cannot be built");
+        // In the machine of `ci/rxe` there may be no cargo, and what was built is there.
+        let built = build.status().map_or_else(|_| path.exists(), |status| status.success());
+        assert!(built, "{program} cannot be built");
     }
+    looked_at.push(path.clone());
     path
 }
 

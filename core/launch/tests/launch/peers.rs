@@ -1,12 +1,12 @@
 //! Other implementations: MPICH's launcher starts a Farside program, and `farside run` starts an MPI program.
 
-use farside_harness::{Marked, peer};
+use farside_harness::{Marked, mpich};
 
 use crate::kvs;
 
 #[test]
 fn hydra_starts_a_farside_program() {
-    let Some(hydra) = peer("hydra_starts_a_farside_program", "mpiexec.hydra") else { return };
+    let Some(hydra) = mpich("hydra_starts_a_farside_program", "mpiexec.hydra") else { return };
     let version = Marked::new(&hydra).finish_with(&["--version"]).out;
     // Intel's variant of it knows no such option.
     let ways: &[&[&str]] = if version.contains("Intel") { &[&[]] } else { &[&[], &["-pmi-port"]] };
@@ -23,7 +23,7 @@ fn hydra_starts_a_farside_program() {
 
 #[test]
 fn hydra_ends_the_others_when_a_farside_rank_dies() {
-    let Some(hydra) = peer("hydra_ends_the_others_when_a_farside_rank_dies", "mpiexec.hydra") else { return };
+    let Some(hydra) = mpich("hydra_ends_the_others_when_a_farside_rank_dies", "mpiexec.hydra") else { return };
     for (how, code) in [("kill", None), ("abort", Some(7))] {
         let done = Marked::new(&hydra).finish_with(&["-n", "3", &kvs(), "10", "1", "put", how]);
         assert_ne!(done.code, Some(0), "{done:?}");
@@ -33,7 +33,7 @@ fn hydra_ends_the_others_when_a_farside_rank_dies() {
 
 #[test]
 fn mpich_program_is_started_by_farside() {
-    let Some(mpicc) = peer("mpich_program_is_started_by_farside", "mpicc") else { return };
+    let Some(mpicc) = mpich("mpich_program_is_started_by_farside", "mpicc") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (source, program) = (dir.path().join("sum.c"), dir.path().join("sum"));
     let text = r#"#include <mpi.h>
