@@ -262,7 +262,8 @@ pub fn report(rounds: u32, quick: bool) -> Result<()> {
     let plain: Vec<Shape> = shapes.iter().map(|(_, shape)| *shape).collect();
     let ways = Way::ALL.map(|way| measure(way, &plain, rounds));
     let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
-    let parts: [(&str, fn(&Cost) -> f64); 4] = [
+    type Part = (&'static str, fn(&Cost) -> f64);
+    let parts: [Part; 4] = [
         ("microseconds of a put and its fence", |c| c.us),
         ("MB/s", |c| c.mb_per_s),
         ("CPU microseconds of the origin", |c| c.origin_us),

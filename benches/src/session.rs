@@ -207,8 +207,8 @@ impl Session<'_> {
             self.results.notes.push(note);
         };
         failed.into_iter().for_each(|error| note(error.to_string()));
-        let told = |op, bytes| op == Op::LineRoundTrip || op == Op::Memcpy && bytes >= 65536;
-        for record in records.iter().filter(|record| told(record.key.op, record.key.bytes)) {
+        let steady = |op, bytes| op == Op::LineRoundTrip || op == Op::Memcpy && bytes >= 65536;
+        for record in records.iter().filter(|record| steady(record.key.op, record.key.bytes)) {
             let same = |held: &&Record| held.library == Library::Limit && held.key == record.key;
             let Some(before) = self.results.records.iter().find(same) else { continue };
             if !(0.67..=1.5).contains(&(record.us_median / before.us_median)) {

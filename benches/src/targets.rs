@@ -217,17 +217,25 @@ fn comparisons(times: &Times, key: Key) -> Vec<(&'static str, Option<f64>, f64)>
     all
 }
 
+/// One comparison of one layout of one size.
+struct Comparison {
+    key: Key,
+    with: &'static str,
+    ratio: Option<f64>,
+    most: f64,
+}
+
 /// Every comparison of every layout that Farside has measured, without those that have no gaps.
-fn compared(times: &Times) -> Vec<(Key, &'static str, Option<f64>, f64)> {
+fn compared(times: &Times) -> Vec<Comparison> {
     let wanted = |key: &Key| match key.suite {
         Suite::Pack => true,
         Suite::Put => key.shape != Shape::None && matches!(key.op, Op::Put | Op::PutBandwidth | Op::Alltoall),
         _ => false,
     };
     let own = times.0.iter().filter(|((library, key), _)| *library == Library::Farside && wanted(key));
-    let all = own.flat_map(|((_, key), us)| {
-        let all = comparisons(times, *key).into_iter();
-        all.map(|(with, other, most)| (*key, with, over(Some(*us), other), most))
+    let all = own.flat_map(|(&(_, key), us)| {
+        let all = comparisons(times, key).into_iter();
+        all.map(move |(with, other, most)| Comparison { key, with, ratio: over(Some(*us), other), most })
     });
     all.collect()
 }
@@ -235,51 +243,54 @@ fn compared(times: &Times) -> Vec<(Key, &'static str, Option<f64>, f64)> {
 /// The targets of the suites "pack" and "put": of each operation, layout and kind of window the worst size.
 #[must_use]
 pub fn layout_targets(records: &[Record]) -> Vec<Target> {
-    let mut worst: BTreeMap<(Key, &str), (Option<(f64, Key)>, f64)> = BTreeMap::new();
-    for (key, with, ratio, most) in compared(&Times::new(records)) {
-        let group = Key { shape: key.shape.kind(), bytes: 0, ..key };
-        let (held, _) = worst.entry((group, with)).or_insert((None, most));
-        if let Some(ratio) = ratio.filter(|ratio| held.is_none_or(|(held, _)| *ratio > held)) {
-            *held = Some((ratio, key));
-        }
+    let all = compared(&Times::new(records));
+    let mut groups: BTreeMap<(Key, &str), Vec<&Comparison>> = BTreeMap::new();
+    for one in &all {
+        groups.entry((Key { shape: one.key.shape.kind(), bytes: 0, ..one.key }, one.with)).or_default().push(one);
     }
-    let target = |((of, with), (worst, most)): ((Key, &str), (Option<(f64, Key)>, f64))| {
+    let mut targets = Vec::new();
+    for ((of, with), group) in groups {
+        let measured = group.iter().filter_map(|one| Some((one.ratio?, one.key)));
+        let worst = measured.max_by(|a, b| a.0.total_cmp(&b.0));
         let shape = if of.shape.number_of("blocks").is_some() { "blocks" } else { of.shape.label() };
         let at = worst.map_or(String::new(), |(_, key)| match key.shape.number_of("blocks") {
             Some(blocks) => format!(" ({} in {blocks})", size(key.bytes)),
             None => format!(" ({})", size(key.bytes)),
         });
-        let window =
-            if of.suite == Suite::Put { format!(", {}, {} ranks", of.window.label(), of.ranks) } else { String::new() };
+        let window = match of.suite {
+            Suite::Put => format!(", {}, {} ranks", of.window.label(), of.ranks),
+            _ => String::new(),
+        };
         let what = format!("{} of {shape}{window}: Farside / {with}, worst size{at}", of.op.label());
-        Target { what, ratio: worst.map(|(ratio, _)| ratio), most: Some(most) }
-    };
-    worst.into_iter().map(target).collect()
+        targets.push(Target { what, ratio: worst.map(|(ratio, _)| ratio), most: Some(group[0].most) });
+    }
+    targets
 }
 
 /// Where Farside stands with layouts, size by size: for each operation, kind of window and comparison a line that names the
 /// sizes at which it is behind.
 #[must_use]
 pub fn standing(records: &[Record]) -> String {
-    let mut lines: BTreeMap<(Op, Window, u32, &str), (usize, Vec<String>, f64)> = BTreeMap::new();
-    for (key, with, ratio, most) in compared(&Times::new(records)) {
-        let Some(ratio) = ratio else { continue };
-        let (all, behind, _) = lines.entry((key.op, key.window, key.ranks, with)).or_insert((0, Vec::new(), most));
-        *all += 1;
-        if ratio > most {
-            behind.push(format!("{}:{} ({})", key.shape, key.bytes, number(Some(ratio))));
-        }
+    let all = compared(&Times::new(records));
+    type Line = (Op, Window, u32, &'static str);
+    let mut groups: BTreeMap<Line, Vec<(&Comparison, f64)>> = BTreeMap::new();
+    for (one, ratio) in all.iter().filter_map(|one| Some((one, one.ratio?))) {
+        groups.entry((one.key.op, one.key.window, one.key.ranks, one.with)).or_default().push((one, ratio));
     }
-    let line =
-        |((op, window, ranks, with), (all, behind, most)): ((Op, Window, u32, &str), (usize, Vec<String>, f64))| {
-            let but = if behind.is_empty() { String::new() } else { format!("; behind: {}", behind.join(", ")) };
-            let (window, met) = (if window == Window::None { "no window" } else { window.label() }, all - behind.len());
-            format!(
-                "{}, {window}, {ranks} ranks: within {most} of the {with} at {met} of {all} sizes{but}\n",
-                op.label()
-            )
+    let mut text = String::new();
+    for ((op, window, ranks, with), group) in groups {
+        let behind = group.iter().filter(|(one, ratio)| *ratio > one.most);
+        let name = |(one, ratio): &(&Comparison, f64)| {
+            format!("{}:{} ({})", one.key.shape, one.key.bytes, number(Some(*ratio)))
         };
-    lines.into_iter().map(line).collect()
+        let behind: Vec<_> = behind.map(name).collect();
+        let but = if behind.is_empty() { String::new() } else { format!("; behind: {}", behind.join(", ")) };
+        let (all, met, most) = (group.len(), group.len() - behind.len(), group[0].0.most);
+        let window = if window == Window::None { "no window" } else { window.label() };
+        let op = op.label();
+        text += &format!("{op}, {window}, {ranks} ranks: within {most} of the {with} at {met} of {all} sizes{but}\n");
+    }
+    text
 }
 
 /// The targets of several rounds, each with the median of the ratios that were measured in one round: a machine that is

@@ -63,9 +63,10 @@ struct Yielding(libc::pid_t);
 impl Yielding {
     fn start(core: usize) -> Result<Self> {
         // SAFETY: the new process makes system calls only, which is allowed after a fork of a process with several threads,
-        // and never returns from here; the kernel ends it with the thread that started it, also if that has ended before
-        // it was asked to.
+        // and never returns from here.
         match unsafe { (libc::getpid(), libc::fork()) } {
+            // SAFETY: system calls without memory of ours; the kernel ends this process with the thread that started it, also
+            // if that has ended before it was asked to.
             (parent, 0) => unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
                 while libc::getppid() == parent && bind(core) {

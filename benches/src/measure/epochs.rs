@@ -41,6 +41,7 @@ struct Epoch<'a> {
 }
 
 /// The windows of one kind, with the memory that is put from.
+#[allow(clippy::large_enum_variant)] // there is one at a time
 enum Windows {
     /// The typed ones, allocated: one for active and one for passive target epochs.
     Typed { active: ActiveWindow<'static, u8>, passive: LockWindow<u8>, origin: Pages },
