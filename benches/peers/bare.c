@@ -11,7 +11,7 @@
 
 enum { PORT = 1, INLINE = 64, READS = 4, TIMEOUT = 17, DEPTH = 64, PAGE = 4096, LOOKS = 100000000 };
 
-struct card {
+struct endpoint {
     union ibv_gid gid;
     uint32_t number, key;
     uint64_t address;
@@ -24,7 +24,7 @@ static struct ibv_qp *pair;
 static struct ibv_mr *memory;
 static char *bytes; /* the first half is the other's to write and read, the second the source and target of requests */
 static long half, length;
-static struct card there;
+static struct endpoint there;
 static int origin;
 
 static void failed(const char *what) {
@@ -72,7 +72,7 @@ int bare_open(const struct options *options, long room) {
     must((bytes = aligned_alloc(PAGE, 2 * (size_t)half)) != NULL, "get memory");
     memset(bytes, 0, 2 * (size_t)half);
     must((memory = ibv_reg_mr(domain, bytes, 2 * (size_t)half, access)) != NULL, "register memory");
-    struct card own = {.number = pair->qp_num, .key = memory->rkey, .address = (uintptr_t)bytes};
+    struct endpoint own = {.number = pair->qp_num, .key = memory->rkey, .address = (uintptr_t)bytes};
     must(ibv_query_gid(context, PORT, gid_index, &own.gid) == 0, "query the GID");
     MPI_Sendrecv(&own, sizeof own, MPI_BYTE, 1 - options->rank, 7, &there, sizeof there, MPI_BYTE, 1 - options->rank, 7,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);

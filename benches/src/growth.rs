@@ -11,14 +11,13 @@ use std::sync::Barrier;
 use std::thread::sleep;
 use std::time::Duration;
 
-use comfy_table::CellAlignment;
 use farside_core::Job;
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::coll::log2_up;
 use farside_core::error::{Error, ErrorKind, Result};
 
 use crate::packets::{sent, verbs_settings};
-use crate::table::narrow;
+use crate::table::text;
 
 const HANDLER: HandlerId = HandlerId(3);
 
@@ -190,38 +189,26 @@ pub fn memory_holds(all: &[Growth]) -> bool {
 /// The table for a terminal, and the formulas.
 #[must_use]
 pub fn display(all: &[Growth]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.set_header(["P", "stage", "queue pairs", "formula", "bytes", "packets", "formula", ""]);
-    for growth in all {
+    let rows = all.iter().flat_map(|growth| {
         let p = u64::from(growth.ranks);
         let verdict = match (growth.holds(), growth.repeated()) {
             (false, _) => "differs".to_owned(),
             (true, 0) => String::new(),
             (true, n) => format!("{n} repeated"),
         };
-        for (i, held) in growth.held.iter().enumerate() {
-            let cells = [
-                (held.pairs / p).to_string(),
-                (growth.pairs()[i] / p).to_string(),
-                (held.memory / p).to_string(),
-                held.packets.to_string(),
-                growth.packets()[i].to_string(),
-            ];
-            let mut row = vec![growth.ranks.to_string(), STAGES[i].to_owned()];
-            row.extend(cells);
-            row.push(verdict.clone());
-            table.add_row(row);
-        }
-    }
-    narrow(&mut table);
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+        growth.held.iter().enumerate().map(move |(i, held)| {
+            let (pairs, packets) = (growth.pairs()[i], growth.packets()[i]);
+            let numbers = [p, held.pairs / p, pairs / p, held.memory / p, held.packets, packets].map(|n| n.to_string());
+            [STAGES[i].to_owned(), verdict.clone()].into_iter().chain(numbers).collect()
+        })
+    });
+    let header = ["stage", "", "P", "queue pairs", "formula", "bytes", "packets", "formula"];
     format!(
         "Queue pairs and registered bytes of each of P ranks; packets of all since the start. A rank that sends to S and to which\n\
          S send has 1 + 2 S queue pairs; connecting takes 2 S datagrams, and each signal or message 2 packets. L = ceil(log2 P):\n\
          S = L after the start with 2 L messages; after a barrier the number of different ranks at distances +-2^k, k < L, with L\n\
-         signals more; at last P - 1. Through the launcher goes one card of each rank. Registered memory: a constant + 200 P.\n{table}"
+         signals more; at last P - 1. Through the launcher goes one endpoint address of each rank. Registered memory: a constant + 200 P.\n{}",
+        text(&header, 2, rows)
     )
 }
 

@@ -1,35 +1,58 @@
 //! What surrounds Farside's benchmarks: the plan of what is measured, the records, the peers and the limits that are
 //! measured in the same run, and the reports.
 //!
-//! A benchmark does, in this order:
-//! 1. makes a [`plan::Plan`] and a [`progress::Progress`] over it;
-//! 2. measures Farside itself, one [`record::Record`] for each [`record::Key`] of the plan;
-//! 3. adds the floors of the machine with [`limits::measure`];
-//! 4. adds the peers with [`peers::Peers::run`];
-//! 5. collects all in [`results::Results`], and prints its [`table::Table`] or writes it as JSON lines or as HTML.
+//! A benchmark is a [`session::Task`]: plans of what is measured, and targets. [`session::Task::run`]
+//! 1. measures the floors of the machine ([`limits`]);
+//! 2. starts ranks that measure Farside ([`worker`], [`measure`]), one [`record::Record`] for each [`record::Key`] of a plan;
+//! 3. starts the peers, which measure the same ([`launch`]);
+//! 4. collects all in [`results::Results`], prints its [`table::Table`] and writes it as JSON and as HTML.
+//!
+//! Others count instead: [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`].
 
-pub mod best;
+use std::env;
+use std::process::ExitCode;
+
+use clap::Parser;
+use farside_core::error::Result;
+
 pub mod by_hand;
 pub mod cores;
 pub mod growth;
 pub mod launch;
 pub mod limits;
+pub mod lines;
 pub mod machine;
 pub mod measure;
 pub mod messages;
 pub mod pack;
 pub mod packets;
-pub mod peers;
+pub mod pages;
 pub mod plan;
 mod plot;
 pub mod progress;
 pub mod record;
 pub mod report;
 pub mod results;
-pub mod run;
 pub mod schemes;
+pub mod session;
 pub mod shapes;
 pub mod table;
 pub mod targets;
 pub mod usage;
 pub mod waiting;
+pub mod worker;
+
+/// What the programs of this crate are: one rank after `--worker`, which `farside run` starts; else `run` with the
+/// arguments. The status is 0 if that gives true.
+pub fn program<A: Parser>(run: impl FnOnce(A) -> Result<bool>) -> ExitCode {
+    let is_worker = env::args().nth(1).is_some_and(|first| first == "--worker");
+    let done = if is_worker { worker::work(&worker::Worker::parse_from(env::args().skip(1))) } else { run(A::parse()) };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{}: {error}", env::args().next().unwrap_or_default());
+            ExitCode::FAILURE
+        }
+    }
+}

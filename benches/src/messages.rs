@@ -12,6 +12,8 @@ use farside_core::stats::Kind;
 use farside_rma::raw::RawWindow;
 use farside_rma::{Assert, LockKind};
 
+use crate::table::text;
+
 /// Numbers of ranks of the table.
 pub const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 
@@ -73,24 +75,26 @@ pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
         ("FARSIDE_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
         _ => None,
     })?;
-    let counted = Job::threads_with(ranks, &settings, |job| Ok((count(job, neighbours)?, job.world()?.is_crowded())))?;
-    let crowded = counted.iter().any(|(_, crowded)| *crowded);
-    let p = ranks as usize;
-    let row = |(i, call): (usize, &&'static str)| Row {
+    let counted = Job::threads_with(ranks, &settings, |job| count(job, memory, neighbours))?;
+    let row = |(i, &(call, formula, _)): (usize, &(&'static str, Cost, Cost))| Row {
         call,
         memory,
-        ranks: p,
+        ranks: ranks as usize,
         neighbours,
-        measured: counted.iter().map(|(of_rank, _)| of_rank[i].1).collect(),
-        formula: formula(call, memory, p as u64, neighbours as u64, crowded),
+        measured: counted.iter().map(|of_rank| of_rank[i].2).collect(),
+        formula,
     };
-    let calls: Vec<&'static str> =
-        counted.first().map_or(Vec::new(), |(first, _)| first.iter().map(|(c, _)| *c).collect());
-    Ok(calls.iter().enumerate().map(row).collect())
+    Ok(counted[0].iter().enumerate().map(row).collect())
 }
 
-/// What one rank sends in each call.
-fn count(job: &Job, neighbours: usize) -> Result<Vec<(&'static str, Cost)>> {
+/// Bytes of a signal, an atomic on a word, and a put of this table.
+const WORD: u64 = 8;
+/// Bytes of a packet of a collective besides its data: prefix of the active message, and which call and round it is.
+const PACKET: u64 = 24 + 16;
+
+/// What one rank sends in each call, after what it should: the formulas are from the documentation of
+/// `farside_rma::raw::{fence, pscw, lock}`.
+fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static str, Cost, Cost)>> {
     let team = job.world()?;
     let (p, me) = (team.size(), team.rank());
     let window = RawWindow::allocate(&team, 8 * p, farside_rma::raw::Options::default())?;
@@ -98,38 +102,54 @@ fn count(job: &Job, neighbours: usize) -> Result<Vec<(&'static str, Cost)>> {
     let origins: Vec<usize> = (1..=neighbours).map(|d| (me + p - d) % p).collect();
     let puts = || targets.iter().try_for_each(|target| window.put_value(me as u64, *target, 8 * me));
     let mut costs = Vec::new();
-    let mut call = |name: &'static str, run: &dyn Fn() -> Result<()>| -> Result<()> {
+    let mut call = |name: &'static str, formula: Cost, run: &dyn Fn() -> Result<()>| -> Result<()> {
         let before = job.stats();
         run()?;
         let sent = job.stats() - before;
         let kinds =
             [Kind::Write, Kind::Read, Kind::Accumulate, Kind::FetchAdd, Kind::CompareSwap, Kind::Signal, Kind::Send];
         let bytes = kinds.iter().map(|kind| sent.bytes(*kind)).sum();
-        costs.push((name, Cost { messages: sent.messages(), bytes }));
+        costs.push((name, formula, Cost { messages: sent.messages(), bytes }));
         Ok(())
     };
     let none = Assert::empty();
+    let (ranks, k, rounds, mapped) = (p as u64, neighbours as u64, log2_up(p) as u64, memory == Memory::Mapped);
+    let words = |messages| Cost { messages, bytes: WORD * messages };
+    let either = |of_mapped: u64, of_unmapped: u64| words(if mapped { of_mapped } else { of_unmapped });
+    // Of a barrier, and of a fence of mapped windows.
+    let together = if team.is_crowded() { 1 } else { rounds };
+    // The reduce-scatter of 32-bit counts: P - 1 of them in all.
+    let reduce_scatter =
+        |words: u64| Cost { messages: rounds + words, bytes: rounds * PACKET + 4 * (ranks - 1) + WORD * words };
+    let fence_known = |puts: u64| match memory {
+        Memory::Mapped => words(puts + together),
+        Memory::Unmapped if p <= 4 => words(ranks - 1),
+        Memory::Unmapped => reduce_scatter(puts),
+    };
+    let first_fence = if mapped { words(k + together) } else { reduce_scatter(k) };
+    // The notification is a message where the put is none, and travels with it where it is one.
+    let complete = either(2 * k, k);
 
-    call("barrier", &|| team.barrier())?;
-    call("fence NOPRECEDE, opening", &|| window.fence(Assert::NOPRECEDE))?;
-    call("k puts, fence", &|| puts().and_then(|()| window.fence(none)))?;
-    call("k puts, fence, exposure known", &|| puts().and_then(|()| window.fence(none)))?;
-    call("fence without operations, exposure known", &|| window.fence(none))?;
-    call("k puts, fence NOSTORE NOPUT NOSUCCEED, exposure known", &|| {
+    call("barrier", words(together), &|| team.barrier())?;
+    call("fence NOPRECEDE, opening", words(0), &|| window.fence(Assert::NOPRECEDE))?;
+    call("k puts, fence", first_fence, &|| puts().and_then(|()| window.fence(none)))?;
+    call("k puts, fence, exposure known", fence_known(k), &|| puts().and_then(|()| window.fence(none)))?;
+    call("fence without operations, exposure known", fence_known(0), &|| window.fence(none))?;
+    call("k puts, fence NOSTORE NOPUT NOSUCCEED, exposure known", fence_known(k), &|| {
         puts()?;
         window.fence(Assert::NOSTORE | Assert::NOPUT | Assert::NOSUCCEED)
     })?;
-    call("fence NOPRECEDE NOSUCCEED", &|| window.fence(Assert::NOPRECEDE | Assert::NOSUCCEED))?;
+    call("fence NOPRECEDE NOSUCCEED", words(0), &|| window.fence(Assert::NOPRECEDE | Assert::NOSUCCEED))?;
 
     team.barrier()?;
-    call("post", &|| window.post(&origins, none))?;
-    call("start", &|| window.start(&targets, none))?;
-    call("k puts, complete", &|| puts().and_then(|()| window.complete()))?;
-    call("wait", &|| window.wait())?;
-    call("post NOCHECK", &|| window.post(&origins, Assert::NOCHECK))?;
+    call("post", words(k), &|| window.post(&origins, none))?;
+    call("start", words(0), &|| window.start(&targets, none))?;
+    call("k puts, complete", complete, &|| puts().and_then(|()| window.complete()))?;
+    call("wait", words(0), &|| window.wait())?;
+    call("post NOCHECK", words(0), &|| window.post(&origins, Assert::NOCHECK))?;
     team.barrier()?;
-    call("start NOCHECK", &|| window.start(&targets, Assert::NOCHECK))?;
-    call("k puts, complete after NOCHECK", &|| puts().and_then(|()| window.complete()))?;
+    call("start NOCHECK", words(0), &|| window.start(&targets, Assert::NOCHECK))?;
+    call("k puts, complete after NOCHECK", complete, &|| puts().and_then(|()| window.complete()))?;
     window.wait()?;
 
     // One rank after the other, so that no lock is contended.
@@ -144,59 +164,60 @@ fn count(job: &Job, neighbours: usize) -> Result<Vec<(&'static str, Cost)>> {
             (0..operations).try_for_each(|_| window.put_value(1u64, target, 8 * me))?;
             window.unlock(target)
         };
-        call("lock shared, put, unlock", &|| locked(LockKind::Shared, none, 1))?;
-        call("lock exclusive, put, unlock", &|| locked(LockKind::Exclusive, none, 1))?;
-        call("lock NOCHECK, put, unlock", &|| locked(LockKind::Exclusive, Assert::NOCHECK, 1))?;
-        call("lock exclusive, unlock", &|| locked(LockKind::Exclusive, none, 0))?;
-        call("lock_all", &|| window.lock_all(none))?;
-        call("k puts, the first to each target", &puts)?;
-        call("k puts, further ones", &puts)?;
-        call("flush_all", &|| window.flush_all())?;
-        call("unlock_all", &|| window.unlock_all())?;
-        call("lock_all, unlock_all", &|| window.lock_all(none).and_then(|()| window.unlock_all()))?;
+        let (shared, exclusive) = (LockKind::Shared, LockKind::Exclusive);
+        call("lock shared, put, unlock", either(3, 4), &|| locked(shared, none, 1))?;
+        call("lock exclusive, put, unlock", words(3), &|| locked(exclusive, none, 1))?;
+        call("lock NOCHECK, put, unlock", words(1), &|| locked(exclusive, Assert::NOCHECK, 1))?;
+        call("lock exclusive, unlock", either(2, 0), &|| locked(exclusive, none, 0))?;
+        call("lock_all", words(0), &|| window.lock_all(none))?;
+        call("k puts, the first to each target", either(2 * k, 3 * k), &puts)?;
+        call("k puts, further ones", words(k), &puts)?;
+        call("flush_all", words(0), &|| window.flush_all())?;
+        call("unlock_all", words(k), &|| window.unlock_all())?;
+        call("lock_all, unlock_all", words(0), &|| window.lock_all(none).and_then(|()| window.unlock_all()))?;
     }
     team.barrier()?;
     window.free()?;
     Ok(costs)
 }
 
-/// Bytes of a signal, an atomic on a word, and a put of this table.
-const WORD: u64 = 8;
-/// Bytes of a packet of a collective besides its data: prefix of the active message, and which call and round it is.
-const PACKET: u64 = 24 + 16;
-
-/// The formulas, from the documentation of `farside_rma::raw::{fence, pscw, lock}`.
-fn formula(call: &str, memory: Memory, p: u64, k: u64, crowded: bool) -> Cost {
-    let rounds = log2_up(p as usize) as u64;
-    let words = |messages| Cost { messages, bytes: WORD * messages };
-    let mapped = memory == Memory::Mapped;
-    // Of a barrier, and of a fence of mapped windows.
-    let together = if crowded { 1 } else { rounds };
-    // The reduce-scatter of 32-bit counts: P - 1 of them in all.
-    let reduce_scatter =
-        |words: u64| Cost { messages: rounds + words, bytes: rounds * PACKET + 4 * (p - 1) + WORD * words };
-    let fence_known = |puts: u64| match memory {
-        Memory::Mapped => words(puts + together),
-        Memory::Unmapped if p <= 4 => words(p - 1),
-        Memory::Unmapped => reduce_scatter(puts),
-    };
-    match call {
-        "barrier" => words(together),
-        "k puts, fence" if mapped => words(k + together),
-        "k puts, fence" => reduce_scatter(k),
-        "k puts, fence, exposure known" | "k puts, fence NOSTORE NOPUT NOSUCCEED, exposure known" => fence_known(k),
-        "fence without operations, exposure known" => fence_known(0),
-        "post" => words(k),
-        // The notification is a message where the put is none, and travels with it where it is one.
-        "k puts, complete" | "k puts, complete after NOCHECK" => words(if mapped { 2 * k } else { k }),
-        "lock shared, put, unlock" => words(if mapped { 3 } else { 4 }),
-        "lock exclusive, put, unlock" => words(3),
-        "lock NOCHECK, put, unlock" => words(1),
-        "lock exclusive, unlock" => words(if mapped { 2 } else { 0 }),
-        "k puts, the first to each target" => words(if mapped { 2 * k } else { 3 * k }),
-        "k puts, further ones" | "unlock_all" => words(k),
-        _ => words(0),
+/// All rows of these numbers of ranks and of neighbours, 1 and P - 1 unless given; call by call.
+///
+/// # Errors
+/// What the calls fail with.
+pub fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
+    let mut all = Vec::new();
+    for (memory, &ranks) in [Memory::Mapped, Memory::Unmapped].iter().flat_map(|m| ranks.iter().map(move |r| (*m, r))) {
+        let most = ranks as usize - 1;
+        let mut neighbours = if neighbours.is_empty() { vec![1, most] } else { neighbours.to_vec() };
+        neighbours.retain(|k| *k <= most);
+        neighbours.dedup();
+        for k in neighbours {
+            all.extend(rows(memory, ranks, k)?);
+        }
     }
+    // In the order in which they were made.
+    let calls: Vec<&str> = all.iter().map(|row| row.call).collect();
+    let place = |row: &Row| calls.iter().position(|call| *call == row.call);
+    all.sort_by_key(|row| (row.memory == Memory::Unmapped, place(row)));
+    Ok(all)
+}
+
+/// The table for a terminal.
+#[must_use]
+pub fn display(rows: &[Row]) -> String {
+    let row = |row: &Row| {
+        let window = if row.memory == Memory::Mapped { "mapped" } else { "unmapped" };
+        let verdict = if row.holds() { "" } else { "differs" };
+        let (most, formula) = (row.most(), row.formula);
+        let ranks = [row.ranks, row.neighbours].map(|n| n as u64);
+        let costs = [most.messages, formula.messages, most.bytes, formula.bytes];
+        let numbers = ranks.into_iter().chain(costs).map(|n| n.to_string());
+        [window, row.call, verdict].map(str::to_owned).into_iter().chain(numbers).collect()
+    };
+    let header = ["window", "call", "", "P", "k", "messages", "formula", "bytes", "formula"];
+    let about = "Messages and bytes that each rank sends (the rank that sends most); puts are of 8 bytes.";
+    format!("{about}\n{}", text(&header, 3, rows.iter().map(row)))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use farside_core::error::{Error, ErrorKind, Result};
 use farside_datatype::DatatypeError;
 
 use crate::by_hand::loops;
-use crate::plan::Effort;
-use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::pages::Pages;
+use crate::record::{Key, Library, Op, Record, Suite};
 use crate::shapes::Case;
 
 /// How long a block of calls is.
@@ -23,40 +23,26 @@ const BLOCKS: usize = 4;
 const ROUNDS: (usize, usize) = (3, 100);
 /// The packed bytes start so far into a page, and those in the layout at a page.
 const PACKED_AT: usize = 1088;
-const PAGE: usize = 4096;
 
-/// How long all rounds of one message are.
-const fn budget(effort: Effort) -> Duration {
-    match effort {
-        Effort::Full => Duration::from_millis(150),
-        Effort::Quick => Duration::from_millis(20),
-    }
-}
-
-/// The bytes in their layout, packed, and packed by the other for the check.
+/// The bytes in their layout, packed, and in the same layout elsewhere. All three ways use the same memory, as the peers'
+/// programs have no other either: what does not fit into the nearer caches depends on what is in the last one.
 struct Buffers {
     memory: Pages,
     packed: Pages,
-    flat: Pages,
-    /// As `memory`, elsewhere.
     other: Pages,
 }
 
 impl Buffers {
-    fn of(case: &Case) -> Self {
-        let (bytes, room) = (case.bytes as usize, case.map.true_ub() as usize);
-        let (memory, packed, flat) = (Pages::new(room, 0), Pages::new(bytes, PACKED_AT), Pages::new(bytes, 0));
-        Self { memory, packed, flat, other: Pages::new(room, 0) }
+    fn of(case: &Case) -> Result<Self> {
+        let packed = Pages::new(PACKED_AT + case.bytes as usize)?;
+        Ok(Self { memory: Pages::new(case.room())?, packed, other: Pages::new(case.room())? })
     }
 
     fn view(&mut self) -> View<'_> {
-        let Self { memory, packed, other, .. } = self;
-        View { memory: memory.get_mut(), packed: packed.get_mut(), other: other.get_mut() }
+        View { memory: &mut self.memory, packed: &mut self.packed[PACKED_AT..], other: &mut self.other }
     }
 }
 
-/// The same, as slices. All three ways use the same memory, as the peers' programs have no other either: what does not fit
-/// into the nearer caches depends on what is in the last one.
 struct View<'a> {
     memory: &'a mut [u8],
     packed: &'a mut [u8],
@@ -67,12 +53,21 @@ struct View<'a> {
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if bytes came out wrong.
-pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
-    let mut buffers = Buffers::of(case);
-    check(case, &mut buffers)?;
+pub fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
+    let mut buffers = Buffers::of(case)?;
+    check(case, buffers.view())?;
     let mut view = buffers.view();
     let [pack, unpack, copy] = loops(case.shape);
-    let (map, facts, bytes, budget) = (&case.map, &case.facts, case.bytes as usize, budget(effort));
+    let (map, facts, bytes) = (&case.map, &case.facts, case.bytes as usize);
+    let budget = Duration::from_millis(if quick { 20 } else { 150 });
+    let mut records = Vec::new();
+    let mut add = |op, measured: [(u64, Vec<f64>); 3]| -> Result<()> {
+        for (library, (iterations, us)) in [Library::Farside, Library::Loop, Library::Limit].into_iter().zip(measured) {
+            let key = Key { suite: Suite::Pack, op, shape: case.shape, bytes: case.bytes, ranks: 1, ..Key::default() };
+            records.push(Record::from_blocks(library, key, iterations, &us)?);
+        }
+        Ok(())
+    };
     let packing = rounds(
         budget,
         &mut view,
@@ -80,6 +75,7 @@ pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
         |b| pack(black_box(facts), b.memory, b.packed),
         |b| b.packed.copy_from_slice(&b.memory[..bytes]),
     );
+    add(Op::Pack, packing)?;
     let unpacking = rounds(
         budget,
         &mut view,
@@ -87,6 +83,7 @@ pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
         |b| unpack(black_box(facts), b.packed, b.memory),
         |b| b.memory[..bytes].copy_from_slice(b.packed),
     );
+    add(Op::Unpack, unpacking)?;
     let copying = rounds(
         budget,
         &mut view,
@@ -94,14 +91,7 @@ pub fn measure(case: &Case, effort: Effort) -> Result<Vec<Record>> {
         |b| copy(black_box(facts), b.memory, b.other),
         |b| b.other[..bytes].copy_from_slice(&b.memory[..bytes]),
     );
-    let mut records = Vec::new();
-    for (op, measured) in [(Op::Pack, packing), (Op::Unpack, unpacking), (Op::Copy, copying)] {
-        for (library, (iterations, us)) in [Library::Farside, Library::Loop, Library::Limit].into_iter().zip(measured) {
-            let (suite, window, sync, shape) = (Suite::Pack, Window::None, Sync::None, case.shape);
-            let key = Key { suite, window, sync, op, shape, bytes: case.bytes, ranks: 1 };
-            records.push(Record::from_blocks(library, env!("CARGO_PKG_VERSION"), key, iterations, &us)?);
-        }
-    }
+    add(Op::Copy, copying)?;
     Ok(records)
 }
 
@@ -120,38 +110,30 @@ fn fail(error: &DatatypeError) {
     panic!("{error}");
 }
 
-/// Packs and unpacks once by both, and compares.
-fn check(case: &Case, buffers: &mut Buffers) -> Result<()> {
-    let wrong = |what: &str| {
-        let cause = format!("{} of {} bytes, {what}", case.shape, case.bytes);
-        Err(Error::new(ErrorKind::Protocol, "check the data of a measurement").cause(cause))
+/// Packs, unpacks and copies once by both, and compares.
+fn check(case: &Case, View { memory, packed, other }: View<'_>) -> Result<()> {
+    let expect = |holds: bool, what: &str| {
+        let cause = || format!("{} of {} bytes, {what}", case.shape, case.bytes);
+        let wrong = || Error::new(ErrorKind::Protocol, "check the data of a measurement").cause(cause());
+        if holds { Ok(()) } else { Err(wrong()) }
     };
-    let fill =
-        |bytes: &mut [u8], by: usize| bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((i * by) >> 3) as u8);
     let [pack, unpack, copy] = loops(case.shape);
-    let Buffers { memory, packed, flat, other } = buffers;
-    fill(memory.get_mut(), 41);
-    let done = case.map.pack(memory.get(), 0, 0, packed.get_mut());
-    pack(&case.facts, memory.get(), flat.get_mut());
-    if done != Ok(packed.get().len()) || packed.get() != flat.get() {
-        return wrong("packed");
-    }
-    memory.get_mut().fill(7);
-    other.get_mut().fill(7);
-    let done = case.map.unpack(packed.get(), 0, memory.get_mut(), 0);
-    unpack(&case.facts, packed.get(), other.get_mut());
-    if done != Ok(packed.get().len()) || memory.get() != other.get() {
-        return wrong("unpacked");
-    }
-    other.get_mut().fill(7);
-    let done = case.map.copy(memory.get(), 0, &case.map, other.get_mut(), 0);
-    let by_farside = memory.get() == other.get();
-    other.get_mut().fill(7);
-    copy(&case.facts, memory.get(), other.get_mut());
-    if done != Ok(packed.get().len()) || !by_farside || memory.get() != other.get() {
-        return wrong("copied");
-    }
-    Ok(())
+    memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((i * 41) >> 3) as u8);
+    let (all, mut flat) = (Ok(packed.len()), vec![0; packed.len()]);
+    let done = case.map.pack(memory, 0, 0, packed);
+    pack(&case.facts, memory, &mut flat);
+    expect(done == all && *packed == flat, "packed")?;
+    memory.fill(7);
+    other.fill(7);
+    let done = case.map.unpack(packed, 0, memory, 0);
+    unpack(&case.facts, packed, other);
+    expect(done == all && memory == other, "unpacked")?;
+    other.fill(7);
+    let done = case.map.copy(memory, 0, &case.map, other, 0);
+    expect(done == all && memory == other, "copied")?;
+    other.fill(7);
+    copy(&case.facts, memory, other);
+    expect(memory == other, "copied by hand")
 }
 
 /// The three in turns: of each the calls in all, and the microseconds of one in each block.
@@ -164,23 +146,15 @@ fn rounds<S>(
 ) -> [(u64, Vec<f64>); 3] {
     let calls = [calibrate(state, &mut farside), calibrate(state, &mut by_hand), calibrate(state, &mut limit)];
     let mut us = [const { Vec::new() }; 3];
-    let start = Instant::now();
-    let mut done = 0;
+    let (start, mut done) = (Instant::now(), 0);
     while done < ROUNDS.0 || done < ROUNDS.1 && start.elapsed() < budget {
-        for _ in 0..BLOCKS {
-            us[0].push(block_us(state, calls[0], &mut farside));
-        }
-        for _ in 0..BLOCKS {
-            us[1].push(block_us(state, calls[1], &mut by_hand));
-        }
-        for _ in 0..BLOCKS {
-            us[2].push(block_us(state, calls[2], &mut limit));
-        }
+        us[0].extend((0..BLOCKS).map(|_| block_us(state, calls[0], &mut farside)));
+        us[1].extend((0..BLOCKS).map(|_| block_us(state, calls[1], &mut by_hand)));
+        us[2].extend((0..BLOCKS).map(|_| block_us(state, calls[2], &mut limit)));
         done += 1;
     }
-    let all = |i: usize, us: Vec<f64>| (calls[i] * us.len() as u64, us);
-    let [a, b, c] = us;
-    [all(0, a), all(1, b), all(2, c)]
+    let mut calls = calls.into_iter();
+    us.map(|us| (calls.next().unwrap_or(1) * us.len() as u64, us))
 }
 
 /// Calls that fill a block.
@@ -207,32 +181,6 @@ fn block_us<S>(state: &mut S, calls: u64, call: &mut impl FnMut(&mut S)) -> f64 
     start.elapsed().as_secs_f64() * 1e6 / calls as f64
 }
 
-/// Bytes that start so far into a page.
-struct Pages {
-    memory: Vec<u8>,
-    first: usize,
-    len: usize,
-}
-
-impl Pages {
-    fn new(len: usize, at: usize) -> Self {
-        // Written, so that every page is there.
-        let memory = vec![1; len + 2 * PAGE];
-        let first = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr() + at;
-        Self { memory, first, len }
-    }
-
-    #[inline]
-    fn get(&self) -> &[u8] {
-        &self.memory[self.first..][..self.len]
-    }
-
-    #[inline]
-    fn get_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.first..][..self.len]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,9 +190,9 @@ mod tests {
     #[test]
     fn every_shape_comes_out_right_by_all() {
         for shape in all() {
-            for bytes in sizes(shape, Effort::Quick) {
+            for bytes in sizes(shape, true) {
                 let case = Case::new(shape, bytes).unwrap();
-                check(&case, &mut Buffers::of(&case)).unwrap();
+                check(&case, Buffers::of(&case).unwrap().view()).unwrap();
             }
         }
     }
@@ -252,10 +200,10 @@ mod tests {
     #[test]
     fn measure_gives_three_ways_of_all_three() {
         let case = Case::new(Shape::Struct, 29 * 4).unwrap();
-        let records = measure(&case, Effort::Quick).unwrap();
+        let records = measure(&case, true).unwrap();
         assert_eq!(records.len(), 9);
         for record in &records {
-            assert_eq!(Record::parse(&record.line()).unwrap().key(), record.key());
+            assert_eq!(Record::parse(&record.line()).unwrap().key, record.key);
         }
     }
 }

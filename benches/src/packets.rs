@@ -7,7 +7,6 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use comfy_table::CellAlignment;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
@@ -16,7 +15,7 @@ use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind};
 
 use crate::record::{Key, Library, Op, Record, Suite, Sync};
-use crate::table::{narrow, number};
+use crate::table::{number, text};
 
 /// Iterations of the runs of two lengths.
 const SHORT: u64 = 40;
@@ -123,40 +122,30 @@ pub fn goal(key: &Key) -> Option<f64> {
 /// Farside's records that are not at their goal.
 #[must_use]
 pub fn missed(records: &[Record]) -> Vec<&Record> {
-    let over = |r: &&Record| goal(&r.key()).zip(r.packets).is_some_and(|(goal, is)| is > goal);
+    let over = |r: &&Record| goal(&r.key).zip(r.packets).is_some_and(|(goal, is)| is > goal);
     records.iter().filter(|r| r.library == Library::Farside).filter(over).collect()
 }
 
 /// The table for a terminal.
 #[must_use]
 pub fn display(records: &[Record]) -> String {
-    let of = |library, key: &Key| records.iter().find(|r| r.library == library && r.key() == *key);
-    let peers: Vec<Library> =
-        Library::PEERS.iter().copied().filter(|peer| records.iter().any(|r| r.library == *peer)).collect();
-    let mut table = comfy_table::Table::new();
-    let mut header =
-        ["suite", "sync", "op", "bytes", "ranks", "farside", "goal", "requests"].map(str::to_owned).to_vec();
-    header.extend(peers.iter().map(|peer| peer.name().to_owned()));
-    table.set_header(header);
-    for record in records.iter().filter(|r| r.library == Library::Farside) {
-        let key = record.key();
-        let mut cells = vec![
-            key.suite.to_string(),
-            key.sync.to_string(),
-            key.op.to_string(),
-            key.bytes.to_string(),
-            key.ranks.to_string(),
-        ];
+    let of = |library, key: &Key| records.iter().find(|r| r.library == library && r.key == *key);
+    let has = |library: &&Library| records.iter().any(|r| r.library == **library);
+    let peers: Vec<Library> = Library::PEERS.iter().filter(has).copied().collect();
+    let header = ["suite", "synchronization", "operation", "bytes", "ranks", "Farside", "goal", "requests"];
+    let header: Vec<_> = header.into_iter().chain(peers.iter().map(|peer| peer.label())).collect();
+    let row = |record: &Record| {
+        let key = record.key;
+        let mut cells = [key.suite.name(), key.sync.label(), key.op.label()].map(str::to_owned).to_vec();
+        cells.extend([key.bytes.to_string(), key.ranks.to_string()]);
         cells.extend([record.packets, goal(&key), record.requests].map(count));
         cells.extend(peers.iter().map(|peer| count(of(*peer, &key).and_then(|r| r.packets))));
-        table.add_row(cells);
-    }
-    narrow(&mut table);
-    for column in table.column_iter_mut().skip(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+        cells
+    };
+    let rows = records.iter().filter(|r| r.library == Library::Farside).map(row);
     format!(
-        "Packets of one epoch or operation, both directions, acknowledgements included; work requests of all ranks.\n{table}"
+        "Packets of one epoch or operation, both directions, acknowledgements included; work requests of all ranks.\n{}",
+        text(&header, 3, rows)
     )
 }
 
@@ -198,35 +187,10 @@ impl Call {
 /// # Errors
 /// [`ErrorKind::Unsupported`] without devices that count; what the calls fail with.
 pub fn calls(ranks: u32) -> Result<Vec<Call>> {
-    let counted = Job::threads_with(ranks, &verbs_settings()?, count_calls)?;
-    let p = u64::from(ranks);
-    let rounds = farside_core::coll::log2_up(ranks as usize) as u64;
-    let formulas = [
-        ("barrier", "2 P ceil(log2 P)", 2 * p * rounds),
-        ("fence, each puts to the next", "2 P (P - 1)", 2 * p * (p - 1)),
-        ("fence, each puts to all others", "2 P (P - 1)", 2 * p * (p - 1)),
-        ("post, start, put to the next, complete, wait", "4 P", 4 * p),
-        ("the same with all others", "4 P (P - 1)", 4 * p * (p - 1)),
-        ("lock exclusive, put, unlock by one", "6", 6),
-        ("put + flush by one", "2", 2),
-        ("put to all others + flush_all by one", "2 (P - 1)", 2 * (p - 1)),
-    ];
-    let first = counted.into_iter().next().unwrap_or_default();
-    Ok(formulas
-        .into_iter()
-        .zip(first)
-        .map(|((call, formula, expected), c)| Call {
-            call,
-            ranks,
-            packets: c.packets,
-            requests: c.requests,
-            formula,
-            expected,
-        })
-        .collect())
+    Ok(Job::threads_with(ranks, &verbs_settings()?, count_calls)?.swap_remove(0))
 }
 
-/// The settings of the environment for ranks that are threads over verbs, with a timeout after which no card sends again
+/// The settings of the environment for ranks that are threads over verbs, with a timeout after which no HCA sends again
 /// on a machine that stands still for a moment.
 ///
 /// # Errors
@@ -239,76 +203,72 @@ pub fn verbs_settings() -> Result<Settings> {
     })
 }
 
-/// In the order of the formulas.
-fn count_calls(job: &Job) -> Result<Vec<Count>> {
+/// What rank 0 has counted.
+fn count_calls(job: &Job) -> Result<Vec<Call>> {
     let team = job.world()?;
     let (p, me) = (team.size(), team.rank());
+    let (ranks, rounds, others_of_one) = (p as u32, coll::log2_up(p) as u64, p as u64 - 1);
     let w = RawWindow::allocate(&team, 8 * p, Options::default())?;
     let none = Assert::empty();
-    let next = [(me + 1) % p];
-    let before = [(me + p - 1) % p];
+    let (next, before) = ([(me + 1) % p], [(me + p - 1) % p]);
     let others: Vec<usize> = (1..p).map(|d| (me + d) % p).collect();
     let put = |targets: &[usize]| targets.iter().try_for_each(|t| w.put_value(7u64, *t, 8 * me));
-    let mut counts = Vec::new();
-    let mut count = |f: &dyn Fn() -> Result<()>| -> Result<()> {
-        counts.push(of_one(&team, &mut |iterations| (0..iterations).try_for_each(|_| f()))?);
+    let mut calls = Vec::new();
+    let mut count = |call, formula, expected, f: &dyn Fn() -> Result<()>| -> Result<()> {
+        let Count { packets, requests, .. } = of_one(&team, &mut |n| (0..n).try_for_each(|_| f()))?;
+        calls.push(Call { call, ranks, packets, requests, formula, expected });
         Ok(())
     };
-    count(&|| team.barrier())?;
+    let p = p as u64;
+    count("barrier", "2 P ceil(log2 P)", 2 * p * rounds, &|| team.barrier())?;
     w.fence(none)?;
-    count(&|| put(&next).and_then(|()| w.fence(none)))?;
-    count(&|| put(&others).and_then(|()| w.fence(none)))?;
+    let fence = |targets: &[usize]| put(targets).and_then(|()| w.fence(none));
+    count("fence, each puts to the next", "2 P (P - 1)", 2 * p * others_of_one, &|| fence(&next))?;
+    count("fence, each puts to all others", "2 P (P - 1)", 2 * p * others_of_one, &|| fence(&others))?;
     w.fence(Assert::NOSUCCEED)?;
-    for (origins, targets) in [(&before[..], &next[..]), (&others, &others)] {
-        count(&|| {
-            w.post(origins, none)?;
-            w.start(targets, none)?;
-            put(targets)?;
-            w.complete()?;
-            w.wait()
-        })?;
-    }
+    let pscw = |origins: &[usize], targets: &[usize]| {
+        w.post(origins, none)?;
+        w.start(targets, none)?;
+        put(targets)?;
+        w.complete()?;
+        w.wait()
+    };
+    count("post, start, put to the next, complete, wait", "4 P", 4 * p, &|| pscw(&before, &next))?;
+    count("the same with all others", "4 P (P - 1)", 4 * p * others_of_one, &|| pscw(&others, &others))?;
     let alone = |f: &dyn Fn() -> Result<()>| if me == 0 { f() } else { Ok(()) };
-    count(&|| {
-        alone(&|| {
-            w.lock(LockKind::Exclusive, 1, none)?;
-            put(&[1])?;
-            w.unlock(1)
-        })
-    })?;
+    let locked = || {
+        w.lock(LockKind::Exclusive, 1, none)?;
+        put(&[1])?;
+        w.unlock(1)
+    };
+    count("lock exclusive, put, unlock by one", "6", 6, &|| alone(&locked))?;
     w.lock_all(none)?;
-    count(&|| alone(&|| put(&[1]).and_then(|()| w.flush(1))))?;
-    count(&|| alone(&|| put(&others).and_then(|()| w.flush_all())))?;
+    count("put + flush by one", "2", 2, &|| alone(&|| put(&[1]).and_then(|()| w.flush(1))))?;
+    count("put to all others + flush_all by one", "2 (P - 1)", 2 * others_of_one, &|| {
+        alone(&|| put(&others).and_then(|()| w.flush_all()))
+    })?;
     w.unlock_all()?;
     w.free()?;
-    Ok(counts)
+    Ok(calls)
 }
 
 /// The calls as a table for a terminal.
 #[must_use]
 pub fn display_calls(calls: &[Call]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.set_header(["call", "P", "packets", "expected", "formula", "requests", ""]);
-    for c in calls {
-        let verdict = if c.holds() { "" } else { "differs" };
-        table.add_row([
-            c.call.to_owned(),
-            c.ranks.to_string(),
-            count(Some(c.packets)),
-            c.expected.to_string(),
-            c.formula.to_owned(),
-            count(Some(c.requests)),
-            verdict.to_owned(),
-        ]);
-    }
-    narrow(&mut table);
-    format!("Packets of all P ranks together, P at most 4 (fences of more ranks count with a reduce-scatter).\n{table}")
+    let row = |c: &Call| {
+        let verdict = if c.holds() { "" } else { "differs" }.to_owned();
+        let numbers = [c.packets, c.expected as f64, c.requests].map(|n| count(Some(n)));
+        [c.call.to_owned(), c.formula.to_owned(), verdict, c.ranks.to_string()].into_iter().chain(numbers).collect()
+    };
+    let header = ["call", "formula", "", "P", "packets", "expected", "requests"];
+    let about = "Packets of all P ranks together, P at most 4 (fences of more ranks count with a reduce-scatter).";
+    format!("{about}\n{}", text(&header, 3, calls.iter().map(row)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::record;
+    use crate::record::tests::record;
 
     #[test]
     fn record_above_its_goal_is_missed() {
@@ -317,6 +277,6 @@ mod tests {
         assert_eq!(missed(&records), [&records[2]]);
         assert!(missed(&records[..2]).is_empty());
         let text = display(&records[..2]);
-        assert!(text.contains("mpich") && text.contains('4') && !text.contains("2.0"), "{text}");
+        assert!(text.contains("MPICH") && text.contains('4') && !text.contains("2.0"), "{text}");
     }
 }

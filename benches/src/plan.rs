@@ -1,127 +1,135 @@
 //! What is to be measured: the same list for Farside and for the peers.
 
+use clap::Args;
+
 use crate::record::{Key, Op, Shape, Suite, Sync, Window};
 use crate::shapes::{is_exchanged, put_ops};
 
-/// How much time a run may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Every size, long blocks: about half a minute per library.
-    Full,
-    /// Three sizes, short blocks: a few seconds per library.
-    Quick,
-}
-
 /// Sizes, windows and suites of a run.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Plan {
-    /// How much time.
-    pub effort: Effort,
+    /// Fewer sizes and shorter blocks: a few seconds per library instead of half a minute.
+    #[arg(long)]
+    pub quick: bool,
     /// The suites; [`Suite::Limit`] is no part of a plan.
+    #[arg(long, value_delimiter = ',')]
     pub suites: Vec<Suite>,
     /// The kinds of window; [`Window::Unmapped`] for [`Suite::Put`] only.
+    #[arg(long, value_delimiter = ',')]
     pub windows: Vec<Window>,
     /// Bytes of puts and gets, ascending.
+    #[arg(long, value_delimiter = ',')]
     pub sizes: Vec<u64>,
     /// 32-bit integers to each neighbour in the ghost-area exchange, ascending.
+    #[arg(long, value_delimiter = ',')]
     pub counts: Vec<u64>,
-    /// Messages of [`Suite::Put`], shape and bytes; see [`crate::shapes::puts`].
+    /// Messages of [`Suite::Pack`] and [`Suite::Put`], shape and bytes; see [`crate::shapes`].
+    #[arg(long = "messages", value_delimiter = ',', value_parser = message)]
     pub layouts: Vec<(Shape, u64)>,
-    /// Numbers of ranks, each even; every one is a run of its own.
+    /// Numbers of ranks, each even but for [`Suite::Pack`]; every one is a run of its own.
+    #[arg(skip)]
     pub ranks: Vec<u32>,
 }
 
+fn message(text: &str) -> Result<(Shape, u64), String> {
+    let (shape, bytes) = text.split_once(':').ok_or("not SHAPE:BYTES")?;
+    Ok((shape.parse()?, bytes.parse().map_err(|_| "not a number of bytes")?))
+}
+
+/// The epochs with one put each: synchronization, operation, and how many epochs an iteration is.
+pub(crate) const EPOCHS: [(Sync, Op, u32); 5] = [
+    (Sync::Fence, Op::Put, 1),
+    (Sync::Fence, Op::Put1, 1),
+    (Sync::Pscw, Op::Put, 2),
+    (Sync::Lock, Op::Put, 1),
+    (Sync::LockExclusive, Op::Put, 1),
+];
+/// Farside's self-contained fence epoch.
+pub(crate) const FENCE_CLOSURE: (Sync, Op, u32) = (Sync::FenceClosure, Op::Put, 1);
+
 impl Plan {
-    /// Everything but [`Suite::Put`], for these numbers of ranks.
+    /// Everything but layouts, for these numbers of ranks.
     #[must_use]
-    pub fn new(effort: Effort, ranks: &[u32]) -> Self {
-        let (sizes, counts) = match effort {
-            Effort::Full => (vec![8, 64, 1024, 8192, 65536, 1 << 20], (0..9).map(|i| 1 << (2 * i)).collect()),
-            Effort::Quick => (vec![8, 65536, 1 << 20], vec![1, 256, 16384]),
+    pub fn new(quick: bool, ranks: &[u32]) -> Self {
+        let (sizes, counts) = match quick {
+            false => (vec![8, 64, 1024, 8192, 65536, 1 << 20], (0..9).map(|i| 1 << (2 * i)).collect()),
+            true => (vec![8, 65536, 1 << 20], vec![1, 256, 16384]),
         };
-        Self {
-            effort,
-            suites: vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier, Suite::Ghost],
-            windows: vec![Window::Allocated, Window::User],
-            sizes,
-            counts,
-            layouts: Vec::new(),
-            ranks: ranks.to_vec(),
-        }
+        let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier, Suite::Ghost];
+        let windows = vec![Window::Allocated, Window::User];
+        Self { quick, suites, windows, sizes, counts, layouts: Vec::new(), ranks: ranks.to_vec() }
     }
 
-    /// [`Suite::Put`] alone, of these messages.
+    /// [`Suite::Pack`] or [`Suite::Put`] alone, of these messages.
     #[must_use]
-    pub fn of_layouts(effort: Effort, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
-        let (suites, windows, layouts) = (vec![Suite::Put], windows.to_vec(), layouts.to_vec());
-        Self { suites, windows, layouts, ..Self::new(effort, &[ranks]) }
+    pub fn of_layouts(quick: bool, suite: Suite, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
+        let (windows, layouts) = (windows.to_vec(), layouts.to_vec());
+        let (sizes, counts) = Default::default();
+        Self { quick, suites: vec![suite], windows, sizes, counts, layouts, ranks: vec![ranks] }
     }
 
-    /// Every measurement of one library with `ranks` ranks, suite by suite.
+    /// Every measurement of all libraries with `ranks` ranks.
     #[must_use]
     pub fn keys(&self, ranks: u32) -> Vec<Key> {
-        let key = |suite, window, sync, op, bytes| Key { suite, window, sync, op, shape: Shape::None, bytes, ranks };
         let mut keys = Vec::new();
-        if self.suites.contains(&Suite::Am) {
-            keys.push(key(Suite::Am, Window::None, Sync::None, Op::Pingpong, 8));
-        }
-        if self.suites.contains(&Suite::Barrier) {
-            keys.push(key(Suite::Barrier, Window::None, Sync::None, Op::Barrier, 0));
-        }
-        if self.suites.contains(&Suite::Ghost) {
-            keys.extend(self.counts.iter().map(|n| key(Suite::Ghost, Window::None, Sync::Twosided, Op::Ghost, 4 * n)));
-        }
-        for &window in &self.windows {
-            for &(shape, bytes) in self.layouts.iter().filter(|_| self.suites.contains(&Suite::Put)) {
-                let key = |sync, op| Key { suite: Suite::Put, window, sync, op, shape, bytes, ranks };
-                // Between two ranks, of which one only waits.
-                keys.extend(put_ops(shape).iter().filter(|_| ranks == 2).map(|op| key(Sync::Flush, *op)));
-                keys.extend(is_exchanged(shape, bytes, ranks).then(|| key(Sync::Fence, Op::Alltoall)));
+        for &suite in &self.suites {
+            let mut add =
+                |window, sync, op, shape, bytes| keys.push(Key { suite, window, sync, op, shape, bytes, ranks });
+            let (no_window, none) = (Window::None, Shape::None);
+            match suite {
+                Suite::Am => add(no_window, Sync::None, Op::Pingpong, none, 8),
+                Suite::Barrier => add(no_window, Sync::None, Op::Barrier, none, 0),
+                Suite::Ghost => self.counts.iter().for_each(|n| add(no_window, Sync::Twosided, Op::Ghost, none, 4 * n)),
+                Suite::Pack => self.layouts.iter().for_each(|(shape, bytes)| {
+                    add(no_window, Sync::None, Op::Pack, *shape, *bytes);
+                    add(no_window, Sync::None, Op::Unpack, *shape, *bytes);
+                }),
+                _ => {}
             }
-            if self.suites.contains(&Suite::Epoch) {
-                for &bytes in &self.sizes {
-                    for (sync, op) in EPOCHS {
-                        keys.push(key(Suite::Epoch, window, sync, op, bytes));
+            for &window in &self.windows {
+                match suite {
+                    Suite::Epoch => self.sizes.iter().for_each(|bytes| {
+                        EPOCHS.iter().for_each(|(sync, op, _)| add(window, *sync, *op, none, *bytes));
+                    }),
+                    Suite::Op => {
+                        for (op, bytes) in [Op::FetchOp, Op::Cas, Op::Accumulate].map(|op| (op, 8)).into_iter().chain(
+                            self.sizes.iter().flat_map(|bytes| {
+                                [Op::Put, Op::Get, Op::PutBandwidth, Op::GetBandwidth].map(|op| (op, *bytes))
+                            }),
+                        ) {
+                            add(window, Sync::Flush, op, none, bytes);
+                        }
                     }
-                }
-            }
-            if self.suites.contains(&Suite::Op) {
-                for &bytes in &self.sizes {
-                    for op in [Op::Put, Op::Get, Op::PutBandwidth, Op::GetBandwidth] {
-                        keys.push(key(Suite::Op, window, Sync::Flush, op, bytes));
-                    }
-                }
-                for op in [Op::FetchOp, Op::Cas, Op::Accumulate] {
-                    keys.push(key(Suite::Op, window, Sync::Flush, op, 8));
-                }
-            }
-            if self.suites.contains(&Suite::Ghost) {
-                for &n in &self.counts {
-                    for sync in [Sync::Fence, Sync::Pscw, Sync::Lock] {
-                        keys.push(key(Suite::Ghost, window, sync, Op::Ghost, 4 * n));
-                    }
+                    Suite::Ghost => self.counts.iter().for_each(|n| {
+                        for sync in [Sync::Fence, Sync::Pscw, Sync::Lock] {
+                            add(window, sync, Op::Ghost, none, 4 * n);
+                        }
+                    }),
+                    Suite::Put => self.layouts.iter().for_each(|&(shape, bytes)| {
+                        // Between two ranks, of which one only waits.
+                        let ops = put_ops(shape).iter().filter(|_| ranks == 2);
+                        ops.for_each(|op| add(window, Sync::Flush, *op, shape, bytes));
+                        if is_exchanged(shape, bytes, ranks) {
+                            add(window, Sync::Fence, Op::Alltoall, shape, bytes);
+                        }
+                    }),
+                    _ => {}
                 }
             }
         }
         keys
     }
 
-    /// Every measurement of Farside with `ranks` ranks: those of all libraries, and its self-contained fence epoch.
+    /// Every measurement of Farside with `ranks` ranks: those of all libraries, its self-contained fence epoch, and copies
+    /// from layout to layout.
     #[must_use]
     pub fn farside_keys(&self, ranks: u32) -> Vec<Key> {
         let mut keys = self.keys(ranks);
-        if self.suites.contains(&Suite::Epoch) && self.windows.contains(&Window::Allocated) {
-            let (suite, window, sync, op) = (Suite::Epoch, Window::Allocated, Sync::FenceClosure, Op::Put);
-            keys.extend(self.sizes.iter().map(|&bytes| Key {
-                suite,
-                window,
-                sync,
-                op,
-                shape: Shape::None,
-                bytes,
-                ranks,
-            }));
-        }
+        let copies: Vec<_> =
+            keys.iter().filter(|key| key.op == Op::Pack).map(|key| Key { op: Op::Copy, ..*key }).collect();
+        let of_window = |key: &&Key| (key.suite, key.window, key.sync) == (Suite::Epoch, Window::Allocated, Sync::Pscw);
+        let closures: Vec<_> = keys.iter().filter(of_window).map(|key| Key { sync: FENCE_CLOSURE.0, ..*key }).collect();
+        keys.extend(copies.into_iter().chain(closures));
         keys
     }
 
@@ -141,46 +149,33 @@ impl Plan {
     /// The sizes of all transfers, for which [`crate::limits::measure`] is to measure a copy.
     #[must_use]
     pub fn copy_sizes(&self) -> Vec<u64> {
-        let mut sizes = self.sizes.clone();
-        sizes.extend(self.counts.iter().map(|n| 4 * n));
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
+        sorted(self.sizes.iter().copied().chain(self.counts.iter().map(|n| 4 * n)))
     }
 
-    /// The arguments that make the peers' program measure the same (`benches/peers/main.c`).
+    /// The arguments that make the peers' program (`benches/peers/main.c`) and a rank of Farside measure the same.
     #[must_use]
-    pub fn peer_arguments(&self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<String> {
         fn list<T>(values: &[T], text: impl Fn(&T) -> String) -> String {
             values.iter().map(text).collect::<Vec<_>>().join(",")
         }
-        let mut arguments = Vec::new();
-        if self.effort == Effort::Quick {
-            arguments.push("--quick".to_owned());
-        }
-        let mut lists = vec![
-            ("--suites", list(&self.suites, |suite| suite.name().to_owned())),
-            ("--windows", list(&self.windows, |window| window.name().to_owned())),
+        let lists = [
+            ("--suites", list(&self.suites, ToString::to_string)),
+            ("--windows", list(&self.windows, ToString::to_string)),
+            ("--messages", list(&self.layouts, |(shape, bytes)| format!("{shape}:{bytes}"))),
+            ("--sizes", list(&self.sizes, u64::to_string)),
+            ("--counts", list(&self.counts, u64::to_string)),
         ];
-        if self.suites[..] == [Suite::Put] {
-            lists.push(("--messages", list(&self.layouts, |(shape, bytes)| format!("{shape}:{bytes}"))));
-        } else {
-            lists.push(("--sizes", list(&self.sizes, u64::to_string)));
-            lists.push(("--counts", list(&self.counts, u64::to_string)));
-        }
-        arguments.extend(lists.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
-        arguments
+        let given = lists.into_iter().filter(|(_, values)| !values.is_empty());
+        let quick = self.quick.then(|| "--quick".to_owned());
+        quick.into_iter().chain(given.flat_map(|(name, values)| [name.to_owned(), values])).collect()
     }
 }
 
-/// The epochs with one put each.
-const EPOCHS: [(Sync, Op); 5] = [
-    (Sync::Fence, Op::Put),
-    (Sync::Fence, Op::Put1),
-    (Sync::Pscw, Op::Put),
-    (Sync::Lock, Op::Put),
-    (Sync::LockExclusive, Op::Put),
-];
+/// Ascending, each once.
+#[must_use]
+pub fn sorted<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    values.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
 
 #[cfg(test)]
 mod tests {
@@ -188,56 +183,51 @@ mod tests {
 
     #[test]
     fn keys_of_a_plan_are_all_different() {
-        for effort in [Effort::Full, Effort::Quick] {
-            let keys = Plan::new(effort, &[2]).keys(2);
-            let different: std::collections::BTreeSet<_> = keys.iter().collect();
-            assert_eq!(different.len(), keys.len());
+        for quick in [false, true] {
+            let plan = Plan::new(quick, &[2]);
+            let keys = plan.keys(2);
+            assert_eq!(sorted(&keys).len(), keys.len());
             // 2 single ones, n two-sided, 2 windows x (5 + 4 per size, 3 atomics, 3 per count)
-            let (sizes, counts) = if effort == Effort::Full { (6, 9) } else { (3, 3) };
+            let (sizes, counts) = if quick { (3, 3) } else { (6, 9) };
             assert_eq!(keys.len(), 2 + counts + 2 * (9 * sizes + 3 + 3 * counts));
+            assert_eq!(plan.farside_keys(2).len(), keys.len() + sizes);
+            let sizes = plan.copy_sizes();
+            assert!(sizes.is_sorted());
+            for key in keys.iter().filter(|key| matches!(key.suite, Suite::Epoch | Suite::Op | Suite::Ghost)) {
+                assert!(sizes.contains(&key.bytes), "{key:?}");
+            }
         }
     }
 
     #[test]
     fn keys_of_one_suite_hold_no_other() {
-        let plan = Plan {
-            suites: vec![Suite::Op],
-            windows: vec![Window::User],
-            sizes: vec![16],
-            ..Plan::new(Effort::Quick, &[4])
-        };
-        let keys = plan.keys(4);
+        let (suites, windows, sizes) = (vec![Suite::Op], vec![Window::User], vec![16]);
+        let keys = Plan { suites, windows, sizes, ..Plan::new(true, &[4]) }.keys(4);
         assert_eq!(keys.len(), 7);
         assert!(keys.iter().all(|key| key.suite == Suite::Op && key.window == Window::User && key.ranks == 4));
     }
 
     #[test]
-    fn copy_sizes_hold_every_size_of_a_transfer() {
-        let plan = Plan::new(Effort::Full, &[2]);
-        let sizes = plan.copy_sizes();
-        assert!(sizes.is_sorted());
-        for key in plan.keys(2).iter().filter(|key| matches!(key.suite, Suite::Epoch | Suite::Op | Suite::Ghost)) {
-            assert!(sizes.contains(&key.bytes), "{key:?}");
-        }
-    }
-
-    #[test]
-    fn peer_arguments_name_sizes_and_suites() {
-        let plan = Plan { suites: vec![Suite::Am, Suite::Ghost], ..Plan::new(Effort::Quick, &[2]) };
+    fn arguments_name_sizes_and_suites() {
+        let plan = Plan { suites: vec![Suite::Am, Suite::Ghost], ..Plan::new(true, &[2]) };
         assert_eq!(
-            plan.peer_arguments().join(" "),
+            plan.arguments().join(" "),
             "--quick --suites am,ghost --windows allocated,user --sizes 8,65536,1048576 --counts 1,256,16384"
         );
-        let plan = Plan::of_layouts(Effort::Full, 2, &[Window::User], &[(Shape::None, 8), (Shape::Columns64, 1024)]);
-        assert_eq!(plan.peer_arguments().join(" "), "--suites put --windows user --messages none:8,columns_64:1024");
+        let layouts = [(Shape::None, 8), (Shape::Columns64, 1024)];
+        let plan = Plan::of_layouts(false, Suite::Put, 2, &[Window::User], &layouts);
+        assert_eq!(plan.arguments().join(" "), "--suites put --windows user --messages none:8,columns_64:1024");
     }
 
     #[test]
     fn keys_of_layouts_are_puts_between_two_and_exchanges_of_all() {
         let layouts = [(Shape::None, 1024), (Shape::Columns64, 1024), (Shape::Blocks4, 1024)];
-        let plan = Plan::of_layouts(Effort::Quick, 2, &[Window::Allocated, Window::Unmapped], &layouts);
+        let windows = [Window::Allocated, Window::Unmapped];
+        let plan = Plan::of_layouts(true, Suite::Put, 2, &windows, &layouts);
         assert_eq!(plan.keys(2).len(), 2 * (4 + 4 + 1 + 1));
         assert_eq!(plan.keys(4).len(), 2);
         assert_eq!(plan.peer_keys(4).len(), 3);
+        let plan = Plan::of_layouts(true, Suite::Pack, 1, &[], &layouts);
+        assert_eq!((plan.farside_keys(1).len(), plan.peer_keys(1).len()), (9, 6));
     }
 }

@@ -1,16 +1,19 @@
 //! The record of one measurement, and its form as a line of JSON. `benches/peers/measure.c` writes the same.
 
 use std::fmt;
-use std::io::BufRead;
+use std::str::FromStr;
 
 use farside_core::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 /// A line longer than this is no record.
 const LINE_BYTES_MAX: usize = 4096;
+/// The version of Farside's own records.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// An enumeration whose values have a name, as in records and arguments, and a label for reports.
 macro_rules! names {
-    ($(#[$doc:meta])* $type:ident { $($(#[$vdoc:meta])* $name:ident = $text:literal,)* }) => {
+    ($(#[$doc:meta])* $type:ident { $($(#[$vdoc:meta])* $name:ident = $text:literal $label:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum $type { $($(#[$vdoc])* #[serde(rename = $text)] $name,)* }
@@ -19,10 +22,31 @@ macro_rules! names {
             /// Every value, in the order in which reports show them.
             pub const ALL: &'static [$type] = &[$($type::$name),*];
 
-            /// The name as it stands in records.
+            /// The name as it stands in records and arguments.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $($type::$name => $text,)* }
+            }
+
+            /// The name for people; empty where there is nothing to say.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $($type::$name => $label,)* }
+            }
+        }
+
+        impl Default for $type {
+            fn default() -> Self {
+                Self::ALL[0]
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                let found = Self::ALL.iter().copied().find(|value| value.name() == text);
+                found.ok_or_else(|| format!("not one of {}", Self::ALL.iter().map(|v| v.name()).collect::<Vec<_>>().join(", ")))
             }
         }
 
@@ -38,35 +62,17 @@ names! {
     /// Who was measured.
     Library {
         /// Farside itself.
-        Farside = "farside",
+        Farside = "farside" "Farside",
         /// The machine: what nobody can go below.
-        Limit = "limit",
+        Limit = "limit" "limit of the machine",
         /// A loop written by hand for just this.
-        Loop = "loop",
+        Loop = "loop" "loop by hand",
         /// MPICH.
-        Mpich = "mpich",
+        Mpich = "mpich" "MPICH",
         /// Intel MPI.
-        IntelMpi = "impi",
+        IntelMpi = "impi" "Intel MPI",
         /// Open MPI.
-        OpenMpi = "openmpi",
-    }
-}
-
-impl Library {
-    /// The MPI libraries that Farside is compared with.
-    pub const PEERS: &'static [Library] = &[Library::Mpich, Library::IntelMpi, Library::OpenMpi];
-
-    /// The name that its users write.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
-        match self {
-            Library::Farside => "Farside",
-            Library::Limit => "limit of the machine",
-            Library::Loop => "loop by hand",
-            Library::Mpich => "MPICH",
-            Library::IntelMpi => "Intel MPI",
-            Library::OpenMpi => "Open MPI",
-        }
+        OpenMpi = "openmpi" "Open MPI",
     }
 }
 
@@ -74,21 +80,21 @@ names! {
     /// A group of measurements.
     Suite {
         /// Whole synchronization epochs with one put each.
-        Epoch = "epoch",
+        Epoch = "epoch" "Synchronization epochs",
         /// Single operations and their completion inside one open epoch.
-        Op = "op",
+        Op = "op" "Operations inside an open epoch",
         /// A round trip of a short message.
-        Am = "am",
+        Am = "am" "Message round trip",
         /// The barrier.
-        Barrier = "barrier",
+        Barrier = "barrier" "Barrier",
         /// The ghost-area exchange with four neighbours.
-        Ghost = "ghost",
+        Ghost = "ghost" "Ghost-area exchange",
         /// Packing and unpacking of a datatype; one rank.
-        Pack = "pack",
+        Pack = "pack" "Packing and unpacking",
         /// Puts from layout to layout.
-        Put = "put",
+        Put = "put" "Puts from layout to layout",
         /// Floors of the machine.
-        Limit = "limit",
+        Limit = "limit" "Limits of the machine",
     }
 }
 
@@ -96,13 +102,13 @@ names! {
     /// Whose memory a window exposes.
     Window {
         /// No window is used.
-        None = "none",
+        None = "none" "",
         /// Memory that the library allocated for the window.
-        Allocated = "allocated",
+        Allocated = "allocated" "allocated window",
         /// Memory of the user, page-aligned.
-        User = "user",
+        User = "user" "user window",
         /// The same where it is not mapped, but reached by system calls (`FARSIDE_SHM_USER_MEMORY=vm`).
-        Unmapped = "unmapped",
+        Unmapped = "unmapped" "user window, unmapped",
     }
 }
 
@@ -110,23 +116,23 @@ names! {
     /// The synchronization.
     Sync {
         /// None.
-        None = "none",
+        None = "none" "",
         /// Fence; in Farside's epochs on allocated windows, one of a chain: each fence closes an epoch and opens the next.
-        Fence = "fence",
+        Fence = "fence" "fence",
         /// Farside's self-contained fence epoch, which opens by itself: no peer has it.
-        FenceClosure = "fence-closure",
+        FenceClosure = "fence-closure" "fence by itself",
         /// Post, start, complete, wait.
-        Pscw = "pscw",
+        Pscw = "pscw" "PSCW",
         /// A shared lock round the operation.
-        Lock = "lock",
+        Lock = "lock" "shared lock",
         /// An exclusive lock round the operation.
-        LockExclusive = "lock_exclusive",
+        LockExclusive = "lock_exclusive" "exclusive lock",
         /// A flush inside an epoch that locks all.
-        Flush = "flush",
+        Flush = "flush" "flush",
         /// Two-sided: non-blocking sends and receives, and waiting for all.
-        Twosided = "twosided",
+        Twosided = "twosided" "two-sided",
         /// Active messages.
-        Am = "am",
+        Am = "am" "active messages",
     }
 }
 
@@ -134,51 +140,51 @@ names! {
     /// The layout of the memory side; [`crate::shapes`] has the measures.
     Shape {
         /// Without gaps.
-        None = "none",
+        None = "none" "",
         /// Blocks of 4 bytes, two lengths from start to start.
-        Vector4 = "vector_4",
+        Vector4 = "vector_4" "vector, blocks of 4 B",
         /// The same with blocks of 8 bytes.
-        Vector8 = "vector_8",
+        Vector8 = "vector_8" "vector, blocks of 8 B",
         /// The same with blocks of 16 bytes.
-        Vector16 = "vector_16",
+        Vector16 = "vector_16" "vector, blocks of 16 B",
         /// The same with blocks of 64 bytes.
-        Vector64 = "vector_64",
+        Vector64 = "vector_64" "vector, blocks of 64 B",
         /// The same with blocks of 512 bytes.
-        Vector512 = "vector_512",
+        Vector512 = "vector_512" "vector, blocks of 512 B",
         /// The same with blocks of 4096 bytes.
-        Vector4096 = "vector_4096",
+        Vector4096 = "vector_4096" "vector, blocks of 4 KiB",
         /// One column of a matrix of 4096 ints a row.
-        Column = "column",
+        Column = "column" "one column of ints",
         /// Columns of 64 rows of such a matrix.
-        Columns64 = "columns_64",
+        Columns64 = "columns_64" "columns, 64 rows",
         /// Columns of 128 rows of such a matrix.
-        Columns128 = "columns_128",
+        Columns128 = "columns_128" "columns, 128 rows",
         /// The face of a cube of doubles whose blocks are one double.
-        FaceX = "face_x",
+        FaceX = "face_x" "x face of a cube",
         /// The face whose blocks are rows.
-        FaceY = "face_y",
+        FaceY = "face_y" "y face of a cube",
         /// The face that is one block.
-        FaceZ = "face_z",
+        FaceZ = "face_z" "z face of a cube",
         /// Doubles at places chosen at random, in random order.
-        Indexed8 = "indexed_8",
+        Indexed8 = "indexed_8" "doubles at random places",
         /// Blocks of 64 bytes, likewise.
-        Indexed64 = "indexed_64",
+        Indexed64 = "indexed_64" "64 B at random places",
         /// An array of structures with gaps: an int, three doubles and a char.
-        Struct = "struct",
+        Struct = "struct" "struct with gaps",
         /// Four doubles, two doubles' room between them; and these again and again.
-        Nested = "nested",
+        Nested = "nested" "nested vector",
         /// So many blocks of equal length with gaps as long as they; suite "put" only, as those that follow.
-        Blocks4 = "blocks_4",
+        Blocks4 = "blocks_4" "4 blocks",
         /// See [`Blocks4`](Self::Blocks4).
-        Blocks8 = "blocks_8",
+        Blocks8 = "blocks_8" "8 blocks",
         /// See [`Blocks4`](Self::Blocks4).
-        Blocks16 = "blocks_16",
+        Blocks16 = "blocks_16" "16 blocks",
         /// See [`Blocks4`](Self::Blocks4).
-        Blocks32 = "blocks_32",
+        Blocks32 = "blocks_32" "32 blocks",
         /// See [`Blocks4`](Self::Blocks4).
-        Blocks64 = "blocks_64",
+        Blocks64 = "blocks_64" "64 blocks",
         /// The two leading block diagonals of a square matrix of ints.
-        Diagonals = "diagonals",
+        Diagonals = "diagonals" "block diagonals",
     }
 }
 
@@ -186,82 +192,100 @@ names! {
     /// The operation.
     Op {
         /// A put; in fence epochs, one by each of the two.
-        Put = "put",
+        Put = "put" "put",
         /// A put by one of the two only.
-        Put1 = "put1",
+        Put1 = "put1" "put by one rank",
         /// A get.
-        Get = "get",
+        Get = "get" "get",
         /// One of many puts before one flush: 64, between layouts 16.
-        PutBandwidth = "put_bw",
+        PutBandwidth = "put_bw" "put of a burst",
         /// One of 64 gets before one flush.
-        GetBandwidth = "get_bw",
+        GetBandwidth = "get_bw" "get of a burst",
         /// Fetch-and-add of one 64-bit integer.
-        FetchOp = "fetch_op",
+        FetchOp = "fetch_op" "fetch-and-op",
         /// Compare-and-swap of one 64-bit integer.
-        Cas = "cas",
+        Cas = "cas" "compare-and-swap",
         /// Accumulate (sum) of one 64-bit integer.
-        Accumulate = "accumulate",
+        Accumulate = "accumulate" "accumulate",
         /// A message there and back.
-        Pingpong = "pingpong",
+        Pingpong = "pingpong" "there and back",
         /// A barrier.
-        Barrier = "barrier",
+        Barrier = "barrier" "barrier",
         /// An epoch without operations.
-        Empty = "empty",
+        Empty = "empty" "empty",
         /// One exchange with all four neighbours.
-        Ghost = "ghost",
+        Ghost = "ghost" "exchange",
         /// From a layout to consecutive bytes.
-        Pack = "pack",
+        Pack = "pack" "pack",
         /// From consecutive bytes to a layout.
-        Unpack = "unpack",
+        Unpack = "unpack" "unpack",
         /// From a layout to the same one elsewhere.
-        Copy = "copy",
+        Copy = "copy" "copy",
         /// Processor time of the origin for a put and its flush.
-        OriginCpu = "origin_cpu",
+        OriginCpu = "origin_cpu" "origin CPU time",
         /// Processor time of the target meanwhile, which waits in a barrier.
-        TargetCpu = "target_cpu",
+        TargetCpu = "target_cpu" "target CPU time",
         /// An exchange of all ranks with all, themselves included.
-        Alltoall = "alltoall",
+        Alltoall = "alltoall" "all-to-all",
         /// A cache line from one core to another and back.
-        LineRoundTrip = "line_round_trip",
+        LineRoundTrip = "line_round_trip" "cache line there and back",
         /// The same with a line for each way.
-        TwoLinesRoundTrip = "two_lines_round_trip",
+        TwoLinesRoundTrip = "two_lines_round_trip" "two lines there and back",
         /// A cache line there and back, with a little work between seeing it and sending it back at either end.
-        WorkedRoundTrip = "worked_round_trip",
+        WorkedRoundTrip = "worked_round_trip" "line with work, there and back",
         /// Two processes that wait for each other.
-        BareMeeting = "bare_meeting",
+        BareMeeting = "bare_meeting" "bare meeting",
         /// From giving a core away to having it again, with so many ranks on it.
-        YieldTurn = "yield_turn",
+        YieldTurn = "yield_turn" "turn of a core",
         /// A cache line from one core to another.
-        LineOneWay = "line_one_way",
+        LineOneWay = "line_one_way" "cache line one way",
         /// A warm copy within memory.
-        Memcpy = "memcpy",
+        Memcpy = "memcpy" "memcpy",
         /// An atomic addition that nobody contends.
-        Atomic = "atomic",
+        Atomic = "atomic" "atomic",
         /// perftest's RDMA write from one rank to another: half of a ping-pong in which both look at their memory.
-        RawWrite = "raw_write",
+        RawWrite = "raw_write" "bare write, one way",
         /// perftest's RDMA write, from its posting to its completion: with the way back of the acknowledgement.
-        RawWriteDone = "raw_write_done",
+        RawWriteDone = "raw_write_done" "bare write, completed",
         /// perftest's RDMA read.
-        RawRead = "raw_read",
+        RawRead = "raw_read" "bare read",
         /// perftest's fetch-and-add.
-        RawAtomic = "raw_atomic",
+        RawAtomic = "raw_atomic" "bare fetch-add",
         /// One of many RDMA writes of perftest.
-        RawWriteBandwidth = "raw_write_bw",
+        RawWriteBandwidth = "raw_write_bw" "bare write of a burst",
         /// One of many bare RDMA reads.
-        RawReadBandwidth = "raw_read_bw",
+        RawReadBandwidth = "raw_read_bw" "bare read of a burst",
     }
+}
+
+impl Library {
+    /// The MPI libraries that Farside is compared with.
+    pub const PEERS: &'static [Library] = &[Library::Mpich, Library::IntelMpi, Library::OpenMpi];
 }
 
 impl Op {
     /// Whether the bytes per second are the point.
-    #[must_use]
-    pub const fn is_bandwidth(self) -> bool {
+    const fn is_bandwidth(self) -> bool {
         matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth | Op::RawReadBandwidth)
     }
 }
 
+impl Shape {
+    /// The number in the name of a shape of this kind, "vector", "columns" or "blocks": bytes of a block, rows, blocks.
+    #[must_use]
+    pub fn number_of(self, kind: &str) -> Option<u64> {
+        self.name().strip_prefix(kind)?.strip_prefix('_')?.parse().ok()
+    }
+
+    /// The shape itself, but one for all that differ in their number of blocks.
+    #[must_use]
+    pub fn kind(self) -> Shape {
+        if self.number_of("blocks").is_some() { Shape::Blocks4 } else { self }
+    }
+}
+
 /// What was measured, apart from whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The suite.
     pub suite: Suite,
@@ -271,20 +295,13 @@ pub struct Key {
     pub sync: Sync,
     /// The operation.
     pub op: Op,
-    /// The layout.
+    /// The layout, where there are several.
+    #[serde(default)]
     pub shape: Shape,
     /// Bytes per operation; in the ghost-area exchange, to each neighbour.
     pub bytes: u64,
     /// How many ranks took part.
     pub ranks: u32,
-}
-
-const fn contiguous() -> Shape {
-    Shape::None
-}
-
-fn is_contiguous(shape: &Shape) -> bool {
-    *shape == Shape::None
 }
 
 /// One measurement.
@@ -294,21 +311,9 @@ pub struct Record {
     pub library: Library,
     /// The library's version.
     pub version: String,
-    /// The suite.
-    pub suite: Suite,
-    /// The kind of window.
-    pub window: Window,
-    /// The synchronization.
-    pub sync: Sync,
-    /// The operation.
-    pub op: Op,
-    /// The layout, where there are several.
-    #[serde(default = "contiguous", skip_serializing_if = "is_contiguous")]
-    pub shape: Shape,
-    /// Bytes per operation.
-    pub bytes: u64,
-    /// How many ranks took part.
-    pub ranks: u32,
+    /// What was measured.
+    #[serde(flatten)]
+    pub key: Key,
     /// Iterations in all blocks together.
     pub iterations: u64,
     /// Microseconds of one epoch or operation, median of the blocks.
@@ -331,36 +336,17 @@ impl Record {
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] without blocks, or with a time that is not finite or negative.
-    pub fn from_blocks(library: Library, version: &str, key: Key, iterations: u64, blocks_us: &[f64]) -> Result<Self> {
+    pub fn from_blocks(library: Library, key: Key, iterations: u64, blocks_us: &[f64]) -> Result<Self> {
         let mut sorted = blocks_us.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        let bad = || Error::new(ErrorKind::BadArgument, "benchmark record");
-        let (Some(&us_min), Some(&upper)) = (sorted.first(), sorted.get(middle)) else {
-            return Err(bad().cause("no blocks were measured"));
-        };
-        if sorted.iter().any(|us| !us.is_finite() || *us < 0.0) {
-            return Err(bad().cause("a block's time is not a number of microseconds"));
+        if sorted.is_empty() || sorted.iter().any(|us| !us.is_finite() || *us < 0.0) {
+            let cause = "no blocks, or a time that is not a number of microseconds";
+            return Err(Error::new(ErrorKind::BadArgument, "benchmark record").cause(cause));
         }
-        let us_median = if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) };
-        let bandwidth = key.op.is_bandwidth() && us_median > 0.0;
-        Ok(Self {
-            library,
-            version: version.to_owned(),
-            suite: key.suite,
-            window: key.window,
-            sync: key.sync,
-            op: key.op,
-            shape: key.shape,
-            bytes: key.bytes,
-            ranks: key.ranks,
-            iterations,
-            us_median,
-            us_min,
-            mb_per_s: bandwidth.then(|| key.bytes as f64 / us_median),
-            packets: None,
-            requests: None,
-        })
+        let us_median = f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        let mb_per_s = (key.op.is_bandwidth() && us_median > 0.0).then(|| key.bytes as f64 / us_median);
+        let (version, us_min) = (VERSION.to_owned(), sorted[0]);
+        Ok(Self { library, version, key, iterations, us_median, us_min, mb_per_s, packets: None, requests: None })
     }
 
     /// Reads one line of JSON.
@@ -369,55 +355,31 @@ impl Record {
     /// [`ErrorKind::Protocol`] if the line is no record: too long, not JSON, a field missing or unknown in its value,
     /// a time that is not positive and finite, no ranks.
     pub fn parse(line: &str) -> Result<Self> {
-        let refuse = |cause: String| Err(Error::new(ErrorKind::Protocol, "benchmark record").cause(cause));
+        let refuse = |cause: String| Error::new(ErrorKind::Protocol, "benchmark record").cause(cause);
         if line.len() > LINE_BYTES_MAX {
-            return refuse(format!("a line of {} bytes", line.len()));
+            return Err(refuse(format!("a line of {} bytes", line.len())));
         }
-        let record: Self = match serde_json::from_str(line) {
-            Ok(record) => record,
-            Err(error) => return refuse(error.to_string()),
-        };
-        let usable = |us: f64| us.is_finite() && us > 0.0;
-        let counted = |count: Option<f64>| count.is_none_or(|n| n.is_finite() && n >= 0.0);
-        if !counted(record.packets) || !counted(record.requests) {
-            return refuse("a count that is negative or not finite".to_owned());
-        }
-        if !usable(record.us_median) || !usable(record.us_min) || record.mb_per_s.is_some_and(|rate| !usable(rate)) {
-            return refuse("a time or rate that is not positive and finite".to_owned());
-        }
-        if record.us_min > record.us_median {
-            return refuse("a smallest time above the median".to_owned());
-        }
-        if record.ranks == 0 || record.iterations == 0 {
-            return refuse("no ranks or no iterations".to_owned());
+        let record: Self = serde_json::from_str(line).map_err(|error| refuse(error.to_string()))?;
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let counted = [record.packets, record.requests].into_iter().flatten().all(|n| n.is_finite() && n >= 0.0);
+        let timed = positive(record.us_min) && positive(record.us_median) && record.us_min <= record.us_median;
+        if !counted
+            || !timed
+            || !record.mb_per_s.is_none_or(positive)
+            || record.key.ranks == 0
+            || record.iterations == 0
+        {
+            return Err(refuse("a number that cannot be".to_owned()));
         }
         Ok(record)
-    }
-
-    /// What was measured.
-    #[must_use]
-    pub fn key(&self) -> Key {
-        Key {
-            suite: self.suite,
-            window: self.window,
-            sync: self.sync,
-            op: self.op,
-            shape: self.shape,
-            bytes: self.bytes,
-            ranks: self.ranks,
-        }
     }
 
     /// The time that counts, in microseconds: the median; where one rank works alone the smallest, for whatever else the
     /// machine does only makes it longer.
     #[must_use]
     pub fn us(&self) -> f64 {
-        let alone = match self.suite {
-            Suite::Pack => true,
-            Suite::Put => matches!(self.op, Op::Put | Op::PutBandwidth),
-            _ => false,
-        };
-        if alone { self.us_min } else { self.us_median }
+        let put = self.key.suite == Suite::Put && matches!(self.key.op, Op::Put | Op::PutBandwidth);
+        if put || self.key.suite == Suite::Pack { self.us_min } else { self.us_median }
     }
 
     /// The record as a line of JSON, without the line end.
@@ -428,123 +390,105 @@ impl Record {
     }
 }
 
-/// What [`read`] finds.
-#[derive(Debug, Default)]
-pub struct Lines {
-    /// The records, in their order.
-    pub records: Vec<Record>,
-    /// Lines that are neither empty nor a record: the number of the line, from 1, and what is wrong.
-    pub refused: Vec<(usize, Error)>,
-}
-
-/// Reads records from lines of JSON.
-///
-/// # Errors
-/// [`ErrorKind::System`] if reading fails.
-pub fn read(input: impl BufRead) -> Result<Lines> {
-    let mut lines = Lines::default();
-    for (index, line) in input.split(b'\n').enumerate() {
-        let line = line.map_err(|error| Error::system("read benchmark records", error))?;
-        let line = String::from_utf8_lossy(&line);
-        if line.trim().is_empty() {
-            continue;
-        }
-        match Record::parse(line.trim()) {
-            Ok(record) => lines.records.push(record),
-            Err(error) => lines.refused.push((index + 1, error)),
+/// Of the records with the same library and key, the one with the smallest time, in the order of first appearance:
+/// whatever else the machine does makes times longer, never shorter.
+#[must_use]
+pub fn best(records: &[Record]) -> Vec<Record> {
+    let mut best: Vec<Record> = Vec::new();
+    for record in records {
+        match best.iter_mut().find(|held| (held.library, held.key) == (record.library, record.key)) {
+            None => best.push(record.clone()),
+            Some(held) if record.us() < held.us() => *held = record.clone(),
+            Some(_) => {}
         }
     }
-    Ok(lines)
+    best
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const LINE: &str = r#"{"library":"impi","version":"2021.18.1","suite":"op","window":"user","sync":"flush","op":"put_bw","bytes":64,"ranks":2,"iterations":7,"us_median":0.5,"us_min":0.25,"mb_per_s":128}"#;
 
+    /// A record of the suite that `op` belongs to.
+    pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
+        let key = match op {
+            Op::Barrier => Key { suite: Suite::Barrier, op, bytes, ranks: 2, ..Key::default() },
+            op if op >= Op::LineRoundTrip => Key { suite: Suite::Limit, op, bytes, ranks: 2, ..Key::default() },
+            op => {
+                let (window, sync) = (Window::Allocated, Sync::Flush);
+                Key { suite: Suite::Op, window, sync, op, bytes, ranks: 2, ..Key::default() }
+            }
+        };
+        Record::from_blocks(library, key, 1, &[us]).unwrap()
+    }
+
     #[test]
     fn parse_good_line_gives_every_field() {
         let record = Record::parse(LINE).unwrap();
+        let (suite, window, sync, op) = (Suite::Op, Window::User, Sync::Flush, Op::PutBandwidth);
         assert_eq!(record.library, Library::IntelMpi);
-        assert_eq!(
-            record.key(),
-            Key {
-                suite: Suite::Op,
-                window: Window::User,
-                sync: Sync::Flush,
-                op: Op::PutBandwidth,
-                shape: Shape::None,
-                bytes: 64,
-                ranks: 2
-            }
-        );
+        assert_eq!(record.key, Key { suite, window, sync, op, shape: Shape::None, bytes: 64, ranks: 2 });
         assert_eq!((record.us_median, record.us_min, record.mb_per_s), (0.5, 0.25, Some(128.0)));
         assert_eq!(Record::parse(&record.line()).unwrap(), record);
     }
 
     #[test]
     fn parse_hostile_line_is_refused() {
-        let hostile = [
-            String::new(),
-            "{".to_owned(),
-            "null".to_owned(),
-            "[1,2]".to_owned(),
-            LINE.replace("\"impi\"", "\"nobody\""),
-            LINE.replace("\"user\"", "3"),
-            LINE.replace("\"bytes\":64", "\"bytes\":-64"),
-            LINE.replace("\"bytes\":64", "\"bytes\":99999999999999999999999"),
-            LINE.replace("\"bytes\":64,", ""),
-            LINE.replace("\"ranks\":2", "\"ranks\":0"),
-            LINE.replace("\"iterations\":7", "\"iterations\":0"),
-            LINE.replace("0.5", "NaN"),
-            LINE.replace("0.5", "-0.5"),
-            LINE.replace("0.5", "1e999"),
-            LINE.replace("0.25", "0.75"),
-            LINE.replace("128}", "0}"),
-            format!("{LINE}{LINE}"),
-            LINE.replace("2021", &"2".repeat(5000)),
-            "[".repeat(4000),
-        ];
+        let mut hostile: Vec<String> = ["", "{", "null", "[1,2]"].map(str::to_owned).to_vec();
+        for (from, to) in [
+            ("\"impi\"", "\"nobody\""),
+            ("\"user\"", "3"),
+            ("\"bytes\":64", "\"bytes\":-64"),
+            ("\"bytes\":64", "\"bytes\":99999999999999999999999"),
+            ("\"bytes\":64,", ""),
+            ("\"ranks\":2", "\"ranks\":0"),
+            ("\"iterations\":7", "\"iterations\":0"),
+            ("0.5", "NaN"),
+            ("0.5", "-0.5"),
+            ("0.5", "1e999"),
+            ("0.25", "0.75"),
+            ("128}", "0}"),
+        ] {
+            hostile.push(LINE.replace(from, to));
+        }
+        hostile.extend([format!("{LINE}{LINE}"), LINE.replace("2021", &"2".repeat(5000)), "[".repeat(4000)]);
         for line in hostile {
-            let error = Record::parse(&line).expect_err(&line);
-            assert_eq!(error.kind(), ErrorKind::Protocol, "{line}");
+            assert_eq!(Record::parse(&line).expect_err(&line).kind(), ErrorKind::Protocol, "{line}");
         }
     }
 
     #[test]
-    fn read_mixed_input_keeps_records_and_numbers_the_rest() {
-        let input = [b"\n  \nwarning: \xff\xfe\n" as &[u8], LINE.as_bytes(), b"\r\n{}\n", LINE.as_bytes()].concat();
-        let lines = read(input.as_slice()).unwrap();
-        assert_eq!(lines.records.len(), 2);
-        assert_eq!(lines.refused.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3, 5]);
-    }
-
-    #[test]
     fn from_blocks_takes_median_and_minimum() {
-        let key = Record::parse(LINE).unwrap().key();
-        let odd = Record::from_blocks(Library::Farside, "0", key, 9, &[3.0, 1.0, 2.0]).unwrap();
+        let key = Record::parse(LINE).unwrap().key;
+        let odd = Record::from_blocks(Library::Farside, key, 9, &[3.0, 1.0, 2.0]).unwrap();
         assert_eq!((odd.us_median, odd.us_min, odd.mb_per_s), (2.0, 1.0, Some(32.0)));
-        let even = Record::from_blocks(Library::Farside, "0", key, 9, &[4.0, 1.0, 2.0, 8.0]).unwrap();
+        let even = Record::from_blocks(Library::Farside, key, 9, &[4.0, 1.0, 2.0, 8.0]).unwrap();
         assert_eq!((even.us_median, even.us_min), (3.0, 1.0));
         for bad in [&[] as &[f64], &[1.0, f64::NAN], &[-1.0]] {
-            assert_eq!(
-                Record::from_blocks(Library::Farside, "0", key, 9, bad).unwrap_err().kind(),
-                ErrorKind::BadArgument
-            );
+            let error = Record::from_blocks(Library::Farside, key, 9, bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadArgument);
         }
     }
 
     #[test]
     fn names_of_every_value_are_unique_and_read_back() {
-        for library in Library::ALL {
-            let text = serde_json::to_string(library).unwrap();
-            assert_eq!(text, format!("\"{}\"", library.name()));
-            assert_eq!(serde_json::from_str::<Library>(&text).unwrap(), *library);
+        for op in Op::ALL {
+            let text = serde_json::to_string(op).unwrap();
+            assert_eq!(text, format!("\"{op}\""));
+            assert_eq!(op.name().parse(), Ok(*op));
         }
-        let mut ops: Vec<_> = Op::ALL.iter().map(|op| op.name()).collect();
-        ops.sort_unstable();
-        ops.dedup();
-        assert_eq!(ops.len(), Op::ALL.len());
+        assert!("nobody".parse::<Library>().unwrap_err().contains("farside, limit"));
+    }
+
+    #[test]
+    fn best_keeps_the_smallest_median_of_each() {
+        let of = |library, bytes, us| record(library, Op::Put, bytes, us);
+        let (mpich, farside) = (Library::Mpich, Library::Farside);
+        let records =
+            [of(mpich, 8, 3.0), of(farside, 8, 2.0), of(mpich, 8, 1.0), of(mpich, 64, 5.0), of(mpich, 8, 2.0)];
+        let kept: Vec<_> = best(&records).iter().map(|r| (r.library, r.key.bytes, r.us_median)).collect();
+        assert_eq!(kept, [(mpich, 8, 1.0), (farside, 8, 2.0), (mpich, 64, 5.0)]);
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use farside_core::error::{Error, Result};
 use serde::Serialize;
 
+use crate::launch::Note;
 use crate::limits::Floors;
 use crate::machine::Machine;
-use crate::peers::Note;
 use crate::record::Record;
 use crate::report;
 use crate::table::Table;
@@ -29,25 +29,14 @@ pub struct Results {
 impl Results {
     /// None yet, on this machine.
     #[must_use]
-    pub fn here() -> Self {
-        Self {
-            title: "Farside: cost of synchronization",
-            machine: Machine::here(),
-            records: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
-
-    /// The floors among the records.
-    #[must_use]
-    pub fn floors(&self) -> Floors {
-        Floors::from_records(&self.records, self.machine.cores)
+    pub fn here(title: &'static str) -> Self {
+        Self { title, machine: Machine::here(), records: Vec::new(), notes: Vec::new() }
     }
 
     /// Everything side by side.
     #[must_use]
     pub fn table(&self) -> Table {
-        Table::new(&self.records, &self.floors())
+        Table::new(&self.records, &Floors::from_records(&self.records, self.machine.cores))
     }
 
     /// One JSON object: machine, records, notes.
@@ -70,7 +59,11 @@ impl Results {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|error| Error::system("write the results", error).cause(path.display().to_string()))
+    let failed = |error| Error::system("write the results", error).cause(path.display().to_string());
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    fs::write(path, text).map_err(failed)
 }
 
 #[cfg(test)]
@@ -81,10 +74,10 @@ mod tests {
     #[test]
     fn write_json_reads_back() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("results.json");
-        let mut results = Results::here();
+        let path = directory.path().join("folder/results.json");
+        let mut results = Results::here("title");
         results.notes.push(Note { subject: "a \"peer\"".to_owned(), text: "was\nnot there".to_owned() });
-        results.records.push(crate::table::tests::record(Library::OpenMpi, Op::PutBandwidth, 64, 0.375));
+        results.records.push(crate::record::tests::record(Library::OpenMpi, Op::PutBandwidth, 64, 0.375));
         results.write_json(&path).unwrap();
         let read: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(serde_json::from_value::<Vec<Record>>(read["records"].clone()).unwrap(), results.records);
@@ -93,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn write_html_to_missing_directory_names_the_file() {
-        let error = Results::here().write_html(Path::new("/nonexistent/report.html")).unwrap_err();
-        assert!(error.to_string().contains("/nonexistent/report.html"), "{error}");
+    fn write_html_to_a_folder_that_cannot_be_names_the_file() {
+        let error = Results::here("title").write_html(Path::new("/proc/nonexistent/report.html")).unwrap_err();
+        assert!(error.to_string().contains("/proc/nonexistent/report.html"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Transfers between two strided layouts over verbs, by each scheme (SEEDS §2): packed, a message a block, lists of blocks on
+//! Transfers between two strided layouts over verbs, by each scheme: packed, a message a block, lists of blocks on
 //! both sides; and contiguous, as the limit. Time of a put with the fences that close it, bandwidth of several puts, processor
 //! time at either side; and the cut-offs that follow.
 //!
@@ -17,6 +17,7 @@ use farside_rma::Assert;
 use farside_rma::raw::{Options, RawWindow};
 
 use crate::shapes::{ROW_INTS, diagonals, diagonals_bytes};
+use crate::table::{number, text};
 use crate::usage::{Of, Usage};
 
 /// Puts of one measurement of bandwidth.
@@ -159,13 +160,8 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
     let buffer = vec![1u8; most];
     window.fence(Assert::empty())?;
     let run = |map: &TypeMap| -> Result<(f64, u64)> {
-        let (before, start) = (team.job().stats(), Instant::now());
-        if team.rank() == 0 {
-            // SAFETY: the buffer outlives the fence.
-            unsafe { window.put_typed(buffer.as_ptr(), map, 1, 0, map) }?;
-        }
-        window.fence(Assert::empty())?;
-        let us = start.elapsed().as_secs_f64() * 1e6;
+        let before = team.job().stats();
+        let us = fenced(&window, &buffer, map, 1)?;
         Ok((us, (team.job().stats() - before).bytes(Kind::Layout)))
     };
     // Connected, registered, and the layout known.
@@ -184,6 +180,17 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
     Ok(Diagonals { bytes, blocks, known_us, new_us, layout_bytes: [known_bytes, new_bytes] })
 }
 
+/// Microseconds of so many puts by rank 0, and the fence that closes them.
+fn fenced(window: &RawWindow, buffer: &[u8], map: &TypeMap, puts: u32) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..if window.team().rank() == 0 { puts } else { 0 } {
+        // SAFETY: the buffer outlives the fence.
+        unsafe { window.put_typed(buffer.as_ptr(), map, 1, 0, map) }?;
+    }
+    window.fence(Assert::empty())?;
+    Ok(start.elapsed().as_secs_f64() * 1e6)
+}
+
 fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
     let team = job.world()?;
     let most = shapes.iter().map(|s| s.blocks * s.stride + s.bytes()).max().unwrap_or(0) as usize;
@@ -193,17 +200,7 @@ fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>>
     let mut costs = Vec::new();
     for shape in shapes {
         let map = shape.map(way)?;
-        let run = |puts: u32| -> Result<f64> {
-            let start = Instant::now();
-            if team.rank() == 0 {
-                for _ in 0..puts {
-                    // SAFETY: the buffer outlives the fence.
-                    unsafe { window.put_typed(buffer.as_ptr(), &map, 1, 0, &map) }?;
-                }
-            }
-            window.fence(Assert::empty())?;
-            Ok(start.elapsed().as_secs_f64() * 1e6)
-        };
+        let run = |puts| fenced(&window, &buffer, &map, puts);
         // Connected, registered, and the layout known.
         run(1)?;
         let before = Usage::now(Of::Thread)?;
@@ -245,6 +242,63 @@ pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
     let lists = move |s: &Shape| below(s) && s.block >= sgrs_block;
     let sgrs_bytes = best(Shape::bytes, &|us| us[0].ln() - us[2].ln(), &lists);
     CutOffs { multi_w_block, sgrs_block, sgrs_bytes, ..now }
+}
+
+/// Measures and prints all: columns of a matrix, messages of some blocks, block diagonals; and the cut-offs.
+///
+/// # Errors
+/// What the calls fail with.
+pub fn report(rounds: u32, quick: bool) -> Result<()> {
+    let mut shapes: Vec<(String, Shape)> = Vec::new();
+    for rows in [64, 128] {
+        let columns = (2..12).step_by(if quick { 3 } else { 1 }).map(|n| 1 << n);
+        shapes.extend(columns.map(|columns| (format!("{rows} x {columns} columns"), Shape::columns(rows, columns))));
+    }
+    let matrix = shapes.len();
+    for kib in if quick { &[128][..] } else { &[128, 256, 512] } {
+        let blocks = [4, 8, 16, 32, 64].into_iter();
+        shapes.extend(blocks.map(|blocks| (format!("{kib} KiB, {blocks} blocks"), Shape::of(kib << 10, blocks))));
+    }
+    let plain: Vec<Shape> = shapes.iter().map(|(_, shape)| *shape).collect();
+    let ways = Way::ALL.map(|way| measure(way, &plain, rounds));
+    let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
+    type Part = (&'static str, fn(&Cost) -> f64);
+    let parts: [Part; 4] = [
+        ("microseconds of a put and its fence", |c| c.us),
+        ("MB/s", |c| c.mb_per_s),
+        ("CPU microseconds of the origin", |c| c.origin_us),
+        ("CPU microseconds of the target", |c| c.target_us),
+    ];
+    let header = ["", "block", "message", "Generic", "Multi-W", "SGRS", "contiguous"];
+    for (title, range) in [
+        ("columns of a matrix of 4096 ints a row", 0..matrix),
+        ("messages by their number of blocks", matrix..shapes.len()),
+    ] {
+        for (what, part) in parts {
+            let rows = range.clone().map(|i| {
+                let (name, shape) = &shapes[i];
+                let sizes = [shape.block, shape.bytes()].map(|bytes| bytes.to_string());
+                let costs = ways.iter().map(|way| number(Some(part(&way[i]))));
+                [name.clone()].into_iter().chain(sizes).chain(costs).collect()
+            });
+            println!("{title}: {what}\n{}", text(&header, 1, rows));
+        }
+    }
+    let sides = if quick { &[16][..] } else { &[4, 8, 16, 32, 64] };
+    let rows = measure_diagonals(sides, rounds)?.into_iter().map(|row| {
+        let [known, new] = row.layout_bytes.map(|bytes| bytes.to_string());
+        let [known_us, new_us] = [row.known_us, row.new_us].map(|us| number(Some(us)));
+        vec![row.bytes.to_string(), row.blocks.to_string(), known_us, known, new_us, new]
+    });
+    let header = ["message", "blocks", "layout known", "sent bytes", "layout new", "sent bytes"];
+    let about = "two leading block diagonals by SGRS: microseconds of a put and its fence, bytes of layouts sent";
+    println!("{about}\n{}", text(&header, 0, rows));
+    let us = |i: usize| std::array::from_fn(|way| ways[way][i].us);
+    let measured: Vec<_> = plain.iter().enumerate().map(|(i, shape)| (*shape, us(i))).collect();
+    let c = cut_offs(&measured, CutOffs::UNMEASURED);
+    println!("cut-offs that follow: {c:?}");
+    println!("FARSIDE_CUT_OFFS={},{},{},{},{}", c.gather_block, c.multi_w_block, c.sgrs_block, c.sgrs_bytes, c.segment);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use farside_core::error::{Error, ErrorKind, Result};
 use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap};
 
 use crate::by_hand::Facts;
-use crate::plan::Effort;
+use crate::plan::sorted;
 use crate::record::{Op, Shape};
 
 /// Ints of a row of the matrix.
@@ -21,50 +21,26 @@ const NESTED: (u64, u64, u64) = (4, 24, 128);
 /// The shapes of the suite "pack".
 #[must_use]
 pub fn all() -> Vec<Shape> {
-    let all = Shape::ALL.iter().copied();
-    all.filter(|shape| !matches!(shape, Shape::None | Shape::Diagonals) && blocks(*shape).is_none()).collect()
+    Shape::ALL.iter().copied().filter(|shape| !sizes(*shape, false).is_empty()).collect()
 }
 
-/// Blocks of a shape that is named by their number.
-#[must_use]
-pub const fn blocks(shape: Shape) -> Option<u64> {
-    match shape {
-        Shape::Blocks4 => Some(4),
-        Shape::Blocks8 => Some(8),
-        Shape::Blocks16 => Some(16),
-        Shape::Blocks32 => Some(32),
-        Shape::Blocks64 => Some(64),
-        _ => None,
-    }
-}
-
-/// Rows of columns that are put.
-const fn rows(shape: Shape) -> Option<u64> {
-    match shape {
-        Shape::Columns64 => Some(64),
-        Shape::Columns128 => Some(128),
-        _ => None,
-    }
-}
-
-/// The messages of the suite "put", which are those of the paper (SEEDS §2): 4 to 2048 columns of 64 and 128 rows, as many
+/// The messages of the suite "put", which are those of the experiments with schemes for derived datatypes over InfiniBand: 4 to 2048 columns of 64 and 128 rows, as many
 /// bytes without gaps, 4 to 64 blocks, block diagonals.
 #[must_use]
-pub fn puts(effort: Effort) -> Vec<(Shape, u64)> {
-    let full = effort == Effort::Full;
+pub fn puts(quick: bool) -> Vec<(Shape, u64)> {
     let mut puts = Vec::new();
     for (shape, rows) in [(Shape::Columns64, 64), (Shape::Columns128, 128)] {
-        let exponents = (2..12).step_by(if full { 1 } else { 3 });
+        let exponents = (2..12).step_by(if quick { 3 } else { 1 });
         puts.extend(exponents.map(|n| (shape, (4 * rows) << n)));
     }
-    let mut flat: Vec<u64> = puts.iter().map(|(_, bytes)| *bytes).collect();
-    flat.sort_unstable();
-    flat.dedup();
+    let flat = sorted(puts.iter().map(|(_, bytes)| *bytes));
     puts.extend(flat.into_iter().map(|bytes| (Shape::None, bytes)));
-    for kib in if full { &[128, 256, 512][..] } else { &[128] } {
-        puts.extend(Shape::ALL.iter().filter(|shape| blocks(**shape).is_some()).map(|shape| (*shape, kib << 10)));
+    for kib in if quick { &[128][..] } else { &[128, 256, 512] } {
+        puts.extend(
+            Shape::ALL.iter().filter(|shape| shape.number_of("blocks").is_some()).map(|shape| (*shape, kib << 10)),
+        );
     }
-    let sides = if full { &[4, 8, 16, 32, 64][..] } else { &[4, 16, 64] };
+    let sides = if quick { &[4, 16, 64][..] } else { &[4, 8, 16, 32, 64] };
     puts.extend(sides.iter().map(|side| (Shape::Diagonals, diagonals_bytes(*side))));
     puts
 }
@@ -77,61 +53,43 @@ pub(crate) const fn diagonals_bytes(side: u64) -> u64 {
 /// What is measured of a message in the suite "put".
 #[must_use]
 pub fn put_ops(shape: Shape) -> &'static [Op] {
-    match shape {
-        Shape::None | Shape::Columns64 | Shape::Columns128 => {
-            &[Op::Put, Op::PutBandwidth, Op::OriginCpu, Op::TargetCpu]
-        }
-        _ => &[Op::Put],
-    }
+    let ops = &[Op::Put, Op::PutBandwidth, Op::OriginCpu, Op::TargetCpu];
+    if shape == Shape::None || shape.number_of("columns").is_some() { ops } else { &ops[..1] }
 }
 
 /// Whether so many ranks exchange a message of the suite "put" each with each: columns, if all fit into a row.
 #[must_use]
 pub fn is_exchanged(shape: Shape, bytes: u64, ranks: u32) -> bool {
-    rows(shape).is_some_and(|rows| bytes / (4 * rows) * u64::from(ranks) <= ROW_INTS)
+    shape.number_of("columns").is_some_and(|rows| bytes / (4 * rows) * u64::from(ranks) <= ROW_INTS)
 }
 
 /// From the columns of an exchange that go to one rank to those that go to the next.
 #[must_use]
 pub fn columns_bytes(shape: Shape, bytes: u64) -> usize {
-    rows(shape).map_or(0, |rows| (bytes / rows) as usize)
-}
-
-/// Bytes of a block of a vector.
-const fn vector_block(shape: Shape) -> Option<u64> {
-    match shape {
-        Shape::Vector4 => Some(4),
-        Shape::Vector8 => Some(8),
-        Shape::Vector16 => Some(16),
-        Shape::Vector64 => Some(64),
-        Shape::Vector512 => Some(512),
-        Shape::Vector4096 => Some(4096),
-        _ => None,
-    }
+    shape.number_of("columns").map_or(0, |rows| (bytes / rows) as usize)
 }
 
 /// Bytes of messages of a shape: few blocks, what fits into the second cache, and what does not fit.
 #[must_use]
-pub fn sizes(shape: Shape, effort: Effort) -> Vec<u64> {
-    let mut sizes = match (shape, vector_block(shape)) {
+pub fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
+    let columns = |rows: u64| [4, 32, 256, 2048].map(|columns| rows * 4 * columns).into();
+    let mut sizes = match (shape, shape.number_of("vector")) {
         (_, Some(block)) => vec![block, 4 * block, 64 * block, 1 << 18, 1 << 24],
-        (Shape::None | Shape::Diagonals, _) => vec![],
-        (shape, _) if blocks(shape).is_some() => vec![],
         (Shape::Column, _) => vec![64 * 4, 128 * 4, 4096 * 4],
-        (Shape::Columns64, _) => [4, 32, 256, 2048].map(|columns| 64 * 4 * columns).into(),
-        (Shape::Columns128, _) => [4, 32, 256, 2048].map(|columns| 128 * 4 * columns).into(),
+        (Shape::Columns64, _) => columns(64),
+        (Shape::Columns128, _) => columns(128),
         (Shape::FaceX | Shape::FaceY | Shape::FaceZ, _) => [16, 64, 256].map(|n| n * n * 8).into(),
         (Shape::Indexed8, _) => vec![64 * 8, 4096 * 8, 1 << 23],
         (Shape::Indexed64, _) => vec![64 * 64, 1024 * 64, 1 << 24],
         (Shape::Struct, _) => [4, 64, 8192, 524_288].map(|count| STRUCT_BYTES * count).into(),
-        (_, _) => [4, 64, 8192, 524_288].map(|count| 8 * NESTED.0 * count).into(),
+        (Shape::Nested, _) => [4, 64, 8192, 524_288].map(|count| 8 * NESTED.0 * count).into(),
+        // Put only.
+        _ => vec![],
     };
-    if effort == Effort::Quick {
+    if quick {
         sizes.retain(|bytes| *bytes < 1 << 19);
     }
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+    sorted(sizes)
 }
 
 /// A message of a shape.
@@ -153,11 +111,18 @@ impl Case {
     /// [`ErrorKind::BadArgument`] if the shape has no message of that size.
     pub fn new(shape: Shape, bytes: u64) -> Result<Self> {
         let refuse = |cause: String| Error::new(ErrorKind::BadArgument, "make a layout").cause(cause);
-        let (map, facts) = make(shape, bytes).map_err(|error| refuse(error.to_string()))?;
+        let (map, mut facts) = make(shape, bytes).map_err(|error| refuse(error.to_string()))?;
+        (facts.room, facts.bytes) = (map.true_ub() as usize, bytes as usize);
         if map.size() != bytes || bytes == 0 {
             return Err(refuse(format!("no {shape} of {bytes} bytes")));
         }
         Ok(Self { shape, bytes, map, facts })
+    }
+
+    /// Bytes from the start of the memory to the end of the last block.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.facts.room
     }
 }
 
@@ -168,8 +133,7 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
         count: count as usize,
         stride: stride as usize,
         len: len as usize,
-        list: Vec::new(),
-        room: 0,
+        ..Facts::default()
     };
     let rows = |rows: u64, columns: u64| {
         let map = Datatype::vector(rows, columns, ROW_INTS as i64, &int)?.message(1)?;
@@ -181,7 +145,7 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
         let array = Subarray { sizes, subsizes: subsizes.into(), starts: starts.into(), order, old };
         Ok((Datatype::subarray(&array)?.message(1)?, facts))
     };
-    match (shape, vector_block(shape)) {
+    match (shape, shape.number_of("vector")) {
         (_, Some(block)) => {
             let (length, old) = if block == 4 { (1, &int) } else { (block / 8, &double) };
             let map = Datatype::hvector(bytes / block, length, 2 * block as i64, old)?.message(1)?;
@@ -189,7 +153,7 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
         }
         (Shape::Column, _) => rows(bytes / 4, 1),
         (Shape::Columns64 | Shape::Columns128, _) => {
-            let count = self::rows(shape).unwrap_or(1);
+            let count = shape.number_of("columns").unwrap_or(1);
             rows(count, bytes / (4 * count))
         }
         (Shape::FaceX, _) => face([side, side, 1], [0, 0, 1], facts(8, side * side, 8 * side, 8)),
@@ -201,8 +165,7 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             let at: Vec<i64> = places.iter().map(|place| (place * block / 8) as i64).collect();
             let map = Datatype::indexed_block(block / 8, &at, &double)?.message(1)?;
             let list = places.iter().map(|place| (place * block) as usize).collect();
-            let room = map.true_ub() as usize;
-            Ok((map, Facts { list, room, ..facts(0, bytes / block, 0, block) }))
+            Ok((map, Facts { list, ..facts(0, bytes / block, 0, block) }))
         }
         (Shape::Struct, _) => {
             let one = Datatype::structure(&[1, 3, 1], &[0, 8, 32], &[int, double, Named::Char.into()])?;
@@ -216,8 +179,8 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             let row = DIAGONAL_BLOCKS * side;
             Ok((diagonals(side, 0)?, facts(4 * side, row, 4 * row, 8 * side)))
         }
-        (shape, _) if blocks(shape).is_some() => {
-            let count = blocks(shape).unwrap_or(1);
+        (shape, _) if shape.number_of("blocks").is_some() => {
+            let count = shape.number_of("blocks").unwrap_or(1);
             let len = bytes / count;
             let map = Datatype::hvector(count, len / 4, 2 * len as i64, &int)?.message(1)?;
             Ok((map, facts(0, count, 2 * len, len)))
@@ -261,7 +224,7 @@ mod tests {
     #[test]
     fn every_size_of_every_shape_is_a_message() {
         for shape in all() {
-            let sizes = sizes(shape, Effort::Quick);
+            let sizes = sizes(shape, true);
             assert!(sizes.len() >= 2, "{shape}");
             for bytes in sizes {
                 assert_eq!(Case::new(shape, bytes).unwrap().map.size(), bytes, "{shape}");
@@ -272,8 +235,8 @@ mod tests {
 
     #[test]
     fn every_put_is_a_message_and_measured_once() {
-        for effort in [Effort::Full, Effort::Quick] {
-            let puts = puts(effort);
+        for quick in [false, true] {
+            let puts = puts(quick);
             let different: std::collections::BTreeSet<_> = puts.iter().collect();
             assert_eq!(different.len(), puts.len());
             for (shape, bytes) in puts {
@@ -282,7 +245,7 @@ mod tests {
                 let expected = match shape {
                     Shape::None => 1,
                     Shape::Diagonals => 16 * (bytes / 124).isqrt(),
-                    _ => rows(shape).or(blocks(shape)).unwrap(),
+                    _ => shape.number_of("columns").or(shape.number_of("blocks")).unwrap(),
                 };
                 assert_eq!(map.block_count(), expected, "{shape} of {bytes}");
             }

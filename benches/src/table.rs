@@ -1,4 +1,4 @@
-//! Farside, the limits and the peers side by side.
+//! Farside, the limits and the peers side by side, and text tables in general.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,15 +8,34 @@ use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use crate::limits::Floors;
 use crate::record::{Key, Library, Record, Suite};
 
-/// What was measured, one row per key, in microseconds.
+/// A table for a terminal: a line below the header, a space between columns; from column `numbers` on to the right.
+#[must_use]
+pub fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(header).add_rows(rows);
+    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 0)));
+    table.column_iter_mut().skip(numbers).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table.to_string()
+}
+
+/// Three significant digits, and no exponent; a dash where there is no value.
+#[must_use]
+pub fn number(value: Option<f64>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    // Of the value after rounding, so that 9.999 is 10.0.
+    let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+    let digits = if rounded == 0.0 { 2 } else { (2 - rounded.abs().log10().floor() as i32).max(0) as usize };
+    format!("{value:.digits$}")
+}
+
+/// What was measured, one row for each key, in microseconds.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Whether anything was also done by hand: then there is [`Row::by_hand`].
-    pub by_hand: bool,
-    /// The columns that say what was measured: those in which not all rows say nothing.
+    /// The columns that say what was measured: those in which a row says something.
     columns: Vec<usize>,
-    /// The peers that have at least one value: the columns of [`Row::peers`].
-    pub peers: Vec<Library>,
+    /// The libraries that have at least one value, Farside and the limit always.
+    pub libraries: Vec<Library>,
     /// The rows, ordered by key.
     pub rows: Vec<Row>,
 }
@@ -26,40 +45,31 @@ pub struct Table {
 pub struct Row {
     /// What was measured.
     pub key: Key,
-    /// Farside's value.
-    pub farside: Option<f64>,
-    /// The machine's limit: measured beside it, or by [`Floors::of`].
-    pub limit: Option<f64>,
-    /// The loop by hand.
-    pub by_hand: Option<f64>,
-    /// The peers' values, in the order of [`Table::peers`].
-    pub peers: Vec<Option<f64>>,
+    /// Microseconds of each library; the limit is measured beside it, or by [`Floors::of`].
+    pub us: BTreeMap<Library, f64>,
 }
 
 impl Row {
-    /// The smallest value of a peer.
+    /// Farside's value over another: below 1, Farside is faster.
     #[must_use]
-    pub fn best_peer(&self) -> Option<f64> {
-        self.peers.iter().flatten().copied().min_by(f64::total_cmp)
+    pub fn over(&self, library: Library) -> Option<f64> {
+        Some(self.us.get(&Library::Farside)? / self.us.get(&library)?)
     }
 
-    /// Farside's value over that of the best peer: below 1, Farside is faster.
+    /// Farside's value over that of the best peer.
     #[must_use]
-    pub fn to_best_peer(&self) -> Option<f64> {
-        Some(self.farside? / self.best_peer()?)
+    pub fn over_best_peer(&self) -> Option<f64> {
+        Library::PEERS.iter().filter_map(|peer| self.over(*peer)).max_by(f64::total_cmp)
     }
+}
 
-    /// Farside's value over that of the loop by hand.
-    #[must_use]
-    pub fn to_hand(&self) -> Option<f64> {
-        Some(self.farside? / self.by_hand?)
-    }
+const KEY_COLUMNS: [&str; 7] = ["suite", "window", "synchronization", "operation", "shape", "bytes", "ranks"];
 
-    /// Farside's value over the limit: 1 is as good as can be.
-    #[must_use]
-    pub fn to_limit(&self) -> Option<f64> {
-        Some(self.farside? / self.limit?)
-    }
+fn key_cells(key: &Key) -> [String; 7] {
+    let window = key.window.label().replace(" window", "");
+    let names = [key.suite.name(), &window, key.sync.label(), key.op.label(), key.shape.label()].map(str::to_owned);
+    let [suite, window, sync, op, shape] = names;
+    [suite, window, sync, op, shape, key.bytes.to_string(), key.ranks.to_string()]
 }
 
 impl Table {
@@ -67,38 +77,41 @@ impl Table {
     #[must_use]
     pub fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
-        for record in records.iter().filter(|record| record.suite != Suite::Limit) {
-            values.entry(record.key()).or_default().insert(record.library, record.us());
+        for record in records.iter().filter(|record| record.key.suite != Suite::Limit) {
+            values.entry(record.key).or_default().insert(record.library, record.us());
         }
-        let measured = |peer: &Library| values.values().any(|of| of.contains_key(peer));
-        let peers: Vec<Library> = Library::PEERS.iter().copied().filter(measured).collect();
-        let rows: Vec<Row> = values
-            .iter()
-            .map(|(key, of)| Row {
-                key: *key,
-                farside: of.get(&Library::Farside).copied(),
-                limit: of.get(&Library::Limit).copied().or_else(|| floors.of(key)),
-                by_hand: of.get(&Library::Loop).copied(),
-                peers: peers.iter().map(|peer| of.get(peer).copied()).collect(),
-            })
-            .collect();
-        let says = |column: &usize| rows.iter().any(|row| key_cells(&row.key)[*column] != "none");
-        let columns = (0..KEY_COLUMNS.len()).filter(says).collect();
-        Self { by_hand: rows.iter().any(|row| row.by_hand.is_some()), columns, peers, rows }
+        let floor = |key, us: &mut BTreeMap<_, _>| {
+            if let Some(floor) = floors.of(key) {
+                us.entry(Library::Limit).or_insert(floor);
+            }
+        };
+        values.iter_mut().for_each(|(key, us)| floor(key, us));
+        let rows: Vec<Row> = values.into_iter().map(|(key, us)| Row { key, us }).collect();
+        let always = |library: &Library| matches!(library, Library::Farside | Library::Limit);
+        let has = |library: &&Library| always(library) || rows.iter().any(|row| row.us.contains_key(library));
+        let libraries = Library::ALL.iter().filter(has).copied().collect();
+        let says = |column: &usize| rows.iter().any(|row| !key_cells(&row.key)[*column].is_empty());
+        Self { columns: (0..KEY_COLUMNS.len()).filter(says).collect(), libraries, rows }
+    }
+
+    /// Whether there are peers.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        self.libraries.iter().any(|library| Library::PEERS.contains(library))
+    }
+
+    fn by_hand(&self) -> bool {
+        self.libraries.contains(&Library::Loop)
     }
 
     /// The names of the columns.
     #[must_use]
-    pub fn header(&self) -> Vec<String> {
-        let mut header: Vec<String> = self.columns.iter().map(|column| KEY_COLUMNS[*column].to_owned()).collect();
-        header.extend(["farside", "limit"].map(str::to_owned));
-        header.extend(self.by_hand.then(|| "by hand".to_owned()));
-        header.extend(self.peers.iter().map(|peer| peer.name().to_owned()));
-        if !self.peers.is_empty() {
-            header.push("/ best peer".to_owned());
-        }
-        header.extend(self.by_hand.then(|| "/ by hand".to_owned()));
-        header.push("/ limit".to_owned());
+    pub fn header(&self) -> Vec<&'static str> {
+        let mut header: Vec<_> = self.columns.iter().map(|column| KEY_COLUMNS[*column]).collect();
+        header.extend(self.libraries.iter().map(|library| short(*library)));
+        header.extend(self.has_peers().then_some("/ best peer"));
+        header.extend(self.by_hand().then_some("/ by hand"));
+        header.push("/ limit");
         header
     }
 
@@ -107,99 +120,52 @@ impl Table {
     pub fn cells(&self, row: &Row) -> Vec<String> {
         let said = key_cells(&row.key);
         let mut cells: Vec<String> = self.columns.iter().map(|column| said[*column].clone()).collect();
-        cells.extend([row.farside, row.limit].map(number));
-        cells.extend(self.by_hand.then(|| number(row.by_hand)));
-        cells.extend(row.peers.iter().map(|us| number(*us)));
-        if !self.peers.is_empty() {
-            cells.push(number(row.to_best_peer()));
-        }
-        cells.extend(self.by_hand.then(|| number(row.to_hand())));
-        cells.push(number(row.to_limit()));
+        cells.extend(self.libraries.iter().map(|library| number(row.us.get(library).copied())));
+        cells.extend(self.has_peers().then(|| number(row.over_best_peer())));
+        cells.extend(self.by_hand().then(|| number(row.over(Library::Loop))));
+        cells.push(number(row.over(Library::Limit)));
         cells
     }
 
-    /// How many columns at the left say what was measured; those after them are numbers.
+    /// The first column of numbers: bytes, ranks, then times, of which Farside's are the first.
     #[must_use]
-    pub fn key_columns(&self) -> usize {
-        self.columns.len()
+    pub fn numbers(&self) -> usize {
+        self.columns.len().saturating_sub(2)
+    }
+
+    /// What the numbers are.
+    #[must_use]
+    pub fn legend(&self) -> String {
+        let best_peer = if self.has_peers() { "the best peer's (below 1, Farside is faster), over " } else { "" };
+        let by_hand = if self.by_hand() { "that of a loop by hand, over " } else { "" };
+        format!(
+            "Microseconds. The columns with / are Farside's time over {best_peer}{by_hand}the limit of the machine."
+        )
     }
 }
 
-/// A line below the header, a space between columns and nothing else: a terminal has 80 columns.
-pub(crate) fn narrow(table: &mut comfy_table::Table) {
-    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
-    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 0)));
-}
-
-const KEY_COLUMNS: [&str; 7] = ["suite", "window", "sync", "op", "shape", "bytes", "ranks"];
-
-fn key_cells(key: &Key) -> [String; 7] {
-    [
-        key.suite.to_string(),
-        key.window.to_string(),
-        key.sync.to_string(),
-        key.op.to_string(),
-        key.shape.to_string(),
-        key.bytes.to_string(),
-        key.ranks.to_string(),
-    ]
-}
-
-/// Three significant digits, and no exponent; a dash where there is no value.
+/// The name of a library in a narrow place.
 #[must_use]
-pub fn number(value: Option<f64>) -> String {
-    let Some(value) = value else { return "-".to_owned() };
-    let digits = match value.abs() {
-        size if size >= 99.95 => 0,
-        size if size >= 9.995 => 1,
-        size if size >= 0.9995 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
+pub const fn short(library: Library) -> &'static str {
+    match library {
+        Library::Limit => "limit",
+        Library::Loop => "by hand",
+        other => other.label(),
+    }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = comfy_table::Table::new();
-        table.set_header(self.header());
-        for row in &self.rows {
-            table.add_row(self.cells(row));
-        }
-        narrow(&mut table);
-        // bytes, ranks and all times to the right
-        for column in table.column_iter_mut().skip(self.columns.len().saturating_sub(2)) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let best_peer = if self.peers.is_empty() { "" } else { "the best peer's and over " };
-        let by_hand = if self.by_hand { "that of a loop by hand and over " } else { "" };
-        writeln!(f, "Microseconds; / is Farside's time over {best_peer}{by_hand}the limit of the machine.")?;
-        write!(f, "{table}")
+        let rows = self.rows.iter().map(|row| self.cells(row));
+        write!(f, "{}\n{}", self.legend(), text(&self.header(), self.numbers(), rows))
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::record::{Op, Shape, Sync, Window};
-
-    pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
-        let suite = match op {
-            Op::Memcpy
-            | Op::LineOneWay
-            | Op::LineRoundTrip
-            | Op::TwoLinesRoundTrip
-            | Op::WorkedRoundTrip
-            | Op::BareMeeting
-            | Op::YieldTurn
-            | Op::Atomic => Suite::Limit,
-            Op::Barrier => Suite::Barrier,
-            _ => Suite::Op,
-        };
-        let (window, sync) =
-            if suite == Suite::Op { (Window::Allocated, Sync::Flush) } else { (Window::None, Sync::None) };
-        let key = Key { suite, window, sync, op, shape: Shape::None, bytes, ranks: 2 };
-        Record::from_blocks(library, "1", key, 1, &[us]).unwrap()
-    }
+    use crate::record::tests::record;
+    use crate::record::{Op, Sync};
 
     fn table(records: &[Record]) -> Table {
         Table::new(records, &Floors::from_records(records, 2))
@@ -213,65 +179,43 @@ pub(crate) mod tests {
             record(Library::OpenMpi, Op::Put, 8, 4.0),
             record(Library::Limit, Op::Memcpy, 8, 0.5),
         ]);
-        assert_eq!(table.peers, [Library::Mpich, Library::OpenMpi]);
-        assert_eq!(table.rows.len(), 1);
+        assert_eq!(table.libraries, [Library::Farside, Library::Limit, Library::Mpich, Library::OpenMpi]);
         let row = &table.rows[0];
-        assert_eq!((row.best_peer(), row.to_best_peer(), row.to_limit()), (Some(4.0), Some(0.5), Some(4.0)));
-        assert_eq!(
-            table.cells(row),
-            ["op", "allocated", "flush", "put", "8", "2", "2.00", "0.500", "8.00", "4.00", "0.500", "4.00"]
-        );
+        assert_eq!((table.rows.len(), row.over_best_peer(), row.over(Library::Limit)), (1, Some(0.5), Some(4.0)));
+        let cells = ["op", "allocated", "flush", "put", "8", "2", "2.00", "0.500", "8.00", "4.00", "0.500", "4.00"];
+        assert_eq!(table.cells(row), cells);
+        assert_eq!(table.header().len(), cells.len());
     }
 
     #[test]
     fn ratios_without_a_partner_are_absent() {
         let alone = table(&[record(Library::Farside, Op::Put, 8, 2.0)]);
-        assert_eq!((alone.rows[0].to_best_peer(), alone.rows[0].to_limit()), (None, None));
-        assert_eq!(alone.header().len(), alone.cells(&alone.rows[0]).len());
+        assert_eq!((alone.rows[0].over_best_peer(), alone.rows[0].over(Library::Limit)), (None, None));
         assert!(!alone.header().iter().any(|name| name.contains("peer")), "a column for peers that are not there");
         let others = table(&[record(Library::Mpich, Op::Put, 8, 2.0), record(Library::Limit, Op::Memcpy, 8, 1.0)]);
-        assert_eq!((others.rows[0].to_best_peer(), others.rows[0].to_limit()), (None, None));
-        assert_eq!(others.rows[0].limit, Some(1.0));
+        assert_eq!((others.rows[0].over_best_peer(), others.rows[0].us[&Library::Limit]), (None, 1.0));
         assert!(others.to_string().contains(" - "));
-        let wide = table(&[Record {
-            sync: Sync::LockExclusive,
-            op: Op::Accumulate,
-            bytes: 1 << 20,
-            ..record(Library::Farside, Op::Put, 8, 12345.0)
-        }]);
+        let mut wide = record(Library::Farside, Op::Accumulate, 1 << 20, 12345.0);
+        wide.key.sync = Sync::LockExclusive;
+        let wide = table(&[wide]);
         assert!(wide.to_string().lines().skip(1).all(|line| line.chars().count() <= 80), "{wide}");
     }
 
     #[test]
     fn rows_are_ordered_and_the_later_record_counts() {
-        let table = table(&[
-            record(Library::Mpich, Op::Barrier, 0, 1.0),
-            record(Library::Mpich, Op::Put, 64, 1.0),
-            record(Library::Mpich, Op::Put, 8, 1.0),
-            record(Library::Mpich, Op::Put, 8, 3.0),
-        ]);
-        let rows: Vec<_> = table.rows.iter().map(|row| (row.key.op, row.key.bytes, row.peers[0])).collect();
-        assert_eq!(rows, [(Op::Put, 8, Some(3.0)), (Op::Put, 64, Some(1.0)), (Op::Barrier, 0, Some(1.0))]);
-    }
-
-    #[test]
-    fn display_has_a_line_per_row_and_as_many_cells_as_columns() {
-        let table = table(&[record(Library::Mpich, Op::Put, 8, 1.0), record(Library::IntelMpi, Op::Get, 8, 1.0)]);
+        let of = |op, bytes, us| record(Library::Mpich, op, bytes, us);
+        let records = [of(Op::Barrier, 0, 1.0), of(Op::Put, 64, 1.0), of(Op::Put, 8, 1.0), of(Op::Put, 8, 3.0)];
+        let table = table(&records);
+        let rows: Vec<_> = table.rows.iter().map(|row| (row.key.op, row.key.bytes, row.us[&Library::Mpich])).collect();
+        assert_eq!(rows, [(Op::Put, 8, 3.0), (Op::Put, 64, 1.0), (Op::Barrier, 0, 1.0)]);
         assert_eq!(table.to_string().lines().filter(|line| line.contains("allocated ")).count(), 2);
-        assert!(table.rows.iter().all(|row| table.cells(row).len() == table.header().len()));
     }
 
     #[test]
-    fn number_has_three_digits() {
-        for (value, text) in [
-            (0.0123, "0.012"),
-            (0.9999, "1.00"),
-            (1.234, "1.23"),
-            (9.999, "10.0"),
-            (12.34, "12.3"),
-            (99.99, "100"),
-            (8007.6, "8008"),
-        ] {
+    fn number_has_three_significant_digits() {
+        let cases = [(0.004, "0.00400"), (0.0123, "0.0123"), (0.9999, "1.00"), (1.234, "1.23"), (9.999, "10.0")];
+        for (value, text) in cases.into_iter().chain([(12.34, "12.3"), (99.99, "100"), (8007.6, "8008"), (0.0, "0.00")])
+        {
             assert_eq!(number(Some(value)), text);
         }
         assert_eq!(number(None), "-");

@@ -1,186 +1,151 @@
 //! What Farside sets itself as targets, each a ratio of times that were measured in the same run.
 
-mod puts;
-
 use std::collections::BTreeMap;
-use std::fmt;
 
-use comfy_table::CellAlignment;
-use serde::Serialize;
-
+use crate::plot::size;
 use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
-use crate::table::{narrow, number};
-pub use puts::{put_targets, standing};
+use crate::table::{number, text};
 
 /// One target.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// What is compared with what.
     pub what: String,
     /// The ratio that was measured; `None` if one of the two was not.
     pub ratio: Option<f64>,
-    /// What it is to be.
-    pub bound: Bound,
-}
-
-/// A bound of a ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// Not above.
-    AtMost(f64),
-    /// Not below.
-    AtLeast(f64),
-    /// Below.
-    Below(f64),
-    /// Whatever it is: beside a limit of the machine, or of one to another, which says what a target can be.
-    Fact,
+    /// What it is to be at most; `None` for a ratio that only says what a target can be: beside a limit of the machine, or
+    /// of one limit to another.
+    pub most: Option<f64>,
 }
 
 impl Target {
     /// Whether the target is met, if that is known.
     #[must_use]
     pub fn met(&self) -> Option<bool> {
-        let ratio = self.ratio?;
-        match self.bound {
-            Bound::AtMost(bound) => Some(ratio <= bound),
-            Bound::AtLeast(bound) => Some(ratio >= bound),
-            Bound::Below(bound) => Some(ratio < bound),
-            Bound::Fact => None,
-        }
+        Some(self.ratio? <= self.most?)
     }
 
-    /// "met", "not met", "not measured", or "limit" of a fact.
-    #[must_use]
-    pub fn verdict(&self) -> &'static str {
-        if self.bound == Bound::Fact {
-            return "limit";
-        }
-        self.met().map_or("not measured", |met| if met { "met" } else { "not met" })
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Bound::AtMost(bound) => write!(f, "at most {bound}"),
-            Bound::AtLeast(bound) => write!(f, "at least {bound}"),
-            Bound::Below(bound) => write!(f, "below {bound}"),
-            Bound::Fact => Ok(()),
+    fn verdict(&self) -> &'static str {
+        match (self.most, self.met()) {
+            (None, _) => "limit",
+            (_, None) => "not measured",
+            (_, Some(met)) => {
+                if met {
+                    "met"
+                } else {
+                    "not met"
+                }
+            }
         }
     }
 }
 
-/// The epochs of a window, by name.
-const EPOCHS: [(&str, Sync); 4] = [
-    ("fence", Sync::Fence),
-    ("PSCW", Sync::Pscw),
-    ("shared lock", Sync::Lock),
-    ("exclusive lock", Sync::LockExclusive),
-];
+/// Times by library and key.
+struct Times(BTreeMap<(Library, Key), f64>);
 
-const OPERATIONS: [(&str, Op); 5] = [
-    ("put", Op::Put),
-    ("get", Op::Get),
-    ("fetch-op", Op::FetchOp),
-    ("compare-and-swap", Op::Cas),
-    ("accumulate", Op::Accumulate),
-];
+impl Times {
+    fn new(records: &[Record]) -> Self {
+        Self(records.iter().map(|record| ((record.library, record.key), record.us())).collect())
+    }
+
+    fn of(&self, library: Library, key: Key) -> Option<f64> {
+        self.0.get(&(library, key)).copied()
+    }
+
+    fn farside(&self, key: Key) -> Option<f64> {
+        self.of(Library::Farside, key)
+    }
+
+    fn best_peer(&self, key: Key) -> Option<f64> {
+        Library::PEERS.iter().filter_map(|peer| self.of(*peer, key)).min_by(f64::total_cmp)
+    }
+
+    /// A limit that was measured by itself.
+    fn limit(&self, op: Op, bytes: u64) -> Option<f64> {
+        let is_it = |key: &Key| (key.suite, key.op, key.bytes) == (Suite::Limit, op, bytes);
+        self.0.iter().find(|((library, key), _)| *library == Library::Limit && is_it(key)).map(|(_, us)| *us)
+    }
+
+    /// The limit that the ranks have measured in turns with `key`, under the name of `op`.
+    fn beside(&self, key: Key, op: Op) -> Option<f64> {
+        self.of(Library::Limit, Key { op, ..key })
+    }
+}
+
+fn over(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(a? / b?)
+}
+
+const EPOCHS: [Sync; 4] = [Sync::Fence, Sync::Pscw, Sync::Lock, Sync::LockExclusive];
+const OPERATIONS: [Op; 5] = [Op::Put, Op::Get, Op::FetchOp, Op::Cas, Op::Accumulate];
+const MIB: u64 = 1 << 20;
+
+fn epoch(window: Window, sync: Sync, bytes: u64, ranks: u32) -> Key {
+    Key { suite: Suite::Epoch, window, sync, bytes, ranks, ..Key::default() }
+}
+
+fn operation(window: Window, op: Op, bytes: u64) -> Key {
+    Key { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, ranks: 2, ..Key::default() }
+}
 
 /// All targets for 2 ranks on shared memory, and for 8 ranks if those were measured.
 #[must_use]
 pub fn targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
-    let mut add = |what: String, ratio, bound| targets.push(Target { what, ratio, bound });
-    let epoch = |window, sync, bytes, ranks| Key {
-        suite: Suite::Epoch,
-        window,
-        sync,
-        op: Op::Put,
-        shape: Shape::None,
-        bytes,
-        ranks,
-    };
-    let op = |window, op, bytes| Key {
-        suite: Suite::Op,
-        window,
-        sync: Sync::Flush,
-        op,
-        shape: Shape::None,
-        bytes,
-        ranks: 2,
-    };
-    for (name, sync) in EPOCHS {
-        let ratio = times.to_best_peer(epoch(Window::Allocated, sync, 8, 2));
-        add(format!("allocated window, 8 B: {name} epoch / best peer"), ratio, Bound::AtMost(0.5));
-    }
-    for (name, operation) in OPERATIONS {
-        let ratio = times.to_best_peer(op(Window::Allocated, operation, 8));
-        add(format!("allocated window, 8 B: {name} + flush / best peer"), ratio, Bound::AtMost(0.4));
-    }
-    for (size, bytes) in [("8 B", 8), ("64 KiB", 65536)] {
-        for (name, sync) in EPOCHS {
-            let ratio = times.to_best_peer(epoch(Window::User, sync, bytes, 2));
-            add(format!("user window, {size}: {name} epoch / best peer"), ratio, Bound::AtMost(0.7));
-        }
-        let ratio = times.to_best_peer(op(Window::User, Op::Put, bytes));
-        add(format!("user window, {size}: put + flush / best peer"), ratio, Bound::AtMost(0.7));
-    }
-    let large = op(Window::Allocated, Op::Put, 1 << 20);
-    let ratio = times.beside(large, Op::Put).zip(times.farside(large)).map(|(copy, put)| copy / put);
-    add("allocated window, 1 MiB: memcpy / put + flush".to_owned(), ratio, Bound::AtLeast(0.95));
-    let ratio = times.to_best_peer(op(Window::User, Op::Put, 1 << 20));
-    add("user window, 1 MiB: put + flush / best peer".to_owned(), ratio, Bound::Below(1.0));
-    let single = |suite, op, bytes| Key {
-        suite,
-        window: Window::None,
-        sync: Sync::None,
-        op,
-        shape: Shape::None,
-        bytes,
-        ranks: 2,
-    };
-    let (message, barrier) = (single(Suite::Am, Op::Pingpong, 8), single(Suite::Barrier, Op::Barrier, 0));
-    for (what, key, op, bound) in [
-        ("active message round trip, 8 B / cache line's", message, Op::Pingpong, Bound::AtMost(1.8)),
-        ("active message round trip, 8 B / two lines'", message, Op::TwoLinesRoundTrip, Bound::Fact),
-        ("the same / cache line's with 40 ns of work at each end", message, Op::WorkedRoundTrip, Bound::Fact),
-        ("barrier of 2 / cache line one way", barrier, Op::Barrier, Bound::AtMost(1.6)),
-        ("barrier of 2 / bare meeting of two ranks", barrier, Op::BareMeeting, Bound::Fact),
+    let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
+    // Beside the best peer: epochs, and operations with their flush.
+    for (window, bytes, epochs, operations, most) in [
+        (Window::Allocated, 8, &EPOCHS[..], &OPERATIONS[..], [0.5, 0.4]),
+        (Window::User, 8, &EPOCHS, &OPERATIONS[..1], [0.7, 0.7]),
+        (Window::User, 65536, &EPOCHS, &OPERATIONS[..1], [0.7, 0.7]),
+        (Window::User, MIB, &[], &OPERATIONS[..1], [0.7, 1.0]),
     ] {
-        let ratio = times.farside(key).zip(times.beside(key, op)).map(|(us, limit)| us / limit);
-        add(what.to_owned(), ratio, bound);
+        let epochs = epochs.iter().map(|sync| (epoch(window, *sync, bytes, 2), sync.label(), "epoch", most[0]));
+        let operations = operations.iter().map(|op| (operation(window, *op, bytes), op.label(), "+ flush", most[1]));
+        for (key, name, rest, most) in epochs.chain(operations) {
+            let ratio = over(times.farside(key), times.best_peer(key));
+            add(format!("{}, {}: {name} {rest} / best peer", window.label(), size(bytes)), ratio, Some(most));
+        }
+    }
+    let large = operation(Window::Allocated, Op::Put, MIB);
+    let message = Key { suite: Suite::Am, op: Op::Pingpong, bytes: 8, ranks: 2, ..Key::default() };
+    let barrier = Key { suite: Suite::Barrier, op: Op::Barrier, ranks: 2, ..Key::default() };
+    // Beside what the same ranks have measured in turns with it.
+    for (what, key, op, most) in [
+        ("allocated window, 1 MiB: put + flush / memcpy", large, Op::Put, Some(1.05)),
+        ("active message round trip, 8 B / cache line's", message, Op::Pingpong, Some(1.8)),
+        ("active message round trip, 8 B / two lines'", message, Op::TwoLinesRoundTrip, None),
+        ("the same / cache line's with 40 ns of work at each end", message, Op::WorkedRoundTrip, None),
+        ("barrier of 2 / cache line one way", barrier, Op::Barrier, Some(1.6)),
+        ("barrier of 2 / bare meeting of two ranks", barrier, Op::BareMeeting, None),
+    ] {
+        add(what.to_owned(), over(times.farside(key), times.beside(key, op)), most);
     }
     for (what, op) in [
         ("round trip by a line for each way / by one line", Op::TwoLinesRoundTrip),
         ("round trip by one line with 40 ns of work at each end / without", Op::WorkedRoundTrip),
     ] {
-        let ratio = times.beside(message, op).zip(times.beside(message, Op::Pingpong)).map(|(us, one)| us / one);
-        add(what.to_owned(), ratio, Bound::Fact);
+        add(what.to_owned(), over(times.beside(message, op), times.beside(message, Op::Pingpong)), None);
     }
-    if records.iter().any(|record| record.library == Library::Farside && record.ranks == 8) {
-        for (name, sync) in EPOCHS {
-            let of = |ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
+    if records.iter().any(|record| record.library == Library::Farside && record.key.ranks == 8) {
+        let of = |sync, ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
+        let scaled = |a: Option<f64>, by: f64, b| over(a.map(|us| us / by), b);
+        for sync in EPOCHS {
             // Eight ranks are four pairs, which share what two had.
-            let ratio = of(8).zip(of(2)).map(|(eight, two)| eight / 4.0 / two);
-            add(format!("allocated window, 8 B: {name} epoch, 8 ranks per pair / 2 ranks"), ratio, Bound::AtMost(4.0));
+            let what = format!("allocated window, 8 B: {} epoch, 8 ranks per pair / 2 ranks", sync.label());
+            add(what, scaled(of(sync, 8), 4.0, of(sync, 2)), Some(4.0));
         }
         // A fence joins each rank with each.
-        let fence = |ranks| times.farside(epoch(Window::Allocated, Sync::Fence, 8, ranks));
-        let ratio = fence(8).zip(fence(2)).map(|(eight, two)| eight / 28.0 / two);
-        let what = "allocated window, 8 B: fence epoch, 8 ranks for each of 28 pairs / 2 ranks".to_owned();
-        add(what, ratio, Bound::AtMost(4.0));
+        let [two, eight] = [2, 8].map(|ranks| of(Sync::Fence, ranks));
+        let what = "allocated window, 8 B: fence epoch, 8 ranks for each of 28 pairs / 2 ranks";
+        add(what.to_owned(), scaled(eight, 28.0, two), Some(4.0));
         // Each of the four processes of a core has to run once between two fences: no fence is shorter than a turn.
         let turn = times.limit(Op::YieldTurn, 0);
-        let ratio = turn.zip(fence(2)).map(|(turn, two)| turn / 4.0 / two);
-        add(
-            "a turn of four processes on each of two cores, per pair / fence epoch of 2 ranks".to_owned(),
-            ratio,
-            Bound::Fact,
-        );
-        let ratio = fence(8).zip(turn).map(|(eight, turn)| eight / turn);
-        add("fence epoch of 8 ranks / a turn of four processes on each of two cores".to_owned(), ratio, Bound::Fact);
+        let what = "a turn of four processes on each of two cores, per pair / fence epoch of 2 ranks";
+        add(what.to_owned(), scaled(turn, 4.0, two), None);
+        let what = "fence epoch of 8 ranks / a turn of four processes on each of two cores";
+        add(what.to_owned(), over(eight, turn), None);
     }
     targets
 }
@@ -190,143 +155,150 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
 pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
-    let op = |op, bytes| Key {
-        suite: Suite::Op,
-        window: Window::Allocated,
-        sync: Sync::Flush,
-        op,
-        shape: Shape::None,
-        bytes,
-        ranks: 2,
-    };
-    let put = op(Op::Put, 8);
-    let burst = op(Op::PutBandwidth, 1 << 20);
-    let times_of = [
-        ("8 B: put + flush", put, Op::RawWrite, "bare write, one way", "ib_write_lat"),
-        ("8 B: put + flush", put, Op::RawWriteDone, "bare write and its completion", "ib_write_bw -t 1"),
-        ("8 B: get + flush", op(Op::Get, 8), Op::RawRead, "bare read", "ib_read_lat"),
-        ("fetch-op + flush", op(Op::FetchOp, 8), Op::RawAtomic, "bare fetch-add", "ib_atomic_lat"),
-        ("1 MiB: time of a put among 64", burst, Op::RawWriteBandwidth, "bare write among 64", "ib_write_bw"),
-    ];
-    for (what, key, raw, bare, tool) in times_of {
-        let over = |us: Option<f64>, floor: Option<f64>| us.zip(floor).map(|(us, floor)| us / floor);
-        let (ours, beside, perftest) = (times.farside(key), times.beside(key, raw), times.limit(raw, key.bytes));
-        let bound = match raw {
-            Op::RawWriteDone => Bound::Fact,
-            Op::RawWriteBandwidth => Bound::AtMost(1.11),
-            _ => Bound::AtMost(1.3),
-        };
-        targets.push(Target { what: format!("{what} / {tool}"), ratio: over(ours, perftest), bound });
-        // perftest measures for itself, at another time; these take turns.
-        targets.push(Target { what: format!("{what} / {bare}"), ratio: over(ours, beside), bound: Bound::Fact });
-        targets.push(Target { what: format!("{bare} / {tool}"), ratio: over(beside, perftest), bound: Bound::Fact });
-    }
-    let ratio =
-        times.beside(put, Op::RawWriteDone).zip(times.beside(put, Op::RawWrite)).map(|(us, one_way)| us / one_way);
-    let what = "8 B: bare write and its completion / bare write, one way".to_owned();
-    targets.push(Target { what, ratio, bound: Bound::Fact });
-    // What each adds to a bare request of its own process, in turns with it: processes of an emulated machine differ by more.
-    let long = 1 << 20;
-    for (name, operation, raw, bytes) in [
-        ("put + flush", Op::Put, Op::RawWriteDone, 8),
-        ("get + flush", Op::Get, Op::RawRead, 8),
-        ("fetch-op + flush", Op::FetchOp, Op::RawAtomic, 8),
-        ("put + flush", Op::Put, Op::RawWriteDone, long),
-        ("get + flush", Op::Get, Op::RawRead, long),
-        ("put of a burst of 64", Op::PutBandwidth, Op::RawWriteBandwidth, long),
-        ("get of a burst of 64", Op::GetBandwidth, Op::RawReadBandwidth, long),
+    let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
+    let key = |op, bytes| operation(Window::Allocated, op, bytes);
+    let put = key(Op::Put, 8);
+    for (what, key, raw, tool, most) in [
+        ("8 B: put + flush", put, Op::RawWrite, "ib_write_lat", Some(1.3)),
+        ("8 B: put + flush", put, Op::RawWriteDone, "ib_write_bw -t 1", None),
+        ("8 B: get + flush", key(Op::Get, 8), Op::RawRead, "ib_read_lat", Some(1.3)),
+        ("fetch-and-op + flush", key(Op::FetchOp, 8), Op::RawAtomic, "ib_atomic_lat", Some(1.3)),
+        ("1 MiB: time of a put among 64", key(Op::PutBandwidth, MIB), Op::RawWriteBandwidth, "ib_write_bw", Some(1.11)),
     ] {
-        let key = op(operation, bytes);
-        let bare = Key { op: raw, ..key };
-        let over = |library, limit| Some(times.of(library, key)? / times.of(limit, bare)?);
-        let peers = Library::PEERS.iter().filter_map(|library| over(*library, *library)).min_by(f64::total_cmp);
-        let ratio = over(Library::Farside, Library::Limit).zip(peers).map(|(farside, peer)| farside / peer);
-        let what = format!("{bytes} B: {name} in bare requests of its process / best peer's the same");
-        targets.push(Target { what, ratio, bound: Bound::Fact });
+        let (ours, beside, perftest) = (times.farside(key), times.beside(key, raw), times.limit(raw, key.bytes));
+        add(format!("{what} / {tool}"), over(ours, perftest), most);
+        // perftest measures for itself, at another time; these take turns.
+        add(format!("{what} / {}", raw.label()), over(ours, beside), None);
+        add(format!("{} / {tool}", raw.label()), over(beside, perftest), None);
     }
-    let bursts = [("put of a burst of 64", Op::PutBandwidth), ("get of a burst of 64", Op::GetBandwidth)];
-    let long = bursts.map(|(name, op)| (name, op, 1 << 20));
-    for (name, operation, bytes) in OPERATIONS.map(|(name, op)| (name, op, 8)).into_iter().chain(long) {
-        let ratio = times.to_best_peer(op(operation, bytes));
-        targets.push(Target { what: format!("{bytes} B: {name} / best peer"), ratio, bound: Bound::AtMost(1.0) });
+    let ratio = over(times.beside(put, Op::RawWriteDone), times.beside(put, Op::RawWrite));
+    add("8 B: bare write, completed / bare write, one way".to_owned(), ratio, None);
+    // What each adds to a bare request of its own process, in turns with it: processes of an emulated machine differ by more.
+    for (op, raw, bytes) in [
+        (Op::Put, Op::RawWriteDone, 8),
+        (Op::Get, Op::RawRead, 8),
+        (Op::FetchOp, Op::RawAtomic, 8),
+        (Op::Put, Op::RawWriteDone, MIB),
+        (Op::Get, Op::RawRead, MIB),
+        (Op::PutBandwidth, Op::RawWriteBandwidth, MIB),
+        (Op::GetBandwidth, Op::RawReadBandwidth, MIB),
+    ] {
+        let to_bare = |library, bare| over(times.of(library, key(op, bytes)), times.of(bare, key(raw, bytes)));
+        let peers = Library::PEERS.iter().filter_map(|peer| to_bare(*peer, *peer)).min_by(f64::total_cmp);
+        let what = format!("{}: {} in bare requests of its process / best peer's the same", size(bytes), op.label());
+        add(what, over(to_bare(Library::Farside, Library::Limit), peers), None);
+    }
+    let long = [(Op::PutBandwidth, MIB), (Op::GetBandwidth, MIB)];
+    for (op, bytes) in OPERATIONS.map(|op| (op, 8)).into_iter().chain(long) {
+        let ratio = over(times.farside(key(op, bytes)), times.best_peer(key(op, bytes)));
+        add(format!("{}: {} / best peer", size(bytes), op.label()), ratio, Some(1.0));
     }
     targets
 }
 
-/// All targets of the suite "pack": of each shape the worst size.
+/// What a measurement of the suites "pack" and "put" is compared with: name, time, and what the ratio is to be at most.
+fn comparisons(times: &Times, key: Key) -> Vec<(&'static str, Option<f64>, f64)> {
+    let pack = key.suite == Suite::Pack;
+    let mut all = Vec::new();
+    if pack || key.op == Op::Put && key.window != Window::Unmapped {
+        let most = if matches!(key.op, Op::Pack | Op::Unpack) { 1.11 } else { 1.1 };
+        all.push((if pack { "loop by hand" } else { "copy by hand" }, times.of(Library::Loop, key), most));
+    }
+    if key.shape == Shape::Vector4096 && key.op != Op::Copy {
+        all.push(("memcpy", times.of(Library::Limit, key), 1.11));
+    }
+    if key.op != Op::Copy {
+        // For the exchange the best of a peer's puts and of MPI's own.
+        let own = Key { window: Window::None, sync: Sync::Twosided, ..key };
+        let own = if key.op == Op::Alltoall { times.best_peer(own) } else { None };
+        let best = times.best_peer(key).into_iter().chain(own).min_by(f64::total_cmp);
+        all.push(("best peer", best, 1.0));
+    }
+    all
+}
+
+/// One comparison of one layout of one size.
+struct Comparison {
+    key: Key,
+    with: &'static str,
+    ratio: Option<f64>,
+    most: f64,
+}
+
+/// Every comparison of every layout that Farside has measured, without those that have no gaps.
+fn compared(times: &Times) -> Vec<Comparison> {
+    let wanted = |key: &Key| match key.suite {
+        Suite::Pack => true,
+        Suite::Put => key.shape != Shape::None && matches!(key.op, Op::Put | Op::PutBandwidth | Op::Alltoall),
+        _ => false,
+    };
+    let own = times.0.iter().filter(|((library, key), _)| *library == Library::Farside && wanted(key));
+    let all = own.flat_map(|(&(_, key), us)| {
+        let all = comparisons(times, key).into_iter();
+        all.map(move |(with, other, most)| Comparison { key, with, ratio: over(Some(*us), other), most })
+    });
+    all.collect()
+}
+
+/// The targets of the suites "pack" and "put": of each operation, layout and kind of window the worst size.
 #[must_use]
-pub fn pack_targets(records: &[Record]) -> Vec<Target> {
-    let times = Times::new(records);
-    let keys = || times.0.keys().filter(|(library, key)| *library == Library::Farside && key.suite == Suite::Pack);
+pub fn layout_targets(records: &[Record]) -> Vec<Target> {
+    let all = compared(&Times::new(records));
+    let mut groups: BTreeMap<(Key, &str), Vec<&Comparison>> = BTreeMap::new();
+    for one in &all {
+        groups.entry((Key { shape: one.key.shape.kind(), bytes: 0, ..one.key }, one.with)).or_default().push(one);
+    }
     let mut targets = Vec::new();
-    for &op in &[Op::Pack, Op::Unpack, Op::Copy] {
-        for &shape in Shape::ALL {
-            let keys: Vec<Key> = keys().map(|(_, key)| *key).filter(|key| (key.op, key.shape) == (op, shape)).collect();
-            let over = |floor: Library| {
-                let of = |key: &Key| Some(times.0.get(&(floor, *key))? / times.farside(*key)?);
-                keys.iter().filter_map(of).min_by(f64::total_cmp)
-            };
-            let peer = keys.iter().filter_map(|key| times.to_best_peer(*key)).max_by(f64::total_cmp);
-            let mut add = |what: &str, ratio, bound| {
-                targets.push(Target { what: format!("{op}, {shape}: {what}"), ratio, bound });
-            };
-            if keys.is_empty() {
-                continue;
-            }
-            // A copy may take 1.1 times as long.
-            let bound = if op == Op::Copy { 0.91 } else { 0.9 };
-            add("loop by hand / Farside, worst size", over(Library::Loop), Bound::AtLeast(bound));
-            if op == Op::Copy {
-                continue;
-            }
-            if shape == Shape::Vector4096 {
-                add("memcpy / Farside, worst size", over(Library::Limit), Bound::AtLeast(0.9));
-            }
-            add("Farside / best peer, worst size", peer, Bound::Below(1.0));
-        }
+    for ((of, with), group) in groups {
+        let measured = group.iter().filter_map(|one| Some((one.ratio?, one.key)));
+        let worst = measured.max_by(|a, b| a.0.total_cmp(&b.0));
+        let shape = if of.shape.number_of("blocks").is_some() { "blocks" } else { of.shape.label() };
+        let at = worst.map_or(String::new(), |(_, key)| match key.shape.number_of("blocks") {
+            Some(blocks) => format!(" ({} in {blocks})", size(key.bytes)),
+            None => format!(" ({})", size(key.bytes)),
+        });
+        let window = match of.suite {
+            Suite::Put => format!(", {}, {} ranks", of.window.label(), of.ranks),
+            _ => String::new(),
+        };
+        let what = format!("{} of {shape}{window}: Farside / {with}, worst size{at}", of.op.label());
+        targets.push(Target { what, ratio: worst.map(|(ratio, _)| ratio), most: Some(group[0].most) });
     }
     targets
 }
 
-/// Times by library and key.
-struct Times(BTreeMap<(Library, Key), f64>);
-
-impl Times {
-    fn new(records: &[Record]) -> Self {
-        Self(records.iter().map(|record| ((record.library, record.key()), record.us())).collect())
+/// Where Farside stands with layouts, size by size: for each operation, kind of window and comparison a line that names the
+/// sizes at which it is behind.
+#[must_use]
+pub fn standing(records: &[Record]) -> String {
+    let all = compared(&Times::new(records));
+    type Line = (Op, Window, u32, &'static str);
+    let mut groups: BTreeMap<Line, Vec<(&Comparison, f64)>> = BTreeMap::new();
+    for (one, ratio) in all.iter().filter_map(|one| Some((one, one.ratio?))) {
+        groups.entry((one.key.op, one.key.window, one.key.ranks, one.with)).or_default().push((one, ratio));
     }
-
-    fn farside(&self, key: Key) -> Option<f64> {
-        self.0.get(&(Library::Farside, key)).copied()
+    let mut text = String::new();
+    for ((op, window, ranks, with), group) in groups {
+        let behind = group.iter().filter(|(one, ratio)| *ratio > one.most);
+        let name = |(one, ratio): &(&Comparison, f64)| {
+            format!("{}:{} ({})", one.key.shape, one.key.bytes, number(Some(*ratio)))
+        };
+        let behind: Vec<_> = behind.map(name).collect();
+        let but = if behind.is_empty() { String::new() } else { format!("; behind: {}", behind.join(", ")) };
+        let (all, met, most) = (group.len(), group.len() - behind.len(), group[0].0.most);
+        let window = if window == Window::None { "no window" } else { window.label() };
+        let op = op.label();
+        text += &format!("{op}, {window}, {ranks} ranks: within {most} of the {with} at {met} of {all} sizes{but}\n");
     }
-
-    fn to_best_peer(&self, key: Key) -> Option<f64> {
-        let peers = Library::PEERS.iter().filter_map(|peer| self.0.get(&(*peer, key)).copied());
-        Some(self.farside(key)? / peers.min_by(f64::total_cmp)?)
-    }
-
-    fn limit(&self, op: Op, bytes: u64) -> Option<f64> {
-        let is_it = |key: &Key| key.suite == Suite::Limit && key.op == op && key.bytes == bytes;
-        self.0.iter().find(|((library, key), _)| *library == Library::Limit && is_it(key)).map(|(_, us)| *us)
-    }
-
-    fn of(&self, library: Library, key: Key) -> Option<f64> {
-        self.0.get(&(library, key)).copied()
-    }
-
-    /// The limit that the ranks have measured in turns with `key`, under the name of `op`.
-    fn beside(&self, key: Key, op: Op) -> Option<f64> {
-        self.0.get(&(Library::Limit, Key { op, ..key })).copied()
-    }
+    text
 }
 
 /// The targets of several rounds, each with the median of the ratios that were measured in one round: a machine that is
 /// slow for a while, or whose cores stand closer together, is so for both sides of a ratio.
 #[must_use]
 pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Target>) -> Vec<Target> {
-    let all: Vec<Record> = rounds.iter().flatten().cloned().collect();
     let each: Vec<Vec<Target>> = rounds.iter().map(|round| targets(round)).collect();
-    let mut merged = targets(&all);
+    let mut merged = targets(&rounds.concat());
     for target in &mut merged {
         let same = each.iter().flatten().filter(|other| other.what == target.what);
         let mut ratios: Vec<f64> = same.filter_map(|other| other.ratio).collect();
@@ -339,64 +311,47 @@ pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Targ
 /// The targets as text for a terminal: those that were measured, and how many were not.
 #[must_use]
 pub fn display(targets: &[Target]) -> String {
-    let asked = |target: &&Target| target.bound != Bound::Fact;
-    let count = |met| targets.iter().filter(asked).filter(|target| target.met() == met).count();
-    let mut text = format!("Targets: {} met, {} not met", count(Some(true)), count(Some(false)));
+    let count = |met| targets.iter().filter(|target| target.most.is_some() && target.met() == met).count();
+    let mut summary = format!("Targets: {} met, {} not met", count(Some(true)), count(Some(false)));
     if count(None) > 0 {
-        text += &format!(", {} not measured (most need --peers)", count(None));
+        summary += &format!(", {} not measured (most need --peers)", count(None));
     }
-    let measured: Vec<_> = targets.iter().filter(|target| target.ratio.is_some()).collect();
-    if measured.is_empty() {
-        return text;
-    }
-    let mut table = comfy_table::Table::new();
-    table.set_header(["", "measured", "wanted", "target"]);
-    for target in measured {
-        table.add_row([
-            target.verdict().to_owned(),
-            number(target.ratio),
-            target.bound.to_string(),
-            target.what.clone(),
-        ]);
-    }
-    narrow(&mut table);
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    format!("{text}\n{table}")
+    let measured = targets.iter().filter(|target| target.ratio.is_some());
+    let row = |t: &Target| {
+        let most = t.most.map_or(String::new(), |most| most.to_string());
+        vec![t.verdict().to_owned(), t.what.clone(), number(t.ratio), most]
+    };
+    format!("{summary}\n{}", text(&["", "target", "measured", "at most"], 2, measured.map(row)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Effort, Plan};
+    use crate::plan::Plan;
+    use crate::record::tests::record;
 
     /// Every planned time of a library, all the same.
     fn all(library: Library, us: f64) -> Vec<Record> {
-        let plan = Plan::new(Effort::Quick, &[2, 8]);
+        let plan = Plan::new(true, &[2, 8]);
         let keys = plan.ranks.iter().flat_map(|ranks| plan.farside_keys(*ranks));
-        keys.map(|key| Record::from_blocks(library, "0", key, 1, &[us]).unwrap()).collect()
+        keys.map(|key| of(library, key, us)).collect()
+    }
+
+    fn of(library: Library, key: Key, us: f64) -> Record {
+        Record::from_blocks(library, key, 1, &[us]).unwrap()
     }
 
     /// What two ranks have measured in turns with what they do.
     fn beside(suite: Suite, op: Op, bytes: u64, us: f64) -> Record {
-        let (window, sync) =
-            if suite == Suite::Op { (Window::Allocated, Sync::Flush) } else { (Window::None, Sync::None) };
-        let key = Key { suite, window, sync, op, shape: Shape::None, bytes, ranks: 2 };
-        Record::from_blocks(Library::Limit, "0", key, 1, &[us]).unwrap()
+        let key = Key { suite, op, bytes, ranks: 2, ..Key::default() };
+        of(Library::Limit, if suite == Suite::Op { operation(Window::Allocated, op, bytes) } else { key }, us)
     }
 
-    fn limit(op: Op, bytes: u64, us: f64) -> Record {
-        let key = Key {
-            suite: Suite::Limit,
-            window: Window::None,
-            sync: Sync::None,
-            op,
-            shape: Shape::None,
-            bytes,
-            ranks: 1,
-        };
-        Record::from_blocks(Library::Limit, "0", key, 1, &[us]).unwrap()
+    /// The ratio of the only target that says so, and whether it is met.
+    fn find(targets: &[Target], text: &str) -> (Option<f64>, Option<bool>) {
+        let found: Vec<_> = targets.iter().filter(|target| target.what.contains(text)).collect();
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        (found[0].ratio, found[0].met())
     }
 
     #[test]
@@ -414,29 +369,28 @@ mod tests {
             records
         };
         // The fastest line is not that of the fastest barrier.
-        let rounds = [round(0.5, 2.0), round(1.0, 1.5), round(2.0, 2.5)];
-        let merged = of_rounds(&rounds, targets);
-        let found = merged.iter().find(|target| target.what.contains("barrier of 2 / cache")).unwrap();
-        assert_eq!(found.ratio, Some(1.5));
-        let of_peers = merged.iter().find(|target| target.what.contains("fence epoch / best peer")).unwrap();
-        assert_eq!(of_peers.ratio, None);
+        let merged = of_rounds(&[round(0.5, 2.0), round(1.0, 1.5), round(2.0, 2.5)], targets);
+        assert_eq!(find(&merged, "barrier of 2 / cache").0, Some(1.5));
+        assert_eq!(find(&merged, "allocated window, 8 B: fence epoch / best peer").0, None);
     }
 
     #[test]
     fn verbs_targets_compare_with_bare_requests_of_the_same_process() {
-        let mut records = vec![beside(Suite::Op, Op::RawWriteDone, 8, 2.0), beside(Suite::Op, Op::RawWrite, 8, 1.0)];
-        let of = |library, op, us| Record { library, ..beside(Suite::Op, op, 8, us) };
-        records.extend([of(Library::Farside, Op::Put, 3.0), of(Library::Mpich, Op::Put, 6.0)]);
-        records.extend([of(Library::Mpich, Op::RawWriteDone, 3.0), limit(Op::RawWrite, 8, 1.5)]);
-        let targets = verbs_targets(&records);
-        let find = |text: &str| targets.iter().find(|target| target.what.contains(text)).unwrap().ratio;
-        assert_eq!(find("put + flush / ib_write_lat"), Some(2.0));
-        assert!(targets.iter().any(|target| target.what.ends_with("/ ib_write_lat") && target.met() == Some(false)));
-        assert_eq!(find("put + flush / bare write, one way"), Some(3.0));
-        assert_eq!(find("put + flush / bare write and its completion"), Some(1.5));
-        assert_eq!(find("put + flush in bare requests of its process"), Some(0.75));
-        assert_eq!(find("8 B: put / best peer"), Some(0.5));
-        assert_eq!(find("get + flush / bare read"), None);
+        let on = |library, op, us| of(library, operation(Window::Allocated, op, 8), us);
+        let targets = verbs_targets(&[
+            on(Library::Limit, Op::RawWriteDone, 2.0),
+            on(Library::Limit, Op::RawWrite, 1.0),
+            on(Library::Farside, Op::Put, 3.0),
+            on(Library::Mpich, Op::Put, 6.0),
+            on(Library::Mpich, Op::RawWriteDone, 3.0),
+            record(Library::Limit, Op::RawWrite, 8, 1.5),
+        ]);
+        assert_eq!(find(&targets, "put + flush / ib_write_lat"), (Some(2.0), Some(false)));
+        assert_eq!(find(&targets, "put + flush / bare write, one way").0, Some(3.0));
+        assert_eq!(find(&targets, "put + flush / bare write, completed").0, Some(1.5));
+        assert_eq!(find(&targets, "8 B: put in bare requests of its process").0, Some(0.75));
+        assert_eq!(find(&targets, "8 B: put / best peer").0, Some(0.5));
+        assert_eq!(find(&targets, "get + flush / bare read").0, None);
     }
 
     #[test]
@@ -445,36 +399,71 @@ mod tests {
         records.extend(all(Library::Mpich, 3.0));
         records.extend(all(Library::OpenMpi, 2.0));
         records.extend([
-            beside(Suite::Op, Op::Put, 1 << 20, 0.9),
+            beside(Suite::Op, Op::Put, MIB, 0.8),
             beside(Suite::Op, Op::Put, 8, 0.1),
             beside(Suite::Am, Op::Pingpong, 8, 0.5),
             beside(Suite::Am, Op::TwoLinesRoundTrip, 8, 0.8),
             beside(Suite::Am, Op::WorkedRoundTrip, 8, 1.0),
             beside(Suite::Barrier, Op::Barrier, 0, 0.8),
             beside(Suite::Barrier, Op::BareMeeting, 0, 0.8),
-            limit(Op::YieldTurn, 0, 4.0),
+            record(Library::Limit, Op::YieldTurn, 0, 4.0),
         ]);
         let targets = targets(&records);
-        let find = |text: &str| {
-            let found: Vec<_> = targets.iter().filter(|target| target.what.contains(text)).collect();
-            assert_eq!(found.len(), 1, "{text}");
-            (found[0].ratio.unwrap(), found[0].met().unwrap_or(true))
-        };
-        assert_eq!(find("allocated window, 8 B: fence epoch / best peer"), (0.5, true));
-        assert_eq!(find("allocated window, 8 B: get + flush"), (0.5, false));
-        assert_eq!(find("user window, 64 KiB: exclusive lock"), (0.5, true));
-        assert_eq!(find("memcpy / put"), (0.9, false));
-        assert_eq!(find("user window, 1 MiB"), (0.5, true));
-        assert_eq!(find("8 B / cache line's"), (2.0, false));
-        assert_eq!(find("8 B / two lines'"), (1.25, true));
-        assert_eq!(find("barrier of 2 / cache"), (1.25, true));
-        assert_eq!(find("shared lock epoch, 8 ranks"), (0.25, true));
-        assert_eq!(find("8 ranks for each of 28 pairs"), (1.0 / 28.0, true));
-        assert_eq!(find("fence epoch of 8 ranks"), (0.25, true));
-        let facts: Vec<_> =
-            targets.iter().filter(|target| target.bound == Bound::Fact).map(|fact| fact.ratio).collect();
-        assert_eq!(facts, [1.25, 1.0, 1.25, 1.6, 2.0, 1.0, 0.25].map(Some));
-        let asked = |target: &&Target| target.bound != Bound::Fact;
-        assert!(targets.iter().filter(asked).all(|target| target.met().is_some()), "{}", display(&targets));
+        for (text, ratio, met) in [
+            ("allocated window, 8 B: fence epoch / best peer", 0.5, Some(true)),
+            ("allocated window, 8 B: get + flush", 0.5, Some(false)),
+            ("user window, 64 KiB: exclusive lock", 0.5, Some(true)),
+            ("put + flush / memcpy", 1.25, Some(false)),
+            ("user window, 1 MiB", 0.5, Some(true)),
+            ("8 B / cache line's", 2.0, Some(false)),
+            ("8 B / two lines'", 1.25, None),
+            ("barrier of 2 / cache", 1.25, Some(true)),
+            ("shared lock epoch, 8 ranks", 0.25, Some(true)),
+            ("8 ranks for each of 28 pairs", 1.0 / 28.0, Some(true)),
+            ("fence epoch of 8 ranks", 0.25, None),
+        ] {
+            assert_eq!(find(&targets, text), (Some(ratio), met), "{text}");
+        }
+        let limits: Vec<_> = targets.iter().filter(|target| target.most.is_none()).map(|limit| limit.ratio).collect();
+        assert_eq!(limits, [1.25, 1.0, 1.25, 1.6, 2.0, 1.0, 0.25].map(Some));
+        assert!(targets.iter().all(|target| target.ratio.is_some()), "{}", display(&targets));
+    }
+
+    #[test]
+    fn layout_targets_take_the_worst_size_and_the_best_peer() {
+        let suite = Suite::Put;
+        let at = |window, sync, op, shape, bytes| Key { suite, window, sync, op, shape, bytes, ranks: 2 };
+        let put = |shape, bytes| at(Window::Allocated, Sync::Flush, Op::Put, shape, bytes);
+        let exchange = |window, sync| at(window, sync, Op::Alltoall, Shape::Columns64, 1024);
+        let records = [
+            of(Library::Farside, put(Shape::Columns64, 1024), 1.2),
+            of(Library::Loop, put(Shape::Columns64, 1024), 1.0),
+            of(Library::Mpich, put(Shape::Columns64, 1024), 2.4),
+            of(Library::Farside, put(Shape::Columns64, 8192), 1.0),
+            of(Library::Loop, put(Shape::Columns64, 8192), 1.0),
+            of(Library::Mpich, put(Shape::Columns64, 8192), 3.0),
+            of(Library::OpenMpi, put(Shape::Columns64, 8192), 0.5),
+            of(Library::Farside, put(Shape::Blocks16, 4096), 1.0),
+            of(Library::Loop, put(Shape::Blocks16, 4096), 1.0),
+            of(Library::Farside, exchange(Window::Allocated, Sync::Fence), 1.0),
+            of(Library::Mpich, exchange(Window::Allocated, Sync::Fence), 4.0),
+            of(Library::Mpich, exchange(Window::None, Sync::Twosided), 2.0),
+        ];
+        let targets = layout_targets(&records);
+        let columns = "put of columns, 64 rows, allocated window, 2 ranks: Farside / ";
+        let by_hand = format!("{columns}copy by hand, worst size (1 KiB)");
+        assert_eq!(find(&targets, &by_hand), (Some(1.2), Some(false)));
+        assert_eq!(find(&targets, &format!("{columns}best peer, worst size (8 KiB)")), (Some(2.0), Some(false)));
+        let blocks = "put of blocks, allocated window, 2 ranks: Farside / ";
+        assert_eq!(find(&targets, &format!("{blocks}copy by hand")), (Some(1.0), Some(true)));
+        assert_eq!(find(&targets, &format!("{blocks}best peer")), (None, None));
+        assert_eq!(find(&targets, "all-to-all of columns"), (Some(0.5), Some(true)));
+        assert_eq!(targets.len(), 5);
+        assert_eq!(
+            standing(&records),
+            "put, allocated window, 2 ranks: within 1 of the best peer at 1 of 2 sizes; behind: columns_64:8192 (2.00)\n\
+             put, allocated window, 2 ranks: within 1.1 of the copy by hand at 2 of 3 sizes; behind: columns_64:1024 (1.20)\n\
+             all-to-all, allocated window, 2 ranks: within 1 of the best peer at 1 of 1 sizes\n"
+        );
     }
 }

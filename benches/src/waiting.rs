@@ -1,16 +1,18 @@
 //! What waiting costs: rank 0 sleeps, and all others wait for it in one call.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::coll;
-use farside_core::error::Result;
+use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::stats::Kind;
 use farside_core::{Job, Team};
 use farside_rma::{Assert, LockKind, LockWindow, Window};
 
+use crate::launch;
+use crate::table::text;
 use crate::usage::{Of, Usage};
 
 const HANDLER: HandlerId = HandlerId(3);
@@ -54,7 +56,7 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     job.active_messages().register(HANDLER, handler)?;
     let none = Assert::empty();
     let mut all = Vec::new();
-    let mut case = |call, sleeper: &mut dyn FnMut() -> Result<()>, waiter: &mut dyn FnMut() -> Result<()>| {
+    let mut case = |call, sleeper: &dyn Fn() -> Result<()>, waiter: &dyn Fn() -> Result<()>| -> Result<()> {
         team.barrier()?;
         let (before, parks) = (Usage::now(of)?, job.stats().count(Kind::Park));
         if me == 0 { sleeper() } else { waiter() }?;
@@ -63,57 +65,32 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
         Ok(())
     };
     let sleep = || std::thread::sleep(pause);
+    let slept = || {
+        sleep();
+        Ok(())
+    };
 
-    case(
-        "barrier",
-        &mut || {
-            sleep();
-            team.barrier()
-        },
-        &mut || team.barrier(),
-    )?;
-    // The window is one, and both would borrow it.
-    let fenced = std::cell::RefCell::new(&mut active);
-    case(
-        "fence",
-        &mut || {
-            sleep();
-            fenced.borrow_mut().fence(none, |_| Ok(()))
-        },
-        &mut || fenced.borrow_mut().fence(none, |_| Ok(())),
-    )?;
-    case(
-        "wait",
-        &mut || {
-            sleep();
-            fenced
-                .borrow_mut()
-                .start(&others, none, |epoch| others.iter().try_for_each(|to| epoch.put_value(1, *to, 0)))
-        },
-        &mut || fenced.borrow_mut().expose(&[0], none, |_| Ok(())),
-    )?;
-    case(
-        "lock and unlock",
-        &mut || {
-            passive.with_local(|_| {
-                team.barrier()?;
-                sleep();
-                Ok(())
-            })
-        },
-        &mut || {
+    let put_first = || passive.lock(LockKind::Exclusive, 0, none, |epoch| epoch.put_value(1, 0, 0));
+    let message = |to: &usize| am::send(job, *to as u32, HANDLER, &[], &[], Counters::default());
+    // The window is one, and both sides would borrow it.
+    let active_cell = RefCell::new(&mut active);
+    let window = || active_cell.borrow_mut();
+    let fence = || window().fence(none, |_| Ok(()));
+    let put_all = || window().start(&others, none, |epoch| others.iter().try_for_each(|to| epoch.put_value(1, *to, 0)));
+    let lock = || {
+        passive.with_local(|_| {
             team.barrier()?;
-            passive.lock(LockKind::Exclusive, 0, none, |epoch| epoch.put_value(1, 0, 0))
-        },
-    )?;
-    case(
-        "message",
-        &mut || {
             sleep();
-            others.iter().try_for_each(|to| am::send(job, *to as u32, HANDLER, &[], &[], Counters::default()))
-        },
-        &mut || job.wait("receive a message", || Ok(arrived.get().then_some(()))),
-    )?;
+            Ok(())
+        })
+    };
+    case("barrier", &|| slept().and_then(|()| team.barrier()), &|| team.barrier())?;
+    case("fence", &|| slept().and_then(|()| fence()), &fence)?;
+    case("wait", &|| slept().and_then(|()| put_all()), &|| window().expose(&[0], none, |_| Ok(())))?;
+    case("lock and unlock", &lock, &|| team.barrier().and_then(|()| put_first()))?;
+    case("message", &|| slept().and_then(|()| others.iter().try_for_each(message)), &|| {
+        job.wait("receive a message", || Ok(arrived.get().then_some(())))
+    })?;
     job.active_messages().unregister(HANDLER);
     active.free()?;
     passive.free()?;
@@ -124,14 +101,50 @@ fn gather(team: &Team, mine: Spent) -> Result<Vec<Spent>> {
     let numbers = [mine.usage.cpu.as_micros() as u64, mine.usage.switches, mine.parks];
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let all = coll::allgather(team, &bytes)?;
-    Ok(all
-        .iter()
-        .skip(1)
-        .map(|bytes| {
-            let number =
-                |i: usize| bytes.get(8 * i..8 * i + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-            let usage = Usage { cpu: Duration::from_micros(number(0)), switches: number(1) };
-            Spent { usage, parks: number(2) }
-        })
-        .collect())
+    let spent = |bytes: &Vec<u8>| {
+        let mut numbers = bytes.chunks_exact(8).map(|b| b.try_into().map_or(0, u64::from_le_bytes));
+        let mut next = || numbers.next().unwrap_or(0);
+        Spent { usage: Usage { cpu: Duration::from_micros(next()), switches: next() }, parks: next() }
+    };
+    Ok(all.iter().skip(1).map(spent).collect())
+}
+
+/// Measures with ranks that are processes, and prints what they have spent. Collective.
+///
+/// # Errors
+/// What the calls fail with.
+pub fn report(job: &Job, pause: Duration) -> Result<()> {
+    let waited = measure(job, pause, Of::Process)?;
+    if job.rank() != 0 {
+        return Ok(());
+    }
+    let row = |row: &Waited| {
+        let ms = |cpu: Duration| format!("{:.1}", cpu.as_secs_f64() * 1e3);
+        let cpu = || row.spent.iter().map(|spent| spent.usage.cpu);
+        let most = |f: fn(&Spent) -> u64| row.spent.iter().map(f).max().unwrap_or(0).to_string();
+        let (parks, switches) = (most(|spent| spent.parks), most(|spent| spent.usage.switches));
+        vec![row.call.to_owned(), ms(cpu().max().unwrap_or_default()), ms(cpu().sum()), parks, switches]
+    };
+    let header = ["waiting in", "CPU ms, most", "CPU ms, all", "sleeps, most", "voluntary switches, most"];
+    let (ranks, ms) = (job.size(), pause.as_millis());
+    println!(
+        "{ranks} ranks, of which one sleeps for {ms} ms; the others, each:\n{}",
+        text(&header, 1, waited.iter().map(row))
+    );
+    Ok(())
+}
+
+/// Starts so many ranks that report.
+///
+/// # Errors
+/// [`ErrorKind::Launcher`] without the command `farside`; [`ErrorKind::Aborted`] if the ranks fail.
+pub fn drive(ranks: u32, sleep_ms: u64) -> Result<()> {
+    let limit = Duration::from_millis(5 * sleep_ms) + Duration::from_secs(60);
+    let words = ["--sleep-ms".to_owned(), sleep_ms.to_string()];
+    let status = launch::ranks(ranks, limit, &words)?.status();
+    let status = status.map_err(|error| Error::system("start farside run", error))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Aborted, "measure waiting ranks").cause(format!("{ranks} ranks: {status}")))
 }

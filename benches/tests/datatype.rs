@@ -27,7 +27,7 @@ fn datatype_quick_measures_puts_beside_copies_by_hand_and_exchanges() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(!text.contains("note:"), "{text}");
-    assert!(text.contains("put of columns_64, allocated window, 2 ranks: Farside / copy by hand"), "{text}");
+    assert!(text.contains("put of columns, 64 rows, allocated window, 2 ranks: Farside / copy by hand"), "{text}");
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let records = results["records"].as_array().unwrap();
     let count = |library: &str, window: &str, op: &str, shape: &str, ranks: u32| {
@@ -52,7 +52,7 @@ fn datatype_quick_measures_puts_beside_copies_by_hand_and_exchanges() {
         assert_eq!(count("farside", window, "put", "diagonals", 2), 3, "{window}");
     }
     let page = std::fs::read_to_string(html).unwrap();
-    assert!(page.contains("blocks of 128 KiB together") && page.contains("user window, not mapped"));
+    assert!(page.contains("blocks of 128 KiB together") && page.contains("user window, unmapped"));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn datatype_quick_measures_both_ways_beside_loop_and_memcpy() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("by hand") && text.contains("unpack, struct: loop by hand / Farside"), "{text}");
+    assert!(text.contains("by hand") && text.contains("unpack of struct with gaps: Farside / loop by hand"), "{text}");
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let records = results["records"].as_array().unwrap();
     for library in ["farside", "loop", "limit"] {

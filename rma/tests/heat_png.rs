@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
-use picture::heat_png;
+use picture::{heat_picture, heat_png};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -61,4 +61,19 @@ fn heat_png_wrong_number_of_values() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
     assert!(!path("wrong.png").exists());
+}
+
+#[test]
+fn heat_picture_has_title_field_and_scale() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("picture.png");
+    heat_picture(&path, "title", 64, 64, &[0.5; 64 * 64]).unwrap();
+    let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap())).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    assert!(info.width > 64 && info.height > 64);
+    let row = |y: usize| &pixels[3 * y * info.width as usize..][..3 * info.width as usize];
+    assert!((0..16).any(|y| row(y).contains(&0)), "no title");
+    assert!(row(40)[..3 * 64].iter().all(|channel| *channel < 20), "a field of one value is black");
+    assert!(row(18)[3 * 72..3 * 80].chunks(3).all(|rgb| rgb[0] > 200), "the scale is bright at its top");
 }

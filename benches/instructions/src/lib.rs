@@ -99,37 +99,32 @@ fn in_lock_all<'scope>(
     epoch: &'scope PassiveEpoch<'scope, '_, u64>,
     word: &'scope [u64; 2 * BLOCKS],
 ) -> Result<()> {
-    let calls = 0..calls;
-    let vector = |blocks| Selection::vector(blocks, 1, 2);
+    // The loop is that of the call alone: which call it is was decided before.
+    macro_rules! each {
+        ($call:expr) => {
+            (0..calls).try_for_each(|_| $call)
+        };
+    }
     match name {
         "put_blocks" | "put_block" => {
-            let from = vector(if name == "put_block" { 1 } else { BLOCKS })?;
+            let from = Selection::vector(if name == "put_block" { 1 } else { BLOCKS }, 1, 2)?;
             let to = from.clone();
-            calls.into_iter().try_for_each(|_| {
-                epoch.put_selected(black_box(&word[..]), black_box(&from), rank(), place(), black_box(&to))
-            })
+            each!(epoch.put_selected(black_box(&word[..]), black_box(&from), rank(), place(), black_box(&to)))
         }
-        "put" => calls.into_iter().try_for_each(|_| epoch.put(words(word), rank(), place())),
-        "put_value" => calls.into_iter().try_for_each(|_| epoch.put_value(black_box(7), rank(), place())),
-        "put_flush" => calls.into_iter().try_for_each(|_| {
-            epoch.put(words(word), rank(), place())?;
-            epoch.flush(rank())
-        }),
-        "get" => calls.into_iter().try_for_each(|_| epoch.get_now(rank(), place()).map(|value| _ = black_box(value))),
-        "accumulate" => {
-            calls.into_iter().try_for_each(|_| epoch.accumulate(black_box(Op::Sum), words(word), rank(), place()))
+        "put" => each!(epoch.put(words(word), rank(), place())),
+        "put_value" => each!(epoch.put_value(black_box(7), rank(), place())),
+        "put_flush" => each!(epoch.put(words(word), rank(), place()).and_then(|()| epoch.flush(rank()))),
+        "get" => each!(epoch.get_now(rank(), place()).map(|value| _ = black_box(value))),
+        "accumulate" => each!(epoch.accumulate(black_box(Op::Sum), words(word), rank(), place())),
+        "fetch_op" => {
+            each!(
+                epoch.fetch_and_op_now(black_box(Op::Sum), black_box(1), rank(), place()).map(|old| _ = black_box(old))
+            )
         }
-        "fetch_op" => calls.into_iter().try_for_each(|_| {
-            let old = epoch.fetch_and_op_now(black_box(Op::Sum), black_box(1), rank(), place())?;
-            black_box(old);
-            Ok(())
-        }),
-        "cas" => calls.into_iter().try_for_each(|_| {
-            let old = epoch.compare_and_swap_now(black_box(1), black_box(2), rank(), place())?;
-            black_box(old);
-            Ok(())
-        }),
-        "flush" => calls.into_iter().try_for_each(|_| epoch.flush(rank())),
+        "cas" => {
+            each!(epoch.compare_and_swap_now(black_box(1), black_box(2), rank(), place()).map(|old| _ = black_box(old)))
+        }
+        "flush" => each!(epoch.flush(rank())),
         _ => Err(Error::new(ErrorKind::BadArgument, "count instructions").cause(format!("no call {name}"))),
     }
 }

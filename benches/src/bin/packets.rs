@@ -5,15 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-use farside_benches::launch::Launcher;
-use farside_benches::measure::{self, Budget, Method};
-use farside_benches::packets::{self, display, missed};
-use farside_benches::peers::Peers;
-use farside_benches::plan::{Effort, Plan};
-use farside_benches::record::{Library, Suite, Window};
+use clap::{Parser, value_parser};
+use farside_benches::packets::{calls, display, display_calls, goal, missed};
+use farside_benches::plan::Plan;
+use farside_benches::record::{Library, Record, Suite, Window};
 use farside_benches::results::Results;
-use farside_core::Job;
+use farside_benches::{launch, program};
 use farside_core::error::{Error, ErrorKind, Result};
 
 /// Counts packets with FARSIDE_DEVICE=verbs, where all ranks are on a machine whose RDMA devices count them: the emulated
@@ -24,84 +21,52 @@ struct Arguments {
     #[arg(long)]
     peers: bool,
     /// Numbers of ranks whose calls are compared with formulas.
-    #[arg(long, value_delimiter = ',', default_value = "2,3,4", value_parser = clap::value_parser!(u32).range(2..=4))]
+    #[arg(long, value_delimiter = ',', default_value = "2,3,4", value_parser = value_parser!(u32).range(2..=4))]
     ranks: Vec<u32>,
     /// Seconds that one library may take.
-    #[arg(long, value_name = "SECS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
     time_limit: u64,
     /// The records as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Be one rank: what `farside run` starts.
-    #[arg(long, hide = true)]
-    worker: bool,
 }
 
-fn plan() -> Plan {
-    Plan {
-        suites: vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier],
-        windows: vec![Window::Allocated],
-        sizes: vec![8],
-        ..Plan::new(Effort::Quick, &[2])
-    }
-}
-
-fn work() -> Result<()> {
-    let job = Job::init()?;
-    measure::run(&job, &plan(), Budget::of(Effort::Quick, Method::Packets), &mut std::io::stdout())?;
-    job.finalize()
-}
-
-fn drive(arguments: &Arguments) -> Result<bool> {
+fn run(arguments: Arguments) -> Result<bool> {
     let limit = Duration::from_secs(arguments.time_limit);
-    let mut results = Results::here();
-    let (records, notes) = Launcher::locate()?.measure(2, limit, &["--worker"], |_| {});
-    results.records.extend(records);
-    results.notes.extend(notes);
-    if arguments.peers {
-        let peers = Peers::locate(None)?.limit(limit);
-        let mut words = plan().peer_arguments();
-        words.push("--packets".to_owned());
-        for library in [Library::Mpich, Library::OpenMpi] {
-            let (records, notes) = peers.run(library, 2, &words, |_| {});
-            results.records.extend(records);
-            results.notes.extend(notes);
-        }
+    let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier];
+    let plan = Plan { suites, windows: vec![Window::Allocated], sizes: vec![8], ..Plan::new(true, &[2]) };
+    let mut words = plan.arguments();
+    words.push("--packets".to_owned());
+    let mut results = Results::here("Farside: packets");
+    let peers = [Library::Mpich, Library::OpenMpi].into_iter().filter(|_| arguments.peers);
+    for library in [Library::Farside].into_iter().chain(peers) {
+        let command = match library {
+            Library::Farside => launch::ranks(2, limit, &words)?,
+            _ => launch::peer(library, 2, limit, &words)?,
+        };
+        let (records, notes) = launch::run(command, library, 2, limit, |_| {});
+        results.records.extend(records);
+        results.notes.extend(notes);
     }
     println!("{}\n{}", results.machine.line(), display(&results.records));
-    for note in &results.notes {
-        println!("note: {note}");
-    }
+    results.notes.iter().for_each(|note| println!("note: {note}"));
     if let Some(file) = &arguments.json {
         results.write_json(file)?;
     }
     let missed = missed(&results.records).len();
-    let counted =
-        results.records.iter().filter(|r| r.library == Library::Farside && packets::goal(&r.key()).is_some()).count();
+    let has_goal = |record: &&Record| record.library == Library::Farside && goal(&record.key).is_some();
+    let counted = results.records.iter().filter(has_goal).count();
     println!("{} of {counted} rows at their goal\n", counted - missed);
-    let mut rows = Vec::new();
-    for &ranks in &arguments.ranks {
-        rows.extend(packets::calls(ranks)?);
-    }
-    println!("{}", packets::display_calls(&rows));
+    let rows = arguments.ranks.into_iter().map(calls).collect::<Result<Vec<_>>>()?.concat();
     let equal = rows.iter().filter(|row| row.holds()).count();
-    println!("{equal} of {} rows equal the formula", rows.len());
+    println!("{}\n{equal} of {} rows equal the formula", display_calls(&rows), rows.len());
     if counted == 0 {
-        return Err(
-            Error::new(ErrorKind::Launcher, "count packets").cause("no rank has counted anything; see the notes")
-        );
+        let cause = "no rank has counted anything; see the notes";
+        return Err(Error::new(ErrorKind::Launcher, "count packets").cause(cause));
     }
     Ok(missed == 0 && equal == rows.len())
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match if arguments.worker { work().map(|()| true) } else { drive(&arguments) } {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("packets: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program(run)
 }

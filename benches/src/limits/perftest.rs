@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use farside_core::error::{Error, ErrorKind, Result};
 
-use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Record, Suite};
 
 /// Runs where perftest tells an average only.
 const AVERAGES: usize = 3;
@@ -110,8 +110,7 @@ pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
 }
 
 fn floor(devices: &Devices, op: Op, tool: &str, arguments: &[&str], bytes: u64, iterations: u64) -> Result<Record> {
-    let key =
-        Key { suite: Suite::Limit, window: Window::None, sync: Sync::None, op, shape: Shape::None, bytes, ranks: 2 };
+    let key = Key { suite: Suite::Limit, op, bytes, ranks: 2, ..Key::default() };
     let averages = tool.ends_with("_bw");
     let mut us = Vec::new();
     for _ in 0..if op == Op::RawWriteDone { AVERAGES } else { 1 } {
@@ -122,7 +121,8 @@ fn floor(devices: &Devices, op: Op, tool: &str, arguments: &[&str], bytes: u64, 
         })?);
     }
     let count = iterations * us.len() as u64;
-    let mut record = Record::from_blocks(Library::Limit, "perftest", key, count, &us)?;
+    let mut record = Record::from_blocks(Library::Limit, key, count, &us)?;
+    record.version = "perftest".to_owned();
     if !averages {
         // The least and the typical.
         record.us_median = us.iter().copied().fold(record.us_min, f64::max);
@@ -159,51 +159,28 @@ impl Drop for Server {
 /// The client's output.
 fn run(devices: &Devices, tool: &str, arguments: &[&str], bytes: u64, iterations: u64) -> Result<String> {
     const OP: &str = "run perftest";
-    let command = |device: &str| {
-        let mut command = Command::new(tool);
-        command.args([
-            "-d",
-            device,
-            "-x",
-            &devices.gid.to_string(),
-            "-s",
-            &bytes.to_string(),
-            "-n",
-            &iterations.to_string(),
-        ]);
+    // `limit` ends a run that hangs.
+    let command = |device: &str, limit: Duration| {
+        let [gid, bytes, iterations] = [u64::from(devices.gid), bytes, iterations].map(|number| number.to_string());
+        let mut command = Command::new("timeout");
+        command.args([&limit.as_secs().to_string(), tool, "-d", device, "-x", &gid, "-s", &bytes, "-n", &iterations]);
         // A timeout as long as the ranks': a shorter one sends again on a slow machine.
         command.args(["-u", "19", "-F", "-p", "18615"]).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
         command
     };
-    let missing = |error: std::io::Error| {
-        if error.kind() == std::io::ErrorKind::NotFound {
-            return Error::new(ErrorKind::Unsupported, OP)
-                .cause(format!("{tool} is not installed"))
-                .remedy("apt-get install perftest");
-        }
-        Error::system(OP, error)
-    };
-    let _server = Server(command(&devices.names[1]).stdout(Stdio::null()).spawn().map_err(missing)?);
+    let failed = |error| Error::system(OP, error);
+    let _server = Server(command(&devices.names[1], 2 * LIMIT).stdout(Stdio::null()).spawn().map_err(failed)?);
     let start = Instant::now();
     // It measures the processor's clock before it listens.
     sleep(Duration::from_secs(1));
     loop {
         // The client fails at once as long as the server does not listen.
-        let limit = LIMIT.as_secs().to_string();
-        let output = Command::new("timeout")
-            .arg(limit)
-            .args({
-                let client = command(&devices.names[0]);
-                let mut words = vec![client.get_program().to_owned()];
-                words.extend(client.get_args().map(ToOwned::to_owned));
-                words
-            })
-            .arg("127.0.0.1")
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .map_err(missing)?;
+        let output = command(&devices.names[0], LIMIT).arg("127.0.0.1").output().map_err(failed)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.code() == Some(127) {
+            let missing = Error::new(ErrorKind::Unsupported, OP).cause(format!("{tool} is not installed"));
+            return Err(missing.remedy("apt-get install perftest"));
+        }
         if text.contains("#bytes") || start.elapsed() > LIMIT {
             return Ok(text);
         }

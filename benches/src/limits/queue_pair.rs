@@ -11,13 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_core::error::{Error, ErrorKind, Result};
-use rdma_sys::{
-    ibv_access_flags as access, ibv_alloc_pd, ibv_close_device, ibv_context, ibv_cq, ibv_create_cq, ibv_create_qp,
-    ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_cq, ibv_destroy_qp, ibv_free_device_list, ibv_get_device_list,
-    ibv_get_device_name, ibv_gid, ibv_modify_qp, ibv_mr, ibv_open_device, ibv_pd, ibv_poll_cq, ibv_port_attr,
-    ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
-    ibv_qp_type, ibv_query_gid, ibv_reg_mr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc, ibv_wr_opcode,
-};
+use rdma_sys::{ibv_access_flags as access, ibv_qp_attr_mask as mask, *};
 
 use super::perftest::Devices;
 
@@ -36,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TURNS: u32 = 1 << 12;
 
 /// What the other side must know, as bytes.
-pub const CARD: usize = 32;
+pub const ADDRESS: usize = 32;
 
 /// One end: its queue pair, and memory of which the first half is written and read from there, the second from here.
 pub struct QueuePair {
@@ -141,14 +135,22 @@ impl QueuePair {
                 | access::IBV_ACCESS_REMOTE_ATOMIC;
             let base = pair.bytes.as_mut_ptr().cast();
             pair.memory = given("register memory", ibv_reg_mr(pair.domain, base, 2 * half, all.0 as i32))?;
-            let mut a: ibv_qp_attr = zeroed();
-            a.qp_state = ibv_qp_state::IBV_QPS_INIT;
-            a.port_num = PORT;
-            a.qp_access_flags = all.0;
-            let which = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
-            done("prepare a queue pair", ibv_modify_qp(pair.raw, &raw mut a, which.0 as i32))?;
+            let which = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
+            pair.modify(ibv_qp_state::IBV_QPS_INIT, which, |a| (a.port_num, a.qp_access_flags) = (PORT, all.0))?;
         }
         Ok(pair)
+    }
+
+    /// Brings the queue pair into a state, with the attributes that `fill` sets.
+    fn modify(&self, state: u32, which: mask, fill: impl FnOnce(&mut ibv_qp_attr)) -> Result<()> {
+        // SAFETY: plain data and a live queue pair.
+        unsafe {
+            let mut attributes: ibv_qp_attr = zeroed();
+            attributes.qp_state = state;
+            fill(&mut attributes);
+            let which = which | mask::IBV_QP_STATE;
+            done("connect a queue pair", ibv_modify_qp(self.raw, &raw mut attributes, which.0 as i32))
+        }
     }
 
     fn base(&self) -> u64 {
@@ -159,65 +161,50 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`ErrorKind::System`].
-    pub fn card(&self) -> Result<[u8; CARD]> {
-        let mut card = [0; CARD];
+    pub fn address(&self) -> Result<[u8; ADDRESS]> {
+        let mut address = [0; ADDRESS];
         // SAFETY: an open device, a live queue pair and registration; the GID is plain data, filled by the call.
         unsafe {
             let mut gid: ibv_gid = zeroed();
             done("query a GID", ibv_query_gid(self.context, PORT, i32::from(self.gid_index), &raw mut gid))?;
-            card[..16].copy_from_slice(&gid.raw);
-            card[16..20].copy_from_slice(&(*self.raw).qp_num.to_le_bytes());
-            card[20..24].copy_from_slice(&(*self.memory).rkey.to_le_bytes());
+            address[..16].copy_from_slice(&gid.raw);
+            address[16..20].copy_from_slice(&(*self.raw).qp_num.to_le_bytes());
+            address[20..24].copy_from_slice(&(*self.memory).rkey.to_le_bytes());
         }
-        card[24..].copy_from_slice(&self.base().to_le_bytes());
-        Ok(card)
+        address[24..].copy_from_slice(&self.base().to_le_bytes());
+        Ok(address)
     }
 
-    /// Connects with the end of this card. Both sides do so before either sends.
+    /// Connects with the end of this address. Both sides do so before either sends.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] for bytes that are no card, [`ErrorKind::System`].
-    pub fn connect(&mut self, card: &[u8]) -> Result<()> {
-        let Ok(card) = <&[u8; CARD]>::try_from(card) else {
-            return Err(Error::new(ErrorKind::Protocol, OP).cause("the other side has sent no card"));
+    /// [`ErrorKind::Protocol`] for bytes that are no address, [`ErrorKind::System`].
+    pub fn connect(&mut self, address: &[u8]) -> Result<()> {
+        let Ok(address) = <&[u8; ADDRESS]>::try_from(address) else {
+            return Err(Error::new(ErrorKind::Protocol, OP).cause("the other side has sent no address"));
         };
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| card[at + i]));
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| address[at + i]));
         self.there = (u64::from(word(24)) | u64::from(word(28)) << 32, word(20));
-        // SAFETY: plain data and a live queue pair.
-        unsafe {
-            let mut a: ibv_qp_attr = zeroed();
-            a.qp_state = ibv_qp_state::IBV_QPS_RTR;
-            a.path_mtu = self.mtu;
-            a.dest_qp_num = word(16);
-            a.max_dest_rd_atomic = READS;
-            a.min_rnr_timer = 12;
-            a.ah_attr.grh.dgid = ibv_gid { raw: std::array::from_fn(|i| card[i]) };
-            a.ah_attr.grh.sgid_index = self.gid_index;
-            a.ah_attr.grh.hop_limit = 64;
-            a.ah_attr.is_global = 1;
-            a.ah_attr.port_num = PORT;
-            let which = mask::IBV_QP_STATE
-                | mask::IBV_QP_AV
-                | mask::IBV_QP_PATH_MTU
-                | mask::IBV_QP_DEST_QPN
-                | mask::IBV_QP_RQ_PSN
-                | mask::IBV_QP_MAX_DEST_RD_ATOMIC
-                | mask::IBV_QP_MIN_RNR_TIMER;
-            done("connect a queue pair", ibv_modify_qp(self.raw, &raw mut a, which.0 as i32))?;
-            let mut a: ibv_qp_attr = zeroed();
-            a.qp_state = ibv_qp_state::IBV_QPS_RTS;
-            a.max_rd_atomic = READS;
-            a.timeout = TIMEOUT;
-            a.retry_cnt = 6;
-            a.rnr_retry = 6;
-            let which = mask::IBV_QP_STATE
-                | mask::IBV_QP_SQ_PSN
-                | mask::IBV_QP_MAX_QP_RD_ATOMIC
-                | mask::IBV_QP_TIMEOUT
-                | mask::IBV_QP_RETRY_CNT
-                | mask::IBV_QP_RNR_RETRY;
-            done("connect a queue pair", ibv_modify_qp(self.raw, &raw mut a, which.0 as i32))
-        }
+        let which = mask::IBV_QP_AV
+            | mask::IBV_QP_PATH_MTU
+            | mask::IBV_QP_DEST_QPN
+            | mask::IBV_QP_RQ_PSN
+            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+            | mask::IBV_QP_MIN_RNR_TIMER;
+        self.modify(ibv_qp_state::IBV_QPS_RTR, which, |a| {
+            (a.path_mtu, a.dest_qp_num, a.max_dest_rd_atomic, a.min_rnr_timer) = (self.mtu, word(16), READS, 12);
+            a.ah_attr.grh.dgid = ibv_gid { raw: std::array::from_fn(|i| address[i]) };
+            (a.ah_attr.grh.sgid_index, a.ah_attr.grh.hop_limit) = (self.gid_index, 64);
+            (a.ah_attr.is_global, a.ah_attr.port_num) = (1, PORT);
+        })?;
+        let which = mask::IBV_QP_SQ_PSN
+            | mask::IBV_QP_MAX_QP_RD_ATOMIC
+            | mask::IBV_QP_TIMEOUT
+            | mask::IBV_QP_RETRY_CNT
+            | mask::IBV_QP_RNR_RETRY;
+        self.modify(ibv_qp_state::IBV_QPS_RTS, which, |a| {
+            (a.max_rd_atomic, a.timeout, a.retry_cnt, a.rnr_retry) = (READS, TIMEOUT, 6, 6);
+        })
     }
 
     /// Does `count` times `action` with `bytes` bytes, all posted before the first completion is waited for.
@@ -286,7 +273,7 @@ impl QueuePair {
     /// The word at the start of one of the halves.
     fn word(&self, half: usize) -> &AtomicU64 {
         let at = self.bytes.as_ptr().wrapping_add(half * self.half / 8);
-        // SAFETY: a word of live, aligned memory that is reached only through atomics here, and by the card.
+        // SAFETY: a word of live, aligned memory that is reached only through atomics here, and by the HCA.
         unsafe { AtomicU64::from_ptr(at.cast_mut()) }
     }
 
@@ -307,7 +294,7 @@ impl QueuePair {
     /// [`ErrorKind::Timeout`].
     #[inline]
     pub fn receive(&self, number: u64) -> Result<()> {
-        // Acquire: after what the card has stored.
+        // Acquire: after what the HCA has stored.
         until(|| Ok(self.word(0).load(Ordering::Acquire) == number))
     }
 }
@@ -332,19 +319,18 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: each was made once and is not used again; in the order in which they need each other.
         unsafe {
-            if !self.raw.is_null() {
-                ibv_destroy_qp(self.raw);
-            }
-            if !self.memory.is_null() {
-                ibv_dereg_mr(self.memory);
-            }
-            if !self.completions.is_null() {
-                ibv_destroy_cq(self.completions);
-            }
-            if !self.domain.is_null() {
-                ibv_dealloc_pd(self.domain);
-            }
-            ibv_close_device(self.context);
+            destroy(self.raw, |raw| ibv_destroy_qp(raw));
+            destroy(self.memory, |memory| ibv_dereg_mr(memory));
+            destroy(self.completions, |completions| ibv_destroy_cq(completions));
+            destroy(self.domain, |domain| ibv_dealloc_pd(domain));
+            destroy(self.context, |context| ibv_close_device(context));
         }
+    }
+}
+
+/// Destroys what was made.
+fn destroy<T>(pointer: *mut T, destroy: impl FnOnce(*mut T) -> i32) {
+    if !pointer.is_null() {
+        destroy(pointer);
     }
 }

@@ -5,17 +5,17 @@
 use farside_core::error::Result;
 use farside_rma::Assert;
 
-use super::raw::Raw;
-use super::turns::Way;
+use super::limits::Bare;
+use super::turns::{Run, Way};
 use super::untyped::Untyped;
-use super::{Bench, Method, What};
+use super::{Bench, Method};
 use crate::by_hand::{Facts, copies};
-use crate::record::{Library, Op, Shape, Suite, Sync, Window};
+use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 
 /// Operations before one flush, where bandwidth is measured.
 const BURST: u32 = 64;
 /// Bytes of a word.
-pub(super) const WORD: usize = 8;
+const WORD: usize = 8;
 /// From here on the time is that of the bytes alone.
 const LONG: usize = 1 << 20;
 
@@ -24,159 +24,103 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     let largest = sizes.last().copied().unwrap_or(0) as usize;
     let pair = Untyped::new(&bench.team, window, largest)?;
     pair.raw().lock_all(Assert::empty())?;
-    let target = bench.partner();
-    let raw = Raw::open(bench, largest)?;
-    let what =
-        |op, bytes, per_iteration| What { suite: Suite::Op, window, sync: Sync::Flush, op, bytes, per_iteration };
-    for &bytes in sizes {
-        let bytes = bytes as usize;
-        check_put_get(bench, &pair, bytes)?;
-        let bare = raw.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
-        let origins = |op, per_iteration, body: &mut dyn FnMut(u64) -> Result<()>| {
-            let what = what(op, bytes, per_iteration);
-            if let Some(raw) = bare {
-                return raw.beside(bench, what, body);
-            }
-            bench.measure(&what, bench.is_origin(), &mut |iterations| {
-                if bench.is_origin() { body(iterations) } else { Ok(()) }
-            })
-        };
-        let mut put = |iterations| {
+    let (origin, target) = (bench.is_origin(), bench.partner());
+    let bare = Bare::open(bench, largest)?;
+    let key = |op, bytes| bench.key(Suite::Op, window, Sync::Flush, op, bytes);
+    // The origin's alone.
+    let measure = |key: Key, per_iteration, bare: Option<&Bare>, run: Run<'_>| match bare {
+        Some(bare) => bare.beside(bench, key, per_iteration, run),
+        None => bench.alone(key, per_iteration, origin, &mut |n| if origin { run(n) } else { Ok(()) }),
+    };
+    for bytes in sizes.iter().map(|bytes| *bytes as usize) {
+        check_put_get(bench, &pair, key(Op::Put, bytes))?;
+        let bare = bare.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
+        let flushed = |count: u32, iterations, operation: &dyn Fn() -> Result<()>| -> Result<()> {
             for _ in 0..iterations {
-                pair.put(0, bytes, target, 0)?;
+                (0..count).try_for_each(|_| operation())?;
                 pair.raw().flush(target)?;
             }
             Ok(())
         };
-        if bench.budget.method == Method::Blocks && pair.is_mapped(target)? {
-            beside_a_copy(bench, &pair, what(Op::Put, bytes, 1), &mut put)?;
-        } else {
-            origins(Op::Put, 1, &mut put)?;
+        for (op, count) in [(Op::Put, 1), (Op::Get, 1), (Op::PutBandwidth, BURST), (Op::GetBandwidth, BURST)] {
+            if count > 1 && bench.budget.method == Method::Packets {
+                // Those of a burst are those of its parts.
+                continue;
+            }
+            let mut put = |n| flushed(count, n, &|| pair.put(0, bytes, target, 0));
+            let mut get = |n| flushed(count, n, &|| pair.get(bytes, target));
+            let run: Run<'_> = if matches!(op, Op::Put | Op::PutBandwidth) { &mut put } else { &mut get };
+            if op == Op::Put && bench.budget.method == Method::Blocks && pair.is_mapped(target)? {
+                beside_a_copy(bench, &pair, key(op, bytes), run)?;
+            } else {
+                measure(key(op, bytes), count, bare, run)?;
+            }
         }
-        origins(Op::Get, 1, &mut |iterations| {
-            for _ in 0..iterations {
-                pair.get(bytes, target)?;
-                pair.raw().flush(target)?;
-            }
-            Ok(())
-        })?;
-        if bench.budget.method == Method::Packets {
-            // Those of a burst are those of its parts.
-            continue;
-        }
-        origins(Op::PutBandwidth, BURST, &mut |iterations| {
-            for _ in 0..iterations {
-                for _ in 0..BURST {
-                    pair.put(0, bytes, target, 0)?;
-                }
-                pair.raw().flush(target)?;
-            }
-            Ok(())
-        })?;
-        origins(Op::GetBandwidth, BURST, &mut |iterations| {
-            for _ in 0..iterations {
-                for _ in 0..BURST {
-                    pair.get(bytes, target)?;
-                }
-                pair.raw().flush(target)?;
-            }
-            Ok(())
-        })?;
     }
-    for op in [Op::FetchOp, Op::Cas, Op::Accumulate] {
+    for key in [Op::FetchOp, Op::Cas, Op::Accumulate].map(|op| key(op, WORD)) {
         let mut compare = 0;
-        let failed = check_atomic(bench, &pair, op, &mut compare)?;
-        let what = what(op, WORD, 1);
         let mut run = |iterations| {
-            let failures = atomics(&pair, op, target, iterations, &mut compare)?;
-            bench.check(failures == 0, Suite::Op, Sync::Flush, op, "a swap found a value that nobody stored")
+            let failures = atomics(&pair, key.op, target, iterations, &mut compare)?;
+            bench.check(failures == 0, key, "a swap found a value that nobody stored")
         };
-        match &raw {
-            Some(raw) if op == Op::FetchOp => raw.beside(bench, what, &mut run)?,
-            _ => bench.measure(&what, bench.is_origin(), &mut |iterations| {
-                if bench.is_origin() { run(iterations) } else { Ok(()) }
-            })?,
-        }
-        bench.check(failed == 0, Suite::Op, Sync::Flush, op, "a swap found a value that nobody stored")?;
+        check_atomic(bench, &pair, key, &mut run)?;
+        measure(key, 1, bare.as_ref().filter(|_| key.op == Op::FetchOp), &mut run)?;
     }
     pair.raw().unlock_all()?;
     pair.free()
 }
 
 /// Measures `put`, and libc's copy in its place.
-fn beside_a_copy(bench: &Bench<'_>, pair: &Untyped, what: What, put: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
-    let (origin, facts) = (bench.is_origin(), Facts::of_one_block(what.bytes));
-    let [memcpy, _] = copies(Shape::None);
+fn beside_a_copy(bench: &Bench<'_>, pair: &Untyped, key: Key, put: Run<'_>) -> Result<()> {
+    let (origin, bytes) = (bench.is_origin(), key.bytes as usize);
+    let (facts, [memcpy, _]) = (Facts::of_one_block(bytes), copies(Shape::None));
     let mut put = |iterations| if origin { put(iterations) } else { Ok(()) };
     let mut copy = |iterations| {
         let mine = if origin { 0..iterations } else { 0..0 };
-        mine.into_iter().try_for_each(|_| pair.put_by_hand(&facts, memcpy, what.bytes, bench.partner()).map(|_| ()))
+        mine.into_iter().try_for_each(|_| pair.put_by_hand(&facts, memcpy, bytes, bench.partner()).map(|_| ()))
     };
     let mut ways = [Way::of(Library::Farside, &mut put), Way::of(Library::Limit, &mut copy)];
-    bench.turns(what.key(bench.ranks), origin, &mut ways).map(|_| ())
+    bench.turns(key, origin, &mut ways).map(|_| ())
 }
 
 /// Iterations of an atomic operation and its flush. Every swap succeeds: it expects what the one before has left, which
 /// is in `compare`; returns how many did not.
 fn atomics(pair: &Untyped, op: Op, target: usize, iterations: u64, compare: &mut u64) -> Result<u64> {
     let mut failures = 0;
-    match op {
-        Op::FetchOp => {
-            for _ in 0..iterations {
-                pair.fetch_add(1, target)?;
-                pair.raw().flush(target)?;
-            }
+    for _ in 0..iterations {
+        match op {
+            Op::FetchOp => pair.fetch_add(1, target)?,
+            Op::Cas => pair.compare_and_swap(*compare, *compare + 1, target)?,
+            _ => pair.add(1, target)?,
         }
-        Op::Cas => {
-            for _ in 0..iterations {
-                pair.compare_and_swap(*compare, *compare + 1, target)?;
-                pair.raw().flush(target)?;
-                failures += u64::from(pair.result() != *compare);
-                *compare += 1;
-            }
-        }
-        _ => {
-            for _ in 0..iterations {
-                pair.add(1, target)?;
-                pair.raw().flush(target)?;
-            }
+        pair.raw().flush(target)?;
+        if op == Op::Cas {
+            failures += u64::from(pair.result() != *compare);
+            *compare += 1;
         }
     }
     Ok(failures)
 }
 
 /// Puts a marked buffer, clears it and gets it back: both directions must bring every byte.
-fn check_put_get(bench: &Bench<'_>, pair: &Untyped, bytes: usize) -> Result<()> {
+fn check_put_get(bench: &Bench<'_>, pair: &Untyped, key: Key) -> Result<()> {
     if bench.is_origin() {
-        let target = bench.partner();
+        let (target, bytes) = (bench.partner(), key.bytes as usize);
         let marked: Vec<u8> = (0..bytes).map(|i| (i * 5 + i / 253 + target + bytes) as u8).collect();
-        pair.set_origin(&marked)?;
-        pair.put(0, bytes, target, 0)?;
-        pair.raw().flush(target)?;
-        pair.set_origin(&vec![0; bytes])?;
-        pair.get(bytes, target)?;
-        pair.raw().flush(target)?;
-        let holds = pair.origin(bytes)? == marked;
-        bench.check(holds, Suite::Op, Sync::Flush, Op::Put, "what came back by get is not what was put")?;
+        pair.put_whole(&marked, target)?;
+        bench.check(pair.get_whole(bytes, target)? == marked, key, "what came back by get is not what was put")?;
     }
     bench.team.barrier()
 }
 
 /// Three updates of a cleared word: the target must then hold exactly three.
-fn check_atomic(bench: &Bench<'_>, pair: &Untyped, op: Op, compare: &mut u64) -> Result<u64> {
-    let mut failures = 0;
+fn check_atomic(bench: &Bench<'_>, pair: &Untyped, key: Key, run: Run<'_>) -> Result<()> {
     if bench.is_origin() {
         let target = bench.partner();
-        pair.set_origin(&[0; 8])?;
-        pair.put(0, 8, target, 0)?;
-        pair.raw().flush(target)?;
-        failures = atomics(pair, op, target, 3, compare)?;
-        pair.set_origin(&[0xff; 8])?;
-        pair.get(8, target)?;
-        pair.raw().flush(target)?;
-        let holds = pair.origin(8)? == 3u64.to_ne_bytes();
-        bench.check(holds, Suite::Op, Sync::Flush, op, "three updates did not make three")?;
+        pair.put_whole(&[0; WORD], target)?;
+        run(3)?;
+        let holds = pair.get_whole(WORD, target)? == 3u64.to_ne_bytes();
+        bench.check(holds, key, "three updates did not make three")?;
     }
-    bench.team.barrier()?;
-    Ok(failures)
+    bench.team.barrier()
 }

@@ -1,82 +1,115 @@
 //! Several ways of doing the same, a block of each in turns, so that whatever else the machine does meets all alike; and
 //! the processor time that a pattern takes on both sides.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside_core::coll;
 use farside_core::error::Result;
 
-use super::{Bench, Budget, Method, VERSION};
-use crate::record::{Key, Library, Op, Record};
+use super::{Bench, Budget, Method};
+use crate::packets;
+use crate::record::{Key, Library, Op, Record, Suite, best};
 use crate::usage::{Of, Usage};
 
+/// Iterations in one block at most.
+const ITERATIONS_MAX: u64 = 1_000_000;
+/// Iterations that are timed singly at most, where nothing is beside them.
+const SINGLES_MAX: u64 = 10_000;
 /// Blocks whose processor time is taken, each so many times as long as those whose time is.
 const BLOCKS: usize = 5;
 const LONGER: u64 = 4;
 
+/// Does so many iterations.
+pub(super) type Run<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
 /// One way.
 pub(super) struct Way<'a> {
-    pub(super) library: Library,
+    library: Library,
     /// What its record is of, where that is not what the key of all says.
-    pub(super) op: Option<Op>,
+    op: Option<Op>,
     /// An iteration does this many of what is reported.
-    pub(super) per_iteration: u32,
-    /// Does so many iterations.
-    pub(super) run: &'a mut dyn FnMut(u64) -> Result<()>,
+    per_iteration: u32,
+    run: Run<'a>,
 }
 
 impl<'a> Way<'a> {
     /// What the key says, once in an iteration.
-    pub(super) fn of(library: Library, run: &'a mut dyn FnMut(u64) -> Result<()>) -> Self {
+    pub(super) fn of(library: Library, run: Run<'a>) -> Self {
         Self { library, op: None, per_iteration: 1, run }
+    }
+
+    /// The same so often in an iteration.
+    pub(super) fn each(self, per_iteration: u32) -> Self {
+        Self { per_iteration, ..self }
+    }
+
+    /// The same under the name of `op`.
+    pub(super) fn named(self, op: Op) -> Self {
+        Self { op: Some(op), ..self }
     }
 }
 
 impl Bench<'_> {
+    /// Times `run`, of which each iteration is so many, as Farside's. Collective. `counts` says whether this rank's time
+    /// counts.
+    pub(super) fn alone(&self, key: Key, per_iteration: u32, counts: bool, run: Run<'_>) -> Result<()> {
+        let ways = &mut [Way::of(Library::Farside, run).each(per_iteration)];
+        self.turns(key, counts, ways).map(|_| ())
+    }
+
     /// Times all `ways`, and writes a record for each library and operation: of several ways of one, that of the fastest.
-    /// Collective. `counts` is as in [`Bench::measure`]. Returns the iterations in a block of the first.
+    /// Collective. Returns the iterations in a block of the first.
     pub(super) fn turns(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
         self.turns_within(self.budget, key, counts, ways)
     }
 
     /// As [`turns`](Self::turns), with its own budget for each way.
     pub(super) fn turns_within(&self, budget: Budget, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
+        if self.budget.method == Method::Packets {
+            return self.packets(key, &mut ways[0]);
+        }
         let plans: Vec<_> =
             ways.iter_mut().map(|way| self.calibrate(budget, counts, way.run)).collect::<Result<_>>()?;
+        let (single, several) = (self.budget.method == Method::Single && key.suite == Suite::Op, ways.len() > 1);
         let mut us = vec![Vec::new(); ways.len()];
         for block in 0..plans.iter().map(|(_, blocks)| *blocks).max().unwrap_or(0) {
-            for ((way, (iterations, blocks)), us) in ways.iter_mut().zip(&plans).zip(&mut us) {
-                if block < *blocks {
+            for ((way, &(iterations, blocks)), us) in ways.iter_mut().zip(&plans).zip(&mut us) {
+                if block >= blocks {
+                    continue;
+                }
+                if several {
                     // Once before, for those in between have used the caches.
                     (way.run)(1)?;
-                    let each = f64::from(way.per_iteration);
-                    if self.budget.method == Method::Single {
-                        us.extend(self.singles_us(*iterations, way.run)?.iter().map(|us| us / each));
-                    } else {
-                        us.push(self.block_s(*iterations, counts, way.run)? * 1e6 / (*iterations as f64 * each));
-                    }
+                }
+                let each = f64::from(way.per_iteration);
+                if single {
+                    let most = if several { iterations } else { SINGLES_MAX.div_ceil(blocks as u64) };
+                    us.extend(self.singles_us(iterations.min(most), way.run)?.iter().map(|us| us / each));
+                } else {
+                    us.push(self.block_s(iterations, counts, way.run)? * 1e6 / (iterations as f64 * each));
                 }
             }
         }
-        let mut best: Vec<Record> = Vec::new();
+        let mut records = Vec::new();
         for ((way, (iterations, blocks)), us) in ways.iter().zip(&plans).zip(&us) {
             let key = Key { op: way.op.unwrap_or(key.op), ..key };
-            let record = Record::from_blocks(way.library, VERSION, key, iterations * *blocks as u64, us)?;
-            match best.iter_mut().find(|held| (held.library, held.op) == (way.library, key.op)) {
-                Some(held) if record.us() < held.us() => *held = record,
-                Some(_) => {}
-                None => best.push(record),
-            }
+            records.push(Record::from_blocks(way.library, key, iterations * *blocks as u64, us)?);
         }
-        if self.rank == 0 {
-            best.iter().try_for_each(|record| self.write(record))?;
-        }
+        best(&records).iter().try_for_each(|record| self.write(record))?;
         Ok(plans.first().map_or(1, |(iterations, _)| *iterations))
+    }
+
+    /// Counts in place of taking the time.
+    fn packets(&self, key: Key, way: &mut Way<'_>) -> Result<u64> {
+        let (count, each) = (packets::of_one(&self.team, way.run)?, f64::from(way.per_iteration));
+        let mut record = Record::from_blocks(way.library, key, count.iterations, &[count.us / each])?;
+        (record.packets, record.requests) = (Some(count.packets / each), Some(count.requests / each));
+        self.write(&record).map(|()| count.iterations)
     }
 
     /// Writes what the two ranks use of their processors in an iteration of `run`: the one that acts, and the one that waits
     /// for it in a barrier. `iterations` fill a block. Collective.
-    pub(super) fn processors(&self, key: Key, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    pub(super) fn processors(&self, key: Key, iterations: u64, run: Run<'_>) -> Result<()> {
         let iterations = iterations * LONGER;
         let mut us = [const { Vec::new() }; 2];
         for _ in 0..BLOCKS {
@@ -87,14 +120,68 @@ impl Bench<'_> {
             // A record has no zero.
             let used = (Usage::now(Of::Process)? - before).cpu.max(Duration::from_nanos(1));
             let all = coll::allgather(&self.team, &(used.as_secs_f64() * 1e6).to_le_bytes())?;
-            for (us, used) in us.iter_mut().zip(&all) {
-                us.push(super::seconds(used) / iterations as f64);
-            }
+            us.iter_mut().zip(&all).for_each(|(us, used)| us.push(seconds(used) / iterations as f64));
         }
-        for (op, us) in [Op::OriginCpu, Op::TargetCpu].into_iter().zip(us).filter(|_| self.rank == 0) {
-            let key = Key { op, ..key };
-            self.write(&Record::from_blocks(Library::Farside, VERSION, key, iterations * BLOCKS as u64, &us)?)?;
+        for (op, us) in [Op::OriginCpu, Op::TargetCpu].into_iter().zip(us) {
+            let (key, iterations) = (Key { op, ..key }, iterations * BLOCKS as u64);
+            self.write(&Record::from_blocks(Library::Farside, key, iterations, &us)?)?;
         }
         Ok(())
     }
+
+    /// One block: a barrier, then the iterations without a pause, timed on each rank by its own clock from leaving that
+    /// barrier to the end of its own loop; then a second barrier, which is not timed and in which the ranks that are
+    /// passive targets wait. The time of the block, in seconds, is the largest among the ranks whose time counts; all
+    /// ranks get the same.
+    fn block_s(&self, iterations: u64, counts: bool, run: Run<'_>) -> Result<f64> {
+        self.team.barrier()?;
+        let start = Instant::now();
+        run(iterations)?;
+        let own_s = if counts { start.elapsed().as_secs_f64() } else { 0.0 };
+        self.team.barrier()?;
+        let largest = coll::allreduce(&self.team, &own_s.to_bits().to_le_bytes(), &mut |low, high| {
+            if seconds(high) > seconds(low) {
+                low.copy_from_slice(high);
+            }
+        })?;
+        Ok(seconds(&largest))
+    }
+
+    /// The time of every single iteration, by this rank's clock. Collective.
+    fn singles_us(&self, iterations: u64, run: Run<'_>) -> Result<Vec<f64>> {
+        self.team.barrier()?;
+        let mut us = Vec::with_capacity(iterations as usize);
+        for _ in 0..iterations {
+            let start = Instant::now();
+            run(1)?;
+            us.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        self.team.barrier()?;
+        Ok(us)
+    }
+
+    /// Finds how many iterations fill a block, and how many blocks there are. All ranks come to the same answer, for
+    /// all see the same times. The runs made on the way are the warm-up.
+    fn calibrate(&self, budget: Budget, counts: bool, run: Run<'_>) -> Result<(u64, usize)> {
+        let want_s = budget.time.as_secs_f64() / budget.blocks as f64;
+        let mut iterations = 1;
+        // The first meets cold caches, and queue pairs that are not connected yet.
+        self.block_s(iterations, counts, run)?;
+        loop {
+            let took_s = self.block_s(iterations, counts, run)?;
+            let each_s = took_s / iterations as f64;
+            if took_s >= want_s / 4.0 || iterations >= ITERATIONS_MAX {
+                let fit = if each_s > 0.0 { (want_s / each_s) as u64 } else { ITERATIONS_MAX };
+                // Where one iteration alone is longer than a block should be, three blocks must do.
+                let blocks = if each_s > want_s { budget.blocks.min(3) } else { budget.blocks };
+                return Ok((fit.clamp(1, ITERATIONS_MAX), blocks));
+            }
+            let factor = if took_s > 0.0 { (want_s / 2.0 / took_s).clamp(2.0, 10.0) } else { 10.0 };
+            iterations = (iterations as f64 * factor) as u64;
+        }
+    }
+}
+
+fn seconds(bytes: &[u8]) -> f64 {
+    bytes.try_into().map_or(0.0, f64::from_le_bytes)
 }

@@ -12,8 +12,8 @@ use farside_datatype::TypeMap;
 use farside_rma::Op;
 use farside_rma::raw::{Options, RawWindow};
 
-use super::pages::Pages;
 use crate::by_hand::{Facts, HandCopy};
+use crate::pages::Pages;
 use crate::record::Window;
 
 /// A lockable window of `bytes` bytes, and as many of this rank's own for the data of operations.
@@ -93,11 +93,9 @@ impl Untyped {
     /// The word at byte `at` of the memory of `rank`, if that is mapped here; for patterns that use it as an atomic alone.
     pub(super) fn word(&self, rank: usize, at: usize) -> Result<Option<&AtomicU64>> {
         self.within(at.next_multiple_of(8), 8)?;
+        let base = self.raw.mapped_base(rank)?;
         // SAFETY: inside the window's memory, aligned, zeroed when it was made, and kept as long as `self`.
-        Ok(self
-            .raw
-            .mapped_base(rank)?
-            .map(|base| unsafe { AtomicU64::from_ptr(base.add(at.next_multiple_of(8)).cast()) }))
+        Ok(base.map(|base| unsafe { AtomicU64::from_ptr(base.add(at.next_multiple_of(8)).cast()) }))
     }
 
     /// Gets `len` bytes of `target` into the origin's memory, both from the start.
@@ -146,10 +144,19 @@ impl Untyped {
         Ok(())
     }
 
-    /// The first `len` bytes of the origin's memory.
-    pub(super) fn origin(&self, len: usize) -> Result<Vec<u8>> {
-        let from = self.origin_at(0, len)?;
-        let mut bytes = vec![0; len];
+    /// Puts these bytes to the start of the memory of `target`, and waits until they are there.
+    pub(super) fn put_whole(&self, bytes: &[u8], target: usize) -> Result<()> {
+        self.set_origin(bytes)?;
+        self.put(0, bytes.len(), target, 0)?;
+        self.raw.flush(target)
+    }
+
+    /// The first `len` bytes of the memory of `target`, which are got into memory that holds ones in every bit.
+    pub(super) fn get_whole(&self, len: usize, target: usize) -> Result<Vec<u8>> {
+        self.set_origin(&vec![0xff; len])?;
+        self.get(len, target)?;
+        self.raw.flush(target)?;
+        let (from, mut bytes) = (self.origin_at(0, len)?, vec![0; len]);
         // SAFETY: inside the memory; `bytes` are private.
         unsafe { copy::load(from, bytes.as_mut_ptr(), len) };
         Ok(bytes)

@@ -23,11 +23,54 @@ pub fn heat_png(path: &Path, width: u32, height: u32, values: &[f64]) -> io::Res
     let high = finite().fold(f64::NEG_INFINITY, f64::max);
     let pixels: Vec<u8> = values.iter().flat_map(|value| color(*value, low, high)).collect();
 
+    write_rgb(path, width, height, &pixels)
+}
+
+/// As [`heat_png`], with a title above the field and a scale beside it, from the least value at the bottom to the greatest.
+///
+/// # Errors
+/// As [`heat_png`].
+pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
+    const GLYPH: usize = 8;
+    const TOP: usize = 2 * GLYPH;
+    heat_png(path, width, height, values)?; // refuses what is no field
+    let finite = || values.iter().copied().filter(|value| value.is_finite());
+    let (low, high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let (field, rows) = (width as usize, height as usize);
+    let columns = (field + 14 * GLYPH).max((title.len() + 1) * GLYPH);
+    let lines = TOP + rows.max(4 * GLYPH);
+    let mut pixels = vec![255_u8; 3 * columns * lines];
+    let mut set = |x: usize, y: usize, rgb: [u8; 3]| {
+        if x < columns && y < lines {
+            pixels[3 * (y * columns + x)..][..3].copy_from_slice(&rgb);
+        }
+    };
+    for (i, value) in values.iter().enumerate() {
+        set(i % field, TOP + i / field, color(*value, low, high));
+    }
+    let scale = lines - TOP;
+    for y in 0..scale {
+        (0..GLYPH).for_each(|x| set(field + GLYPH + x, TOP + y, inferno(1.0 - y as f64 / (scale - 1) as f64)));
+    }
+    let right = field + 2 * GLYPH + GLYPH / 2;
+    let (least, greatest) = (format!("{low:.3}"), format!("{high:.3}"));
+    for (text, left, top) in [(title, 0, GLYPH / 2), (&greatest, right, TOP), (&least, right, lines - GLYPH)] {
+        for (i, byte) in text.bytes().enumerate() {
+            for (y, bits) in font8x8::legacy::BASIC_LEGACY[usize::from(byte % 128)].iter().enumerate() {
+                let ink = (0..GLYPH).filter(|x| bits >> x & 1 == 1);
+                ink.for_each(|x| set(left + i * GLYPH + x, top + y, [0; 3]));
+            }
+        }
+    }
+    write_rgb(path, columns as u32, lines as u32, &pixels)
+}
+
+fn write_rgb(path: &Path, width: u32, height: u32, pixels: &[u8]) -> io::Result<()> {
     let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header()?;
-    writer.write_image_data(&pixels)?;
+    writer.write_image_data(pixels)?;
     writer.finish()?;
     Ok(())
 }

@@ -1,0 +1,106 @@
+//! Cache lines that two processors pass to and fro without any library: the limits of what two ranks do through Farside.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_core::error::Result;
+
+/// What two processors do with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// There and back, both ways in one word.
+    RoundTrip = 0,
+    /// There and back, with a line for each way, as messages have that can go both ways at once: a line that only one of the
+    /// two writes has to be taken back from its reader before each store.
+    TwoLines = 1,
+    /// A barrier of two: each stores a number in a word of its own and waits for the other's, both words in one line.
+    Meeting = 2,
+    /// As [`RoundTrip`](Self::RoundTrip), with work before each store.
+    Worked = 3,
+}
+
+impl Pattern {
+    /// Where the words are, in bytes: the first is stored by who begins.
+    pub(crate) const fn words(self) -> [usize; 2] {
+        match self {
+            Pattern::RoundTrip | Pattern::Worked => [0, 0],
+            Pattern::TwoLines => [0, 1024],
+            Pattern::Meeting => [0, 8],
+        }
+    }
+}
+
+/// One of the two sides.
+pub(crate) struct Side<'a> {
+    /// The word that this side stores and the one that it waits for.
+    pub(crate) ours: &'a AtomicU64,
+    pub(crate) theirs: &'a AtomicU64,
+    pub(crate) begins: bool,
+    /// The number that was stored last.
+    pub(crate) last: &'a Cell<u64>,
+    /// Turns of an empty loop before each store.
+    pub(crate) work: u64,
+    /// Asked from time to time while the other side is waited for: whether it still may come.
+    pub(crate) check: &'a dyn Fn() -> Result<()>,
+}
+
+impl Side<'_> {
+    /// So many times of a pattern.
+    pub(crate) fn pass(&self, pattern: Pattern, times: u64) -> Result<()> {
+        for _ in 0..times {
+            // An odd number goes there and an even one comes back; they meet at an even one.
+            let (odd, even) = (self.last.get() + 1, self.last.get() + 2);
+            self.last.set(even);
+            match (pattern, self.begins) {
+                (Pattern::Meeting, _) => self.store(even).and_then(|()| self.until(even))?,
+                (_, true) => self.store(odd).and_then(|()| self.until(even))?,
+                (_, false) => self.until(odd).and_then(|()| self.store(even))?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn store(&self, number: u64) -> Result<()> {
+        turn(self.work);
+        // Release: pairs with the Acquire of `until` at the other side.
+        self.ours.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Looks at a word until it has come to `number`.
+    #[inline(always)]
+    fn until(&self, number: u64) -> Result<()> {
+        loop {
+            for _ in 0..1 << 16 {
+                // Acquire: pairs with the Release of `store` at the other side.
+                if self.theirs.load(Ordering::Acquire) >= number {
+                    return Ok(());
+                }
+            }
+            (self.check)()?;
+        }
+    }
+}
+
+/// Turns of an empty loop.
+#[inline(always)]
+fn turn(turns: u64) {
+    for i in 0..turns {
+        black_box(i);
+    }
+}
+
+/// How many turns take so long: the most that any of some tries fits into it.
+pub(crate) fn turns_of(time: Duration) -> u64 {
+    const TURNS: u64 = 20_000;
+    let try_once = |_| {
+        let start = Instant::now();
+        turn(TURNS);
+        start.elapsed()
+    };
+    let shortest = (0..20).map(try_once).min().unwrap_or_default().as_secs_f64();
+    (time.as_secs_f64() * TURNS as f64 / shortest.max(1e-9)) as u64
+}

@@ -1,0 +1,84 @@
+//! Page-aligned memory, as the peers' program takes it from posix_memalign, private or shared with other processes.
+#![allow(unsafe_code)]
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::{NonNull, null_mut};
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::sync::atomic::AtomicU64;
+
+use farside_core::error::{Error, Result};
+
+/// Zeroed bytes from the start of a page on, each page touched.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: memory that nothing but `self` refers to; shared references only read, or use atomics.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Of this process alone.
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
+        Self::map(bytes, libc::MAP_PRIVATE)
+    }
+
+    /// Shared with processes forked later.
+    pub(crate) fn shared(bytes: usize) -> Result<Self> {
+        Self::map(bytes, libc::MAP_SHARED)
+    }
+
+    fn map(bytes: usize, sharing: libc::c_int) -> Result<Self> {
+        let (bytes, rights) = (bytes.max(1), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { libc::mmap(null_mut(), bytes, rights, sharing | libc::MAP_ANONYMOUS, -1, 0) };
+        let start = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
+        let Some(start) = start else {
+            let error = Error::last_os("take memory for a measurement").cause(format!("{bytes} bytes"));
+            return Err(error.remedy("choose smaller sizes"));
+        };
+        let mut pages = Self { start, bytes };
+        // Written, so that no page is the one page of zeros.
+        pages.fill(0xff);
+        pages.fill(0);
+        Ok(pages)
+    }
+
+    /// The first byte, for those who share the memory; nobody uses slices of it then.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The word at byte `at`, for memory of which nobody uses slices.
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.bytes);
+        // SAFETY: inside the mapping, aligned, and kept as long as `self`; used as an atomic alone.
+        unsafe { AtomicU64::from_ptr(self.as_ptr().add(at).cast()) }
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped with this size and initialized; borrowed as `self` is.
+        unsafe { from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as `deref`, exclusively.
+        unsafe { from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `map` mapped; borrows of it have ended.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

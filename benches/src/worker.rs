@@ -1,0 +1,65 @@
+//! One rank of a benchmark.
+
+use std::io::stdout;
+use std::time::Duration;
+
+use clap::Parser;
+use farside_core::Job;
+use farside_core::error::{ErrorKind, Result};
+
+use crate::cores;
+use crate::measure::{self, Budget, Method};
+use crate::plan::Plan;
+use crate::record::Suite;
+use crate::waiting;
+
+/// What a rank is to do: the arguments of [`Plan::arguments`], and what else some programs ask for.
+#[derive(Parser)]
+pub struct Worker {
+    #[command(flatten)]
+    plan: Plan,
+    /// Count packets instead of taking times.
+    #[arg(long)]
+    packets: bool,
+    /// Wait for rank 0, which sleeps so long.
+    #[arg(long)]
+    sleep_ms: Option<u64>,
+}
+
+/// Whether the ranks reach each other by RDMA devices alone.
+#[must_use]
+pub fn over_verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs")
+}
+
+/// Does the work of one rank.
+///
+/// # Errors
+/// What the calls fail with.
+pub fn work(worker: &Worker) -> Result<bool> {
+    let job = Job::init()?;
+    if let Some(ms) = worker.sleep_ms {
+        waiting::report(&job, Duration::from_millis(ms))?;
+        return job.finalize().map(|()| true);
+    }
+    let plan = &worker.plan;
+    let method = match worker.packets {
+        true => Method::Packets,
+        false if over_verbs() => Method::Single,
+        false => Method::Blocks,
+    };
+    let mut budget = Budget::of(plan.quick, method);
+    if plan.suites == [Suite::Put] {
+        budget = Budget::of(plan.quick, Method::Blocks).in_short_blocks();
+    }
+    if method != Method::Packets {
+        // After the start, which counts the cores: the ranks to one each, and in turn where there are more ranks.
+        cores::bind_to_nth(job.rank() as usize % cores::allowed().len())?;
+    }
+    let measured = measure::run(&job, plan, budget, &mut stdout());
+    if let Some(error) = measured.as_ref().err().filter(|error| error.kind() == ErrorKind::Protocol) {
+        job.abort(3, &error.to_string());
+    }
+    measured?;
+    job.finalize().map(|()| true)
+}
