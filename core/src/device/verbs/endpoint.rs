@@ -5,12 +5,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
-
 use super::card::{Card, DATAGRAM};
+use super::memory::slab::Slab;
 use super::sys::qp::{Datagram, Parts, Sizes, Tuning};
-use super::sys::queue::{Channel, Completions, Piece};
-use super::sys::{Context, Domain, Handle, Memory, Path, Rights};
+use super::sys::queue::{Channel, Completions};
+use super::sys::{Context, Domain, Handle, Path, Rights};
 
 /// Routing header in front of every datagram.
 const HEADER: usize = 40;
@@ -27,8 +26,7 @@ pub(super) struct Endpoint {
     handles: Vec<Option<Handle>>,
     completions: Arc<Completions>,
     channel: Arc<Channel>,
-    memory: Memory,
-    slab: MmapRaw,
+    slab: Slab,
     free: Vec<usize>,
     /// Receives that have not completed.
     posted: usize,
@@ -44,9 +42,7 @@ impl Endpoint {
     pub(super) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
         let channel = Channel::new(context)?;
         let completions = Completions::new(&channel, RECEIVES + SENDS)?;
-        let slab = MmapRaw::from(MmapOptions::new().len(Self::BYTES).map_anon()?);
-        // SAFETY: the slab is dropped after the registration, and reached by raw copies only.
-        let memory = unsafe { Memory::register(domain, slab.as_mut_ptr(), Self::BYTES, Rights::Local) }?;
+        let slab = Slab::new(domain, Self::BYTES, Rights::Local)?;
         let parts = Parts {
             domain: Arc::clone(domain),
             sends: Arc::clone(&completions),
@@ -61,7 +57,6 @@ impl Endpoint {
             handles: Vec::new(),
             completions,
             channel,
-            memory,
             slab,
             free,
             posted: 0,
@@ -80,14 +75,9 @@ impl Endpoint {
         self.channel.fd()
     }
 
-    fn piece(&self, offset: usize, len: usize) -> Piece {
-        let address = self.slab.as_mut_ptr().addr() + offset;
-        Piece { address: address as u64, len: len as u32, key: self.memory.local_key() }
-    }
-
     fn give(&mut self, index: usize) -> io::Result<()> {
         // SAFETY: a buffer of the slab that nothing else uses until it comes back.
-        unsafe { self.datagram.receive(index as u64, self.piece(index * RECEIVE, RECEIVE)) }?;
+        unsafe { self.datagram.receive(index as u64, self.slab.piece(index * RECEIVE, RECEIVE)) }?;
         self.posted += 1;
         Ok(())
     }
@@ -111,8 +101,8 @@ impl Endpoint {
         let len = bytes.len().min(DATAGRAM);
         // SAFETY: a slot of the slab that no send uses; it stays until its completion.
         let sent = unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.as_mut_ptr().add(offset), len);
-            let piece = self.piece(offset, len);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.at(offset), len);
+            let piece = self.slab.piece(offset, len);
             self.datagram.send(SEND | slot as u64, piece, handle, card.datagrams, card.qkey)
         };
         if let Err(e) = sent {
@@ -121,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Hands over the datagrams that have come. The bytes are a copy: the card cannot change them any more.
+    /// Hands over the datagrams that have come. The bytes are a copy: the HCA cannot change them any more.
     pub(super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
         loop {
             let mut found = std::mem::take(&mut self.found);
@@ -142,8 +132,8 @@ impl Endpoint {
                 if c.status == 0 {
                     let mut bytes = [0u8; DATAGRAM];
                     let len = (c.len as usize).saturating_sub(HEADER).min(DATAGRAM);
-                    let from = self.slab.as_mut_ptr().wrapping_add(c.id as usize * RECEIVE + HEADER);
-                    // SAFETY: a buffer that the card has given back, of at least that length.
+                    let from = self.slab.at(c.id as usize * RECEIVE + HEADER);
+                    // SAFETY: a buffer that the HCA has given back, of at least that length.
                     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
                     if !self.failed {
                         self.give(c.id as usize)?;
