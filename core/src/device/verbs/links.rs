@@ -85,6 +85,12 @@ pub(super) struct Table {
     noticed: bool,
 }
 
+impl Table {
+    pub(super) fn new(ranks: usize) -> Self {
+        Self { peers: (0..ranks).map(|_| Peer::default()).collect(), ..Self::default() }
+    }
+}
+
 /// The rank's side of the network.
 #[derive(Debug)]
 pub(super) struct Links {
@@ -105,8 +111,8 @@ pub(super) struct Links {
     pub(super) service_level: u8,
     pub(super) traffic_class: u8,
     /// Address and key of the counters of packets that this rank has taken, a word for each source.
-    counters: (u64, u32),
-    table: Mutex<Table>,
+    pub(super) counters: (u64, u32),
+    pub(super) table: Mutex<Table>,
     /// Rung for the rank when something has changed ([`wake_rank`](Self::wake_rank)).
     pub(super) rank_bell: Bell,
     /// The bell of a rank that does not sleep on this device.
@@ -123,47 +129,7 @@ pub(super) enum Standing {
     Making,
 }
 
-#[allow(clippy::too_many_arguments)]
 impl Links {
-    pub(super) fn new(
-        me: u32,
-        context: Arc<Context>,
-        domain: Arc<Domain>,
-        choice: Choice,
-        cards: Vec<Card>,
-        sending: Parts,
-        serving: Parts,
-        sizes: Sizes,
-        lanes: Sizes,
-        channel: Arc<Channel>,
-        tuning: Tuning,
-        classes: (u8, u8),
-        counters: (u64, u32),
-    ) -> io::Result<Self> {
-        let peers = cards.iter().map(|_| Peer::default()).collect();
-        Ok(Self {
-            me,
-            context,
-            domain,
-            choice,
-            cards,
-            sending,
-            serving,
-            sizes,
-            lanes,
-            channel,
-            tuning,
-            service_level: classes.0,
-            traffic_class: classes.1,
-            counters,
-            table: Mutex::new(Table { peers, ..Table::default() }),
-            rank_bell: Bell::new()?,
-            outer: OnceLock::new(),
-            agent_bell: Bell::new()?,
-            stop: AtomicBool::new(false),
-        })
-    }
-
     /// Wakes the rank, if it sleeps.
     pub(super) fn wake_rank(&self) {
         self.rank_bell.ring();

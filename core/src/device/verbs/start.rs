@@ -1,7 +1,8 @@
 //! Start-up: the ranks agree on a port for each, a rank opens its device and publishes a card; with all cards in hand it
 //! is ready, connected to nobody.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::VerbsDevice;
 use super::agree::agree;
@@ -13,14 +14,14 @@ use super::cut::Limits;
 use super::endpoint::Endpoint;
 use super::find::{Choice, Found, Opened};
 use super::limit::{limit, registration};
-use super::links::Links;
+use super::links::{Links, Table};
 use super::lists::Lanes;
 use super::pinned::{self, UserMemory};
 use super::regions::Regions;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
-use super::wait::random;
+use super::wait::{Bell, random};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Atomics, Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
@@ -221,23 +222,27 @@ impl Prepared {
         };
         let serving = parts(Some(shared));
         let capabilities = Capabilities { inline_bytes: sizes.inline as usize, ..self.capabilities };
-        let classes = (self.settings.verbs_service_level, self.settings.verbs_traffic_class);
-        let links = Links::new(
-            self.rank,
-            self.context,
-            self.domain,
-            self.choice,
-            all,
+        let links = Arc::new(Links {
+            me: self.rank,
+            context: self.context,
+            domain: self.domain,
+            choice: self.choice,
+            table: Mutex::new(Table::new(all.len())),
+            cards: all,
             sending,
             serving,
             sizes,
             lanes,
-            Arc::clone(&channel),
-            self.tuning,
-            classes,
-            regions.counters(),
-        );
-        let links = Arc::new(links.map_err(|e| limit(OP, e).rank(self.rank))?);
+            channel: Arc::clone(&channel),
+            tuning: self.tuning,
+            service_level: self.settings.verbs_service_level,
+            traffic_class: self.settings.verbs_traffic_class,
+            counters: regions.counters(),
+            rank_bell: Bell::new().map_err(failed)?,
+            outer: OnceLock::new(),
+            agent_bell: Bell::new().map_err(failed)?,
+            stop: AtomicBool::new(false),
+        });
         VerbsDevice::new(
             links,
             self.endpoint,
