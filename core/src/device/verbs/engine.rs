@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::buffers::{Chunk, Pool};
-use super::credits::Credit;
+use super::connect::credits::Credit;
+use super::connect::links::{Links, Standing};
 use super::flight::Flight;
-use super::links::{Links, Standing};
 use super::lists::Lanes;
 use super::notices::{Told, Way, definition};
 use super::ops::{Ops, Owner, Whose};

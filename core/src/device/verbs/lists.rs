@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Scatter and gather lists: messages of many blocks on both sides, over the lanes of [`super::lanes`].
+//! Scatter and gather lists: messages of many blocks on both sides, over the lanes of [`super::connect::sgrs`].
 //!
 //! The card takes the bytes where they lie and puts them where they belong: memory that is not registered is, and stays
 //! so ([`super::pinned`]). Lists meet in the order in which they were posted at either end.

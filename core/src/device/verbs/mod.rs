@@ -5,31 +5,26 @@
 //! travels with the write that it announces, as immediate data ([`notices`]). Accumulates that cards do not have
 //! are steps of what they have ([`accumulate`]). Packets go to a shared receive queue.
 //!
-//! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`links`]), and
-//! one that serves each peer that sends to it. An agent thread ([`agent`]) answers those who want to connect
+//! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`connect::links`]), and
+//! one that serves each peer that sends to it. An agent thread ([`connect::agent`]) answers those who want to connect
 //! while the rank computes. Peers that have gone are found by requests that are not answered, and by datagrams
 //! that are not ([`VerbsDevice::check_peers`]).
 
 mod accumulate;
-mod agent;
 mod agree;
 mod atomics;
 mod buffers;
 mod card;
 mod choose;
-mod credits;
+mod connect;
 mod cut;
-mod endpoint;
 mod engine;
 mod far;
 mod find;
 mod flight;
 mod gids;
-mod lanes;
 mod limit;
-mod links;
 mod lists;
-mod liveness;
 mod netdev;
 mod notices;
 mod ops;
@@ -38,7 +33,6 @@ mod pinned;
 mod post;
 mod reach;
 mod regions;
-mod responders;
 mod staged;
 mod start;
 mod status;
@@ -64,15 +58,16 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Snapshot, Stats};
-use agent::Agent;
 use buffers::{Pool, Receives};
 use card::Message;
+use connect::agent::Agent;
+use connect::credits;
+use connect::datagrams::Endpoint;
+use connect::links::Links;
+use connect::liveness::{Pulse, Suspects};
 use cut::Limits;
-use endpoint::Endpoint;
 use engine::Engine;
-use links::Links;
 use lists::Lanes;
-use liveness::{Pulse, Suspects};
 use notices::Heard;
 use pinned::UserMemory;
 use regions::Regions;

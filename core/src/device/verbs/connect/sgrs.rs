@@ -13,18 +13,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::card::Message;
-use super::limit::limit;
+use super::super::card::Message;
+use super::super::limit::limit;
+use super::super::sys::lane::LanePair;
+use super::super::wait::random;
 use super::links::{Links, REPEAT, REPEAT_MOST, Table};
-use super::sys::lane::LanePair;
-use super::wait::random;
 use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "connect to a peer for lists";
 
 /// Where the lane to one peer stands.
 #[derive(Debug, Default)]
-pub(super) struct Pairing {
+pub(in super::super) struct Pairing {
     /// Number of the own queue pair among those that were made.
     attempt: u32,
     own: Option<Arc<LanePair>>,
@@ -57,7 +57,7 @@ fn age(known: Option<u32>, attempt: u32) -> Age {
 
 impl Pairing {
     /// When it is due to be asked for again.
-    pub(super) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
+    pub(in super::super) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
         let (Some((due, pause)), Some(own)) = (&mut self.asking, &self.own) else { return (None, None) };
         let mut message = None;
         if *due <= now {
@@ -85,7 +85,7 @@ impl Links {
     }
 
     /// The queue pair for lists to and from `peer`, made if there is none. It takes receives, and once it is confirmed sends.
-    pub(super) fn lane(&self, peer: u32) -> Result<Arc<LanePair>> {
+    pub(in super::super) fn lane(&self, peer: u32) -> Result<Arc<LanePair>> {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         if let Some(why) = &pairing.refused {
@@ -101,7 +101,7 @@ impl Links {
     }
 
     /// Sees to it that `lane` will be confirmed.
-    pub(super) fn pair(&self, peer: u32, lane: &Arc<LanePair>) {
+    pub(in super::super) fn pair(&self, peer: u32, lane: &Arc<LanePair>) {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         let current = pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane));
@@ -113,7 +113,7 @@ impl Links {
     }
 
     /// Forgets `lane`, which has ended: whoever holds it last destroys it.
-    pub(super) fn discard(&self, peer: u32, lane: &Arc<LanePair>) {
+    pub(in super::super) fn discard(&self, peer: u32, lane: &Arc<LanePair>) {
         let pairing = &mut self.lock().peers[peer as usize].pairing;
         if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane)) {
             (pairing.own, pairing.asking, pairing.met) = (None, None, false);
@@ -121,7 +121,7 @@ impl Links {
     }
 
     /// Ends `lane`, and lets the peer know by connecting anew.
-    pub(super) fn renew(&self, peer: u32, lane: &Arc<LanePair>, why: &str) {
+    pub(in super::super) fn renew(&self, peer: u32, lane: &Arc<LanePair>, why: &str) {
         lane.end(why);
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
@@ -142,7 +142,12 @@ impl Links {
     }
 
     /// Takes in a message about the lane to `source`; the answer, and whether the rank is to look.
-    pub(super) fn hear_of_lane(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
+    pub(in super::super) fn hear_of_lane(
+        &self,
+        table: &mut Table,
+        source: u32,
+        message: Message,
+    ) -> (Option<Message>, bool) {
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
             Message::Pair { attempt, number, psn } => match self.meet(pairing, source, attempt, number, psn) {
