@@ -67,7 +67,7 @@ use connect::links::Links;
 use connect::liveness::{Pulse, Suspects};
 use cut::Limits;
 use engine::Engine;
-use lists::Lanes;
+use lists::SgrsQueues;
 use notices::Heard;
 use pinned::UserMemory;
 use regions::Regions;
@@ -123,7 +123,7 @@ impl VerbsDevice {
         pool: Pool,
         regions: Regions,
         user: UserMemory,
-        lanes: Lanes,
+        sgrs: SgrsQueues,
         channel: Arc<Channel>,
         sends_done: Arc<Completions>,
         receives_done: Arc<Completions>,
@@ -135,7 +135,7 @@ impl VerbsDevice {
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
-            engine: RefCell::new(Engine::new(&links, pool, regions, user, lanes, window)),
+            engine: RefCell::new(Engine::new(&links, pool, regions, user, sgrs, window)),
             taken: RefCell::default(),
             pulse: RefCell::new(pulse),
             links,
@@ -255,7 +255,7 @@ impl VerbsDevice {
             any |= self.serve_receives(sink)?;
             engine = self.engine.borrow_mut();
         }
-        engine.poll_lanes(&self.stats)?;
+        engine.poll_sgrs(&self.stats)?;
         engine.drive(&self.stats);
         let (own, ended) = (engine.own.count(), engine.done.len());
         drop(engine);
@@ -314,7 +314,7 @@ impl VerbsDevice {
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
-        self.engine.borrow_mut().poll_lanes(&self.stats)?;
+        self.engine.borrow_mut().poll_sgrs(&self.stats)?;
         while self.take_sends(&mut self.engine.borrow_mut())? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
@@ -371,7 +371,7 @@ impl VerbsDevice {
     fn take_event(&self) -> bool {
         let Some(fired) = self.channel.event() else { return false };
         if !self.sends_done.note(&fired) && !self.receives_done.note(&fired) {
-            self.engine.borrow().note_lanes(&fired);
+            self.engine.borrow().note_sgrs(&fired);
         }
         true
     }
@@ -380,7 +380,7 @@ impl VerbsDevice {
     /// readable, as does what came before. Whether there is something to do.
     fn prepare_to_sleep(&self) -> bool {
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
-        let armed = armed.and_then(|()| self.engine.borrow().arm_lanes());
+        let armed = armed.and_then(|()| self.engine.borrow().arm_sgrs());
         armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
     }
 

@@ -15,7 +15,7 @@ use super::connect::links::{Links, Table};
 use super::cut::Limits;
 use super::find::{Choice, Found, Opened};
 use super::limit::{limit, registration};
-use super::lists::Lanes;
+use super::lists::SgrsQueues;
 use super::pinned::{self, UserMemory};
 use super::regions::Regions;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
@@ -213,7 +213,7 @@ impl Prepared {
         let kept = Limit { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
-        let lanes = Sizes {
+        let sgrs_sizes = Sizes {
             sends: LISTS,
             receives: LISTS,
             pieces: lists.blocks as u32,
@@ -232,7 +232,7 @@ impl Prepared {
             sending,
             serving,
             sizes,
-            lanes,
+            sgrs_sizes,
             channel: Arc::clone(&channel),
             tuning: self.tuning,
             service_level: self.settings.verbs_service_level,
@@ -250,7 +250,7 @@ impl Prepared {
             pool,
             regions,
             user,
-            Lanes::new(cards.len(), lists),
+            SgrsQueues::new(cards.len(), lists),
             channel,
             sends,
             receives,

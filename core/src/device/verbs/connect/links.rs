@@ -104,8 +104,8 @@ pub(in super::super) struct Links {
     /// For responders.
     pub(in super::super) serving: Parts,
     pub(in super::super) sizes: Sizes,
-    /// Of lanes, and where their completions wake.
-    pub(in super::super) lanes: Sizes,
+    /// Of SGRS queue pairs, and where their completions wake.
+    pub(in super::super) sgrs_sizes: Sizes,
     pub(in super::super) channel: Arc<Channel>,
     pub(in super::super) tuning: Tuning,
     pub(in super::super) service_level: u8,
@@ -265,7 +265,7 @@ impl Links {
                 None
             }
             Message::Pair { .. } | Message::Paired { .. } | Message::Unpaired { .. } => {
-                let (answer, look) = self.hear_of_lane(&mut table, source, message);
+                let (answer, look) = self.hear_of_sgrs(&mut table, source, message);
                 changed = look;
                 answer
             }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The queue pair of a lane: it sends and receives, and has receives and completions of its own. Shared by the rank, which
+//! The SGRS queue pair: it sends and receives, and has receives and completions of its own. Shared by the rank, which
 //! posts, and its agent, which connects it or ends it.
 
 use std::io;
@@ -20,7 +20,7 @@ const RNR_RETRIES: u8 = 6;
 
 /// A queue pair that is connected to one of the same kind at the peer, or is about to be.
 #[derive(Debug)]
-pub(in super::super) struct LanePair {
+pub(in super::super) struct SgrsQueuePair {
     pair: Pair,
     pub(in super::super) completions: Arc<Completions>,
     pub(in super::super) psn: u32,
@@ -31,9 +31,9 @@ pub(in super::super) struct LanePair {
 }
 
 // SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
-unsafe impl Sync for LanePair {}
+unsafe impl Sync for SgrsQueuePair {}
 
-impl LanePair {
+impl SgrsQueuePair {
     /// Makes one, to which receives can be posted already.
     pub(in super::super) fn new(
         domain: &Arc<Domain>,
