@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::card::{Card, DATAGRAM};
-use super::memory::slab::Slab;
-use super::sys::qp::{Datagram, Parts, Sizes, Tuning};
-use super::sys::queue::{Channel, Completions};
-use super::sys::{Context, Domain, Handle, Path, Rights};
+use super::super::card::{Card, DATAGRAM};
+use super::super::memory::slab::Slab;
+use super::super::sys::qp::{Datagram, Parts, Sizes, Tuning};
+use super::super::sys::queue::{Channel, Completions};
+use super::super::sys::{Context, Domain, Handle, Path, Rights};
 
 /// Routing header in front of every datagram.
 const HEADER: usize = 40;
@@ -21,7 +21,7 @@ const SEND: u64 = 1 << 32;
 
 /// Sends and receives datagrams. Fields are dropped in this order.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(in super::super) struct Endpoint {
     datagram: Datagram,
     handles: Vec<Option<Handle>>,
     completions: Arc<Completions>,
@@ -32,14 +32,19 @@ pub(super) struct Endpoint {
     posted: usize,
     /// A datagram could not be sent or received: the queue pair is restarted once everything has completed.
     failed: bool,
-    found: Vec<super::sys::queue::Completion>,
+    found: Vec<super::super::sys::queue::Completion>,
 }
 
 impl Endpoint {
     /// Bytes that are registered.
-    pub(super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
+    pub(in super::super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
 
-    pub(super) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
+    pub(in super::super) fn new(
+        context: &Arc<Context>,
+        domain: &Arc<Domain>,
+        tuning: &Tuning,
+        qkey: u32,
+    ) -> io::Result<Self> {
         let channel = Channel::new(context)?;
         let completions = Completions::new(&channel, RECEIVES + SENDS)?;
         let slab = Slab::new(domain, Self::BYTES, Rights::Local)?;
@@ -67,11 +72,11 @@ impl Endpoint {
         Ok(me)
     }
 
-    pub(super) fn number(&self) -> u32 {
+    pub(in super::super) fn number(&self) -> u32 {
         self.datagram.number()
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    pub(in super::super) fn fd(&self) -> RawFd {
         self.channel.fd()
     }
 
@@ -83,7 +88,7 @@ impl Endpoint {
     }
 
     /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
-    pub(super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+    pub(in super::super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
         if self.failed {
             return;
         }
@@ -112,7 +117,7 @@ impl Endpoint {
     }
 
     /// Hands over the datagrams that have come. The bytes are a copy: the HCA cannot change them any more.
-    pub(super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
+    pub(in super::super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
         loop {
             let mut found = std::mem::take(&mut self.found);
             found.clear();
@@ -154,7 +159,7 @@ impl Endpoint {
     }
 
     /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
-    pub(super) fn arm(&self) -> io::Result<()> {
+    pub(in super::super) fn arm(&self) -> io::Result<()> {
         while let Some(fired) = self.channel.event() {
             self.completions.note(&fired);
         }
