@@ -208,7 +208,7 @@ fn more_lists_than_places_arrive_in_order() {
 /// A message that is longer than the list that waits for it: an error at both ends that names the other, and the next
 /// list goes through.
 #[test]
-fn list_that_is_too_short_is_an_error_at_both_ends_and_the_lane_is_made_anew() {
+fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_anew() {
     well(two(|job| {
         let team = job.world()?;
         let board = Board::new(&team, 0)?;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::buffers::{Chunk, Pool};
-use super::credits::Credit;
+use super::connect::credits::Credit;
+use super::connect::links::{Links, Standing};
 use super::flight::Flight;
-use super::links::{Links, Standing};
-use super::lists::Lanes;
+use super::lists::SgrsQueues;
 use super::notices::{Told, Way, definition};
 use super::ops::{Ops, Owner, Whose};
 use super::own::Own;
@@ -37,7 +37,7 @@ const STILL: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) streams: Vec<Option<Stream>>,
-    pub(super) lanes: Lanes,
+    pub(super) sgrs: SgrsQueues,
     pub(super) ops: Ops,
     pub(super) pool: Pool,
     pub(super) regions: Regions,
@@ -70,13 +70,13 @@ impl Engine {
         pool: Pool,
         regions: Regions,
         user: UserMemory,
-        lanes: Lanes,
+        sgrs: SgrsQueues,
         window: u64,
     ) -> Self {
         let ranks = links.cards.len();
         Self {
             streams: (0..ranks).map(|_| None).collect(),
-            lanes,
+            sgrs,
             ops: Ops::default(),
             pool,
             regions,
@@ -330,7 +330,7 @@ impl Engine {
     pub(super) fn lose(&mut self, peer: u32, error: &Error, stats: &Stats) {
         let mut landed = std::mem::take(&mut self.landed);
         self.stream(peer).lose(error.again(), &mut landed);
-        self.end_lane(peer, error.again());
+        self.end_sgrs(peer, error.again());
         self.settle(landed, stats);
     }
 
@@ -340,14 +340,14 @@ impl Engine {
         let mut landed = std::mem::take(&mut self.landed);
         self.stream(peer).destroy(&mut landed);
         self.settle(landed, stats);
-        self.destroy_lane(peer, stats);
+        self.destroy_sgrs(peer, stats);
     }
 
     /// Whether something waits that no completion will announce.
     pub(super) fn is_restless(&self) -> bool {
         !self.done.is_empty()
             || self.own.count() > 0
-            || self.is_lane_restless()
+            || self.is_sgrs_restless()
             || self.is_stage_restless()
             || self.streams.iter().flatten().any(Stream::is_restless)
     }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Scatter and gather lists: messages of many blocks on both sides, over the lanes of [`super::lanes`].
+//! Scatter and gather lists: messages of many blocks on both sides, over the SGRS queue pairs of [`super::connect::sgrs`].
 //!
 //! The card takes the bytes where they lie and puts them where they belong: memory that is not registered is, and stays
 //! so ([`super::pinned`]). Lists meet in the order in which they were posted at either end.
@@ -15,8 +15,8 @@ use super::ops::{Op, Owner};
 use super::status::explain;
 use super::stream::Stream;
 use super::sys::Rights;
-use super::sys::lane::LanePair;
 use super::sys::queue::{Completion, Fired};
+use super::sys::sgrs::SgrsQueuePair;
 use crate::device::{Block, Lists, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
@@ -42,8 +42,8 @@ impl Way {
 
 /// The lists to and from one peer: the numbers of their operations, in order.
 #[derive(Debug, Default)]
-struct Lane {
-    pair: Option<Arc<LanePair>>,
+struct PeerSgrs {
+    pair: Option<Arc<SgrsQueuePair>>,
     sends: VecDeque<u32>,
     receives: VecDeque<u32>,
     /// Why it ends, and since when.
@@ -52,36 +52,36 @@ struct Lane {
     waits: bool,
 }
 
-impl Lane {
+impl PeerSgrs {
     fn is_empty(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty()
     }
 }
 
-/// All lanes of a rank.
+/// The SGRS queue pairs of a rank.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    lanes: Vec<Option<Box<Lane>>>,
-    /// Peers on whose lane something is under way.
+pub(super) struct SgrsQueues {
+    peers: Vec<Option<Box<PeerSgrs>>>,
+    /// Peers on whose SGRS queue pair something is under way.
     active: Vec<u32>,
     limits: Lists,
 }
 
-impl Lanes {
+impl SgrsQueues {
     pub(super) fn new(ranks: usize, limits: Lists) -> Self {
-        Self { lanes: (0..ranks).map(|_| None).collect(), active: Vec::new(), limits }
+        Self { peers: (0..ranks).map(|_| None).collect(), active: Vec::new(), limits }
     }
 
     /// Scatter lists that no message has come for.
     fn open_receives(&self) -> usize {
-        self.lanes.iter().flatten().map(|l| l.receives.len()).sum()
+        self.peers.iter().flatten().map(|l| l.receives.len()).sum()
     }
 }
 
-impl Drop for Lanes {
+impl Drop for SgrsQueues {
     /// The memory of lists goes after this, the queue pairs later.
     fn drop(&mut self) {
-        for pair in self.lanes.iter().flatten().filter_map(|l| l.pair.as_ref()) {
+        for pair in self.peers.iter().flatten().filter_map(|l| l.pair.as_ref()) {
             pair.end("the rank has ended");
         }
     }
@@ -97,7 +97,7 @@ impl Engine {
         way: Way,
         stats: &Stats,
     ) -> Result<Posted> {
-        let (peer, limits) = (request.peer, self.lanes.limits);
+        let (peer, limits) = (request.peer, self.sgrs.limits);
         let bad =
             |cause: String| Err(Error::new(ErrorKind::BadArgument, way.name()).peer(peer).device("verbs").cause(cause));
         let len = blocks.iter().fold(0usize, |n, b| n.saturating_add(b.len));
@@ -111,7 +111,7 @@ impl Engine {
         if let Some(e) = self.streams[peer as usize].as_ref().and_then(Stream::lost) {
             return Err(e.again());
         }
-        let Some(pair) = self.lane(peer, way)? else { return Ok(Posted::Busy) };
+        let Some(pair) = self.sgrs_queue_pair(peer, way)? else { return Ok(Posted::Busy) };
         let rights = if way == Way::Gather { Rights::Source } else { Rights::Local };
         let regions = &self.regions;
         // SAFETY: the blocks are valid until the operation, which holds the leases, is complete or cancelled.
@@ -151,13 +151,13 @@ impl Engine {
             return Err(Error::system(way.name(), e).peer(peer).device("verbs"));
         }
         let number = self.ops.add(op);
-        if !self.lanes.active.contains(&peer) {
-            self.lanes.active.push(peer);
+        if !self.sgrs.active.contains(&peer) {
+            self.sgrs.active.push(peer);
         }
-        if let Some(lane) = &mut self.lanes.lanes[peer as usize] {
+        if let Some(sgrs) = &mut self.sgrs.peers[peer as usize] {
             let (queue, kind) = match way {
-                Way::Gather => (&mut lane.sends, Kind::Gather),
-                Way::Scatter => (&mut lane.receives, Kind::Scatter),
+                Way::Gather => (&mut sgrs.sends, Kind::Gather),
+                Way::Scatter => (&mut sgrs.receives, Kind::Scatter),
             };
             queue.push_back(number);
             stats.add(kind, len);
@@ -169,69 +169,69 @@ impl Engine {
     }
 
     /// The queue pair for a list, if it takes one now.
-    fn lane(&mut self, peer: u32, way: Way) -> Result<Option<Arc<LanePair>>> {
-        let lane = self.lanes.lanes[peer as usize].get_or_insert_default();
-        if lane.pair.as_ref().is_some_and(|p| p.ended().is_some()) && lane.is_empty() {
-            (lane.pair, lane.ending) = (None, None);
+    fn sgrs_queue_pair(&mut self, peer: u32, way: Way) -> Result<Option<Arc<SgrsQueuePair>>> {
+        let sgrs = self.sgrs.peers[peer as usize].get_or_insert_default();
+        if sgrs.pair.as_ref().is_some_and(|p| p.ended().is_some()) && sgrs.is_empty() {
+            (sgrs.pair, sgrs.ending) = (None, None);
         }
-        if lane.ending.is_some() {
+        if sgrs.ending.is_some() {
             return Ok(None);
         }
-        let pair = match &lane.pair {
+        let pair = match &sgrs.pair {
             Some(pair) => Arc::clone(pair),
-            None => Arc::clone(lane.pair.insert(self.links.lane(peer)?)),
+            None => Arc::clone(sgrs.pair.insert(self.links.sgrs(peer)?)),
         };
-        lane.waits = way == Way::Gather && !pair.is_confirmed();
-        if lane.waits {
+        sgrs.waits = way == Way::Gather && !pair.is_confirmed();
+        if sgrs.waits {
             self.links.pair(peer, &pair);
         }
         let (queue, room) = match way {
-            Way::Gather => (&lane.sends, self.links.lanes.sends),
-            Way::Scatter => (&lane.receives, self.links.lanes.receives),
+            Way::Gather => (&sgrs.sends, self.links.sgrs_sizes.sends),
+            Way::Scatter => (&sgrs.receives, self.links.sgrs_sizes.receives),
         };
-        Ok((!lane.waits && pair.ended().is_none() && queue.len() < room as usize).then_some(pair))
+        Ok((!sgrs.waits && pair.ended().is_none() && queue.len() < room as usize).then_some(pair))
     }
 
     /// Takes in the completions of lists.
     #[inline]
-    pub(super) fn poll_lanes(&mut self, stats: &Stats) -> Result<()> {
-        if self.lanes.active.is_empty() { Ok(()) } else { self.poll_active_lanes(stats) }
+    pub(super) fn poll_sgrs(&mut self, stats: &Stats) -> Result<()> {
+        if self.sgrs.active.is_empty() { Ok(()) } else { self.poll_active_sgrs(stats) }
     }
 
-    fn poll_active_lanes(&mut self, stats: &Stats) -> Result<()> {
-        for i in (0..self.lanes.active.len()).rev() {
-            let peer = self.lanes.active[i];
-            self.poll_lane(peer, stats)?;
-            if self.lanes.lanes[peer as usize].as_ref().is_none_or(|l| l.is_empty()) {
-                self.lanes.active.swap_remove(i);
+    fn poll_active_sgrs(&mut self, stats: &Stats) -> Result<()> {
+        for i in (0..self.sgrs.active.len()).rev() {
+            let peer = self.sgrs.active[i];
+            self.poll_peer_sgrs(peer, stats)?;
+            if self.sgrs.peers[peer as usize].as_ref().is_none_or(|l| l.is_empty()) {
+                self.sgrs.active.swap_remove(i);
             }
         }
         Ok(())
     }
 
-    fn poll_lane(&mut self, peer: u32, stats: &Stats) -> Result<()> {
-        let Some(Some(lane)) = self.lanes.lanes.get_mut(peer as usize) else { return Ok(()) };
-        let Some(pair) = lane.pair.clone() else { return Ok(()) };
+    fn poll_peer_sgrs(&mut self, peer: u32, stats: &Stats) -> Result<()> {
+        let Some(Some(sgrs)) = self.sgrs.peers.get_mut(peer as usize) else { return Ok(()) };
+        let Some(pair) = sgrs.pair.clone() else { return Ok(()) };
         let polled = pair.completions.poll(|c| self.list_completed(peer, &pair, &c, stats));
         polled.map_err(|e| Error::system("poll for completions of lists", e).peer(peer).device("verbs"))?;
-        let Some(lane) = &mut self.lanes.lanes[peer as usize] else { return Ok(()) };
-        if let (None, Some(why), false) = (&lane.ending, pair.ended(), lane.is_empty()) {
-            lane.ending = Some((aborted(Way::Gather, peer, why), Instant::now()));
+        let Some(sgrs) = &mut self.sgrs.peers[peer as usize] else { return Ok(()) };
+        if let (None, Some(why), false) = (&sgrs.ending, pair.ended(), sgrs.is_empty()) {
+            sgrs.ending = Some((aborted(Way::Gather, peer, why), Instant::now()));
         }
-        if lane.ending.as_ref().is_some_and(|(_, since)| lane.is_empty() || since.elapsed() > PATIENCE) {
+        if sgrs.ending.as_ref().is_some_and(|(_, since)| sgrs.is_empty() || since.elapsed() > PATIENCE) {
             drop(pair);
-            self.destroy_lane(peer, stats);
+            self.destroy_sgrs(peer, stats);
         }
         Ok(())
     }
 
-    /// Destroys the queue pair of a lane that ends: the HCA touches none of the memory of lists any more that it has not
-    /// given back, and they fail.
-    pub(super) fn destroy_lane(&mut self, peer: u32, stats: &Stats) {
-        let Some(Some(lane)) = self.lanes.lanes.get_mut(peer as usize) else { return };
-        let Some((error, _)) = lane.ending.take() else { return };
-        let rest: Vec<u32> = lane.sends.drain(..).chain(lane.receives.drain(..)).collect();
-        if let Some(pair) = lane.pair.take() {
+    /// Destroys an SGRS queue pair that ends: lists that have not completed fail, and the HCA touches none of their memory any
+    /// more.
+    pub(super) fn destroy_sgrs(&mut self, peer: u32, stats: &Stats) {
+        let Some(Some(sgrs)) = self.sgrs.peers.get_mut(peer as usize) else { return };
+        let Some((error, _)) = sgrs.ending.take() else { return };
+        let rest: Vec<u32> = sgrs.sends.drain(..).chain(sgrs.receives.drain(..)).collect();
+        if let Some(pair) = sgrs.pair.take() {
             self.links.discard(peer, &pair);
         }
         for op in rest {
@@ -239,20 +239,20 @@ impl Engine {
         }
     }
 
-    fn list_completed(&mut self, peer: u32, pair: &Arc<LanePair>, c: &Completion, stats: &Stats) {
-        let Some(lane) = &mut self.lanes.lanes[peer as usize] else { return };
+    fn list_completed(&mut self, peer: u32, pair: &Arc<SgrsQueuePair>, c: &Completion, stats: &Stats) {
+        let Some(sgrs) = &mut self.sgrs.peers[peer as usize] else { return };
         let (way, queue) = match c.id {
-            RECEIVE => (Way::Scatter, &mut lane.receives),
-            _ => (Way::Gather, &mut lane.sends),
+            RECEIVE => (Way::Scatter, &mut sgrs.receives),
+            _ => (Way::Gather, &mut sgrs.sends),
         };
         let Some(op) = queue.pop_front() else { return };
         let result = if c.status == 0 {
             Ok(())
         } else {
-            if lane.ending.is_none() {
-                self.end_lane(peer, meaning(c, way, peer, pair.ended()));
+            if sgrs.ending.is_none() {
+                self.end_sgrs(peer, meaning(c, way, peer, pair.ended()));
             }
-            match self.lanes.lanes[peer as usize].as_ref().and_then(|l| l.ending.as_ref()) {
+            match self.sgrs.peers[peer as usize].as_ref().and_then(|l| l.ending.as_ref()) {
                 Some((e, _)) => Err(e.again()),
                 None => Err(meaning(c, way, peer, pair.ended())),
             }
@@ -260,29 +260,29 @@ impl Engine {
         self.op_landed(op, result, stats);
     }
 
-    /// Ends the lane to `peer`: every list on it fails with `error`, here and there.
-    pub(super) fn end_lane(&mut self, peer: u32, error: Error) {
-        let Some(Some(lane)) = self.lanes.lanes.get_mut(peer as usize) else { return };
-        let Some(pair) = lane.pair.clone() else { return };
-        if lane.ending.is_none() {
+    /// Ends the SGRS queue pair to `peer`: every list on it fails with `error`, here and there.
+    pub(super) fn end_sgrs(&mut self, peer: u32, error: Error) {
+        let Some(Some(sgrs)) = self.sgrs.peers.get_mut(peer as usize) else { return };
+        let Some(pair) = sgrs.pair.clone() else { return };
+        if sgrs.ending.is_none() {
             tracing::debug!("the connection for lists to rank {peer} has ended: {error}");
             if error.kind() == ErrorKind::PeerLost {
                 pair.end("the peer is lost");
             } else {
                 self.links.renew(peer, &pair, "a list failed");
             }
-            lane.ending = Some((error, Instant::now()));
+            sgrs.ending = Some((error, Instant::now()));
         }
     }
 
-    /// Ends the lanes on which one of the operations is: a list cannot be taken back alone.
+    /// Ends the SGRS queue pairs on which one of the operations is: a list cannot be taken back alone.
     pub(super) fn cancel_lists(&mut self, ops: &[u32]) {
-        for i in 0..self.lanes.active.len() {
-            let peer = self.lanes.active[i];
-            let has = |l: &Lane| l.sends.iter().chain(&l.receives).any(|op| ops.contains(op));
-            if self.lanes.lanes[peer as usize].as_ref().is_some_and(|l| has(l)) {
+        for i in 0..self.sgrs.active.len() {
+            let peer = self.sgrs.active[i];
+            let has = |l: &PeerSgrs| l.sends.iter().chain(&l.receives).any(|op| ops.contains(op));
+            if self.sgrs.peers[peer as usize].as_ref().is_some_and(|l| has(l)) {
                 let cause = "a list to or from this rank was cancelled, and with it all that were under way";
-                self.end_lane(
+                self.end_sgrs(
                     peer,
                     Error::new(ErrorKind::Aborted, "post a list").peer(peer).device("verbs").cause(cause),
                 );
@@ -291,26 +291,26 @@ impl Engine {
     }
 
     /// Asks for events with the next completions of lists.
-    pub(super) fn arm_lanes(&self) -> std::io::Result<()> {
-        let pairs = self.lanes.active.iter().filter_map(|p| self.lanes.lanes[*p as usize].as_ref()?.pair.as_ref());
+    pub(super) fn arm_sgrs(&self) -> std::io::Result<()> {
+        let pairs = self.sgrs.active.iter().filter_map(|p| self.sgrs.peers[*p as usize].as_ref()?.pair.as_ref());
         pairs.into_iter().try_for_each(|pair| pair.completions.arm())
     }
 
-    /// Takes note of an event of one of these queues, also of a lane that is not active any more.
-    pub(super) fn note_lanes(&self, fired: &Fired) {
-        let mut pairs = self.lanes.lanes.iter().flatten().filter_map(|lane| lane.pair.as_ref());
+    /// Takes note of an event of one of these queues, also of an SGRS queue pair that is not active any more.
+    pub(super) fn note_sgrs(&self, fired: &Fired) {
+        let mut pairs = self.sgrs.peers.iter().flatten().filter_map(|peer| peer.pair.as_ref());
         pairs.any(|pair| pair.completions.note(fired));
     }
 
-    /// Whether a list can be sent now that waited for its lane.
-    pub(super) fn is_lane_restless(&self) -> bool {
-        let can = |l: &Lane| l.waits && l.pair.as_ref().is_some_and(|p| p.is_confirmed() || p.ended().is_some());
-        self.lanes.lanes.iter().flatten().any(|l| can(l))
+    /// Whether a list can be sent now that waited for its SGRS queue pair.
+    pub(super) fn is_sgrs_restless(&self) -> bool {
+        let can = |l: &PeerSgrs| l.waits && l.pair.as_ref().is_some_and(|p| p.is_confirmed() || p.ended().is_some());
+        self.sgrs.peers.iter().flatten().any(|l| can(l))
     }
 
     /// Whether nothing is under way but scatter lists that wait for a message.
     pub(super) fn are_ops_idle(&self) -> bool {
-        self.ops.count() == self.lanes.open_receives()
+        self.ops.count() == self.sgrs.open_receives()
     }
 }
 

@@ -4,31 +4,25 @@
 //! Writes, reads and atomics are the card's own; the target's processor takes part in none of them. A notification
 //! travels with the write that it announces, as immediate data ([`notices`]). Packets go to a shared receive queue.
 //!
-//! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`links`]), and
-//! one that serves each peer that sends to it. An agent thread ([`agent`]) answers those who want to connect
+//! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`connect::links`]), and
+//! one that serves each peer that sends to it. An agent thread ([`connect::agent`]) answers those who want to connect
 //! while the rank computes. Peers that have gone are found by requests that are not answered, and by datagrams
 //! that are not ([`VerbsDevice::check_peers`]).
 
-mod agent;
 mod card;
-mod credits;
+mod connect;
 mod cut;
-mod endpoint;
 mod engine;
 mod far;
 mod flight;
-mod lanes;
 mod limit;
-mod links;
 mod lists;
-mod liveness;
 mod memory;
 mod notices;
 mod ops;
 mod own;
 mod port;
 mod post;
-mod responders;
 mod staged;
 mod start;
 mod status;
@@ -52,14 +46,15 @@ use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
-use agent::Agent;
 use card::Message;
+use connect::agent::Agent;
+use connect::credits;
+use connect::datagrams::Endpoint;
+use connect::links::Links;
+use connect::liveness::{Pulse, Suspects};
 use cut::Limits;
-use endpoint::Endpoint;
 use engine::Engine;
-use links::Links;
-use lists::Lanes;
-use liveness::{Pulse, Suspects};
+use lists::SgrsQueues;
 use memory::buffers::{self, Pool, Receives};
 use memory::regions::{self, Regions};
 use memory::user::{self, UserMemory};
@@ -116,7 +111,7 @@ impl VerbsDevice {
         pool: Pool,
         regions: Regions,
         user: UserMemory,
-        lanes: Lanes,
+        sgrs: SgrsQueues,
         channel: Arc<Channel>,
         sends_done: Arc<Completions>,
         receives_done: Arc<Completions>,
@@ -129,7 +124,7 @@ impl VerbsDevice {
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
-            engine: RefCell::new(Engine::new(&links, pool, regions, user, lanes, window)),
+            engine: RefCell::new(Engine::new(&links, pool, regions, user, sgrs, window)),
             taken: RefCell::default(),
             pulse: RefCell::new(pulse),
             links,
@@ -249,7 +244,7 @@ impl VerbsDevice {
             any |= self.serve_receives(sink)?;
             engine = self.engine.borrow_mut();
         }
-        engine.poll_lanes(&self.stats)?;
+        engine.poll_sgrs(&self.stats)?;
         engine.drive(&self.stats);
         let (own, ended) = (engine.own.count(), engine.done.len());
         drop(engine);
@@ -308,7 +303,7 @@ impl VerbsDevice {
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
-        self.engine.borrow_mut().poll_lanes(&self.stats)?;
+        self.engine.borrow_mut().poll_sgrs(&self.stats)?;
         while self.take_sends(&mut self.engine.borrow_mut())? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
@@ -365,7 +360,7 @@ impl VerbsDevice {
     fn take_event(&self) -> bool {
         let Some(fired) = self.channel.event() else { return false };
         if !self.sends_done.note(&fired) && !self.receives_done.note(&fired) {
-            self.engine.borrow().note_lanes(&fired);
+            self.engine.borrow().note_sgrs(&fired);
         }
         true
     }
@@ -374,7 +369,7 @@ impl VerbsDevice {
     /// readable, as does what came before. Whether there is something to do.
     fn prepare_to_sleep(&self) -> bool {
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
-        let armed = armed.and_then(|()| self.engine.borrow().arm_lanes());
+        let armed = armed.and_then(|()| self.engine.borrow().arm_sgrs());
         armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use smallvec::{SmallVec, smallvec};
 
 use super::buffers::{LARGEST, PACKET};
-use super::credits;
+use super::connect::credits;
 use super::cut::{Limits, cut};
 use super::engine::{Engine, Notice};
 use super::flight::Flight;

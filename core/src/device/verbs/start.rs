@@ -1,18 +1,19 @@
 //! Start-up: the ranks agree on a port for each, a rank opens its device and publishes a card; with all cards in hand it
 //! is ready, connected to nobody.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::VerbsDevice;
 use super::buffers::{PACKET, Pool, Receives};
 use super::card::Card;
-use super::credits;
+use super::connect::credits;
+use super::connect::datagrams::Endpoint;
+use super::connect::links::{Links, Table};
 use super::cut::Limits;
-use super::endpoint::Endpoint;
 use super::limit::{limit, registration};
-use super::links::Links;
-use super::lists::Lanes;
+use super::lists::SgrsQueues;
 use super::memory::CacheLimits;
 use super::port::{LocalPort, LocalPorts, Opened, agree};
 use super::regions::Regions;
@@ -20,7 +21,7 @@ use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::user::{self, UserMemory};
-use super::wait::random;
+use super::wait::{Bell, random};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
@@ -207,7 +208,7 @@ impl Prepared {
         let kept = CacheLimits { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
-        let lanes = Sizes {
+        let sgrs_sizes = Sizes {
             sends: LISTS,
             receives: LISTS,
             pieces: lists.blocks as u32,
@@ -215,23 +216,27 @@ impl Prepared {
             inline: 0,
         };
         let serving = parts(Some(shared));
-        let classes = (self.settings.verbs_service_level, self.settings.verbs_traffic_class);
-        let links = Links::new(
-            self.rank,
-            self.context,
-            self.domain,
-            self.choice,
-            all,
+        let links = Arc::new(Links {
+            me: self.rank,
+            context: self.context,
+            domain: self.domain,
+            choice: self.choice,
+            table: Mutex::new(Table::new(all.len())),
+            cards: all,
             sending,
             serving,
             sizes,
-            lanes,
-            Arc::clone(&channel),
-            self.tuning,
-            classes,
-            regions.counters(),
-        );
-        let links = Arc::new(links.map_err(|e| limit(OP, e).rank(self.rank))?);
+            sgrs_sizes,
+            channel: Arc::clone(&channel),
+            tuning: self.tuning,
+            service_level: self.settings.verbs_service_level,
+            traffic_class: self.settings.verbs_traffic_class,
+            counters: regions.counters(),
+            rank_bell: Bell::new().map_err(failed)?,
+            outer: OnceLock::new(),
+            agent_bell: Bell::new().map_err(failed)?,
+            stop: AtomicBool::new(false),
+        });
         VerbsDevice::new(
             links,
             self.endpoint,
@@ -239,7 +244,7 @@ impl Prepared {
             pool,
             regions,
             user,
-            Lanes::new(cards.len(), lists),
+            SgrsQueues::new(cards.len(), lists),
             channel,
             sends,
             receives,

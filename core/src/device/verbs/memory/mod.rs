@@ -5,7 +5,7 @@ pub(super) mod buffers;
 mod cache;
 mod group;
 pub(super) mod regions;
-mod slab;
+pub(super) mod slab;
 pub(super) mod user;
 mod watch;
 

@@ -11,29 +11,29 @@ use crate::device::verbs::sys::{Domain, Memory, Rights};
 
 /// Zeroed pages and their registration, which is dropped first.
 #[derive(Debug)]
-pub(super) struct Slab {
+pub(crate) struct Slab {
     memory: Memory,
     map: MmapRaw,
 }
 
 impl Slab {
-    pub(super) fn new(domain: &Arc<Domain>, len: usize, rights: Rights) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, len: usize, rights: Rights) -> io::Result<Self> {
         let map = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
         // SAFETY: the pages are unmapped after the registration has ended, and are reached by raw pointers only.
         let memory = unsafe { Memory::register(domain, map.as_mut_ptr(), len, rights) }?;
         Ok(Self { memory, map })
     }
 
-    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         self.map.as_mut_ptr().wrapping_add(offset)
     }
 
-    pub(super) fn piece(&self, offset: usize, len: usize) -> Piece {
+    pub(crate) fn piece(&self, offset: usize, len: usize) -> Piece {
         Piece { address: self.at(offset).addr() as u64, len: len as u32, key: self.memory.local_key() }
     }
 
     /// What a peer needs to reach the memory at `offset`: address and remote key.
-    pub(super) fn remote(&self, offset: usize) -> (u64, u32) {
+    pub(crate) fn remote(&self, offset: usize) -> (u64, u32) {
         (self.at(offset).addr() as u64, self.memory.remote_key())
     }
 }

@@ -69,6 +69,16 @@ fn devices() -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Opens a device with remote atomics; how many ports it has.
+fn open(device: &str) -> Result<(Arc<Context>, u8), String> {
+    let context = Context::open(device).map_err(|e| e.to_string())?;
+    let attributes = context.attributes().map_err(|e| e.to_string())?;
+    if attributes.atomic_cap == rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE {
+        return Err("it has no remote atomics, which locks and accumulates are made of".to_owned());
+    }
+    Ok((context, attributes.phys_port_cnt))
+}
+
 /// The GIDs of a port with their indexes, as the kernel's files have them.
 fn gids(device: &str, port: u8, ethernet: bool, interfaces: &Interfaces) -> Vec<(u8, Candidate)> {
     let entry = |index: u8| {
@@ -149,35 +159,25 @@ impl LocalPorts {
             Self { published: PortsOfRank { named: named.is_some(), ..PortsOfRank::here() }, ..Self::default() };
         let interfaces = Interfaces::now();
         for device in &devices {
-            let result = match &named {
+            let opened = match &named {
                 Some((name, _)) if name != device => Err("FARSIDE_VERBS_DEVICE names another".to_owned()),
-                _ => found.add_device(device, named.as_ref().and_then(|n| n.1), &interfaces, settings.verbs_gid),
+                _ => open(device),
             };
-            if let Err(why) = result {
-                found.refused.push(format!("{device}: {why}"));
+            let (context, ports) = match opened {
+                Ok(opened) => opened,
+                Err(why) => {
+                    found.refused.push(format!("{device}: {why}"));
+                    continue;
+                }
+            };
+            let port = named.as_ref().and_then(|(_, port)| *port);
+            for port in port.map_or(1..=ports, |p| p..=p) {
+                if let Err(why) = found.add_port(device, port, &context, &interfaces, settings.verbs_gid) {
+                    found.refused.push(format!("{device}: port {port} {why}"));
+                }
             }
         }
         Ok(found)
-    }
-
-    fn add_device(
-        &mut self,
-        device: &str,
-        port: Option<u8>,
-        interfaces: &Interfaces,
-        set: Option<u8>,
-    ) -> Result<(), String> {
-        let context = Context::open(device).map_err(|e| e.to_string())?;
-        let attributes = context.attributes().map_err(|e| e.to_string())?;
-        if attributes.atomic_cap == rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE {
-            return Err("it has no remote atomics, which locks and accumulates are made of".to_owned());
-        }
-        for port in port.map_or(1..=attributes.phys_port_cnt, |p| p..=p) {
-            if let Err(why) = self.add_port(device, port, &context, interfaces, set) {
-                self.refused.push(format!("{device}: port {port} {why}"));
-            }
-        }
-        Ok(())
     }
 
     fn add_port(

@@ -9,9 +9,9 @@
 //!
 //! Children keep their parents alive (`Arc`), so that objects are destroyed in order.
 
-pub(super) mod lane;
 pub(super) mod qp;
 pub(super) mod queue;
+pub(super) mod sgrs;
 
 use std::ffi::CStr;
 use std::io;

@@ -13,6 +13,8 @@ use rdma_sys::{
     ibv_send_wr, ibv_sge, ibv_wr_opcode,
 };
 
+use smallvec::SmallVec;
+
 use super::queue::{Completions, Piece, SharedReceives};
 use super::{Domain, Handle, Path, check};
 
@@ -96,6 +98,81 @@ impl Pair {
         check(unsafe { ibv_modify_qp(self.raw, &raw mut attributes, mask.0 as i32) })
     }
 
+    /// Moves a reliable one to the state in which receives can be posted; `access` is what the peer may do.
+    pub(super) fn initialize(&self, tuning: &Tuning, access: u32) -> io::Result<()> {
+        use ibv_qp_attr_mask as m;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
+        (a.pkey_index, a.port_num, a.qp_access_flags) = (tuning.pkey_index, tuning.port, access);
+        self.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_ACCESS_FLAGS)
+    }
+
+    /// Receives from queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and atomics at once.
+    pub(super) fn ready_to_receive(
+        &self,
+        (peer, psn): (u32, u32),
+        depth: u8,
+        rnr_timer: u8,
+        path: &Path,
+        tuning: &Tuning,
+    ) -> io::Result<()> {
+        use ibv_qp_attr_mask as m;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_RTR);
+        a.path_mtu = tuning.mtu;
+        a.dest_qp_num = peer;
+        a.rq_psn = psn & 0xff_ffff;
+        a.max_dest_rd_atomic = depth;
+        a.min_rnr_timer = rnr_timer;
+        a.ah_attr = path.attributes();
+        self.modify(
+            a,
+            m::IBV_QP_STATE
+                | m::IBV_QP_AV
+                | m::IBV_QP_PATH_MTU
+                | m::IBV_QP_DEST_QPN
+                | m::IBV_QP_RQ_PSN
+                | m::IBV_QP_MAX_DEST_RD_ATOMIC
+                | m::IBV_QP_MIN_RNR_TIMER,
+        )
+    }
+
+    /// Sends too, the first packet with number `psn`.
+    pub(super) fn ready_to_send(&self, psn: u32, depth: u8, rnr_retries: u8, tuning: &Tuning) -> io::Result<()> {
+        use ibv_qp_attr_mask as m;
+        let mut a = attributes(ibv_qp_state::IBV_QPS_RTS);
+        a.sq_psn = psn & 0xff_ffff;
+        a.max_rd_atomic = depth;
+        a.timeout = tuning.timeout;
+        a.retry_cnt = tuning.retries;
+        a.rnr_retry = rnr_retries;
+        self.modify(
+            a,
+            m::IBV_QP_STATE
+                | m::IBV_QP_SQ_PSN
+                | m::IBV_QP_MAX_QP_RD_ATOMIC
+                | m::IBV_QP_TIMEOUT
+                | m::IBV_QP_RETRY_CNT
+                | m::IBV_QP_RNR_RETRY,
+        )
+    }
+
+    /// Posts a receive into pieces.
+    ///
+    /// # Safety
+    /// As [`SharedReceives::post`].
+    pub(super) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
+        let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
+        // SAFETY: plain data.
+        let mut wr: ibv_recv_wr = unsafe { std::mem::zeroed() };
+        wr.wr_id = id;
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = sges.len() as i32;
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live request on a live queue pair; the buffers by the contract.
+        check(unsafe { ibv_post_recv(self.raw, &raw mut wr, &raw mut bad) })
+    }
+
+    /// Moves it to the error state: what is under way completes with an error, and the HCA touches no memory of it after
+    /// that.
     pub(super) fn fail(&self) -> io::Result<()> {
         self.modify(attributes(ibv_qp_state::IBV_QPS_ERR), ibv_qp_attr_mask::IBV_QP_STATE)
     }
@@ -124,41 +201,13 @@ impl Fresh {
     pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
         use ibv_access_flags as f;
         let pair = Pair::new(parts, sizes, false)?;
-        let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
-        a.pkey_index = tuning.pkey_index;
-        a.port_num = tuning.port;
-        if remote {
-            a.qp_access_flags =
-                (f::IBV_ACCESS_REMOTE_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_REMOTE_ATOMIC).0;
-        }
-        use ibv_qp_attr_mask as m;
-        pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_ACCESS_FLAGS)?;
+        let access = f::IBV_ACCESS_REMOTE_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_REMOTE_ATOMIC;
+        pair.initialize(tuning, if remote { access.0 } else { 0 })?;
         Ok(Self(pair))
     }
 
     pub(in super::super) fn number(&self) -> u32 {
         self.0.number()
-    }
-
-    fn ready_to_receive(&self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<()> {
-        let mut a = attributes(ibv_qp_state::IBV_QPS_RTR);
-        a.path_mtu = tuning.mtu;
-        a.dest_qp_num = peer;
-        a.rq_psn = psn & 0xff_ffff;
-        a.max_dest_rd_atomic = depth;
-        a.min_rnr_timer = RNR_TIMER;
-        a.ah_attr = path.attributes();
-        use ibv_qp_attr_mask as m;
-        self.0.modify(
-            a,
-            m::IBV_QP_STATE
-                | m::IBV_QP_AV
-                | m::IBV_QP_PATH_MTU
-                | m::IBV_QP_DEST_QPN
-                | m::IBV_QP_RQ_PSN
-                | m::IBV_QP_MAX_DEST_RD_ATOMIC
-                | m::IBV_QP_MIN_RNR_TIMER,
-        )
     }
 
     /// Serves the requests of queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and
@@ -171,7 +220,7 @@ impl Fresh {
         path: &Path,
         tuning: &Tuning,
     ) -> io::Result<Responder> {
-        self.ready_to_receive(peer, psn, depth, path, tuning)?;
+        self.0.ready_to_receive((peer, psn), depth, RNR_TIMER, path, tuning)?;
         Ok(Responder(self.0))
     }
 
@@ -184,23 +233,8 @@ impl Fresh {
         path: &Path,
         tuning: &Tuning,
     ) -> io::Result<Requester> {
-        self.ready_to_receive(peer, 0, 0, path, tuning)?;
-        let mut a = attributes(ibv_qp_state::IBV_QPS_RTS);
-        a.sq_psn = psn & 0xff_ffff;
-        a.max_rd_atomic = depth;
-        a.timeout = tuning.timeout;
-        a.retry_cnt = tuning.retries;
-        a.rnr_retry = RNR_RETRIES;
-        use ibv_qp_attr_mask as m;
-        self.0.modify(
-            a,
-            m::IBV_QP_STATE
-                | m::IBV_QP_SQ_PSN
-                | m::IBV_QP_MAX_QP_RD_ATOMIC
-                | m::IBV_QP_TIMEOUT
-                | m::IBV_QP_RETRY_CNT
-                | m::IBV_QP_RNR_RETRY,
-        )?;
+        self.0.ready_to_receive((peer, 0), 0, RNR_TIMER, path, tuning)?;
+        self.0.ready_to_send(psn, depth, RNR_RETRIES, tuning)?;
         Ok(Requester(self.0))
     }
 }
@@ -408,15 +442,8 @@ impl Datagram {
     /// # Safety
     /// As [`SharedReceives::post`].
     pub(in super::super) unsafe fn receive(&self, id: u64, buffer: Piece) -> io::Result<()> {
-        let mut sge = buffer.raw();
-        // SAFETY: plain data.
-        let mut wr: ibv_recv_wr = unsafe { std::mem::zeroed() };
-        wr.wr_id = id;
-        wr.sg_list = &raw mut sge;
-        wr.num_sge = 1;
-        let mut bad = ptr::null_mut();
-        // SAFETY: a live request; the buffer by the contract.
-        check(unsafe { ibv_post_recv(self.pair.raw, &raw mut wr, &raw mut bad) })
+        // SAFETY: the same contract.
+        unsafe { self.pair.receive(id, &[buffer]) }
     }
 
     /// Sends one datagram.

@@ -1,33 +1,33 @@
-//! Lanes: the second queue pair between two ranks, for scatter and gather lists (SEEDS §2). It has a receive queue of its
-//! own, so that a list never takes a buffer that was posted for packets, nor a packet a list. No buffers belong to it. It
-//! is made when a list is first posted.
+//! SGRS queue pairs: the second queue pair between two ranks, for scatter and gather lists. It has a receive queue of its
+//! own, so that a list never takes a buffer that was posted for packets, nor a packet one that was posted for a list. It is
+//! made when a list is first posted, and owns no buffers.
 //!
-//! Both ends are alike: each rank has one queue pair for the peer, made when it posts a list or is asked for one. Who has
-//! something to send repeats `Pair`, with its queue pair's number, until `Paired` tells that the other end is connected;
-//! whoever hears of the other's connects its own to it. So it does not matter who begins, or whether both do.
+//! Both ends are alike: each rank has one queue pair for the peer, made when it posts a list or is asked for one. A rank that
+//! has something to send repeats `Pair`, with its queue pair's number, until `Paired` says that the other end is connected;
+//! a rank that receives the other's number connects its own queue pair to it. So either end may begin, or both at once.
 //!
-//! A lane that breaks breaks at both ends, since nobody knows which lists met: each end makes its next queue pair,
-//! with a higher attempt, and hearing of a higher attempt ends the own one that was connected to the former.
+//! An SGRS queue pair that breaks breaks at both ends, since it is not known which lists met: each end makes its next queue
+//! pair, with a higher attempt, and a message with a higher attempt ends the own one that was connected to the former.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::card::Message;
-use super::limit::limit;
+use super::super::card::Message;
+use super::super::limit::limit;
+use super::super::sys::sgrs::SgrsQueuePair;
+use super::super::wait::random;
 use super::links::{Links, REPEAT, REPEAT_MOST, Table};
-use super::sys::lane::LanePair;
-use super::wait::random;
 use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "connect to a peer for lists";
 
-/// Where the lane to one peer stands.
+/// Where the SGRS queue pair to one peer stands.
 #[derive(Debug, Default)]
-pub(super) struct Pairing {
+pub(in super::super) struct Pairing {
     /// Number of the own queue pair among those that were made.
     attempt: u32,
-    own: Option<Arc<LanePair>>,
+    own: Option<Arc<SgrsQueuePair>>,
     /// The peer's last attempt that was heard of.
     theirs: Option<u32>,
     /// The own queue pair is connected to that one; else that one is over.
@@ -37,7 +37,7 @@ pub(super) struct Pairing {
     refused: Option<String>,
 }
 
-/// What the attempt of a message is to who knows `known`.
+/// How the attempt of a message compares with the last one from the same peer.
 #[derive(Debug, PartialEq, Eq)]
 enum Age {
     Old,
@@ -57,7 +57,7 @@ fn age(known: Option<u32>, attempt: u32) -> Age {
 
 impl Pairing {
     /// When it is due to be asked for again.
-    pub(super) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
+    pub(in super::super) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
         let (Some((due, pause)), Some(own)) = (&mut self.asking, &self.own) else { return (None, None) };
         let mut message = None;
         if *due <= now {
@@ -70,9 +70,9 @@ impl Pairing {
 }
 
 impl Links {
-    fn fresh_lane(&self, peer: u32, pairing: &mut Pairing) -> io::Result<Arc<LanePair>> {
+    fn fresh_sgrs(&self, peer: u32, pairing: &mut Pairing) -> io::Result<Arc<SgrsQueuePair>> {
         let psn = u32::from_le_bytes(random::<4>()?) & 0xff_ffff;
-        let pair = LanePair::new(&self.domain, &self.channel, self.lanes, &self.tuned(peer), psn)?;
+        let pair = SgrsQueuePair::new(&self.domain, &self.channel, self.sgrs_sizes, &self.tuned(peer), psn)?;
         if peer == self.me {
             pair.connect(pair.number(), psn, &self.path(peer), &self.tuned(peer))?;
             pair.confirm();
@@ -85,7 +85,7 @@ impl Links {
     }
 
     /// The queue pair for lists to and from `peer`, made if there is none. It takes receives, and once it is confirmed sends.
-    pub(super) fn lane(&self, peer: u32) -> Result<Arc<LanePair>> {
+    pub(in super::super) fn sgrs(&self, peer: u32) -> Result<Arc<SgrsQueuePair>> {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         if let Some(why) = &pairing.refused {
@@ -96,43 +96,43 @@ impl Links {
         }
         match &pairing.own {
             Some(own) if own.ended().is_none() => Ok(Arc::clone(own)),
-            _ => self.fresh_lane(peer, pairing).map_err(|e| limit(OP, e).peer(peer)),
+            _ => self.fresh_sgrs(peer, pairing).map_err(|e| limit(OP, e).peer(peer)),
         }
     }
 
-    /// Sees to it that `lane` will be confirmed.
-    pub(super) fn pair(&self, peer: u32, lane: &Arc<LanePair>) {
+    /// Sees to it that `queue_pair` will be confirmed.
+    pub(in super::super) fn pair(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
-        let current = pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane));
-        if current && !lane.is_confirmed() && pairing.asking.is_none() {
+        let current = pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair));
+        if current && !queue_pair.is_confirmed() && pairing.asking.is_none() {
             pairing.asking = Some((Instant::now(), REPEAT));
             drop(table);
             self.agent_bell.ring();
         }
     }
 
-    /// Forgets `lane`, which has ended: whoever holds it last destroys it.
-    pub(super) fn discard(&self, peer: u32, lane: &Arc<LanePair>) {
+    /// Forgets `queue_pair`, which has ended: whoever holds it last destroys it.
+    pub(in super::super) fn discard(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let pairing = &mut self.lock().peers[peer as usize].pairing;
-        if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane)) {
+        if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
             (pairing.own, pairing.asking, pairing.met) = (None, None, false);
         }
     }
 
-    /// Ends `lane`, and lets the peer know by connecting anew.
-    pub(super) fn renew(&self, peer: u32, lane: &Arc<LanePair>, why: &str) {
-        lane.end(why);
+    /// Ends `queue_pair`, and lets the peer know by connecting anew.
+    pub(in super::super) fn renew(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>, why: &str) {
+        queue_pair.end(why);
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
-        if !pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, lane)) {
+        if !pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
             return;
         }
         let was_connected = std::mem::take(&mut pairing.met);
         (pairing.own, pairing.asking) = (None, None);
         // A peer that knew of none has nothing to end.
         if was_connected && peer != self.me {
-            match self.fresh_lane(peer, pairing) {
+            match self.fresh_sgrs(peer, pairing) {
                 Ok(_) => pairing.asking = Some((Instant::now(), REPEAT)),
                 Err(e) => tracing::warn!("no new queue pair for lists to rank {peer}: {e}"),
             }
@@ -141,8 +141,13 @@ impl Links {
         }
     }
 
-    /// Takes in a message about the lane to `source`; the answer, and whether the rank is to look.
-    pub(super) fn hear_of_lane(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
+    /// Takes in a message about the SGRS queue pair to `source`; the answer, and whether the rank is to look.
+    pub(in super::super) fn hear_of_sgrs(
+        &self,
+        table: &mut Table,
+        source: u32,
+        message: Message,
+    ) -> (Option<Message>, bool) {
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
             Message::Pair { attempt, number, psn } => match self.meet(pairing, source, attempt, number, psn) {
@@ -194,7 +199,7 @@ impl Links {
         }
         let own = match &pairing.own {
             Some(own) => Arc::clone(own),
-            None => self.fresh_lane(peer, pairing)?,
+            None => self.fresh_sgrs(peer, pairing)?,
         };
         own.connect(number, psn, &self.path(peer), &self.tuned(peer))?;
         (pairing.theirs, pairing.met) = (Some(attempt), true);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The queue pair of a lane: it sends and receives, and has receives and completions of its own. Shared by the rank, which
+//! The SGRS queue pair: it sends and receives, and has receives and completions of its own. Shared by the rank, which
 //! posts, and its agent, which connects it or ends it.
 
 use std::io;
@@ -7,10 +7,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rdma_sys::{ibv_post_recv, ibv_post_send, ibv_qp_attr_mask as m, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use rdma_sys::{ibv_post_send, ibv_send_wr, ibv_sge};
 use smallvec::SmallVec;
 
-use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, attributes, fill};
+use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, fill};
 use super::queue::{Channel, Completions, Piece};
 use super::{Domain, Path};
 
@@ -20,7 +20,7 @@ const RNR_RETRIES: u8 = 6;
 
 /// A queue pair that is connected to one of the same kind at the peer, or is about to be.
 #[derive(Debug)]
-pub(in super::super) struct LanePair {
+pub(in super::super) struct SgrsQueuePair {
     pair: Pair,
     pub(in super::super) completions: Arc<Completions>,
     pub(in super::super) psn: u32,
@@ -31,9 +31,9 @@ pub(in super::super) struct LanePair {
 }
 
 // SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
-unsafe impl Sync for LanePair {}
+unsafe impl Sync for SgrsQueuePair {}
 
-impl LanePair {
+impl SgrsQueuePair {
     /// Makes one, to which receives can be posted already.
     pub(in super::super) fn new(
         domain: &Arc<Domain>,
@@ -50,10 +50,7 @@ impl LanePair {
             shared: None,
         };
         let pair = Pair::new(&parts, sizes, false)?;
-        let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
-        a.pkey_index = tuning.pkey_index;
-        a.port_num = tuning.port;
-        pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_ACCESS_FLAGS)?;
+        pair.initialize(tuning, 0)?;
         Ok(Self { pair, completions, psn, confirmed: AtomicBool::new(false), ended: OnceLock::new() })
     }
 
@@ -63,36 +60,8 @@ impl LanePair {
 
     /// Connects it to queue pair `peer`, whose first packet has number `psn`.
     pub(in super::super) fn connect(&self, peer: u32, psn: u32, path: &Path, tuning: &Tuning) -> io::Result<()> {
-        let mut a = attributes(ibv_qp_state::IBV_QPS_RTR);
-        a.path_mtu = tuning.mtu;
-        a.dest_qp_num = peer;
-        a.rq_psn = psn & 0xff_ffff;
-        a.min_rnr_timer = RNR_TIMER;
-        a.ah_attr = path.attributes();
-        self.pair.modify(
-            a,
-            m::IBV_QP_STATE
-                | m::IBV_QP_AV
-                | m::IBV_QP_PATH_MTU
-                | m::IBV_QP_DEST_QPN
-                | m::IBV_QP_RQ_PSN
-                | m::IBV_QP_MAX_DEST_RD_ATOMIC
-                | m::IBV_QP_MIN_RNR_TIMER,
-        )?;
-        let mut a = attributes(ibv_qp_state::IBV_QPS_RTS);
-        a.sq_psn = self.psn & 0xff_ffff;
-        a.timeout = tuning.timeout;
-        a.retry_cnt = tuning.retries;
-        a.rnr_retry = RNR_RETRIES;
-        self.pair.modify(
-            a,
-            m::IBV_QP_STATE
-                | m::IBV_QP_SQ_PSN
-                | m::IBV_QP_MAX_QP_RD_ATOMIC
-                | m::IBV_QP_TIMEOUT
-                | m::IBV_QP_RETRY_CNT
-                | m::IBV_QP_RNR_RETRY,
-        )
+        self.pair.ready_to_receive((peer, psn), 0, RNR_TIMER, path, tuning)?;
+        self.pair.ready_to_send(self.psn, 0, RNR_RETRIES, tuning)
     }
 
     /// From now on it may send.
@@ -140,14 +109,7 @@ impl LanePair {
     /// # Safety
     /// As [`send`](Self::send), and nobody else touches the memory.
     pub(in super::super) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
-        let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
-        // SAFETY: plain data.
-        let mut wr: ibv_recv_wr = unsafe { std::mem::zeroed() };
-        wr.wr_id = id;
-        wr.sg_list = sges.as_mut_ptr();
-        wr.num_sge = sges.len() as i32;
-        let mut bad = ptr::null_mut();
-        // SAFETY: as above.
-        super::check(unsafe { ibv_post_recv(self.pair.raw, &raw mut wr, &raw mut bad) })
+        // SAFETY: the same contract.
+        unsafe { self.pair.receive(id, pieces) }
     }
 }

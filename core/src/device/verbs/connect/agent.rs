@@ -1,31 +1,31 @@
 //! The agent: a thread that answers datagrams and hears of the device's events while its rank computes. It sleeps
 //! unless there is one, and touches neither windows nor the rank's requests. For a rank that sleeps elsewhere
-//! ([`super::far`]) it also hears of completions, and wakes it.
+//! ([`super::super::far`]) it also hears of completions, and wakes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::card;
-use super::endpoint::Endpoint;
-use super::far::Outer;
+use super::super::card;
+use super::super::far::Outer;
+use super::super::sys::AsyncEvent;
+use super::super::wait::sleep;
+use super::datagrams::Endpoint;
 use super::links::Links;
-use super::sys::AsyncEvent;
-use super::wait::sleep;
 use crate::error::{Error, Result};
 
 /// How often the last words are said: datagrams may be lost.
 const FAREWELLS: usize = 3;
 
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(in super::super) struct Agent {
     links: Arc<Links>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Agent {
-    pub(super) fn start(links: &Arc<Links>, endpoint: Endpoint) -> Result<Self> {
+    pub(in super::super) fn start(links: &Arc<Links>, endpoint: Endpoint) -> Result<Self> {
         let thread = std::thread::Builder::new()
             .name(format!("farside-verbs-{}", links.me))
             .spawn({

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::card::Card;
+use super::super::card::Card;
 use super::links::{Links, Peer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processes::{self, Process};
@@ -28,22 +28,27 @@ const DOUBT: Duration = Duration::from_secs(2);
 /// Operations that a peer refused. A rank that ends, by a kill too, may lose its memory before its queue pairs, and
 /// refuses then; so a refusal is believed once the peer has answered a question that was asked after it.
 #[derive(Debug, Default)]
-pub(super) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
+pub(in super::super) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
 
 impl Suspects {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in super::super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Holds the end of operation `id` back, and asks.
-    pub(super) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
+    pub(in super::super) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
         let peer = error.blamed().filter(|p| (*p as usize) < links.cards.len()).unwrap_or(links.me);
         let answers = if peer == links.me { 0 } else { links.ask(peer) };
         self.0.push((id, peer, answers, Instant::now(), error));
     }
 
     /// The operations of which the truth is known, with it.
-    pub(super) fn told(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
+    pub(in super::super) fn told(
+        &mut self,
+        lost: Option<&Error>,
+        links: &Links,
+        silence: Duration,
+    ) -> Vec<(u64, Error)> {
         let mut out = Vec::new();
         self.0.retain(|(id, peer, answers, since, error)| {
             let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > silence + DOUBT;
@@ -57,14 +62,14 @@ impl Suspects {
         out
     }
 
-    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+    pub(in super::super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
         self.0.retain(|(id, ..)| !which(*id));
     }
 }
 
 /// What this rank knows of the others' lives.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(in super::super) struct Pulse {
     heard: Vec<bool>,
     last: Vec<Instant>,
     asked: Instant,
@@ -82,7 +87,7 @@ pub(super) struct Pulse {
 impl Pulse {
     /// # Errors
     /// `PeerLost` for a process of this machine that has ended already.
-    pub(super) fn new(cards: &[Card], me: u32, silence: Duration) -> Result<Self> {
+    pub(in super::super) fn new(cards: &[Card], me: u32, silence: Duration) -> Result<Self> {
         let now = Instant::now();
         let own = &cards[me as usize];
         let mut processes = Vec::with_capacity(cards.len());
@@ -108,35 +113,35 @@ impl Pulse {
         })
     }
 
-    pub(super) fn silence(&self) -> Duration {
+    pub(in super::super) fn silence(&self) -> Duration {
         self.silence
     }
 
     /// A rank of this machine whose process is stopped.
-    pub(super) fn stopped(&self) -> Option<u32> {
+    pub(in super::super) fn stopped(&self) -> Option<u32> {
         processes::stopped(&self.processes).map(|rank| rank as u32)
     }
 
     /// Notes that something came from a peer, without a look at the clock.
-    pub(super) fn heard(&mut self, peer: u32) {
+    pub(in super::super) fn heard(&mut self, peer: u32) {
         if let Some(h) = self.heard.get_mut(peer as usize) {
             *h = true;
         }
     }
 
-    pub(super) fn met(&self) -> Option<u32> {
+    pub(in super::super) fn met(&self) -> Option<u32> {
         self.met
     }
 
     /// Notes whose loss this rank has met: who then finds this rank gone too is told of the first.
-    pub(super) fn note(&mut self, error: &Error) {
+    pub(in super::super) fn note(&mut self, error: &Error) {
         if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
             self.met = error.blamed();
         }
     }
 
     /// Fails if the device, the port or a peer is lost; sees to it that silent peers are asked.
-    pub(super) fn check(&mut self, links: &Links) -> Result<()> {
+    pub(in super::super) fn check(&mut self, links: &Links) -> Result<()> {
         let now = Instant::now();
         let mut table = links.lock();
         let system = |why: String| Error::new(ErrorKind::System, OP).device("verbs").cause(why);

@@ -12,22 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::card::{Card, Message, Token};
-use super::far::Outer;
-use super::lanes::Pairing;
-use super::limit::limit;
-use super::port::LocalPort;
+use super::super::card::{Card, Message, Token};
+use super::super::far::Outer;
+use super::super::limit::limit;
+use super::super::port::LocalPort;
+use super::super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
+use super::super::sys::queue::Channel;
+use super::super::sys::{Context, Domain, Path};
+use super::super::wait::{Bell, random};
 use super::responders::Responders;
-use super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
-use super::sys::queue::Channel;
-use super::sys::{Context, Domain, Path};
-use super::wait::{Bell, random};
+use super::sgrs::Pairing;
 use crate::error::{Error, ErrorKind, Result};
 
 /// First pause before a request is repeated; it doubles up to the longest. A datagram is hardly ever lost, but its answer
 /// takes as long as making a queue pair does, and a rank that is asked by many at once makes theirs one by one.
-pub(super) const REPEAT: Duration = Duration::from_millis(200);
-pub(super) const REPEAT_MOST: Duration = Duration::from_secs(1);
+pub(in super::super) const REPEAT: Duration = Duration::from_millis(200);
+pub(in super::super) const REPEAT_MOST: Duration = Duration::from_secs(1);
 /// What the first pause has more for each connection that the same rank is making: the others are making theirs too.
 const REPEAT_EACH: Duration = Duration::from_millis(100);
 
@@ -49,138 +49,104 @@ struct Serving {
 }
 
 /// A connection that can be used: with address and key of where the peer counts this rank's packets.
-pub(super) type Ready = (Requester, (u64, u32));
+pub(in super::super) type Ready = (Requester, (u64, u32));
 
 /// What is known of one peer.
 #[derive(Debug, Default)]
-pub(super) struct Peer {
+pub(in super::super) struct Peer {
     attempt: u32,
     making: Option<Attempt>,
     ready: Option<Ready>,
     refused: Option<String>,
     serving: Option<Serving>,
-    pub(super) pairing: Pairing,
+    pub(in super::super) pairing: Pairing,
     /// Pings since it was last heard.
-    pub(super) unanswered: u32,
-    pub(super) ping_due: bool,
+    pub(in super::super) unanswered: u32,
+    pub(in super::super) ping_due: bool,
     /// Answers to pings.
     pongs: u64,
     /// Why it is lost, and whom it blames.
-    pub(super) lost: Option<(Option<u32>, String)>,
+    pub(in super::super) lost: Option<(Option<u32>, String)>,
 }
 
 /// What the rank and its agent share.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) peers: Vec<Peer>,
-    pub(super) responders: Responders<Responder>,
+pub(in super::super) struct Table {
+    pub(in super::super) peers: Vec<Peer>,
+    pub(in super::super) responders: Responders<Responder>,
     /// Why nothing works any more.
-    pub(super) fatal: Option<String>,
+    pub(in super::super) fatal: Option<String>,
     /// Since when the port is down.
-    pub(super) down: Option<Instant>,
+    pub(in super::super) down: Option<Instant>,
     /// Told to all peers before the agent ends.
-    pub(super) farewell: Option<Message>,
+    pub(in super::super) farewell: Option<Message>,
     /// Told to all peers once: whose loss this rank has met.
     notice: Option<Message>,
     noticed: bool,
 }
 
+impl Table {
+    pub(in super::super) fn new(ranks: usize) -> Self {
+        Self { peers: (0..ranks).map(|_| Peer::default()).collect(), ..Self::default() }
+    }
+}
+
 /// The rank's side of the network.
 #[derive(Debug)]
-pub(super) struct Links {
-    pub(super) me: u32,
-    pub(super) context: Arc<Context>,
-    pub(super) domain: Arc<Domain>,
-    pub(super) choice: LocalPort,
-    pub(super) cards: Vec<Card>,
+pub(in super::super) struct Links {
+    pub(in super::super) me: u32,
+    pub(in super::super) context: Arc<Context>,
+    pub(in super::super) domain: Arc<Domain>,
+    pub(in super::super) choice: LocalPort,
+    pub(in super::super) cards: Vec<Card>,
     /// For requesters: no receive buffers.
-    pub(super) sending: Parts,
+    pub(in super::super) sending: Parts,
     /// For responders.
-    pub(super) serving: Parts,
-    pub(super) sizes: Sizes,
-    /// Of lanes, and where their completions wake.
-    pub(super) lanes: Sizes,
-    pub(super) channel: Arc<Channel>,
-    pub(super) tuning: Tuning,
-    pub(super) service_level: u8,
-    pub(super) traffic_class: u8,
+    pub(in super::super) serving: Parts,
+    pub(in super::super) sizes: Sizes,
+    /// Of SGRS queue pairs, and where their completions wake.
+    pub(in super::super) sgrs_sizes: Sizes,
+    pub(in super::super) channel: Arc<Channel>,
+    pub(in super::super) tuning: Tuning,
+    pub(in super::super) service_level: u8,
+    pub(in super::super) traffic_class: u8,
     /// Address and key of the counters of packets that this rank has taken, a word for each source.
-    counters: (u64, u32),
-    table: Mutex<Table>,
+    pub(in super::super) counters: (u64, u32),
+    pub(in super::super) table: Mutex<Table>,
     /// Rung for the rank when something has changed ([`wake_rank`](Self::wake_rank)).
-    pub(super) rank_bell: Bell,
+    pub(in super::super) rank_bell: Bell,
     /// The bell of a rank that does not sleep on this device.
-    pub(super) outer: OnceLock<Outer>,
+    pub(in super::super) outer: OnceLock<Outer>,
     /// Rung for the agent when there is something to do.
-    pub(super) agent_bell: Bell,
-    pub(super) stop: AtomicBool,
+    pub(in super::super) agent_bell: Bell,
+    pub(in super::super) stop: AtomicBool,
 }
 
 /// Where a connection stands.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(in super::super) enum Standing {
     Ready(Ready),
     Making,
 }
 
-#[allow(clippy::too_many_arguments)]
 impl Links {
-    pub(super) fn new(
-        me: u32,
-        context: Arc<Context>,
-        domain: Arc<Domain>,
-        choice: LocalPort,
-        cards: Vec<Card>,
-        sending: Parts,
-        serving: Parts,
-        sizes: Sizes,
-        lanes: Sizes,
-        channel: Arc<Channel>,
-        tuning: Tuning,
-        classes: (u8, u8),
-        counters: (u64, u32),
-    ) -> io::Result<Self> {
-        let peers = cards.iter().map(|_| Peer::default()).collect();
-        Ok(Self {
-            me,
-            context,
-            domain,
-            choice,
-            cards,
-            sending,
-            serving,
-            sizes,
-            lanes,
-            channel,
-            tuning,
-            service_level: classes.0,
-            traffic_class: classes.1,
-            counters,
-            table: Mutex::new(Table { peers, ..Table::default() }),
-            rank_bell: Bell::new()?,
-            outer: OnceLock::new(),
-            agent_bell: Bell::new()?,
-            stop: AtomicBool::new(false),
-        })
-    }
-
     /// Wakes the rank, if it sleeps.
-    pub(super) fn wake_rank(&self) {
+    pub(in super::super) fn wake_rank(&self) {
         self.rank_bell.ring();
         if let Some(outer) = self.outer.get() {
             outer.ring();
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(in super::super) fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn token(&self, peer: u32) -> &Token {
+    pub(in super::super) fn token(&self, peer: u32) -> &Token {
         &self.cards[peer as usize].token
     }
 
-    pub(super) fn path(&self, peer: u32) -> Path {
+    pub(in super::super) fn path(&self, peer: u32) -> Path {
         let card = &self.cards[peer as usize];
         Path {
             port: self.choice.port,
@@ -198,7 +164,7 @@ impl Links {
         (self.counters.0 + 8 * u64::from(source), self.counters.1)
     }
 
-    pub(super) fn tuned(&self, peer: u32) -> Tuning {
+    pub(in super::super) fn tuned(&self, peer: u32) -> Tuning {
         let mtu = self.tuning.mtu.min(u32::from(self.cards[peer as usize].mtu));
         Tuning { mtu, ..self.tuning }
     }
@@ -208,7 +174,7 @@ impl Links {
     }
 
     /// The connection to `peer`, or a start of making it.
-    pub(super) fn connect(&self, peer: u32) -> Result<Standing> {
+    pub(in super::super) fn connect(&self, peer: u32) -> Result<Standing> {
         const OP: &str = "connect to a peer";
         let failed = |e: io::Error| limit(OP, e).peer(peer);
         let mut table = self.lock();
@@ -261,7 +227,7 @@ impl Links {
     }
 
     /// What a message from `source` leads to: the answer, if there is one.
-    pub(super) fn hear(&self, source: u32, message: Message) -> Option<Message> {
+    pub(in super::super) fn hear(&self, source: u32, message: Message) -> Option<Message> {
         let mut table = self.lock();
         let entry = table.peers.get_mut(source as usize)?;
         entry.unanswered = 0;
@@ -299,7 +265,7 @@ impl Links {
                 None
             }
             Message::Pair { .. } | Message::Paired { .. } | Message::Unpaired { .. } => {
-                let (answer, look) = self.hear_of_lane(&mut table, source, message);
+                let (answer, look) = self.hear_of_sgrs(&mut table, source, message);
                 changed = look;
                 answer
             }
@@ -330,7 +296,7 @@ impl Links {
     }
 
     /// Messages that are due, and when the next will be.
-    pub(super) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
+    pub(in super::super) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;
         let mut table = self.lock();
@@ -359,7 +325,7 @@ impl Links {
     }
 
     /// Asks `peer` whether it is there; the number of answers so far.
-    pub(super) fn ask(&self, peer: u32) -> u64 {
+    pub(in super::super) fn ask(&self, peer: u32) -> u64 {
         let mut table = self.lock();
         let entry = &mut table.peers[peer as usize];
         entry.ping_due = true;
@@ -370,13 +336,13 @@ impl Links {
     }
 
     /// Answers of `peer` so far.
-    pub(super) fn answers(&self, peer: u32) -> u64 {
+    pub(in super::super) fn answers(&self, peer: u32) -> u64 {
         self.lock().peers[peer as usize].pongs
     }
 
     /// Tells all peers, once, that this rank has met the loss of `blamed`: it will end for want of it, and whoever finds
     /// it gone shall know whose fault that is.
-    pub(super) fn tell_of(&self, blamed: u32) {
+    pub(in super::super) fn tell_of(&self, blamed: u32) {
         let mut table = self.lock();
         if !table.noticed {
             table.noticed = true;
@@ -387,7 +353,7 @@ impl Links {
     }
 
     /// Ends the agent.
-    pub(super) fn stop(&self) {
+    pub(in super::super) fn stop(&self) {
         // SeqCst: the bell orders it anyway.
         self.stop.store(true, Ordering::SeqCst);
         self.agent_bell.ring();
@@ -395,7 +361,7 @@ impl Links {
 }
 
 /// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
-pub(super) fn is_global(mine: &LocalPort, card: &Card) -> bool {
+pub(in super::super) fn is_global(mine: &LocalPort, card: &Card) -> bool {
     mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
 }
 

@@ -5,12 +5,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
-
-use super::card::{Card, DATAGRAM};
-use super::sys::qp::{Datagram, Parts, Sizes, Tuning};
-use super::sys::queue::{Channel, Completions, Piece};
-use super::sys::{Context, Domain, Handle, Memory, Path, Rights};
+use super::super::card::{Card, DATAGRAM};
+use super::super::memory::slab::Slab;
+use super::super::sys::qp::{Datagram, Parts, Sizes, Tuning};
+use super::super::sys::queue::{Channel, Completions};
+use super::super::sys::{Context, Domain, Handle, Path, Rights};
 
 /// Routing header in front of every datagram.
 const HEADER: usize = 40;
@@ -22,31 +21,33 @@ const SEND: u64 = 1 << 32;
 
 /// Sends and receives datagrams. Fields are dropped in this order.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(in super::super) struct Endpoint {
     datagram: Datagram,
     handles: Vec<Option<Handle>>,
     completions: Arc<Completions>,
     channel: Arc<Channel>,
-    memory: Memory,
-    slab: MmapRaw,
+    slab: Slab,
     free: Vec<usize>,
     /// Receives that have not completed.
     posted: usize,
     /// A datagram could not be sent or received: the queue pair is restarted once everything has completed.
     failed: bool,
-    found: Vec<super::sys::queue::Completion>,
+    found: Vec<super::super::sys::queue::Completion>,
 }
 
 impl Endpoint {
     /// Bytes that are registered.
-    pub(super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
+    pub(in super::super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
 
-    pub(super) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
+    pub(in super::super) fn new(
+        context: &Arc<Context>,
+        domain: &Arc<Domain>,
+        tuning: &Tuning,
+        qkey: u32,
+    ) -> io::Result<Self> {
         let channel = Channel::new(context)?;
         let completions = Completions::new(&channel, RECEIVES + SENDS)?;
-        let slab = MmapRaw::from(MmapOptions::new().len(Self::BYTES).map_anon()?);
-        // SAFETY: the slab is dropped after the registration, and reached by raw copies only.
-        let memory = unsafe { Memory::register(domain, slab.as_mut_ptr(), Self::BYTES, Rights::Local) }?;
+        let slab = Slab::new(domain, Self::BYTES, Rights::Local)?;
         let parts = Parts {
             domain: Arc::clone(domain),
             sends: Arc::clone(&completions),
@@ -61,7 +62,6 @@ impl Endpoint {
             handles: Vec::new(),
             completions,
             channel,
-            memory,
             slab,
             free,
             posted: 0,
@@ -72,28 +72,23 @@ impl Endpoint {
         Ok(me)
     }
 
-    pub(super) fn number(&self) -> u32 {
+    pub(in super::super) fn number(&self) -> u32 {
         self.datagram.number()
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    pub(in super::super) fn fd(&self) -> RawFd {
         self.channel.fd()
-    }
-
-    fn piece(&self, offset: usize, len: usize) -> Piece {
-        let address = self.slab.as_mut_ptr().addr() + offset;
-        Piece { address: address as u64, len: len as u32, key: self.memory.local_key() }
     }
 
     fn give(&mut self, index: usize) -> io::Result<()> {
         // SAFETY: a buffer of the slab that nothing else uses until it comes back.
-        unsafe { self.datagram.receive(index as u64, self.piece(index * RECEIVE, RECEIVE)) }?;
+        unsafe { self.datagram.receive(index as u64, self.slab.piece(index * RECEIVE, RECEIVE)) }?;
         self.posted += 1;
         Ok(())
     }
 
     /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
-    pub(super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+    pub(in super::super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
         if self.failed {
             return;
         }
@@ -111,8 +106,8 @@ impl Endpoint {
         let len = bytes.len().min(DATAGRAM);
         // SAFETY: a slot of the slab that no send uses; it stays until its completion.
         let sent = unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.as_mut_ptr().add(offset), len);
-            let piece = self.piece(offset, len);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.at(offset), len);
+            let piece = self.slab.piece(offset, len);
             self.datagram.send(SEND | slot as u64, piece, handle, card.datagrams, card.qkey)
         };
         if let Err(e) = sent {
@@ -121,8 +116,8 @@ impl Endpoint {
         }
     }
 
-    /// Hands over the datagrams that have come. The bytes are a copy: the card cannot change them any more.
-    pub(super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
+    /// Hands over the datagrams that have come. The bytes are a copy: the HCA cannot change them any more.
+    pub(in super::super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
         loop {
             let mut found = std::mem::take(&mut self.found);
             found.clear();
@@ -142,8 +137,8 @@ impl Endpoint {
                 if c.status == 0 {
                     let mut bytes = [0u8; DATAGRAM];
                     let len = (c.len as usize).saturating_sub(HEADER).min(DATAGRAM);
-                    let from = self.slab.as_mut_ptr().wrapping_add(c.id as usize * RECEIVE + HEADER);
-                    // SAFETY: a buffer that the card has given back, of at least that length.
+                    let from = self.slab.at(c.id as usize * RECEIVE + HEADER);
+                    // SAFETY: a buffer that the HCA has given back, of at least that length.
                     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
                     if !self.failed {
                         self.give(c.id as usize)?;
@@ -164,7 +159,7 @@ impl Endpoint {
     }
 
     /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
-    pub(super) fn arm(&self) -> io::Result<()> {
+    pub(in super::super) fn arm(&self) -> io::Result<()> {
         while let Some(fired) = self.channel.event() {
             self.completions.note(&fired);
         }
