@@ -118,7 +118,7 @@ every_config! {
 }
 
 every_config! {
-    fn full_ring_is_busy_and_loses_nothing(job, _config) over 2 {
+    fn full_ring_is_busy_and_loses_nothing(job, config) over 2 {
         let team = job.world()?;
         let board = meet(job, 1)?;
         if crate::harness::verbs() {
@@ -146,6 +146,7 @@ every_config! {
                     // Three of the largest fit wherever the ring is when it starts; no more than it has lines.
                     let lines = if len <= 48 { 2 } else { 0 };
                     let most = ring / (8 + len).next_multiple_of(64) + lines;
+                    let most = if config.device.is_some() { usize::MAX } else { most };
                     assert!((3.min(most)..=most).contains(&(sent as usize)), "{sent} packets of {len} bytes");
                     let before = job.stats();
                     assert_eq!(send(job, 1, &packet(sent), &[])?, Posted::Busy);
