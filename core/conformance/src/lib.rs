@@ -107,8 +107,11 @@ pub struct Subject<'a> {
     /// How it is used.
     pub setup: Setup,
     /// Runs a function as so many ranks, each with the device in its job, for example by `Job::threads_on`.
-    pub launch: &'a dyn Fn(u32, &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()>,
+    pub launch: &'a Launch<'a>,
 }
+
+/// Runs the function as so many ranks.
+pub type Launch<'a> = dyn Fn(u32, &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> + 'a;
 
 /// What came of checks.
 #[derive(Debug, Default)]

@@ -16,7 +16,6 @@ fn refused(job: &Job, operation: Operation<'_>) {
     // SAFETY: refused, so no memory is used.
     let e = unsafe { job.post(0, operation, None, &[]) }.unwrap_err();
     assert_eq!((e.kind(), e.blamed()), (ErrorKind::Unsupported, Some(0)), "{e}");
-    assert!(e.to_string().contains("Capabilities::lists"), "{e}");
 }
 
 check! {
