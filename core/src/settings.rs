@@ -185,7 +185,7 @@ settings! {
         "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
         "What a rank says on stderr while it runs, with its number in front, unless ranks are threads; a tracing subscriber of the program takes its place.";
-    fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, double-put:N, lose-atomic:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
+    fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
         "For tests: a wrapper round the device that damages one operation.";
 }
 

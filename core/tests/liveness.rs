@@ -11,7 +11,7 @@ use farside_core::signal::Board;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
 use regions::{exchange_regions, release};
 
-#[path = "common/regions.rs"]
+#[path = "../conformance/src/regions.rs"]
 mod regions;
 
 const RANKS: u32 = 4;

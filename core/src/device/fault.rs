@@ -3,6 +3,9 @@
 //!
 //! It hides that memory is mapped, so that every operation comes through [`Device::post`].
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
@@ -36,7 +39,9 @@ enum Class {
     Get,
     Atomic,
     Message,
-    /// What carries synchronization and no data of the program: signals, and looks at words.
+    Signal,
+    /// What carries synchronization and no data of the program: writes and reads of boards, and reads of words by
+    /// atomics.
     Other,
 }
 
@@ -77,6 +82,7 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
         "drop-put" => Damage::Drop(Class::Put),
         "drop-get" => Damage::Drop(Class::Get),
         "drop-message" => Damage::Drop(Class::Message),
+        "drop-signal" => Damage::Drop(Class::Signal),
         "lose-atomic" => Damage::Drop(Class::Atomic),
         "double-put" => Damage::DoublePut,
         "early-notify" => Damage::EarlyNotify,
@@ -101,26 +107,22 @@ impl Faulty {
     }
 
     fn class(&self, operation: &Operation<'_>) -> Class {
-        let of_a_board = |region: u64| self.boards.borrow().contains(&region);
         match operation {
             Operation::Write { to: Place { region, .. }, .. }
             | Operation::WriteBlocks { to: Spread { region, .. }, .. }
-                if !of_a_board(*region) =>
-            {
-                Class::Put
-            }
-            Operation::Gather { .. } => Class::Put,
-            Operation::Read { from: Place { region, .. }, .. }
+            | Operation::Read { from: Place { region, .. }, .. }
             | Operation::ReadBlocks { from: Spread { region, .. }, .. }
-                if !of_a_board(*region) =>
+                if self.boards.borrow().contains(region) =>
             {
-                Class::Get
+                Class::Other
             }
-            // A look, which adds nothing, is no update.
-            Operation::FetchAdd { add, .. } if *add != 0 => Class::Atomic,
-            Operation::CompareSwap { .. } | Operation::Accumulate { .. } => Class::Atomic,
+            Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => Class::Put,
+            Operation::Read { .. } | Operation::ReadBlocks { .. } | Operation::Scatter { .. } => Class::Get,
+            // An atomic that adds nothing reads the word.
+            Operation::FetchAdd { add: 0, .. } => Class::Other,
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. } => Class::Atomic,
+            Operation::Signal { .. } => Class::Signal,
             Operation::SendShort(_) | Operation::Send { .. } => Class::Message,
-            _ => Class::Other,
         }
     }
 

@@ -18,9 +18,10 @@ fn usage() -> (usize, usize) {
 fn allocate_import_release_many_rounds_without_growth() {
     if let Some(rank) = Rank::from_env() {
         let config = &configs()[rank.config];
+        let setup = config.setup();
         return rank.run(&config.settings(), |job| {
             let round = |i: usize| -> Result<()> {
-                let world = World::new(job, config, 5000)?;
+                let world = World::new(job, &setup, 5000)?;
                 world.write(1 - world.me(), i % 4000, &pattern(i, 1000))?;
                 world.barrier()?;
                 assert!(world.own_bytes()[i % 4000..][..1000] == pattern(i, 1000));

@@ -1,11 +1,11 @@
-//! The table of configurations, and how a test body is run over each of them.
+//! The table of configurations, and how a check is run over each of them.
 
 use std::sync::Arc;
 
-use farside_core::device::Device;
+use farside_conformance::{Check, Setup, Subject};
+use farside_core::Job;
 use farside_core::device::loopback::{Hub, Loopback};
 use farside_core::settings::Settings;
-use farside_core::{Job, Result};
 
 use crate::processes;
 
@@ -26,6 +26,28 @@ impl Config {
     /// The settings of this configuration.
     pub fn settings(&self) -> Settings {
         settings(self.set)
+    }
+
+    /// What the checks are to know of it.
+    pub fn setup(&self) -> Setup {
+        let ring = self.settings().shm_ring;
+        Setup {
+            user_memory: self.user,
+            private_pages: !self.user || matches!(self.value(USER_MEMORY), None | Some("remap")),
+            quick: quick(),
+            packet_room: match self.device {
+                Some(_) => Some(Box::new(|_| 64..=64)),
+                // The queue of an HCA is full at other lengths.
+                None if verbs() => None,
+                None => Some(Box::new(move |len| {
+                    // Three of the largest fit wherever the ring is when it starts; no more than it has lines.
+                    let lines = if len <= 48 { 2 } else { 0 };
+                    let most = ring / (8 + len).next_multiple_of(64) + lines;
+                    3.min(most)..=most
+                })),
+            },
+            ..Setup::default()
+        }
     }
 
     /// The value of a setting that this configuration changes.
@@ -53,11 +75,6 @@ pub fn verbs() -> bool {
 /// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
 pub fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
-}
-
-/// `all`, or `few` in a quick run.
-pub fn rounds(all: u64, few: u64) -> u64 {
-    if quick() { few } else { all }
 }
 
 /// Every configuration of the device under test.
@@ -108,38 +125,34 @@ const CONFIGS: &[Config] = &[
     },
 ];
 
-/// Runs `body` as `ranks` ranks over every configuration, as threads and then as processes (in a quick run over the
-/// first configuration).
-/// `test` is the path of the test with the crate's name, as `every_config` gives it.
-pub fn each(test: &str, ranks: u32, body: &(dyn Fn(&Job, &Config) -> Result<()> + Sync)) {
+/// Runs a check over every configuration, as threads and then as processes (in a quick run over the first configuration).
+/// `test` is the path of the test with the crate's name.
+pub fn each(test: &str, check: &Check) {
     if let Some(rank) = processes::Rank::from_env() {
         let config = &configs()[rank.config];
-        return rank.run(&config.settings(), |job| body(job, config));
+        return rank.run(&config.settings(), |job| (check.body)(job, &config.setup()));
     }
     for (index, config) in configs().iter().enumerate() {
-        let hub = Hub::new(ranks);
-        let ended = match config.device {
-            None => Job::threads_with(ranks, &config.settings(), |job| body(job, config)),
-            Some(device) => {
-                let device = |rank| Ok(Box::new(device(&hub, rank)) as Box<dyn Device>);
-                Job::threads_on(ranks, &config.settings(), device, |job| body(job, config))
-            }
+        let settings = config.settings();
+        let subject = Subject {
+            name: config.name,
+            setup: config.setup(),
+            launch: &|ranks, body| {
+                let hub = Hub::new(ranks);
+                match config.device {
+                    None => Job::threads_with(ranks, &settings, body),
+                    Some(device) => Job::threads_on(ranks, &settings, |rank| Ok(Box::new(device(&hub, rank))), body),
+                }
+                .map(drop)
+            },
         };
-        ended.unwrap_or_else(|e| panic!("{}, {ranks} threads: {e}", config.name));
+        let report = farside_conformance::run(&subject, |c| c.name == check.name);
+        assert!(report.failed.is_empty(), "{}, {} threads: {report}", config.name, check.ranks);
+        report.skipped.iter().for_each(|(_, why)| println!("skipped over {}: {why}", config.name));
         if quick() && index > 0 || config.device.is_some() {
             continue;
         }
-        processes::run(test, index, ranks).unwrap_or_else(|e| panic!("{}, {ranks} processes: {e}", config.name));
+        processes::run(test, index, check.ranks)
+            .unwrap_or_else(|e| panic!("{}, {} processes: {e}", config.name, check.ranks));
     }
-}
-
-/// A test that runs over every configuration.
-macro_rules! every_config {
-    ($(#[$meta:meta])* fn $name:ident($job:ident, $config:ident) over $ranks:literal $body:block) => {
-        $(#[$meta])*
-        #[test]
-        fn $name() {
-            crate::harness::each(concat!(module_path!(), "::", stringify!($name)), $ranks, &|$job, $config| $body);
-        }
-    };
 }

@@ -43,7 +43,7 @@ fn try_key(job: &Job, key: &[u8], want: &[u8], world: &mut World<'_>) {
 
 /// Rank 0 tries `cases` keys on rank 1, which serves.
 fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Result<()> {
-    let world = World::new(job, config, 5000)?;
+    let world = World::new(job, &config.setup(), 5000)?;
     let want = pattern(3, 5000);
     world.set_own(0, &want);
     let keys = coll::allgather(&world.team, &world.own.key)?;

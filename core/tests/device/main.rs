@@ -1,24 +1,29 @@
-//! Conformance of a device with the contracts of `core/src/device/mod.rs`: one suite, run over every
-//! configuration of the shared-memory device, with ranks as threads and as processes.
-//!
-//! A new device joins by a row in [`harness::configs`].
+//! Conformance of the devices of this crate with the contracts of `core/src/device/mod.rs`: the checks of
+//! `farside-conformance`, each a test over every configuration in [`harness::configs`], with ranks as threads and as
+//! processes; and what concerns shared memory alone.
 
-#[macro_use]
 mod harness;
 mod processes;
-#[path = "../common/regions.rs"]
+#[path = "../../conformance/src/regions.rs"]
 mod regions;
+#[path = "../../conformance/src/world.rs"]
+#[allow(dead_code)]
 mod world;
 
-mod accumulate;
-mod atomics;
-mod errors;
 mod growth;
 mod keys;
-mod lists;
-mod notify;
-mod packets;
 mod passive;
-mod release;
 mod system;
-mod transfer;
+
+use farside_conformance::Setup;
+
+macro_rules! test_each {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            let check = farside_conformance::checks().into_iter().find(|c| c.name == stringify!($name)).unwrap();
+            harness::each(concat!(module_path!(), "::", stringify!($name)), &check);
+        })*
+    };
+}
+farside_conformance::for_each_check!(test_each);

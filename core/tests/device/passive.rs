@@ -1,45 +1,15 @@
-//! Memory of a rank that computes: its agent serves it.
+//! Memory of a rank that computes is served from the start.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::regions::{forget, release};
 use farside_core::Job;
 use farside_core::device::Block;
 use farside_core::stats::Kind;
 
 use crate::harness::{USER_MEMORY, settings};
-use crate::world::{World, pattern};
-
-every_config! {
-    fn passive_memory_of_a_computing_rank_is_served(job, config) over 3 {
-        const LEN: usize = 300 << 10;
-        let world = World::with(job, config, LEN, true, None)?;
-        if world.me() == 0 {
-            // Pure computation, no call into the runtime, until both others say that they are done.
-            let start = Instant::now();
-            let mut x = 1u64;
-            while world.board.get(1, 1) + world.board.get(2, 1) < 2 {
-                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                assert!(!x.is_multiple_of(1 << 16) || start.elapsed() < Duration::from_secs(60), "nobody is served");
-            }
-            assert!(world.own_bytes()[64..128 << 10] == pattern(1, (128 << 10) - 64));
-            assert_eq!(world.own_word(8).load(Ordering::SeqCst), 200);
-        } else {
-            let at = 64 + (world.me() - 1) * (128 << 10);
-            let bytes = pattern(world.me(), (128 << 10) - 64);
-            world.write(0, at, &bytes)?;
-            for i in 0..100 {
-                world.fetch_add(0, 8, 1)?;
-                assert!(world.read(0, at + i, 200)? == bytes[i..i + 200]);
-            }
-            assert!(world.read(0, at, bytes.len())? == bytes);
-            world.board.set(0, 1, 1)?;
-        }
-        world.barrier()
-    }
-}
+use crate::regions::{forget, release};
 
 /// The owner computes as soon as it has registered, without another wait in the runtime, so its agent must hear
 /// of requests from the start: the origin rings the agent's bell.

@@ -3,11 +3,13 @@
 
 use std::process::Output;
 
+use farside_conformance::Setup;
+
 use crate::regions::{exchange_regions, release};
 use farside_core::device::Region;
 use farside_core::{ErrorKind, Job, Result};
 
-use crate::harness::{Config, USER_MEMORY, settings};
+use crate::harness::{USER_MEMORY, settings};
 use crate::processes::itself;
 use crate::world::{World, pattern};
 
@@ -25,9 +27,8 @@ fn in_child(test: &str) -> bool {
     false
 }
 
-fn use_user_memory(job: &Job, mode: &'static str) -> Result<()> {
-    let config = Config { name: "", set: Box::leak(Box::new([(USER_MEMORY, mode)])), user: true, device: None };
-    let world = World::new(job, &config, 100 << 10)?;
+fn use_user_memory(job: &Job) -> Result<()> {
+    let world = World::new(job, &Setup { user_memory: true, ..Setup::default() }, 100 << 10)?;
     let to = 1 - world.me();
     world.write(to, 3, &pattern(world.me(), 90 << 10))?;
     assert!(world.read(to, 3, 90 << 10)? == pattern(world.me(), 90 << 10));
@@ -71,7 +72,7 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
     if in_child(concat!(module_path!(), "::process_vm_forbidden_auto_falls_back_to_the_ring")) {
         forbid_process_vm();
         for mode in ["auto", "remap", "ring"] {
-            Job::threads_with(2, &settings(&[(USER_MEMORY, mode)]), |job| use_user_memory(job, mode)).unwrap();
+            Job::threads_with(2, &settings(&[(USER_MEMORY, mode)]), use_user_memory).unwrap();
         }
         // Memory that cannot be moved onto shared pages: a shared mapping of the user.
         let before = Job::threads_with(2, &settings(&[]), use_shared_mapping).unwrap();
@@ -87,16 +88,7 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
     let base = map.as_ptr().cast_mut();
     let team = job.world()?;
     // SAFETY: the mapping outlives the registration and is looked at only after the barrier.
-    let own = unsafe {
-        job.device().register(Region {
-            base,
-            len: LEN,
-            accumulate: None,
-            passive: false,
-            revocable: false,
-            one_node: false,
-        })
-    };
+    let own = unsafe { job.device().register(Region::of(base, LEN)) };
     let (own, remotes) = exchange_regions(&team, own, None)?;
     let to = 1 - team.rank();
     let bytes = pattern(team.rank(), LEN);
@@ -117,7 +109,7 @@ fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
     if in_child(concat!(module_path!(), "::process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy")) {
         forbid_process_vm();
         Job::threads_with(2, &settings(&[(USER_MEMORY, "vm")]), |job| {
-            let e = use_user_memory(job, "vm").unwrap_err();
+            let e = use_user_memory(job).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::Aborted), "{e}");
             let text = e.to_string();
             assert!(text.contains("FARSIDE_SHM_USER_MEMORY=ring") && text.contains("ptrace_scope"), "{text}");
@@ -187,8 +179,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
             }
             team.barrier()?;
             // User memory does without the shared pages in mode auto.
-            let config = Config { name: "", set: &[], user: true, device: None };
-            let world = World::new(job, &config, 3 << 20)?;
+            let world = World::new(job, &Setup { user_memory: true, ..Setup::default() }, 3 << 20)?;
             world.write(1 - world.me(), 0, &pattern(1, 3 << 20))?;
             world.barrier()?;
             assert!(world.own_bytes() == pattern(1, 3 << 20));

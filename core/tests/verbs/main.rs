@@ -10,7 +10,7 @@ mod lists;
 mod memlock;
 mod mlx5;
 mod ports;
-#[path = "../common/regions.rs"]
+#[path = "../../conformance/src/regions.rs"]
 mod regions;
 mod registration;
 

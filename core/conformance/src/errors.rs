@@ -13,9 +13,9 @@ fn post(job: &Job, peer: u32, operation: Operation<'_>) -> Result<Posted> {
     unsafe { job.device().post(&WorkRequest { peer, operation, notify: None, id: u64::MAX }) }
 }
 
-every_config! {
-    fn out_of_range_is_refused(job, config) over 2 {
-        let world = World::new(job, config, 5000)?;
+check! {
+    fn out_of_range_is_refused(job, setup) over 2 {
+        let world = World::new(job, setup, 5000)?;
         if world.me() == 0 {
             for (offset, len) in [(5000, 1), (4999, 2), (0, 5001), (6000, 0), (usize::MAX, 1), (usize::MAX - 3, 8)] {
                 let e = [world.write(1, offset, &vec![1; len]).unwrap_err(), world.read(1, offset, len).unwrap_err()];
@@ -30,9 +30,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn unknown_region_is_a_bad_key(job, config) over 2 {
-        let world = World::new(job, config, 64)?;
+check! {
+    fn unknown_region_is_a_bad_key(job, setup) over 2 {
+        let world = World::new(job, setup, 64)?;
         let bytes = [1u8; 8];
         let from = [Block::of(bytes.as_ptr(), 8)];
         let mut old = 0u64;
@@ -56,9 +56,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn region_of_another_peer_is_refused(job, config) over 3 {
-        let world = World::new(job, config, 64)?;
+check! {
+    fn region_of_another_peer_is_refused(job, setup) over 3 {
+        let world = World::new(job, setup, 64)?;
         if world.me() == 0 {
             let bytes = [1u8; 8];
             let from = [Block::of(bytes.as_ptr(), 8)];
@@ -71,9 +71,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn peers_packets_and_lengths_that_do_not_exist_are_refused(job, config) over 2 {
-        let world = World::new(job, config, 64)?;
+check! {
+    fn peers_packets_and_lengths_that_do_not_exist_are_refused(job, setup) over 2 {
+        let world = World::new(job, setup, 64)?;
         let device = job.device();
         let e = post(job, 2, Operation::Send { header: &[1], body: &[] }).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
@@ -98,9 +98,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn notify_at_a_bad_place_is_an_error(job, config) over 2 {
-        let world = World::new(job, config, 4096)?;
+check! {
+    fn notify_at_a_bad_place_is_an_error(job, setup) over 2 {
+        let world = World::new(job, setup, 4096)?;
         if world.me() == 0 {
             let bytes = pattern(1, 4000);
             let from = [Block::of(bytes.as_ptr(), bytes.len())];
@@ -126,11 +126,11 @@ every_config! {
     }
 }
 
-every_config! {
-    fn cancel_leaves_local_memory_alone(job, config) over 2 {
+check! {
+    fn cancel_leaves_local_memory_alone(job, setup) over 2 {
         // Reads long enough to wait for buffers, and words; the target serves only after the cancel.
         const LEN: usize = 600 << 10;
-        let world = World::new(job, config, LEN)?;
+        let world = World::new(job, setup, LEN)?;
         world.set_own(0, &pattern(5, LEN));
         world.barrier()?;
         if world.me() == 0 {

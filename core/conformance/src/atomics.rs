@@ -4,13 +4,12 @@ use std::sync::atomic::Ordering;
 
 use farside_core::ErrorKind;
 
-use crate::harness::rounds;
 use crate::world::{RAGGED, World};
 
-every_config! {
-    fn fetch_add_is_exact_under_contention(job, config) over 4 {
-        let rounds = rounds(250, 60);
-        let world = World::new(job, config, 8192)?;
+check! {
+    fn fetch_add_is_exact_under_contention(job, setup) over 4 {
+        let rounds = setup.rounds(250, 60);
+        let world = World::new(job, setup, 8192)?;
         // A word before and a word after the ragged edge, at every rank.
         let words = [RAGGED - 8, RAGGED + 64];
         let mut seen = Vec::new();
@@ -39,10 +38,10 @@ every_config! {
     }
 }
 
-every_config! {
-    fn compare_swap_is_exact_under_contention(job, config) over 4 {
-        let rounds = rounds(100, 40);
-        let world = World::new(job, config, 8192)?;
+check! {
+    fn compare_swap_is_exact_under_contention(job, setup) over 4 {
+        let rounds = setup.rounds(100, 40);
+        let world = World::new(job, setup, 8192)?;
         for at in [0, RAGGED] {
             for _ in 0..rounds {
                 let mut seen = 0;
@@ -65,13 +64,12 @@ every_config! {
     }
 }
 
-every_config! {
-    fn fetch_add_is_coherent_with_the_processor_of_the_target(job, config) over 3 {
+check! {
+    fn fetch_add_is_coherent_with_the_processor_of_the_target(job, setup) over 3 {
         if !job.device().capabilities().mapped {
-            eprintln!("skipped: atomics of {} are not coherent", job.device().capabilities().name);
-            return Ok(());
+            return setup.skip("no mapped memory, so atomics need not be coherent with the processor");
         }
-        let world = World::new(job, config, 64)?;
+        let world = World::new(job, setup, 64)?;
         for _ in 0..500 {
             if world.me() == 0 {
                 world.own_word(8).fetch_add(1, Ordering::SeqCst);
@@ -88,9 +86,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn fetch_add_wraps_and_compare_swap_keeps_other_values(job, config) over 2 {
-        let world = World::new(job, config, 64)?;
+check! {
+    fn fetch_add_wraps_and_compare_swap_keeps_other_values(job, setup) over 2 {
+        let world = World::new(job, setup, 64)?;
         if world.me() == 0 {
             assert_eq!(world.fetch_add(1, 16, u64::MAX)?, 0);
             assert_eq!(world.fetch_add(1, 16, 2)?, u64::MAX);
@@ -104,9 +102,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn atomics_misaligned_or_out_of_range_are_refused(job, config) over 2 {
-        let world = World::new(job, config, 8192)?;
+check! {
+    fn atomics_misaligned_or_out_of_range_are_refused(job, setup) over 2 {
+        let world = World::new(job, setup, 8192)?;
         if world.me() == 0 {
             // In the first bytes, over the ragged edge, and after it.
             for word in [0, RAGGED - 8, RAGGED, 4096] {

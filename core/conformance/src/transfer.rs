@@ -36,9 +36,9 @@ impl<'a, 'b> Model<'a, 'b> {
     }
 }
 
-every_config! {
-    fn write_read_every_length_to_200(job, config) over 2 {
-        let world = World::new(job, config, 3 * PAGE)?;
+check! {
+    fn write_read_every_length_to_200(job, setup) over 2 {
+        let world = World::new(job, setup, 3 * PAGE)?;
         let mut model = Model::new(&world);
         for len in 0..=200 {
             // Over the ragged start, within pages, and over the ragged end, at alignments that go round.
@@ -50,9 +50,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn write_read_of_words_at_every_alignment(job, config) over 2 {
-        let world = World::new(job, config, 2 * PAGE)?;
+check! {
+    fn write_read_of_words_at_every_alignment(job, setup) over 2 {
+        let world = World::new(job, setup, 2 * PAGE)?;
         let mut model = Model::new(&world);
         for start in [0, RAGGED - 16, RAGGED + PAGE - 16] {
             for offset in start..start + 32 {
@@ -65,13 +65,13 @@ every_config! {
     }
 }
 
-every_config! {
-    fn write_read_of_long_messages(job, config) over 2 {
-        let world = World::new(job, config, 4 << 20)?;
+check! {
+    fn write_read_of_long_messages(job, setup) over 2 {
+        let world = World::new(job, setup, 4 << 20)?;
         let mut model = Model::new(&world);
-        for (i, len) in [4 << 10, (16 << 10) - 1, 16 << 10, (64 << 10) + 1, (crate::harness::rounds(3, 1) as usize) << 20].into_iter().enumerate() {
+        for (i, len) in [4 << 10, (16 << 10) - 1, 16 << 10, (64 << 10) + 1, (setup.rounds(3, 1) as usize) << 20].into_iter().enumerate() {
             let offsets = [0, RAGGED + 5, 3];
-            for offset in &offsets[..crate::harness::rounds(3, 2) as usize] {
+            for offset in &offsets[..setup.rounds(3, 2) as usize] {
                 model.write(*offset, &pattern(i + offset, len))?;
             }
         }
@@ -79,9 +79,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn write_read_with_block_lists(job, config) over 2 {
-        let world = World::new(job, config, 300 << 10)?;
+check! {
+    fn write_read_with_block_lists(job, setup) over 2 {
+        let world = World::new(job, setup, 300 << 10)?;
         let to = 1 - world.me();
         let most = job.device().capabilities().max_blocks;
         for (seed, count) in [1, 2, 7, 64, most].into_iter().enumerate() {
@@ -101,12 +101,12 @@ every_config! {
     }
 }
 
-every_config! {
-    fn write_read_with_lists_on_both_sides(job, config) over 2 {
+check! {
+    fn write_read_with_lists_on_both_sides(job, setup) over 2 {
         use farside_core::ErrorKind;
         use farside_core::device::{Block, Operation, Range, Spread};
         const LEN: usize = 300 << 10;
-        let world = World::new(job, config, LEN)?;
+        let world = World::new(job, setup, LEN)?;
         let to = 1 - world.me();
         let region = world.remotes[to].handle;
         let most = job.device().capabilities().max_blocks;
@@ -163,9 +163,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn write_read_own_memory(job, config) over 1 {
-        let world = World::new(job, config, 3 * PAGE)?;
+check! {
+    fn write_read_own_memory(job, setup) over 1 {
+        let world = World::new(job, setup, 3 * PAGE)?;
         let mut model = Model::new(&world);
         for offset in [0, 1, RAGGED - 3, 2 * PAGE] {
             model.write(offset, &pattern(offset, 150))?;
@@ -174,9 +174,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn write_read_by_all_to_all(job, config) over 4 {
-        let world = World::new(job, config, 4 * 5000)?;
+check! {
+    fn write_read_by_all_to_all(job, setup) over 4 {
+        let world = World::new(job, setup, 4 * 5000)?;
         let mine = |to: usize, from: usize| pattern(to * 10 + from, 5000);
         for to in 0..4 {
             world.write(to, world.me() * 5000, &mine(to, world.me()))?;
@@ -189,15 +189,14 @@ every_config! {
     }
 }
 
-every_config! {
-    fn writes_to_the_same_bytes_keep_their_order(job, config) over 2 {
+check! {
+    fn writes_to_the_same_bytes_keep_their_order(job, setup) over 2 {
         use farside_core::device::{Block, Operation};
         use farside_core::job::Track;
         if !job.device().capabilities().mapped {
-            eprintln!("skipped: {} is not ordered", job.device().capabilities().name);
-            return Ok(());
+            return setup.skip("no mapped memory, so writes need not be ordered");
         }
-        let world = World::new(job, config, 300 << 10)?;
+        let world = World::new(job, setup, 300 << 10)?;
         if world.me() == 0 {
             let track = Track::new();
             // Long before short: a short one must not overtake what waits for buffers.

@@ -1,21 +1,21 @@
-//! Notifications: seen after the data, and they wake who sleeps.
+//! Notifications: seen after the data, and they wake a rank that sleeps.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use farside_core::Job;
+use farside_core::device::{Operation, Sleep};
+use farside_core::signal::Board;
 use farside_core::stats::Kind;
 
-use crate::harness::settings;
 use crate::world::{RAGGED, World};
 
-every_config! {
-    fn notify_is_seen_after_the_data(job, config) over 2 {
-        let world = World::new(job, config, 70 << 10)?;
+check! {
+    fn notify_is_seen_after_the_data(job, setup) over 2 {
+        let world = World::new(job, setup, 70 << 10)?;
         let peer = 1 - world.me();
         let mut number = 0u64;
         for (len, rounds) in [(8, 1500), (100, 1500), (5000, 300), (70 << 10, 30)] {
-            for _ in 0..crate::harness::rounds(rounds, rounds / 10) {
+            for _ in 0..setup.rounds(rounds, rounds / 10) {
                 number += 1;
                 let offset = if len < 5000 { RAGGED - 4 } else { 0 };
                 if world.me() == 0 {
@@ -34,10 +34,10 @@ every_config! {
     }
 }
 
-every_config! {
-    fn notify_waits_for_every_byte_of_every_earlier_block(job, config) over 2 {
+check! {
+    fn notify_waits_for_every_byte_of_every_earlier_block(job, setup) over 2 {
         // The last bytes of a long write are the ones that a pipeline finishes last.
-        let world = World::new(job, config, 1 << 20)?;
+        let world = World::new(job, setup, 1 << 20)?;
         for number in 1..=8u64 {
             if world.me() == 0 {
                 world.write_notify(1, 1, &vec![number as u8; (1 << 20) - 1], 2, number)?;
@@ -51,35 +51,30 @@ every_config! {
     }
 }
 
-/// No wake-up is lost while three ranks signal one that sleeps for up to a minute each time: a lost one would
-/// take the minute.
-#[test]
-fn signal_wakes_a_parked_rank_every_time() {
-    if crate::harness::verbs() {
-        println!("skipped: over verbs who waits makes progress, which the ranks of this test do not");
-        return;
-    }
-    const ROUNDS: u64 = 3000;
-    const LIMIT: Duration = Duration::from_secs(60);
-    Job::threads_with(4, &settings(&[]), |job| {
+// A rank that sleeps for up to a minute each time is signalled by three others: a lost wake-up would take the minute.
+check! {
+    fn signal_wakes_a_parked_rank_every_time(job, setup) over 4 {
+        const LIMIT: Duration = Duration::from_secs(60);
+        let rounds = setup.rounds(1000, 100);
         let team = job.world()?;
-        let board = farside_core::signal::Board::new(&team, 1)?;
+        let board = Board::new(&team, 1)?;
         if team.rank() > 0 {
-            for round in 1..=ROUNDS {
+            for round in 1..=rounds {
                 board.set(0, 1, round)?;
                 // Two ranks go on at their own pace, one in step with the sleeper, which then always sleeps.
                 while team.rank() == 1 && board.get(0, 1) < round {
-                    std::hint::spin_loop();
+                    job.progress()?;
                 }
                 if team.rank() == 3 && round.is_multiple_of(7) {
                     std::thread::yield_now();
                 }
             }
         } else {
-            for round in 1..=ROUNDS {
+            for round in 1..=rounds {
                 let start = Instant::now();
                 while board.get(1, 1) < round {
-                    job.device().park(farside_core::device::Sleep::For(LIMIT), &mut || board.get(1, 1) >= round);
+                    job.device().park(Sleep::For(LIMIT), &mut || board.get(1, 1) >= round);
+                    job.progress()?;
                     assert!(start.elapsed() < LIMIT, "a wake-up was lost in round {round}");
                 }
                 board.set(1, 1, round)?;
@@ -87,14 +82,12 @@ fn signal_wakes_a_parked_rank_every_time() {
             assert!(job.stats().count(Kind::Park) > 0, "it never slept");
         }
         team.barrier()
-    })
-    .unwrap();
+    }
 }
 
-every_config! {
-    fn signal_through_post_sets_the_cell(job, config) over 3 {
-        use farside_core::device::Operation;
-        let world = World::new(job, config, 64)?;
+check! {
+    fn signal_through_post_sets_the_cell(job, setup) over 3 {
+        let world = World::new(job, setup, 64)?;
         for to in 0..3 {
             let at = world.board.cell_at(to, 7, 40 + world.me() as u64);
             world.complete(to, Operation::Signal { at, value: 40 + world.me() as u64 })?;

@@ -35,11 +35,11 @@ fn accumulate(world: &World<'_>, to: usize, offset: usize, code: u32, operand: &
     world.complete(to, Operation::Accumulate { at: world.place(to, offset), code, operand, old })
 }
 
-every_config! {
-    fn accumulate_adds_exactly_under_contention(job, config) over 4 {
+check! {
+    fn accumulate_adds_exactly_under_contention(job, setup) over 4 {
         const WORDS: usize = 1500;
-        let all = crate::harness::rounds(20, 8);
-        let world = World::with(job, config, WORDS * 8, false, Some(add))?;
+        let all = setup.rounds(20, 8);
+        let world = World::with(job, setup, WORDS * 8, false, Some(add))?;
         let mine: Vec<u64> = (0..WORDS as u64).map(|i| i + 1000 * world.me() as u64).collect();
         for round in 0..all {
             for to in 0..4 {
@@ -60,9 +60,9 @@ every_config! {
     }
 }
 
-every_config! {
-    fn accumulate_gives_former_values(job, config) over 2 {
-        let world = World::with(job, config, 20_000 * 8, false, Some(add))?;
+check! {
+    fn accumulate_gives_former_values(job, setup) over 2 {
+        let world = World::with(job, setup, 20_000 * 8, false, Some(add))?;
         if world.me() == 0 {
             for count in [1, 3, 4, 600, 20_000] {
                 let operand: Vec<u64> = (1..=count as u64).collect();
@@ -78,10 +78,10 @@ every_config! {
     }
 }
 
-every_config! {
-    fn accumulate_misaligned_unknown_or_unsupported_is_refused(job, config) over 2 {
-        let world = World::with(job, config, 9000, false, Some(add))?;
-        let plain = World::new(job, config, 9000)?;
+check! {
+    fn accumulate_misaligned_unknown_or_unsupported_is_refused(job, setup) over 2 {
+        let world = World::with(job, setup, 9000, false, Some(add))?;
+        let plain = World::new(job, setup, 9000)?;
         if world.me() == 0 {
             let kind = |r: Result<()>| r.unwrap_err().kind();
             assert_eq!(kind(accumulate(&world, 1, 4, ADD, &[1], &mut [])), ErrorKind::Misaligned);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A region at every rank, made as the configuration says and imported by all, with checked operations on it.
+//! A region at every rank, made as the setup says and imported by all, with checked operations on it.
 
 use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
@@ -9,7 +9,7 @@ use farside_core::memory::keys::AccumulateFn;
 use farside_core::signal::Board;
 use farside_core::{Job, Result, Team};
 
-use crate::harness::Config;
+use crate::Setup;
 
 const PAGE: usize = 4096;
 /// User memory starts this many bytes before a page boundary: its first bytes cannot be moved onto shared pages.
@@ -28,13 +28,13 @@ pub struct World<'a> {
 
 impl<'a> World<'a> {
     /// A zeroed region of `len` bytes at every rank.
-    pub fn new(job: &'a Job, config: &Config, len: usize) -> Result<Self> {
-        Self::with(job, config, len, false, None)
+    pub fn new(job: &'a Job, setup: &Setup, len: usize) -> Result<Self> {
+        Self::with(job, setup, len, false, None)
     }
 
     pub fn with(
         job: &'a Job,
-        config: &Config,
+        setup: &Setup,
         len: usize,
         passive: bool,
         accumulate: Option<AccumulateFn>,
@@ -42,20 +42,14 @@ impl<'a> World<'a> {
         let team = job.world()?;
         let board = Board::new(&team, 1)?;
         let mut buffer = Vec::new();
-        let own = if config.user {
+        let own = if setup.user_memory {
             buffer = vec![0u8; len + 3 * PAGE];
             let base = buffer.as_mut_ptr();
             let base = base.wrapping_add(base.addr().next_multiple_of(PAGE) - base.addr() + PAGE - RAGGED);
             // SAFETY: the buffer lives in the world and is reached through `copy` only until it is released.
             unsafe {
-                job.device().register(Region {
-                    base,
-                    len,
-                    accumulate,
-                    passive,
-                    revocable: false,
-                    one_node: team.is_on_one_node(),
-                })
+                let one_node = team.is_on_one_node();
+                job.device().register(Region { accumulate, passive, one_node, ..Region::of(base, len) })
             }?
         } else {
             let one_node = team.is_on_one_node();

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use farside_core::ErrorKind;
 
-use crate::harness::{Config, rounds};
+use crate::Setup;
 use crate::world::{RAGGED, World, pattern};
 
-every_config! {
-    fn released_memory_is_the_owners_again(job, config) over 2 {
+check! {
+    fn released_memory_is_the_owners_again(job, setup) over 2 {
         const LEN: usize = 100 << 10;
-        let mut world = World::new(job, config, LEN)?;
+        let mut world = World::new(job, setup, LEN)?;
         world.set_own(0, &pattern(4, LEN));
         world.barrier()?;
         if world.me() == 1 {
@@ -27,18 +27,18 @@ every_config! {
                 for result in [world.write(0, offset, &vec![0xCC; len]), world.read(0, offset, len).map(drop)] {
                     match result {
                         // Pages of its own.
-                        Ok(()) => assert!(may_be_mapped(config, offset, len), "{len} bytes at {offset} were reached"),
+                        Ok(()) => assert!(may_be_mapped(setup, offset, len), "{len} bytes at {offset} were reached"),
                         Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(0)), "{e}"),
                     }
                 }
             }
             match world.fetch_add(0, 0, 1) {
-                Ok(_) => assert!(may_be_mapped(config, 0, 8)),
+                Ok(_) => assert!(may_be_mapped(setup, 0, 8)),
                 Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(0)), "{e}"),
             }
         }
         world.barrier()?;
-        if world.me() == 0 && config.user {
+        if world.me() == 0 && setup.user_memory {
             let mut want = pattern(4, LEN);
             want[50..58].fill(0xAA);
             assert!(world.own_bytes() == want, "a peer wrote memory that was taken back");
@@ -47,11 +47,11 @@ every_config! {
     }
 }
 
-every_config! {
-    fn released_memory_is_not_reached_by_a_transfer_that_had_begun(job, config) over 2 {
+check! {
+    fn released_memory_is_not_reached_by_a_transfer_that_had_begun(job, setup) over 2 {
         const LEN: usize = 256 << 10;
-        for _ in 0..rounds(20, 3) {
-            let mut world = World::new(job, config, LEN)?;
+        for _ in 0..setup.rounds(20, 3) {
+            let mut world = World::new(job, setup, LEN)?;
             world.barrier()?;
             if world.me() == 1 {
                 let bytes = vec![0xEE; LEN];
@@ -63,12 +63,12 @@ every_config! {
                     job.progress()?;
                 }
                 world.release()?;
-                if config.user {
+                if setup.user_memory {
                     world.set_own(0, &[0x11; LEN]);
                 }
             }
             world.barrier()?;
-            if world.me() == 0 && config.user {
+            if world.me() == 0 && setup.user_memory {
                 assert!(world.own_bytes().iter().all(|b| *b == 0x11), "a peer wrote memory that was taken back");
             }
             world.barrier()?;
@@ -78,14 +78,13 @@ every_config! {
 }
 
 /// Whether all of the range lies in pages that a peer may keep mapped.
-fn may_be_mapped(config: &Config, offset: usize, len: usize) -> bool {
-    let mapped = !config.user || matches!(config.value(crate::harness::USER_MEMORY), None | Some("remap"));
-    mapped && (!config.user || (offset >= RAGGED && offset + len <= (100 << 10) - 4096))
+fn may_be_mapped(setup: &Setup, offset: usize, len: usize) -> bool {
+    setup.private_pages && (!setup.user_memory || (offset >= RAGGED && offset + len <= (100 << 10) - 4096))
 }
 
-every_config! {
-    fn released_own_memory_is_a_bad_key_to_its_owner(job, config) over 1 {
-        let mut world = World::new(job, config, 3 * 4096)?;
+check! {
+    fn released_own_memory_is_a_bad_key_to_its_owner(job, setup) over 1 {
+        let mut world = World::new(job, setup, 3 * 4096)?;
         world.write(0, 0, &[1; 100])?;
         world.release()?;
         assert_eq!(world.write(0, 0, &[2; 100]).unwrap_err().kind(), ErrorKind::BadKey);
@@ -96,12 +95,12 @@ every_config! {
     }
 }
 
-every_config! {
-    fn a_new_region_after_a_released_one_is_not_reached_by_the_old_key(job, config) over 2 {
-        let mut old = World::new(job, config, 20_000)?;
+check! {
+    fn a_new_region_after_a_released_one_is_not_reached_by_the_old_key(job, setup) over 2 {
+        let mut old = World::new(job, setup, 20_000)?;
         old.barrier()?;
         old.release()?;
-        let new = World::new(job, config, 20_000)?;
+        let new = World::new(job, setup, 20_000)?;
         let to = 1 - new.me();
         for (offset, len) in [(0, 8), (0, 20_000), (3, 19_000)] {
             // An error, or bytes that nobody sees.

@@ -1,4 +1,5 @@
-#![allow(unsafe_code, dead_code)]
+#![allow(unsafe_code)]
+#![allow(dead_code)]
 //! Regions in tests, which use no pointer into them after they have been given back.
 
 use farside_core::device::{Registration, RemoteRegion};

@@ -1,0 +1,219 @@
+//! Checks that a device keeps the contracts of `farside_core::device`: what the devices of Farside are tested by, for the
+//! author of another one.
+//!
+//! ```
+//! use farside_conformance::{Setup, Subject};
+//! use farside_core::Job;
+//! use farside_core::device::loopback::{Hub, Loopback};
+//! use farside_core::settings::Settings;
+//!
+//! let settings = Settings::from_lookup(|_| None)?;
+//! let subject = Subject {
+//!     name: "loopback",
+//!     setup: Setup { quick: true, ..Setup::default() },
+//!     launch: &|ranks, body| {
+//!         let hub = Hub::new(ranks);
+//!         Job::threads_on(ranks, &settings, |rank| Ok(Box::new(Loopback::new(&hub, rank))), body).map(drop)
+//!     },
+//! };
+//! let report = farside_conformance::run(&subject, |check| check.name.starts_with("fetch_add"));
+//! assert!(report.failed.is_empty(), "{report}");
+//! # Ok::<(), farside_core::Error>(())
+//! ```
+//!
+//! A check that needs what a device does not declare (mapped memory, lists, a fixed room for packets) is skipped, and
+//! the report says why.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, PoisonError};
+
+use farside_core::{Error, Job, Result};
+
+/// A check of a device, that a number of ranks runs.
+macro_rules! check {
+    (fn $name:ident($job:ident, $setup:ident) over $ranks:literal $body:block) => {
+        pub(crate) fn $name() -> $crate::Check {
+            #[allow(unused_variables)]
+            fn body($job: &farside_core::Job, $setup: &$crate::Setup) -> farside_core::Result<()> $body
+            $crate::Check { name: stringify!($name), ranks: $ranks, body }
+        }
+    };
+}
+
+mod accumulate;
+mod atomics;
+mod errors;
+mod lists;
+mod notify;
+mod packets;
+mod passive;
+mod regions;
+mod release;
+mod transfer;
+mod world;
+
+/// A check: what each of its ranks does, which panics or returns an error where the device is wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// What it shows.
+    pub name: &'static str,
+    /// The number of ranks that it needs.
+    pub ranks: u32,
+    /// What each rank runs.
+    pub body: Body,
+}
+
+/// What each rank of a check runs.
+pub type Body = fn(&Job, &Setup) -> Result<()>;
+
+/// How a device is used, and what it promises beyond its capabilities.
+#[derive(Default)]
+pub struct Setup {
+    /// Whether regions are memory of the caller; if not, the device allocates them.
+    pub user_memory: bool,
+    /// Whether access to memory that was released may reach pages that nobody else sees, instead of an error.
+    pub private_pages: bool,
+    /// Whether checks do fewer rounds, for slow machines.
+    pub quick: bool,
+    /// How many packets of a number of bytes are taken, before `Busy`, for a rank that takes none; `None` for a device
+    /// that does not bound them by their number or their bytes alone.
+    pub packet_room: Option<PacketRoom>,
+    /// Why the check that ran last was skipped.
+    pub skipped: Mutex<Option<&'static str>>,
+}
+
+/// How many packets of a number of bytes fit.
+pub type PacketRoom = Box<dyn Fn(usize) -> RangeInclusive<usize> + Send + Sync>;
+
+impl Setup {
+    /// `all`, or `few` in a quick run.
+    fn rounds(&self, all: u64, few: u64) -> u64 {
+        if self.quick { few } else { all }
+    }
+
+    /// Ends a check that needs what the device does not declare.
+    fn skip(&self, reason: &'static str) -> Result<()> {
+        *self.skipped.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        Ok(())
+    }
+}
+
+/// A device, as it is checked.
+#[allow(missing_debug_implementations)]
+pub struct Subject<'a> {
+    /// For the report.
+    pub name: &'a str,
+    /// How it is used.
+    pub setup: Setup,
+    /// Runs a function as so many ranks, each with the device in its job, for example by `Job::threads_on`.
+    pub launch: &'a Launch<'a>,
+}
+
+/// Runs the function as so many ranks.
+pub type Launch<'a> = dyn Fn(u32, &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> + 'a;
+
+/// What came of checks.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The name of the subject.
+    pub subject: String,
+    /// Those that passed.
+    pub passed: Vec<&'static str>,
+    /// Those that were skipped, and why.
+    pub skipped: Vec<(&'static str, &'static str)>,
+    /// Those that failed, and how: the error names the rank, and holds the text of a panic.
+    pub failed: Vec<(&'static str, Error)>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.skipped.iter().try_for_each(|(check, why)| writeln!(f, "skipped: {check}: {why}"))?;
+        self.failed.iter().try_for_each(|(check, e)| writeln!(f, "failed: {check}: {e}"))?;
+        let (passed, skipped, failed) = (self.passed.len(), self.skipped.len(), self.failed.len());
+        write!(f, "{}: {passed} passed, {skipped} skipped, {failed} failed", self.subject)
+    }
+}
+
+/// Runs those of [`checks`] that `wanted` names, one after the other.
+pub fn run(subject: &Subject<'_>, wanted: impl Fn(&Check) -> bool) -> Report {
+    let mut report = Report { subject: subject.name.to_owned(), ..Report::default() };
+    for check in checks().into_iter().filter(wanted) {
+        let (body, setup) = (check.body, &subject.setup);
+        let result = (subject.launch)(check.ranks, &|job| body(job, setup));
+        let skipped = subject.setup.skipped.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (result, skipped) {
+            (Err(e), _) => report.failed.push((check.name, e)),
+            (Ok(()), Some(why)) => report.skipped.push((check.name, why)),
+            (Ok(()), None) => report.passed.push(check.name),
+        }
+    }
+    report
+}
+
+macro_rules! checks {
+    ($d:tt $($module:ident: $($name:ident)*;)*) => {
+        /// All checks.
+        #[must_use]
+        pub fn checks() -> Vec<Check> {
+            vec![$($($module::$name()),*),*]
+        }
+
+        /// Calls a macro with the names of all [`checks`], for a test of each.
+        #[macro_export]
+        macro_rules! for_each_check {
+            ($d then:ident) => {
+                $d then! { $($($name)*)* }
+            };
+        }
+    };
+}
+
+checks! {
+    $
+    accumulate:
+        accumulate_adds_exactly_under_contention
+        accumulate_gives_former_values
+        accumulate_misaligned_unknown_or_unsupported_is_refused;
+    atomics:
+        fetch_add_is_exact_under_contention
+        compare_swap_is_exact_under_contention
+        fetch_add_is_coherent_with_the_processor_of_the_target
+        fetch_add_wraps_and_compare_swap_keeps_other_values
+        atomics_misaligned_or_out_of_range_are_refused;
+    errors:
+        out_of_range_is_refused
+        unknown_region_is_a_bad_key
+        region_of_another_peer_is_refused
+        peers_packets_and_lengths_that_do_not_exist_are_refused
+        notify_at_a_bad_place_is_an_error
+        cancel_leaves_local_memory_alone;
+    lists:
+        lists_meet_in_order_or_are_refused
+        scatter_that_stays_open_does_not_hold_up_the_end;
+    notify:
+        notify_is_seen_after_the_data
+        notify_waits_for_every_byte_of_every_earlier_block
+        signal_wakes_a_parked_rank_every_time
+        signal_through_post_sets_the_cell;
+    packets:
+        packets_of_every_length_come_whole_and_in_order
+        packets_to_one_from_many_keep_the_order_of_each
+        full_queue_is_busy_and_loses_nothing;
+    passive:
+        passive_memory_of_a_computing_rank_is_served;
+    release:
+        released_memory_is_the_owners_again
+        released_memory_is_not_reached_by_a_transfer_that_had_begun
+        released_own_memory_is_a_bad_key_to_its_owner
+        a_new_region_after_a_released_one_is_not_reached_by_the_old_key;
+    transfer:
+        write_read_every_length_to_200
+        write_read_of_words_at_every_alignment
+        write_read_of_long_messages
+        write_read_with_block_lists
+        write_read_with_lists_on_both_sides
+        write_read_own_memory
+        write_read_by_all_to_all
+        writes_to_the_same_bytes_keep_their_order;
+}

@@ -1,0 +1,180 @@
+#![allow(unsafe_code)]
+//! Every kind of operation is damaged once, and that shows, over one device and over two that are joined.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::wrap;
+use crate::device::loopback::{Hub, Loopback};
+use crate::device::route::RouteDevice;
+use crate::device::{
+    Block, Device, Event, Operation, Place, Posted, Range, Region, ShortPacket, Spread, WorkRequest, shm,
+};
+use crate::error::{ErrorKind, Result};
+use crate::settings::Settings;
+use crate::stats::Kind;
+
+/// Adds words.
+unsafe fn add(_: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool {
+    assert_eq!(bytes, 8);
+    // SAFETY: three words by the contract of `AccumulateFn`, or null for `result`.
+    unsafe {
+        let old = AtomicU64::from_ptr(target.cast()).fetch_add(operand.cast::<u64>().read(), Ordering::SeqCst);
+        if !result.is_null() {
+            result.cast::<u64>().write(old);
+        }
+    }
+    true
+}
+
+/// The damage of which the operation is a target.
+fn damage(operation: &Operation<'_>) -> &'static str {
+    match operation {
+        Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => "drop-put",
+        Operation::Read { .. } | Operation::ReadBlocks { .. } | Operation::Scatter { .. } => "drop-get",
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. } => "lose-atomic",
+        Operation::Signal { .. } => "drop-signal",
+        Operation::SendShort(_) | Operation::Send { .. } => "drop-message",
+    }
+}
+
+/// Rank 0 and the peer that it uses, over a device of each.
+struct Ranks {
+    origin: Box<dyn Device>,
+    target: Box<dyn Device>,
+    peer: u32,
+    /// The target's memory, as the origin knows it and as its owner does.
+    region: u64,
+    memory: *mut u8,
+}
+
+/// What an operation can change: the target's memory, the origin's, and packets.
+type Effect = ([u64; 4], [u64; 2], usize);
+
+impl Ranks {
+    /// Over loopback if `peer` is none, else over a route to rank 1 on another node or to rank 2 on the same one.
+    fn new(peer: Option<u32>, damage: &str) -> Self {
+        let hub = Hub::new(3);
+        let devices = match peer {
+            None => [0, 1].map(|rank| Box::new(Loopback::new(&hub, rank)) as Box<dyn Device>),
+            Some(peer) => {
+                let settings = Settings::from_lookup(|_| None).unwrap();
+                let node = |rank| if peer == 2 { vec![0, 2] } else { vec![rank] };
+                let number = |rank| node(rank).iter().position(|r| *r == rank).unwrap();
+                let intra = [0, peer].map(|r| (r, shm::Prepared::new(number(r), node(r), &settings).unwrap()));
+                let addresses = [0, 1].map(|i| intra[i].1.card().unwrap());
+                intra.map(|(rank, prepared)| {
+                    let on_node: Vec<Vec<u8>> =
+                        node(rank).iter().map(|r| addresses[usize::from(*r != 0)].clone()).collect();
+                    let intra = prepared.connect(&on_node, 3).unwrap();
+                    Box::new(RouteDevice::new(intra, Loopback::new(&hub, rank), 3).unwrap()) as Box<dyn Device>
+                })
+            }
+        };
+        let [origin, target] = devices;
+        let origin = wrap(origin, damage).unwrap();
+        let region = Region { accumulate: Some(add), one_node: peer == Some(2), ..Region::allocated(32) };
+        let own = target.allocate(region).unwrap();
+        let peer = peer.unwrap_or(1);
+        let region = origin.import(peer, &own.key, Some(add)).unwrap().handle;
+        let ranks = Self { origin, target, peer, region, memory: own.base };
+        ranks.word(0).store(5, Ordering::SeqCst);
+        ranks
+    }
+
+    fn word(&self, i: usize) -> &AtomicU64 {
+        // SAFETY: one of the four aligned words of the target, which live as long as its device.
+        unsafe { AtomicU64::from_ptr(self.memory.cast::<u64>().add(i)) }
+    }
+
+    fn effect(&self, local: &Cell<[u64; 2]>) -> Effect {
+        let mut packets = 0;
+        self.target.poll(&mut |event| packets += usize::from(matches!(event, Event::Packet { .. }))).unwrap();
+        (std::array::from_fn(|i| self.word(i).load(Ordering::SeqCst)), local.get(), packets)
+    }
+
+    /// Posts an operation at the first word, on memory that outlives the call, and polls until it is complete.
+    fn complete(&self, operation: Operation<'_>, notify: Option<(Place, u64)>) -> Result<()> {
+        // SAFETY: as said.
+        let posted = unsafe { self.origin.post(&WorkRequest { peer: self.peer, operation, notify, id: 1 }) }?;
+        let mut end = (posted == Posted::Done).then_some(Ok(()));
+        for _ in 0..1000 {
+            let Some(result) = end else {
+                self.origin.poll(&mut |event| {
+                    if let Event::Completed { result, .. } = event {
+                        end = Some(result);
+                    }
+                })?;
+                continue;
+            };
+            return result;
+        }
+        panic!("{operation:?} is never complete");
+    }
+
+    fn damages(&self) -> u64 {
+        self.origin.stats().snapshot().count(Kind::Damage)
+    }
+}
+
+const PEERS: [Option<u32>; 3] = [None, Some(1), Some(2)];
+
+#[test]
+fn each_kind_of_operation_is_damaged_once_and_that_shows() {
+    let source = [9u64, 0];
+    let from = [Block::of(source.as_ptr().cast(), 8)];
+    let ranges = [Range { offset: 0, len: 8 }];
+    let packet = ShortPacket::new([1; 6], 20);
+    for (peer, kind) in PEERS.into_iter().flat_map(|peer| (0..12).map(move |kind| (peer, kind))) {
+        let local = Cell::new([3u64; 2]);
+        let old = local.as_ptr().cast::<u64>();
+        let into = [Block { base: old.cast(), len: 8 }];
+        let operation = |region| {
+            let (at, spread) = (Place { region, offset: 0 }, Spread { region, ranges: &ranges });
+            [
+                Operation::Write { from: &from, to: at },
+                Operation::Read { into: &into, from: at },
+                Operation::WriteBlocks { from: &from, to: spread },
+                Operation::ReadBlocks { into: &into, from: spread },
+                Operation::FetchAdd { at, add: 1, old },
+                Operation::CompareSwap { at, len: 8, expected: 5, desired: 6, old: old.cast() },
+                Operation::Accumulate { at, code: 0, operand: from[0], old: old.cast() },
+                Operation::Signal { at, value: 7 },
+                Operation::Scatter { into: &into },
+                Operation::Gather { from: &from },
+                Operation::SendShort(&packet),
+                Operation::Send { header: &[1], body: &from },
+            ][kind]
+        };
+        let ranks = Ranks::new(peer, &format!("{}:1", damage(&operation(0))));
+        let operation = operation(ranks.region);
+        let before = ranks.effect(&local);
+        ranks.complete(operation, None).unwrap();
+        assert_eq!((ranks.effect(&local), ranks.damages()), (before, 1), "{peer:?}: {operation:?} was done");
+        match ranks.complete(operation, None) {
+            Ok(()) => assert_ne!(ranks.effect(&local), before, "{peer:?}: {operation:?} did nothing"),
+            // These devices have no lists.
+            Err(e) => assert!(e.kind() == ErrorKind::Unsupported && matches!(kind, 2 | 3 | 8 | 9), "{e}"),
+        }
+        assert_eq!(ranks.damages(), 1, "{peer:?}: {operation:?}");
+    }
+}
+
+#[test]
+fn write_comes_twice_or_after_its_notification() {
+    let source = [9u64];
+    let from = [Block::of(source.as_ptr().cast(), 8)];
+    for (peer, damage) in PEERS.into_iter().flat_map(|peer| ["double-put:1", "early-notify:1"].map(|d| (peer, d))) {
+        let ranks = Ranks::new(peer, damage);
+        let at = |offset| Place { region: ranks.region, offset };
+        ranks.complete(Operation::Write { from: &from, to: at(0) }, Some((at(8), 1))).unwrap();
+        let words = || [0, 1].map(|i| ranks.word(i).load(Ordering::SeqCst));
+        let is_double = damage == "double-put:1";
+        assert_eq!((words(), ranks.damages()), ([if is_double { 9 } else { 5 }, 1], 1), "{peer:?}: {damage}");
+        ranks.word(0).store(4, Ordering::SeqCst);
+        for _ in 0..60 {
+            ranks.origin.poll(&mut |_| {}).unwrap();
+        }
+        assert_eq!(words(), [9, 1], "{peer:?}: {damage}");
+    }
+}
