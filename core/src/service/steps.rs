@@ -52,7 +52,7 @@ struct Target {
     accumulate: Option<AccumulateFn>,
     /// Its address modulo 16.
     alignment: usize,
-    lock: Option<Place>,
+    lock: Place,
 }
 
 /// A device whose accumulates are made of steps.
@@ -414,11 +414,7 @@ impl Steps {
             },
             _ => What::Read,
         };
-        let lock = target.lock.unwrap_or(at);
-        let mut update = Update::new(request.id, at, target.alignment + at.offset, lock, what, len);
-        if update.is_locked() && target.lock.is_none() {
-            return Err(self.fail(ErrorKind::Unsupported, name, peer).cause("the region has no lock"));
-        }
+        let mut update = Update::new(request.id, at, target.alignment + at.offset, target.lock, what, len);
         if let Operation::Accumulate { operand, .. } = request.operation {
             update.operand.resize(len, 0);
             // SAFETY: by the contract; the vector has that length.
@@ -493,18 +489,16 @@ impl Device for Steps {
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         let mut made = unsafe { self.inner.register(region) }?;
-        let mut key = Writer::new().u8((made.base.addr() % 16) as u8).bytes(&made.key);
-        if region.accumulate.is_some() {
-            match self.lock_key() {
-                Ok(lock) => key = key.bytes(&lock).u64(made.handle % LOCKS * LINE as u64),
-                Err(e) => {
-                    // SAFETY: nobody knows of it.
-                    unsafe { self.inner.release(made.handle) }?;
-                    return Err(e);
-                }
+        let lock = match self.lock_key() {
+            Ok(lock) => lock,
+            Err(e) => {
+                // SAFETY: nobody knows of it.
+                unsafe { self.inner.release(made.handle) }?;
+                return Err(e);
             }
-        }
-        made.key = key.done();
+        };
+        let key = Writer::new().u8((made.base.addr() % 16) as u8).bytes(&made.key).bytes(&lock);
+        made.key = key.u64(made.handle % LOCKS * LINE as u64).done();
         Ok(made)
     }
 
@@ -517,13 +511,10 @@ impl Device for Steps {
         let mut r = Reader::new(key);
         let malformed = || self.fail(ErrorKind::Protocol, "import a peer's region", peer).cause("malformed key");
         let (alignment, key) = r.u8().zip(r.bytes()).ok_or_else(malformed)?;
+        let lock = r.bytes().zip(r.u64()).filter(|(_, offset)| *offset < LOCKS * LINE as u64 && r.is_empty());
+        let (lock, offset) = lock.ok_or_else(malformed)?;
         let region = self.inner.import(peer, key, accumulate)?;
-        let mut lock = None;
-        if !r.is_empty() {
-            let (key, offset) =
-                r.bytes().zip(r.u64()).filter(|(_, o)| *o < LOCKS * LINE as u64).ok_or_else(malformed)?;
-            lock = Some(Place { region: self.peer_lock(peer, key)?, offset: offset as usize });
-        }
+        let lock = Place { region: self.peer_lock(peer, lock)?, offset: offset as usize };
         let target = Target { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock };
         self.targets.borrow_mut().insert(region.handle, target);
         Ok(region)
