@@ -13,7 +13,6 @@ mod card;
 mod connect;
 mod cut;
 mod engine;
-mod far;
 mod flight;
 mod limit;
 mod lists;
@@ -32,6 +31,7 @@ mod wait;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,7 +41,9 @@ use rustc_hash::FxHashMap;
 pub use memory::Watch;
 pub use start::{Prepared, report};
 
-use super::{Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, WorkRequest};
+use super::{
+    Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, Waker, WorkRequest,
+};
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -60,6 +62,7 @@ use memory::regions::{self, Regions};
 use memory::user::{self, UserMemory};
 use notices::Heard;
 use sys::queue::{Channel, Completion, Completions};
+use wait::Elsewhere;
 
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -373,6 +376,39 @@ impl VerbsDevice {
         armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
     }
 
+    /// Has the agent call `waker` at the next event; whether something is there already that a poll would find.
+    fn sleep_elsewhere(&self, waker: &Waker) -> bool {
+        if self.links.elsewhere.get().is_none() {
+            match Elsewhere::new(Arc::clone(waker), self.channel.fd()) {
+                Ok(elsewhere) => {
+                    let _ = self.links.elsewhere.set(elsewhere);
+                    // The agent sleeps without it as yet.
+                    self.links.agent_wake.wake();
+                }
+                Err(e) => {
+                    // Without it the rank polls.
+                    tracing::warn!("completions cannot wake this rank: {e}");
+                    return true;
+                }
+            }
+        }
+        // The agent sleeps on the channel, and leaves its events to the rank.
+        while self.take_event() {}
+        self.links.rank_wake.clear();
+        self.prepare_to_sleep()
+    }
+
+    /// Takes note of a rank whose loss another device has met: what is under way to it fails.
+    fn give_up(&self, lost: &Error) {
+        let is_other = |p: &u32| (*p as usize) < self.links.cards.len() && *p != self.links.me;
+        let Some(peer) = lost.blamed().filter(is_other) else { return };
+        if lost.kind() == ErrorKind::PeerLost {
+            self.pulse.borrow_mut().note(lost);
+            self.links.tell_of(peer);
+            self.engine.borrow_mut().lose(peer, lost, &self.stats);
+        }
+    }
+
     fn say(&self, message: Message) {
         self.links.lock().farewell = Some(message);
         // The agent says it, and ends.
@@ -436,21 +472,17 @@ impl Device for VerbsDevice {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let limit = match sleep {
             Sleep::For(limit) => limit,
-            Sleep::Elsewhere(waker) => return self.arm(waker),
+            Sleep::Elsewhere(waker) => return self.sleep_elsewhere(waker),
         };
         if self.prepare_to_sleep() || ready() {
             std::thread::yield_now();
             return true;
         }
         self.stats.add(Kind::Park, 0);
-        let [event, rung] = wait::sleep([self.channel.fd(), self.links.rank_bell.fd()], limit);
+        wait::sleep(&[self.channel.fd(), self.links.rank_wake.as_fd()], limit);
         // If events remain, the next park returns at once.
-        if event {
-            self.take_event();
-        }
-        if rung {
-            self.links.rank_bell.hear();
-        }
+        self.take_event();
+        self.links.rank_wake.clear();
         false
     }
 

@@ -21,7 +21,7 @@ use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::user::{self, UserMemory};
-use super::wait::{Bell, random};
+use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
@@ -232,9 +232,9 @@ impl Prepared {
             service_level: self.settings.verbs_service_level,
             traffic_class: self.settings.verbs_traffic_class,
             counters: regions.counters(),
-            rank_bell: Bell::new().map_err(failed)?,
-            outer: OnceLock::new(),
-            agent_bell: Bell::new().map_err(failed)?,
+            rank_wake: WakeFd::new().map_err(failed)?,
+            elsewhere: OnceLock::new(),
+            agent_wake: WakeFd::new().map_err(failed)?,
             stop: AtomicBool::new(false),
         });
         VerbsDevice::new(

@@ -18,31 +18,31 @@ const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_MOST: Duration = Duration::from_millis(5);
 
 /// What a packet's immediate data tells: the packets that were taken from its receiver.
-pub(in super::super) fn tell(taken: u64) -> u32 {
+pub(crate) fn tell(taken: u64) -> u32 {
     PACKET | (taken as u32 & (PACKET - 1))
 }
 
 /// The low bits of the count that a packet tells; `None` for one that defines a slot.
-pub(in super::super) fn told(immediate: u32) -> Option<u32> {
+pub(crate) fn told(immediate: u32) -> Option<u32> {
     (immediate & PACKET != 0).then_some(immediate & (PACKET - 1))
 }
 
 /// Packets that may be under way to each peer, or wait there.
-pub(in super::super) fn window(buffers: usize, ranks: usize) -> u64 {
+pub(crate) fn window(buffers: usize, ranks: usize) -> u64 {
     (buffers * 3 / 4 / ranks.saturating_sub(1).max(1)).max(1) as u64
 }
 
 /// What a sender is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Advice {
-    pub(in super::super) send: bool,
+pub(crate) struct Advice {
+    pub(crate) send: bool,
     /// Read the peer's counter.
-    pub(in super::super) ask: bool,
+    pub(crate) ask: bool,
 }
 
 /// The packets to one peer.
 #[derive(Debug, Default)]
-pub(in super::super) struct Credit {
+pub(crate) struct Credit {
     sent: u64,
     taken: u64,
     /// A read of the counter is under way.
@@ -55,7 +55,7 @@ pub(in super::super) struct Credit {
 
 impl Credit {
     #[inline]
-    pub(in super::super) fn advise(&self, window: u64) -> Advice {
+    pub(crate) fn advise(&self, window: u64) -> Advice {
         let out = self.sent - self.taken;
         if out < window.div_ceil(2) {
             return Advice { send: true, ask: false };
@@ -68,17 +68,17 @@ impl Credit {
     }
 
     #[inline]
-    pub(in super::super) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.sent += 1;
     }
 
-    pub(in super::super) fn asked(&mut self) {
+    pub(crate) fn asked(&mut self) {
         self.asking = true;
         self.asked_at = self.sent;
     }
 
     /// The counter was read, or could not be (`None`).
-    pub(in super::super) fn answered(&mut self, taken: Option<u64>) {
+    pub(crate) fn answered(&mut self, taken: Option<u64>) {
         self.asking = false;
         let news = taken.is_some_and(|t| t > self.taken);
         self.pause = if news { Duration::ZERO } else { (self.pause * 2).clamp(PAUSE, PAUSE_MOST) };
@@ -89,7 +89,7 @@ impl Credit {
 
     /// A packet of the peer tells the low bits of its count.
     #[inline]
-    pub(in super::super) fn heard(&mut self, low: u32) {
+    pub(crate) fn heard(&mut self, low: u32) {
         // Never more are under way than the bits tell apart.
         let ahead = low.wrapping_sub(self.taken as u32) & (PACKET - 1);
         let taken = self.taken + u64::from(ahead);

@@ -2,7 +2,7 @@
 //! The datagram endpoint of a rank: its queue pair, buffers and peers' addresses. Used by the agent alone.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::super::card::{Card, DATAGRAM};
@@ -21,7 +21,7 @@ const SEND: u64 = 1 << 32;
 
 /// Sends and receives datagrams. Fields are dropped in this order.
 #[derive(Debug)]
-pub(in super::super) struct Endpoint {
+pub(crate) struct Endpoint {
     datagram: Datagram,
     handles: Vec<Option<Handle>>,
     completions: Arc<Completions>,
@@ -37,14 +37,9 @@ pub(in super::super) struct Endpoint {
 
 impl Endpoint {
     /// Bytes that are registered.
-    pub(in super::super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
+    pub(crate) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
 
-    pub(in super::super) fn new(
-        context: &Arc<Context>,
-        domain: &Arc<Domain>,
-        tuning: &Tuning,
-        qkey: u32,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
         let channel = Channel::new(context)?;
         let completions = Completions::new(&channel, RECEIVES + SENDS)?;
         let slab = Slab::new(domain, Self::BYTES, Rights::Local)?;
@@ -72,11 +67,11 @@ impl Endpoint {
         Ok(me)
     }
 
-    pub(in super::super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.datagram.number()
     }
 
-    pub(in super::super) fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
@@ -88,7 +83,7 @@ impl Endpoint {
     }
 
     /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
-    pub(in super::super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
         if self.failed {
             return;
         }
@@ -117,7 +112,7 @@ impl Endpoint {
     }
 
     /// Hands over the datagrams that have come. The bytes are a copy: the HCA cannot change them any more.
-    pub(in super::super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
         loop {
             let mut found = std::mem::take(&mut self.found);
             found.clear();
@@ -159,7 +154,7 @@ impl Endpoint {
     }
 
     /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
-    pub(in super::super) fn arm(&self) -> io::Result<()> {
+    pub(crate) fn arm(&self) -> io::Result<()> {
         while let Some(fired) = self.channel.event() {
             self.completions.note(&fired);
         }

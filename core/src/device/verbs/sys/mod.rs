@@ -15,7 +15,7 @@ pub(super) mod sgrs;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rdma_sys::{
@@ -24,6 +24,8 @@ use rdma_sys::{
     ibv_event_type_str, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list, ibv_get_device_name,
     ibv_global_route, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device, ibv_query_pkey, ibv_reg_mr,
 };
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// An error of a call that returns an `errno`.
 fn check(code: i32) -> io::Result<()> {
@@ -34,10 +36,8 @@ fn check(code: i32) -> io::Result<()> {
 pub(super) type Gid = [u8; 16];
 
 /// Makes a descriptor return at once when there is nothing.
-fn nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: flags of a descriptor that the caller owns.
-    let rc = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+fn nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
 /// A device, opened.
@@ -96,7 +96,7 @@ impl Context {
             };
             ibv_free_device_list(list);
             let context = result?;
-            nonblocking((*context.0).async_fd)?;
+            nonblocking(context.event_fd())?;
             Ok(context)
         }
     }
@@ -143,9 +143,9 @@ impl Context {
     }
 
     /// Readable when there is an event.
-    pub(super) fn event_fd(&self) -> RawFd {
-        // SAFETY: an open context.
-        unsafe { (*self.0).async_fd }
+    pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: an open context, whose descriptor is open as long.
+        unsafe { BorrowedFd::borrow_raw((*self.0).async_fd) }
     }
 
     /// The next event, if there is one.

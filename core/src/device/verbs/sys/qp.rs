@@ -20,32 +20,32 @@ use super::{Domain, Handle, Path, check};
 
 /// What queue pairs of a rank are made of.
 #[derive(Debug)]
-pub(in super::super) struct Parts {
-    pub(in super::super) domain: Arc<Domain>,
-    pub(in super::super) sends: Arc<Completions>,
-    pub(in super::super) receives: Arc<Completions>,
-    pub(in super::super) shared: Option<Arc<SharedReceives>>,
+pub(crate) struct Parts {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) sends: Arc<Completions>,
+    pub(crate) receives: Arc<Completions>,
+    pub(crate) shared: Option<Arc<SharedReceives>>,
 }
 
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Sizes {
-    pub(in super::super) sends: u32,
-    pub(in super::super) receives: u32,
+pub(crate) struct Sizes {
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
     /// Of one request, and of one receive.
-    pub(in super::super) pieces: u32,
-    pub(in super::super) scatter: u32,
-    pub(in super::super) inline: u32,
+    pub(crate) pieces: u32,
+    pub(crate) scatter: u32,
+    pub(crate) inline: u32,
 }
 
 /// How a connection behaves.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Tuning {
-    pub(in super::super) pkey_index: u16,
-    pub(in super::super) port: u8,
-    pub(in super::super) mtu: u32,
-    pub(in super::super) timeout: u8,
-    pub(in super::super) retries: u8,
+pub(crate) struct Tuning {
+    pub(crate) pkey_index: u16,
+    pub(crate) port: u8,
+    pub(crate) mtu: u32,
+    pub(crate) timeout: u8,
+    pub(crate) retries: u8,
 }
 
 /// Waits of a receiver without buffers: 0.64 ms between two tries.
@@ -194,11 +194,11 @@ impl Drop for Pair {
 
 /// A reliable queue pair that is not connected.
 #[derive(Debug)]
-pub(in super::super) struct Fresh(Pair);
+pub(crate) struct Fresh(Pair);
 
 impl Fresh {
     /// Makes one; `remote` says whether the peer may reach memory through it.
-    pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
+    pub(crate) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
         use ibv_access_flags as f;
         let pair = Pair::new(parts, sizes, false)?;
         let access = f::IBV_ACCESS_REMOTE_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_REMOTE_ATOMIC;
@@ -206,33 +206,19 @@ impl Fresh {
         Ok(Self(pair))
     }
 
-    pub(in super::super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.0.number()
     }
 
     /// Serves the requests of queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and
     /// atomics at once. It answers without ever being able to send.
-    pub(in super::super) fn respond(
-        self,
-        peer: u32,
-        psn: u32,
-        depth: u8,
-        path: &Path,
-        tuning: &Tuning,
-    ) -> io::Result<Responder> {
+    pub(crate) fn respond(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Responder> {
         self.0.ready_to_receive((peer, psn), depth, RNR_TIMER, path, tuning)?;
         Ok(Responder(self.0))
     }
 
     /// Sends requests to queue pair `peer`, the first packet with number `psn`.
-    pub(in super::super) fn request(
-        self,
-        peer: u32,
-        psn: u32,
-        depth: u8,
-        path: &Path,
-        tuning: &Tuning,
-    ) -> io::Result<Requester> {
+    pub(crate) fn request(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Requester> {
         self.0.ready_to_receive((peer, 0), 0, RNR_TIMER, path, tuning)?;
         self.0.ready_to_send(psn, depth, RNR_RETRIES, tuning)?;
         Ok(Requester(self.0))
@@ -241,22 +227,22 @@ impl Fresh {
 
 /// A queue pair that serves a peer.
 #[derive(Debug)]
-pub(in super::super) struct Responder(Pair);
+pub(crate) struct Responder(Pair);
 
 impl Responder {
-    pub(in super::super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.0.number()
     }
 
     /// Moves it to the error state: it takes no request any more, and receives that it has begun complete.
-    pub(in super::super) fn fail(&self) -> io::Result<()> {
+    pub(crate) fn fail(&self) -> io::Result<()> {
         self.0.fail()
     }
 }
 
 /// What a work request does at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Action {
+pub(crate) enum Action {
     Write { address: u64, key: u32 },
     Read { address: u64, key: u32 },
     Send,
@@ -266,31 +252,31 @@ pub(in super::super) enum Action {
 
 /// A work request as the card takes it.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Order<'a> {
-    pub(in super::super) id: u64,
-    pub(in super::super) action: Action,
-    pub(in super::super) pieces: &'a [Piece],
+pub(crate) struct Order<'a> {
+    pub(crate) id: u64,
+    pub(crate) action: Action,
+    pub(crate) pieces: &'a [Piece],
     /// The bytes are taken when it is posted.
-    pub(in super::super) inline: bool,
-    pub(in super::super) immediate: Option<u32>,
-    pub(in super::super) signalled: bool,
+    pub(crate) inline: bool,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) signalled: bool,
 }
 
 /// Most pieces of all requests of one list.
 const LIST_PIECES: usize = 64;
 /// Most requests in one list.
-pub(in super::super) const LIST: usize = 8;
+pub(crate) const LIST: usize = 8;
 
 /// Pieces of a request that is posted by itself, as a rule.
 const FEW: usize = 2;
 
 /// A queue pair that sends requests.
 #[derive(Debug)]
-pub(in super::super) struct Requester(Pair);
+pub(crate) struct Requester(Pair);
 
 impl Requester {
     /// Bytes that go inside a request.
-    pub(in super::super) fn inline(&self) -> usize {
+    pub(crate) fn inline(&self) -> usize {
         self.0.inline as usize
     }
 
@@ -298,7 +284,7 @@ impl Requester {
     ///
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
-    pub(in super::super) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, i32)> {
+    pub(crate) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, i32)> {
         let mut wrs: MaybeUninit<[ibv_send_wr; LIST]> = MaybeUninit::uninit();
         let mut sges: MaybeUninit<[ibv_sge; LIST_PIECES]> = MaybeUninit::uninit();
         let first: *mut ibv_send_wr = wrs.as_mut_ptr().cast();
@@ -340,7 +326,7 @@ impl Requester {
     /// # Safety
     /// As [`post`](Self::post).
     #[inline(always)]
-    pub(in super::super) unsafe fn post_one(&self, order: &Order<'_>) -> i32 {
+    pub(crate) unsafe fn post_one(&self, order: &Order<'_>) -> i32 {
         if order.pieces.len() > FEW {
             // SAFETY: the same contract.
             return unsafe { self.post(std::slice::from_ref(order)) }.map_or_else(|(_, code)| code, |()| 0);
@@ -359,7 +345,7 @@ impl Requester {
     }
 
     /// Ends it: what is under way completes with an error, and the card touches no memory of it after that.
-    pub(in super::super) fn fail(&self) -> io::Result<()> {
+    pub(crate) fn fail(&self) -> io::Result<()> {
         self.0.fail()
     }
 }
@@ -398,7 +384,7 @@ pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
 
 /// A datagram queue pair.
 #[derive(Debug)]
-pub(in super::super) struct Datagram {
+pub(crate) struct Datagram {
     pair: Pair,
     pkey_index: u16,
     port: u8,
@@ -406,7 +392,7 @@ pub(in super::super) struct Datagram {
 }
 
 impl Datagram {
-    pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
+    pub(crate) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
         let pair = Pair::new(parts, sizes, true)?;
         let me = Self { pair, pkey_index: tuning.pkey_index, port: tuning.port, qkey };
         me.start()?;
@@ -423,17 +409,17 @@ impl Datagram {
     }
 
     /// Moves it to the error state, in which everything that was posted completes.
-    pub(in super::super) fn fail(&self) -> io::Result<()> {
+    pub(crate) fn fail(&self) -> io::Result<()> {
         self.pair.fail()
     }
 
     /// Makes it usable again, with the same number, once all that was posted has completed.
-    pub(in super::super) fn restart(&self) -> io::Result<()> {
+    pub(crate) fn restart(&self) -> io::Result<()> {
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RESET), ibv_qp_attr_mask::IBV_QP_STATE)?;
         self.start()
     }
 
-    pub(in super::super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.pair.number()
     }
 
@@ -441,7 +427,7 @@ impl Datagram {
     ///
     /// # Safety
     /// As [`SharedReceives::post`].
-    pub(in super::super) unsafe fn receive(&self, id: u64, buffer: Piece) -> io::Result<()> {
+    pub(crate) unsafe fn receive(&self, id: u64, buffer: Piece) -> io::Result<()> {
         // SAFETY: the same contract.
         unsafe { self.pair.receive(id, &[buffer]) }
     }
@@ -450,14 +436,7 @@ impl Datagram {
     ///
     /// # Safety
     /// The buffer stays registered and unchanged until the completion.
-    pub(in super::super) unsafe fn send(
-        &self,
-        id: u64,
-        bytes: Piece,
-        to: &Handle,
-        number: u32,
-        qkey: u32,
-    ) -> io::Result<()> {
+    pub(crate) unsafe fn send(&self, id: u64, bytes: Piece, to: &Handle, number: u32, qkey: u32) -> io::Result<()> {
         let mut sge = bytes.raw();
         // SAFETY: plain data.
         let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
