@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::card;
+use super::super::address;
 use super::super::sys::AsyncEvent;
 use super::super::wait::sleep;
 use super::datagrams::Endpoint;
@@ -46,9 +46,9 @@ impl Drop for Agent {
     }
 }
 
-fn send(links: &Links, endpoint: &mut Endpoint, to: u32, message: &card::Message) {
-    let bytes = card::write(links.me, links.token(to), message);
-    endpoint.send(&links.domain, to as usize, &links.cards[to as usize], &links.path(to), &bytes);
+fn send(links: &Links, endpoint: &mut Endpoint, to: u32, message: &address::Message) {
+    let bytes = address::write(links.me, links.token(to), message);
+    endpoint.send(&links.domain, to as usize, &links.addresses[to as usize], &links.path(to), &bytes);
 }
 
 fn run(links: &Links, mut endpoint: Endpoint) {
@@ -59,7 +59,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
             return;
         }
         let received = endpoint.receive(|endpoint, bytes| {
-            let Some((source, message)) = card::read(bytes, links.token(links.me)) else {
+            let Some((source, message)) = address::read(bytes, links.token(links.me)) else {
                 tracing::debug!("a datagram of {} bytes that is not for this rank was dropped", bytes.len());
                 return;
             };
@@ -97,7 +97,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
 fn say_farewell(links: &Links, endpoint: &mut Endpoint) {
     let Some(message) = links.lock().farewell.take() else { return };
     for _ in 0..FAREWELLS {
-        for to in (0..links.cards.len() as u32).filter(|to| *to != links.me) {
+        for to in (0..links.addresses.len() as u32).filter(|to| *to != links.me) {
             send(links, endpoint, to, &message);
             // Completions make room for the next.
             let _ = endpoint.receive(|_, _| {});

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::super::card::{Card, DATAGRAM};
+use super::super::address::{DATAGRAM, EndpointAddress};
 use super::super::memory::slab::Slab;
 use super::super::sys::qp::{Datagram, Parts, Sizes, Tuning};
 use super::super::sys::queue::{Channel, Completions};
@@ -77,13 +77,20 @@ impl Endpoint {
 
     fn give(&mut self, index: usize) -> io::Result<()> {
         // SAFETY: a buffer of the slab that nothing else uses until it comes back.
-        unsafe { self.datagram.receive(index as u64, self.slab.piece(index * RECEIVE, RECEIVE)) }?;
+        unsafe { self.datagram.receive(index as u64, &[self.slab.piece(index * RECEIVE, RECEIVE)]) }?;
         self.posted += 1;
         Ok(())
     }
 
     /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
-    pub(crate) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+    pub(crate) fn send(
+        &mut self,
+        domain: &Arc<Domain>,
+        to: usize,
+        address: &EndpointAddress,
+        path: &Path,
+        bytes: &[u8],
+    ) {
         if self.failed {
             return;
         }
@@ -103,7 +110,7 @@ impl Endpoint {
         let sent = unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.at(offset), len);
             let piece = self.slab.piece(offset, len);
-            self.datagram.send(SEND | slot as u64, piece, handle, card.datagrams, card.qkey)
+            self.datagram.send(SEND | slot as u64, piece, handle, address.datagrams, address.qkey)
         };
         if let Err(e) = sent {
             self.free.push(slot);

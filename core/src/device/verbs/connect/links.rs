@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::card::{Card, Message, Token};
+use super::super::address::{EndpointAddress, Message, Token};
 use super::super::limit::limit;
 use super::super::port::LocalPort;
 use super::super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
@@ -97,7 +97,7 @@ pub(crate) struct Links {
     pub(crate) context: Arc<Context>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) choice: LocalPort,
-    pub(crate) cards: Vec<Card>,
+    pub(crate) addresses: Vec<EndpointAddress>,
     /// For requesters: no receive buffers.
     pub(crate) sending: Parts,
     /// For responders.
@@ -142,17 +142,17 @@ impl Links {
     }
 
     pub(crate) fn token(&self, peer: u32) -> &Token {
-        &self.cards[peer as usize].token
+        &self.addresses[peer as usize].token
     }
 
     pub(crate) fn path(&self, peer: u32) -> Path {
-        let card = &self.cards[peer as usize];
+        let address = &self.addresses[peer as usize];
         Path {
             port: self.choice.port,
             gid_index: self.choice.gid_index,
-            gid: card.gid,
-            lid: card.lid,
-            global: is_global(&self.choice, card),
+            gid: address.gid,
+            lid: address.lid,
+            global: is_global(&self.choice, address),
             service_level: self.service_level,
             traffic_class: self.traffic_class,
         }
@@ -164,12 +164,12 @@ impl Links {
     }
 
     pub(crate) fn tuned(&self, peer: u32) -> Tuning {
-        let mtu = self.tuning.mtu.min(u32::from(self.cards[peer as usize].mtu));
+        let mtu = self.tuning.mtu.min(u32::from(self.addresses[peer as usize].mtu));
         Tuning { mtu, ..self.tuning }
     }
 
     fn depth(&self, peer: u32) -> u8 {
-        self.cards[self.me as usize].depth.min(self.cards[peer as usize].depth)
+        self.addresses[self.me as usize].depth.min(self.addresses[peer as usize].depth)
     }
 
     /// The connection to `peer`, or a start of making it.
@@ -300,7 +300,7 @@ impl Links {
         let mut next = None;
         let mut table = self.lock();
         if let Some(notice) = table.notice.take() {
-            out.extend((0..self.cards.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
+            out.extend((0..self.addresses.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
         }
         for (rank, peer) in table.peers.iter_mut().enumerate() {
             let attempt = peer.attempt;
@@ -360,8 +360,8 @@ impl Links {
 }
 
 /// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
-pub(crate) fn is_global(mine: &LocalPort, card: &Card) -> bool {
-    mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
+pub(crate) fn is_global(mine: &LocalPort, address: &EndpointAddress) -> bool {
+    mine.ethernet || mine.gid[..8] != address.gid[..8] || address.lid == 0
 }
 
 #[cfg(test)]
@@ -372,8 +372,8 @@ mod tests {
         LocalPort { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
     }
 
-    fn card(gid: [u8; 16], lid: u16) -> Card {
-        Card {
+    fn address(gid: [u8; 16], lid: u16) -> EndpointAddress {
+        EndpointAddress {
             gid,
             lid,
             ethernet: false,
@@ -389,9 +389,9 @@ mod tests {
 
     #[test]
     fn global_header_on_ethernet_and_between_subnets() {
-        assert!(!is_global(&choice(false), &card([1; 16], 4)));
-        assert!(is_global(&choice(false), &card([2; 16], 4)));
-        assert!(is_global(&choice(false), &card([1; 16], 0)));
-        assert!(is_global(&choice(true), &card([1; 16], 4)));
+        assert!(!is_global(&choice(false), &address([1; 16], 4)));
+        assert!(is_global(&choice(false), &address([2; 16], 4)));
+        assert!(is_global(&choice(false), &address([1; 16], 0)));
+        assert!(is_global(&choice(true), &address([1; 16], 4)));
     }
 }

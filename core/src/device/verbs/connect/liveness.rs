@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::card::Card;
+use super::super::address::EndpointAddress;
 use super::links::{Links, Peer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processes::{self, Process};
@@ -37,13 +37,13 @@ impl Suspects {
 
     /// Holds the end of operation `id` back, and asks.
     pub(crate) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
-        let peer = error.blamed().filter(|p| (*p as usize) < links.cards.len()).unwrap_or(links.me);
+        let peer = error.blamed().filter(|p| (*p as usize) < links.addresses.len()).unwrap_or(links.me);
         let answers = if peer == links.me { 0 } else { links.ask(peer) };
         self.0.push((id, peer, answers, Instant::now(), error));
     }
 
     /// The operations of which the truth is known, with it.
-    pub(crate) fn told(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
+    pub(crate) fn known(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
         let mut out = Vec::new();
         self.0.retain(|(id, peer, answers, since, error)| {
             let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > silence + DOUBT;
@@ -64,7 +64,7 @@ impl Suspects {
 
 /// What this rank knows of the others' lives.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     heard: Vec<bool>,
     last: Vec<Instant>,
     asked: Instant,
@@ -79,23 +79,23 @@ pub(crate) struct Pulse {
     silence: Duration,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// # Errors
     /// `PeerLost` for a process of this machine that has ended already.
-    pub(crate) fn new(cards: &[Card], me: u32, silence: Duration) -> Result<Self> {
+    pub(crate) fn new(addresses: &[EndpointAddress], me: u32, silence: Duration) -> Result<Self> {
         let now = Instant::now();
-        let own = &cards[me as usize];
-        let mut processes = Vec::with_capacity(cards.len());
-        for (rank, card) in cards.iter().enumerate() {
-            let here = !own.node.is_empty() && card.node == own.node && card.pid != own.pid;
-            processes.push(match here.then(|| Process::watch(card.pid)) {
+        let own = &addresses[me as usize];
+        let mut processes = Vec::with_capacity(addresses.len());
+        for (rank, address) in addresses.iter().enumerate() {
+            let here = !own.node.is_empty() && address.node == own.node && address.pid != own.pid;
+            processes.push(match here.then(|| Process::watch(address.pid)) {
                 Some(Ok(process)) => Some(process),
-                Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, card.pid)),
+                Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, address.pid)),
                 // Questions find out, later.
                 Some(Err(_)) | None => None,
             });
         }
-        let ranks = cards.len();
+        let ranks = addresses.len();
         Ok(Self {
             heard: vec![false; ranks],
             last: vec![now; ranks],
@@ -161,7 +161,7 @@ impl Pulse {
                 return Ok(());
             }
             self.met.get_or_insert(rank as u32);
-            return Err(ended(rank, links.cards[rank].pid));
+            return Err(ended(rank, links.addresses[rank].pid));
         }
         let mut due = now.duration_since(self.asked) >= ASK;
         if due {

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::card::Message;
+use super::super::address::Message;
 use super::super::limit::limit;
 use super::super::sys::sgrs::SgrsQueuePair;
 use super::super::wait::random;

@@ -14,7 +14,7 @@ use rdma_sys::{
     ibv_recv_wr, ibv_req_notify_cq, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_flags,
 };
 
-use super::{Context, Domain, check, nonblocking};
+use super::{Context, Domain, check, made, nonblocking, owned};
 
 /// Readable when a queue that was armed has a completion.
 #[derive(Debug)]
@@ -23,18 +23,10 @@ pub(crate) struct Channel {
     context: Arc<Context>,
 }
 
-// SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
-unsafe impl Send for Channel {}
-// SAFETY: as above.
-unsafe impl Sync for Channel {}
-
 impl Channel {
     pub(crate) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: an open context.
-        let raw = unsafe { ibv_create_comp_channel(context.0) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_comp_channel(context.raw) })?;
         let channel = Arc::new(Self { raw, context: Arc::clone(context) });
         nonblocking(channel.fd())?;
         Ok(channel)
@@ -63,12 +55,7 @@ impl Channel {
 #[derive(Debug)]
 pub(crate) struct Fired(*mut ibv_cq);
 
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; its queues are gone.
-        unsafe { ibv_destroy_comp_channel(self.raw) };
-    }
-}
+owned!(Channel, ibv_destroy_comp_channel);
 
 /// One completion.
 #[derive(Clone, Copy, Debug)]
@@ -94,18 +81,10 @@ pub(crate) struct Completions {
     _channel: Arc<Channel>,
 }
 
-// SAFETY: as `Channel`.
-unsafe impl Send for Completions {}
-// SAFETY: as `Channel`.
-unsafe impl Sync for Completions {}
-
 impl Completions {
     pub(crate) fn new(channel: &Arc<Channel>, entries: usize) -> io::Result<Arc<Self>> {
         // SAFETY: a live channel of this context.
-        let raw = unsafe { ibv_create_cq(channel.context.0, entries as i32, ptr::null_mut(), channel.raw, 0) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_cq(channel.context.raw, entries as i32, ptr::null_mut(), channel.raw, 0) })?;
         Ok(Arc::new(Self { raw, armed: AtomicBool::new(false), _channel: Arc::clone(channel) }))
     }
 
@@ -160,12 +139,7 @@ impl Completions {
     }
 }
 
-impl Drop for Completions {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; its queue pairs are gone.
-        unsafe { ibv_destroy_cq(self.raw) };
-    }
-}
+owned!(Completions, ibv_destroy_cq);
 
 /// A piece of registered memory.
 #[derive(Clone, Copy, Debug)]
@@ -188,11 +162,6 @@ pub(crate) struct SharedReceives {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: as `Channel`.
-unsafe impl Send for SharedReceives {}
-// SAFETY: as `Channel`.
-unsafe impl Sync for SharedReceives {}
-
 impl SharedReceives {
     pub(crate) fn new(domain: &Arc<Domain>, entries: usize) -> io::Result<Arc<Self>> {
         let mut init = ibv_srq_init_attr {
@@ -200,10 +169,7 @@ impl SharedReceives {
             attr: ibv_srq_attr { max_wr: entries as u32, max_sge: 1, srq_limit: 0 },
         };
         // SAFETY: a live domain; the attributes are copied.
-        let raw = unsafe { ibv_create_srq(domain.raw, &raw mut init) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_srq(domain.raw, &raw mut init) })?;
         Ok(Arc::new(Self { raw, _domain: Arc::clone(domain) }))
     }
 
@@ -240,9 +206,4 @@ impl SharedReceives {
     }
 }
 
-impl Drop for SharedReceives {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; its queue pairs are gone.
-        unsafe { ibv_destroy_srq(self.raw) };
-    }
-}
+owned!(SharedReceives, ibv_destroy_srq);

@@ -3,14 +3,10 @@
 //! posts, and its agent, which connects it or ends it.
 
 use std::io;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rdma_sys::{ibv_post_send, ibv_send_wr, ibv_sge};
-use smallvec::SmallVec;
-
-use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, fill};
+use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, is_a_pair};
 use super::queue::{Channel, Completions, Piece};
 use super::{Domain, Path};
 
@@ -30,8 +26,7 @@ pub(crate) struct SgrsQueuePair {
     ended: OnceLock<String>,
 }
 
-// SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
-unsafe impl Sync for SgrsQueuePair {}
+is_a_pair!(SgrsQueuePair.pair);
 
 impl SgrsQueuePair {
     /// Makes one, to which receives can be posted already.
@@ -54,10 +49,6 @@ impl SgrsQueuePair {
         Ok(Self { pair, completions, psn, confirmed: AtomicBool::new(false), ended: OnceLock::new() })
     }
 
-    pub(crate) fn number(&self) -> u32 {
-        self.pair.number()
-    }
-
     /// Connects it to queue pair `peer`, whose first packet has number `psn`.
     pub(crate) fn connect(&self, peer: u32, psn: u32, path: &Path, tuning: &Tuning) -> io::Result<()> {
         self.pair.ready_to_receive((peer, psn), 0, RNR_TIMER, path, tuning)?;
@@ -75,7 +66,7 @@ impl SgrsQueuePair {
         self.confirmed.load(Ordering::Acquire)
     }
 
-    /// Ends it: everything that was posted completes with an error, and the card touches no memory of it after that.
+    /// Ends it: everything that was posted completes with an error, and the HCA touches no memory of it after that.
     pub(crate) fn end(&self, why: &str) {
         if self.ended.set(why.to_owned()).is_ok()
             && let Err(e) = self.pair.fail()
@@ -93,23 +84,8 @@ impl SgrsQueuePair {
     /// # Safety
     /// The memory stays registered and mapped until the completion.
     pub(crate) unsafe fn send(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
-        let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
         let order = Order { id, action: Action::Send, pieces, inline: false, immediate: None, signalled: true };
-        // SAFETY: plain data.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        fill(&mut wr, &order);
-        wr.sg_list = sges.as_mut_ptr();
-        let mut bad = ptr::null_mut();
-        // SAFETY: a live request on a live queue pair; the memory by the contract.
-        super::check(unsafe { ibv_post_send(self.pair.raw, &raw mut wr, &raw mut bad) })
-    }
-
-    /// Receives one message into pieces.
-    ///
-    /// # Safety
-    /// As [`send`](Self::send), and nobody else touches the memory.
-    pub(crate) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
         // SAFETY: the same contract.
-        unsafe { self.pair.receive(id, pieces) }
+        super::check(unsafe { self.pair.send(&order) })
     }
 }
