@@ -39,8 +39,8 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
 #[cfg(feature = "verbs")]
 fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
     let prepared = super::verbs::Prepared::new(bootstrap, settings)?;
-    let cards = exchange(bootstrap, "verbs", &prepared.card())?;
-    Ok(Box::new(prepared.connect(&cards)?))
+    let addresses = exchange(bootstrap, "verbs", &prepared.address())?;
+    Ok(Box::new(prepared.connect(&addresses)?))
 }
 
 #[cfg(feature = "verbs")]
@@ -51,9 +51,9 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let intra = shm::Prepared::new(number, ranks.clone(), settings)?;
     let inter = super::verbs::Prepared::new(bootstrap, settings)?;
     bootstrap.put(&format!("node.{me}"), &intra.card()?)?;
-    let cards = exchange(bootstrap, "verbs", &inter.card())?;
+    let addresses = exchange(bootstrap, "verbs", &inter.address())?;
     let intra_cards = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
-    let (intra, inter) = (intra.connect(&intra_cards, bootstrap.size())?, inter.connect(&cards)?);
+    let (intra, inter) = (intra.connect(&intra_cards, bootstrap.size())?, inter.connect(&addresses)?);
     // As for shared memory alone.
     bootstrap.fence()?;
     // Of its regions alone accumulates take steps.

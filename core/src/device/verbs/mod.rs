@@ -1,37 +1,29 @@
 #![allow(unsafe_code)]
 //! Verbs: the device between ranks that an RDMA network connects, by reliable queue pairs.
 //!
-//! Writes, reads and atomics are the card's own; the target's processor takes part in none of them. A notification
-//! travels with the write that it announces, as immediate data ([`notices`]). Packets go to a shared receive queue.
+//! Writes, reads and atomics are the HCA's own; the target's processor takes part in none of them. A notification
+//! travels with the write that it announces, as immediate data ([`post::notices`]). Packets go to a shared receive queue.
 //!
 //! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`connect::links`]), and
 //! one that serves each peer that sends to it. An agent thread ([`connect::agent`]) answers those who want to connect
 //! while the rank computes. Peers that have gone are found by requests that are not answered, and by datagrams
 //! that are not ([`VerbsDevice::check_peers`]).
 
-mod card;
+mod address;
 mod connect;
-mod cut;
-mod engine;
-mod far;
-mod flight;
 mod limit;
-mod lists;
 mod memory;
-mod notices;
-mod ops;
-mod own;
 mod port;
 mod post;
-mod staged;
 mod start;
 mod status;
-mod stream;
 mod sys;
 mod wait;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,25 +33,24 @@ use rustc_hash::FxHashMap;
 pub use memory::Watch;
 pub use start::{Prepared, report};
 
-use super::{Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, WorkRequest};
+use super::{
+    Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, Waker, WorkRequest,
+};
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
-use card::Message;
+use address::Message;
 use connect::agent::Agent;
 use connect::credits;
 use connect::datagrams::Endpoint;
 use connect::links::Links;
-use connect::liveness::{Pulse, Suspects};
-use cut::Limits;
-use engine::Engine;
-use lists::SgrsQueues;
-use memory::buffers::{self, Pool, Receives};
-use memory::regions::{self, Regions};
-use memory::user::{self, UserMemory};
-use notices::Heard;
+use connect::liveness::{Heartbeat, Suspects};
+use memory::buffers::Receives;
+use post::engine::Engine;
+use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
+use wait::Elsewhere;
 
 /// How long a cancelled transfer may take until its connection is ended instead.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -85,16 +76,15 @@ pub struct VerbsDevice {
     receives_done: Arc<Completions>,
     channel: Arc<Channel>,
     capabilities: Capabilities,
-    limits: Limits,
-    stats: Stats,
+    stats: Rc<Stats>,
     /// Completions of receives that were polled and not looked at yet, each with the rank whose message it is.
     stash: RefCell<VecDeque<(Option<u32>, Completion)>>,
-    /// Sources of packets whose buffers are about to be given back to the card.
+    /// Sources of packets whose buffers are about to be given back to the HCA.
     taken: RefCell<Vec<u32>>,
     /// The ranks that responders serve, by queue pair number, as far as completions have come.
     sources: RefCell<FxHashMap<u32, u32>>,
-    heard: RefCell<Heard>,
-    pulse: RefCell<Pulse>,
+    known: RefCell<KnownSlots>,
+    heartbeat: RefCell<Heartbeat>,
     suspects: RefCell<Suspects>,
     polling: Cell<bool>,
     /// Turns without a look for receives.
@@ -103,41 +93,32 @@ pub struct VerbsDevice {
 }
 
 impl VerbsDevice {
-    #[allow(clippy::too_many_arguments)]
     fn new(
         links: Arc<Links>,
         endpoint: Endpoint,
         receives: Receives,
-        pool: Pool,
-        regions: Regions,
-        user: UserMemory,
-        sgrs: SgrsQueues,
-        channel: Arc<Channel>,
-        sends_done: Arc<Completions>,
-        receives_done: Arc<Completions>,
+        engine: Engine,
         capabilities: Capabilities,
-        limits: Limits,
-        window: u64,
         silence: Duration,
+        stats: Rc<Stats>,
     ) -> Result<Self> {
-        let pulse = Pulse::new(&links.cards, links.me, silence)?;
+        let heartbeat = Heartbeat::new(&links.addresses, links.me, silence)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),
-            engine: RefCell::new(Engine::new(&links, pool, regions, user, sgrs, window)),
-            taken: RefCell::default(),
-            pulse: RefCell::new(pulse),
-            links,
+            engine: RefCell::new(engine),
             receives: RefCell::new(receives),
-            sends_done,
-            receives_done,
-            channel,
+            sends_done: Arc::clone(&links.sending.sends),
+            receives_done: Arc::clone(&links.sending.receives),
+            channel: Arc::clone(&links.channel),
+            links,
             capabilities,
-            limits,
-            stats: Stats::default(),
+            stats,
+            heartbeat: RefCell::new(heartbeat),
             stash: RefCell::default(),
+            taken: RefCell::default(),
             sources: RefCell::default(),
-            heard: RefCell::default(),
+            known: RefCell::default(),
             suspects: RefCell::default(),
             polling: Cell::new(false),
             passed: Cell::new(0),
@@ -162,21 +143,21 @@ impl VerbsDevice {
             tracing::warn!("a message to queue pair {}, which serves nobody, was dropped", c.qp);
         }
         if let (0, Some(source)) = (c.status, source) {
-            self.pulse.borrow_mut().heard(source);
+            self.heartbeat.borrow_mut().heard(source);
             match (c.opcode, c.immediate) {
                 (RECEIVE, Some(immediate)) => {
                     // SAFETY: the buffer came back with this completion and is given back below.
                     let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
-                    if let Some(taken) = credits::told(immediate) {
-                        self.engine.borrow_mut().credits[source as usize].heard(taken);
+                    if let Some(taken) = credits::advertised(immediate) {
+                        self.engine.borrow_mut().out.credits[source as usize].received(taken);
                         self.taken.borrow_mut().push(source);
                         sink(Event::Packet { source, bytes });
-                    } else if !self.heard.borrow_mut().define(source, bytes) {
+                    } else if !self.known.borrow_mut().define(source, bytes) {
                         tracing::warn!("a malformed control packet from rank {source} was dropped");
                     }
                 }
                 (_, Some(immediate)) => {
-                    if let Some(((number, offset), low)) = self.heard.borrow().cell(source, immediate) {
+                    if let Some(((number, offset), low)) = self.known.borrow().cell(source, immediate) {
                         // A region that was released has no cells any more.
                         self.engine.borrow().regions.raise(number, offset, low);
                     }
@@ -223,9 +204,9 @@ impl VerbsDevice {
     fn take_sends(&self, engine: &mut Engine) -> Result<bool> {
         let taken = self.sends_done.poll(|c| {
             if c.status == 0 {
-                self.pulse.borrow_mut().heard(stream::peer_of(c.id) as u32);
+                self.heartbeat.borrow_mut().heard(post::peer_of(c.id) as u32);
             }
-            engine.completed(&c, &self.stats);
+            engine.completed(&c);
         });
         Ok(taken.map_err(broken)? > 0)
     }
@@ -236,28 +217,28 @@ impl VerbsDevice {
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut engine = self.engine.borrow_mut();
         let mut any = self.take_sends(&mut engine)?;
-        let awaits = any || engine.awaits();
-        let passed = if awaits && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
+        let waits = any || engine.out.open > 0;
+        let passed = if waits && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
         self.passed.set(passed % PASSED_MOST);
         if passed == PASSED_MOST {
             drop(engine);
             any |= self.serve_receives(sink)?;
             engine = self.engine.borrow_mut();
         }
-        engine.poll_sgrs(&self.stats)?;
-        engine.drive(&self.stats);
-        let (own, ended) = (engine.own.count(), engine.done.len());
+        engine.poll_sgrs()?;
+        engine.drive();
+        let (to_self, ended) = (engine.to_self.count(), engine.out.done.len());
         drop(engine);
         // Those that their handlers send come next time.
-        for _ in 0..own {
-            let Some(bytes) = self.engine.borrow_mut().own.take() else { break };
+        for _ in 0..to_self {
+            let Some(bytes) = self.engine.borrow_mut().to_self.take() else { break };
             any = true;
             sink(Event::Packet { source: self.links.me, bytes: &bytes });
-            self.engine.borrow_mut().own.give_back(bytes);
+            self.engine.borrow_mut().to_self.give_back(bytes);
         }
         for _ in 0..ended {
             // A handler may have cancelled it.
-            let Some((id, result)) = self.engine.borrow_mut().done.pop_front() else { break };
+            let Some((id, result)) = self.engine.borrow_mut().out.done.pop_front() else { break };
             any = true;
             match result {
                 Err(e) if e.kind() == ErrorKind::BadKey => self.suspects.borrow_mut().suspect(id, e, &self.links),
@@ -292,9 +273,9 @@ impl VerbsDevice {
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let lost = self.check_peers(None).err();
-        let told = self.suspects.borrow_mut().told(lost.as_ref(), &self.links, self.pulse.borrow().silence());
-        let any = !told.is_empty();
-        for (id, e) in told {
+        let known = self.suspects.borrow_mut().known(lost.as_ref(), &self.links, self.heartbeat.borrow().silence());
+        let any = !known.is_empty();
+        for (id, e) in known {
             sink(Event::Completed { id, result: Err(e) });
         }
         any
@@ -303,12 +284,13 @@ impl VerbsDevice {
     /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
     /// no packet is before them. Whether something is left for `poll`.
     fn absorb(&self) -> Result<bool> {
-        self.engine.borrow_mut().poll_sgrs(&self.stats)?;
+        self.engine.borrow_mut().poll_sgrs()?;
         while self.take_sends(&mut self.engine.borrow_mut())? | self.take_receives()? {
             loop {
                 let mut stash = self.stash.borrow_mut();
-                let packet =
-                    |c: &Completion| c.opcode == RECEIVE && c.immediate.is_some_and(|i| credits::told(i).is_some());
+                let packet = |c: &Completion| {
+                    c.opcode == RECEIVE && c.immediate.is_some_and(|i| credits::advertised(i).is_some())
+                };
                 if stash.front().is_some_and(|(_, c)| c.status == 0 && packet(c)) {
                     return Ok(true);
                 }
@@ -318,7 +300,7 @@ impl VerbsDevice {
             }
             self.replenish()?;
         }
-        Ok(!self.engine.borrow().done.is_empty())
+        Ok(!self.engine.borrow().out.done.is_empty())
     }
 
     fn replenish(&self) -> Result<()> {
@@ -326,13 +308,12 @@ impl VerbsDevice {
         given.map_err(|e| Error::system("replenish receive buffers", e).device("verbs"))
     }
 
-    /// Waits until the card touches none of the memory of operations `ops` any more.
-    fn quiesce(&self, ops: &[u32]) {
-        let open = |op: &u32| self.engine.borrow().ops.get(*op).map(|o| o.peer);
+    /// Waits until the HCA touches none of the memory of cancelled operations any more.
+    fn quiesce(&self) {
         let mut since = Instant::now();
         let mut ended = false;
         loop {
-            let peers: Vec<u32> = ops.iter().filter_map(open).collect();
+            let peers = self.engine.borrow().peers_with_cancelled();
             if peers.is_empty() {
                 return;
             }
@@ -341,14 +322,14 @@ impl VerbsDevice {
                 let destroy = std::mem::replace(&mut ended, true);
                 for peer in peers {
                     if destroy {
-                        self.engine.borrow_mut().destroy(peer, &self.stats);
+                        self.engine.borrow_mut().destroy(peer);
                         continue;
                     }
                     let e = Error::new(ErrorKind::PeerLost, "give up a transfer")
                         .peer(peer)
                         .device("verbs")
                         .cause("a transfer was cancelled and could not be completed, so its connection was ended");
-                    self.engine.borrow_mut().lose(peer, &e, &self.stats);
+                    self.engine.borrow_mut().lose(peer, &e);
                 }
             }
             let _ = self.absorb();
@@ -370,7 +351,40 @@ impl VerbsDevice {
     fn prepare_to_sleep(&self) -> bool {
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
         let armed = armed.and_then(|()| self.engine.borrow().arm_sgrs());
-        armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().is_restless()
+        armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().has_work()
+    }
+
+    /// Has the agent call `waker` at the next event; whether something is there already that a poll would find.
+    fn sleep_elsewhere(&self, waker: &Waker) -> bool {
+        if self.links.elsewhere.get().is_none() {
+            match Elsewhere::new(Arc::clone(waker), self.channel.fd()) {
+                Ok(elsewhere) => {
+                    let _ = self.links.elsewhere.set(elsewhere);
+                    // The agent sleeps without it as yet.
+                    self.links.agent_wake.wake();
+                }
+                Err(e) => {
+                    // Without it the rank polls.
+                    tracing::warn!("completions cannot wake this rank: {e}");
+                    return true;
+                }
+            }
+        }
+        // The agent sleeps on the channel, and leaves its events to the rank.
+        while self.take_event() {}
+        self.links.rank_wake.clear();
+        self.prepare_to_sleep()
+    }
+
+    /// Takes note of a rank whose loss another device has met: what is under way to it fails.
+    fn give_up(&self, lost: &Error) {
+        let is_other = |p: &u32| (*p as usize) < self.links.addresses.len() && *p != self.links.me;
+        let Some(peer) = lost.blamed().filter(is_other) else { return };
+        if lost.kind() == ErrorKind::PeerLost {
+            self.heartbeat.borrow_mut().note(lost);
+            self.links.tell_of(peer);
+            self.engine.borrow_mut().lose(peer, lost);
+        }
     }
 
     fn say(&self, message: Message) {
@@ -405,25 +419,24 @@ impl Device for VerbsDevice {
     unsafe fn forget(&self, handle: u64) {
         let mut engine = self.engine.borrow_mut();
         if let Some(import) = engine.regions.forget(handle) {
-            engine.told[import.peer as usize].forget(import.number);
+            engine.slots[import.peer as usize].forget(import.number);
         }
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         // SAFETY: the same contract.
-        let posted = unsafe { self.engine.borrow_mut().post(request, self.limits, &self.stats) }?;
+        let posted = unsafe { self.engine.borrow_mut().post(request) }?;
         if posted == Posted::Busy && !self.polling.get() {
             // What is complete makes room for the next try, also of a caller that does not poll.
             self.absorb()?;
-            self.engine.borrow_mut().drive(&self.stats);
+            self.engine.borrow_mut().drive();
         }
         Ok(posted)
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
-        let direct = self.engine.borrow_mut().cancel(which, &self.stats);
-        self.quiesce(&direct);
-        self.engine.borrow_mut().done.retain(|(id, _)| !which(*id));
+        self.engine.borrow_mut().cancel(which);
+        self.quiesce();
         self.suspects.borrow_mut().cancel(which);
     }
 
@@ -436,21 +449,17 @@ impl Device for VerbsDevice {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let limit = match sleep {
             Sleep::For(limit) => limit,
-            Sleep::Elsewhere(waker) => return self.arm(waker),
+            Sleep::Elsewhere(waker) => return self.sleep_elsewhere(waker),
         };
         if self.prepare_to_sleep() || ready() {
             std::thread::yield_now();
             return true;
         }
         self.stats.add(Kind::Park, 0);
-        let [event, rung] = wait::sleep([self.channel.fd(), self.links.rank_bell.fd()], limit);
+        wait::sleep(&[self.channel.fd(), self.links.rank_wake.as_fd()], limit);
         // If events remain, the next park returns at once.
-        if event {
-            self.take_event();
-        }
-        if rung {
-            self.links.rank_bell.hear();
-        }
+        self.take_event();
+        self.links.rank_wake.clear();
         false
     }
 
@@ -458,20 +467,20 @@ impl Device for VerbsDevice {
         if let Some(met) = met {
             self.give_up(met);
         }
-        self.pulse.borrow_mut().check(&self.links).map_err(|e| {
+        self.heartbeat.borrow_mut().check(&self.links).map_err(|e| {
             if let Some(peer) = e.blamed().filter(|_| e.kind() == ErrorKind::PeerLost) {
                 self.links.tell_of(peer);
-                self.engine.borrow_mut().lose(peer, &e, &self.stats);
+                self.engine.borrow_mut().lose(peer, &e);
             }
             e.rank(self.links.me)
         })?;
         self.end_responders()?;
         self.engine.borrow_mut().regions.let_go()?;
-        self.engine.borrow_mut().nudge(&self.stats);
+        self.engine.borrow_mut().kick_stalled();
         let engine = self.engine.borrow();
-        match engine.streams.iter().flatten().find_map(stream::Stream::lost) {
+        match engine.lost() {
             Some(e) => {
-                self.pulse.borrow_mut().note(e);
+                self.heartbeat.borrow_mut().note(e);
                 Err(e.again().rank(self.links.me))
             }
             None => Ok(()),
@@ -479,7 +488,7 @@ impl Device for VerbsDevice {
     }
 
     fn stopped_peer(&self) -> Option<u32> {
-        self.pulse.borrow().stopped()
+        self.heartbeat.borrow().stopped()
     }
 
     fn stats(&self) -> &Stats {
@@ -488,12 +497,12 @@ impl Device for VerbsDevice {
 
     fn leave(&self, how: Leave) -> Result<bool> {
         if how == Leave::InOrder {
-            let idle = self.engine.borrow_mut().is_idle(&self.stats);
+            let idle = self.engine.borrow_mut().is_idle();
             self.left.set(self.left.get() || idle);
             return Ok(idle);
         }
         if !self.left.replace(true) {
-            let blamed = self.pulse.borrow().met();
+            let blamed = self.heartbeat.borrow().met();
             self.say(Message::Lost { blamed, why: "it ended without leaving the job".into() });
         }
         Ok(true)

@@ -1,40 +1,42 @@
-//! Start-up: the ranks agree on a port for each, a rank opens its device and publishes a card; with all cards in hand it
+//! Start-up: the ranks agree on a port for each, a rank opens its device and publishes its endpoint address; with all addresses in hand it
 //! is ready, connected to nobody.
 
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::VerbsDevice;
-use super::buffers::{PACKET, Pool, Receives};
-use super::card::Card;
+use super::address::EndpointAddress;
 use super::connect::credits;
 use super::connect::datagrams::Endpoint;
 use super::connect::links::{Links, Table};
-use super::cut::Limits;
 use super::limit::{limit, registration};
-use super::lists::SgrsQueues;
 use super::memory::CacheLimits;
+use super::memory::buffers::{PACKET, Pool, Receives};
+use super::memory::regions::Regions;
+use super::memory::user::{self, UserMemory};
 use super::port::{LocalPort, LocalPorts, Opened, agree};
-use super::regions::Regions;
+use super::post::cut::Limits;
+use super::post::engine::Engine;
+use super::post::lists::SgrsQueues;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
-use super::user::{self, UserMemory};
-use super::wait::{Bell, random};
+use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Capabilities, CutOffs, Lists};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
-/// Blocks in one gather list of the seam; the card's own limit cuts it into requests.
+/// Blocks in one gather list of the seam; the HCA's own limit cuts it into requests.
 const MAX_BLOCKS: usize = 1024;
 /// Pieces of one request that are asked for.
 const PIECES: u32 = 16;
 /// Lists of each kind that are posted to one peer at once, and blocks of one that are asked for.
 const LISTS: u32 = 64;
 const LIST_BLOCKS: i32 = 64;
-/// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; a card of its own has others
+/// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; an HCA has others
 /// (`FARSIDE_CUT_OFFS`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
 /// Inline sizes that are tried, best first.
@@ -51,12 +53,12 @@ pub struct Prepared {
     choice: LocalPort,
     tuning: Tuning,
     endpoint: Endpoint,
-    card: Card,
+    address: EndpointAddress,
     capabilities: Capabilities,
     /// For `farside info`.
     atomics: &'static str,
     max_completions: usize,
-    /// The card follows the page tables: memory of the user need not be pinned.
+    /// The HCA follows the page tables: memory of the user need not be pinned.
     on_demand: bool,
     limits: Limits,
     settings: Settings,
@@ -121,7 +123,7 @@ impl Prepared {
         let qkey = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0x7fff_ffff;
         let endpoint = Endpoint::new(&context, &domain, &tuning, qkey);
         let endpoint = endpoint.map_err(|e| registration(OP, locked_bytes(settings, 1), e).rank(rank))?;
-        let card = Card {
+        let address = EndpointAddress {
             gid: choice.gid,
             lid: choice.lid,
             ethernet: choice.ethernet,
@@ -140,7 +142,7 @@ impl Prepared {
             domain,
             tuning,
             endpoint,
-            card,
+            address,
             atomics,
             capabilities: Capabilities {
                 max_blocks: MAX_BLOCKS,
@@ -163,35 +165,36 @@ impl Prepared {
         })
     }
 
-    /// The card for the other ranks.
+    /// The endpoint address for the other ranks.
     #[must_use]
-    pub fn card(&self) -> Vec<u8> {
-        self.card.write()
+    pub fn address(&self) -> Vec<u8> {
+        self.address.write()
     }
 
-    /// Takes the cards of all ranks in. Nobody is connected to yet.
+    /// Takes the addresses of all ranks in. Nobody is connected to yet.
     ///
     /// # Errors
-    /// `Protocol` for a card that makes no sense, `Mismatch` for one of another kind of link, `Limit`.
-    pub fn connect(self, cards: &[Vec<u8>]) -> Result<VerbsDevice> {
+    /// `Protocol` for an address that makes no sense, `Mismatch` for one of another kind of link, `Limit`.
+    pub fn connect(self, addresses: &[Vec<u8>]) -> Result<VerbsDevice> {
         let failed = |e: std::io::Error| limit(OP, e).rank(self.rank);
-        let locked = |e| registration(OP, locked_bytes(&self.settings, cards.len()), e).rank(self.rank);
-        let mut all = Vec::with_capacity(cards.len());
-        for (rank, bytes) in cards.iter().enumerate() {
+        let locked = |e| registration(OP, locked_bytes(&self.settings, addresses.len()), e).rank(self.rank);
+        let mut all = Vec::with_capacity(addresses.len());
+        for (rank, bytes) in addresses.iter().enumerate() {
             let fail = |kind| Error::new(kind, OP).rank(self.rank).peer(rank as u32).device("verbs");
-            let card = Card::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed card"))?;
-            if card.ethernet != self.choice.ethernet {
+            let address =
+                EndpointAddress::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed address"))?;
+            if address.ethernet != self.choice.ethernet {
                 return Err(fail(ErrorKind::Mismatch)
                     .cause("one rank's port is Ethernet, the other's InfiniBand")
                     .remedy("choose devices of one kind by FARSIDE_VERBS_DEVICE"));
             }
-            all.push(card);
+            all.push(address);
         }
         let channel = Channel::new(&self.context).map_err(failed)?;
         // All requests may complete at once: the queue of completions has room for each.
-        let queue = self.settings.verbs_queue.min((self.max_completions - 16) / cards.len()).max(4);
+        let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
-        let sends = Completions::new(&channel, entries(queue * cards.len() + 16)).map_err(failed)?;
+        let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(self.settings.verbs_receives + 16)).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, self.settings.verbs_receives).map_err(failed)?;
         let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(locked)?;
@@ -204,7 +207,7 @@ impl Prepared {
         let sending = parts(None);
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
         let pool = Pool::new(&self.domain).map_err(locked)?;
-        let regions = Regions::new(&self.domain, self.rank, cards.len()).map_err(locked)?;
+        let regions = Regions::new(&self.domain, self.rank, addresses.len()).map_err(locked)?;
         let kept = CacheLimits { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
@@ -222,37 +225,27 @@ impl Prepared {
             domain: self.domain,
             choice: self.choice,
             table: Mutex::new(Table::new(all.len())),
-            cards: all,
+            addresses: all,
             sending,
             serving,
             sizes,
             sgrs_sizes,
-            channel: Arc::clone(&channel),
+            channel,
             tuning: self.tuning,
             service_level: self.settings.verbs_service_level,
             traffic_class: self.settings.verbs_traffic_class,
             counters: regions.counters(),
-            rank_bell: Bell::new().map_err(failed)?,
-            outer: OnceLock::new(),
-            agent_bell: Bell::new().map_err(failed)?,
+            rank_wake: WakeFd::new().map_err(failed)?,
+            elsewhere: OnceLock::new(),
+            agent_wake: WakeFd::new().map_err(failed)?,
             stop: AtomicBool::new(false),
         });
-        VerbsDevice::new(
-            links,
-            self.endpoint,
-            buffers,
-            pool,
-            regions,
-            user,
-            SgrsQueues::new(cards.len(), lists),
-            channel,
-            sends,
-            receives,
-            self.capabilities,
-            self.limits,
-            credits::window(self.settings.verbs_receives, cards.len()),
-            Duration::from_secs(u64::from(self.settings.verbs_silence_s)),
-        )
+        let window = credits::window(self.settings.verbs_receives, addresses.len());
+        let sgrs = SgrsQueues::new(addresses.len(), lists);
+        let stats = Rc::default();
+        let engine = Engine::new(&links, (pool, regions, user), sgrs, (window, self.limits), &stats);
+        let silence = Duration::from_secs(u64::from(self.settings.verbs_silence_s));
+        VerbsDevice::new(links, self.endpoint, buffers, engine, self.capabilities, silence, stats)
     }
 
     /// The sizes of a requester that the device grants: the largest inline size that it can make.
@@ -281,13 +274,13 @@ fn atomics(capability: u32) -> &'static str {
 fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     let prepared = Prepared::over(0, found.alone()?, settings)?;
     let atomics = prepared.atomics;
-    let mtu = 128u32 << prepared.card.mtu;
+    let mtu = 128u32 << prepared.address.mtu;
     let Limits { pieces, message } = prepared.limits;
     Ok(format!(
         "{}; path MTU {mtu}, {pieces} pieces a request, {} a list, messages up to {message} bytes, {} reads at once; {atomics}",
         prepared.choice.why,
         prepared.capabilities.lists.map_or(0, |l| l.blocks),
-        prepared.card.depth
+        prepared.address.depth
     ))
 }
 

@@ -26,212 +26,72 @@ struct Row {
     remedy: &'static str,
 }
 
-const fn row(
-    status: u32,
-    name: &'static str,
-    kind: ErrorKind,
-    fate: Fate,
-    cause: &'static str,
-    remedy: &'static str,
-) -> Row {
-    Row { status, name, kind, fate, cause, remedy }
-}
-
 const BUILD: &str = "make sure that all ranks run the same build; else report it";
 const KEY: &str = "the target's memory was released, or a range outside of it was used: exchange keys again";
 const HARDWARE: &str = "look at the device (rdma statistic, the kernel log)";
 
-const TABLE: &[Row] = &[
-    row(
-        s::IBV_WC_LOC_LEN_ERR,
-        "LOC_LEN_ERR",
-        ErrorKind::BadArgument,
-        Fate::Renew,
-        "this side: the request is longer than the port or the receive buffer allows",
-        BUILD,
-    ),
-    row(
-        s::IBV_WC_LOC_QP_OP_ERR,
-        "LOC_QP_OP_ERR",
-        ErrorKind::System,
-        Fate::Renew,
-        "this side: the queue pair refused the request",
-        BUILD,
-    ),
-    row(
-        s::IBV_WC_LOC_EEC_OP_ERR,
-        "LOC_EEC_OP_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "this side: the end-to-end context refused the request",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_LOC_PROT_ERR,
-        "LOC_PROT_ERR",
-        ErrorKind::BadArgument,
-        Fate::Renew,
-        "this side: a local buffer is not, or no longer, registered memory",
-        "keep buffers, and the window that they belong to, until the operation is complete",
-    ),
-    row(
-        s::IBV_WC_WR_FLUSH_ERR,
-        "WR_FLUSH_ERR",
-        ErrorKind::PeerLost,
-        Fate::Flushed,
-        "the connection ended before the request was executed",
-        "see the first error of this connection",
-    ),
-    row(
-        s::IBV_WC_MW_BIND_ERR,
-        "MW_BIND_ERR",
-        ErrorKind::Forbidden,
-        Fate::Renew,
-        "this side: a memory window could not be bound",
-        BUILD,
-    ),
-    row(
-        s::IBV_WC_BAD_RESP_ERR,
-        "BAD_RESP_ERR",
-        ErrorKind::Protocol,
-        Fate::Lost,
-        "the other side answered with something that is no answer",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_LOC_ACCESS_ERR,
-        "LOC_ACCESS_ERR",
-        ErrorKind::BadArgument,
-        Fate::Renew,
-        "this side: a peer's write did not fit the memory that it named",
-        BUILD,
-    ),
-    row(
-        s::IBV_WC_REM_INV_REQ_ERR,
-        "REM_INV_REQ_ERR",
-        ErrorKind::BadKey,
-        Fate::Renew,
-        "the other side cannot execute the request: length, alignment or operation are not allowed there",
-        KEY,
-    ),
-    row(
-        s::IBV_WC_REM_ACCESS_ERR,
-        "REM_ACCESS_ERR",
-        ErrorKind::BadKey,
-        Fate::Renew,
-        "the other side refused access: the remote key is not valid for that range",
-        KEY,
-    ),
-    row(
-        s::IBV_WC_REM_OP_ERR,
-        "REM_OP_ERR",
-        ErrorKind::BadKey,
-        Fate::Renew,
-        "the other side could not complete the request",
-        KEY,
-    ),
-    row(
-        s::IBV_WC_RETRY_EXC_ERR,
-        "RETRY_EXC_ERR",
-        ErrorKind::PeerLost,
-        Fate::Lost,
+/// Makes the table: of each status its kind, its fate, its cause and the remedy.
+macro_rules! table {
+    ($($name:ident $kind:ident $fate:ident: $cause:literal, $remedy:expr;)*) => {
+        const TABLE: &[Row] = &[$(Row {
+            status: s::$name,
+            name: stringify!($name),
+            kind: ErrorKind::$kind,
+            fate: Fate::$fate,
+            cause: $cause,
+            remedy: $remedy,
+        }),*];
+    };
+}
+
+table! {
+    IBV_WC_LOC_LEN_ERR BadArgument Renew:
+        "this side: the request is longer than the port or the receive buffer allows", BUILD;
+    IBV_WC_LOC_QP_OP_ERR System Renew: "this side: the queue pair refused the request", BUILD;
+    IBV_WC_LOC_EEC_OP_ERR System Lost: "this side: the end-to-end context refused the request", HARDWARE;
+    IBV_WC_LOC_PROT_ERR BadArgument Renew: "this side: a local buffer is not, or no longer, registered memory",
+        "keep buffers, and the window that they belong to, until the operation is complete";
+    IBV_WC_WR_FLUSH_ERR PeerLost Flushed:
+        "the connection ended before the request was executed", "see the first error of this connection";
+    IBV_WC_MW_BIND_ERR Forbidden Renew: "this side: a memory window could not be bound", BUILD;
+    IBV_WC_BAD_RESP_ERR Protocol Lost: "the other side answered with something that is no answer", HARDWARE;
+    IBV_WC_LOC_ACCESS_ERR BadArgument Renew: "this side: a peer's write did not fit the memory that it named", BUILD;
+    IBV_WC_REM_INV_REQ_ERR BadKey Renew:
+        "the other side cannot execute the request: length, alignment or operation are not allowed there", KEY;
+    IBV_WC_REM_ACCESS_ERR BadKey Renew:
+        "the other side refused access: the remote key is not valid for that range", KEY;
+    IBV_WC_REM_OP_ERR BadKey Renew: "the other side could not complete the request", KEY;
+    IBV_WC_RETRY_EXC_ERR PeerLost Lost:
         "the other side does not answer: its process has ended, or the link is cut",
-        "look at that rank's output and at the link (ibv_devinfo, ip -s link); on a slow one raise FARSIDE_VERBS_TIMEOUT",
-    ),
-    row(
-        s::IBV_WC_RNR_RETRY_EXC_ERR,
-        "RNR_RETRY_EXC_ERR",
-        ErrorKind::PeerLost,
-        Fate::Lost,
-        "the other side had no receive buffer for too long",
-        "raise FARSIDE_VERBS_RECEIVES",
-    ),
-    row(
-        s::IBV_WC_LOC_RDD_VIOL_ERR,
-        "LOC_RDD_VIOL_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "this side: the reliable datagram domains differ",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_REM_INV_RD_REQ_ERR,
-        "REM_INV_RD_REQ_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "the other side refused a reliable datagram",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_REM_ABORT_ERR,
-        "REM_ABORT_ERR",
-        ErrorKind::PeerLost,
-        Fate::Lost,
-        "the other side aborted the request",
-        "look at that rank's output",
-    ),
-    row(
-        s::IBV_WC_INV_EECN_ERR,
-        "INV_EECN_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "the end-to-end context does not exist",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_INV_EEC_STATE_ERR,
-        "INV_EEC_STATE_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "the end-to-end context is in a state that forbids the request",
-        HARDWARE,
-    ),
-    row(s::IBV_WC_FATAL_ERR, "FATAL_ERR", ErrorKind::System, Fate::Lost, "this side: the device has failed", HARDWARE),
-    row(
-        s::IBV_WC_RESP_TIMEOUT_ERR,
-        "RESP_TIMEOUT_ERR",
-        ErrorKind::PeerLost,
-        Fate::Lost,
-        "the other side did not respond in time",
-        "look at that rank's output and at the link",
-    ),
-    row(
-        s::IBV_WC_GENERAL_ERR,
-        "GENERAL_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "the device reports an error that none of the others describes",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_TM_ERR,
-        "TM_ERR",
-        ErrorKind::System,
-        Fate::Lost,
-        "tag matching failed, which is not used here",
-        HARDWARE,
-    ),
-    row(
-        s::IBV_WC_TM_RNDV_INCOMPLETE,
-        "TM_RNDV_INCOMPLETE",
-        ErrorKind::System,
-        Fate::Lost,
-        "a rendezvous of tag matching is incomplete, which is not used here",
-        HARDWARE,
-    ),
-];
+        "look at that rank's output and at the link (ibv_devinfo, ip -s link); on a slow one raise FARSIDE_VERBS_TIMEOUT";
+    IBV_WC_RNR_RETRY_EXC_ERR PeerLost Lost:
+        "the other side had no receive buffer for too long", "raise FARSIDE_VERBS_RECEIVES";
+    IBV_WC_LOC_RDD_VIOL_ERR System Lost: "this side: the reliable datagram domains differ", HARDWARE;
+    IBV_WC_REM_INV_RD_REQ_ERR System Lost: "the other side refused a reliable datagram", HARDWARE;
+    IBV_WC_REM_ABORT_ERR PeerLost Lost: "the other side aborted the request", "look at that rank's output";
+    IBV_WC_INV_EECN_ERR System Lost: "the end-to-end context does not exist", HARDWARE;
+    IBV_WC_INV_EEC_STATE_ERR System Lost: "the end-to-end context is in a state that forbids the request", HARDWARE;
+    IBV_WC_FATAL_ERR System Lost: "this side: the device has failed", HARDWARE;
+    IBV_WC_RESP_TIMEOUT_ERR PeerLost Lost:
+        "the other side did not respond in time", "look at that rank's output and at the link";
+    IBV_WC_GENERAL_ERR System Lost: "the device reports an error that none of the others describes", HARDWARE;
+    IBV_WC_TM_ERR System Lost: "tag matching failed, which is not used here", HARDWARE;
+    IBV_WC_TM_RNDV_INCOMPLETE System Lost:
+        "a rendezvous of tag matching is incomplete, which is not used here", HARDWARE;
+}
+
+const UNKNOWN: Row = Row {
+    status: u32::MAX,
+    name: "unknown",
+    kind: ErrorKind::System,
+    fate: Fate::Lost,
+    cause: "the device reports a status that is not in the table",
+    remedy: HARDWARE,
+};
 
 /// The error of a request to `peer` that completed with `status`, and what becomes of the connection.
 pub(super) fn explain(status: u32, vendor: u32, operation: &'static str, peer: u32) -> (Error, Fate) {
-    let unknown = row(
-        status,
-        "unknown",
-        ErrorKind::System,
-        Fate::Lost,
-        "the device reports a status that is not in the table",
-        HARDWARE,
-    );
-    let row = TABLE.iter().find(|r| r.status == status).unwrap_or(&unknown);
+    let row = TABLE.iter().find(|r| r.status == status).unwrap_or(&UNKNOWN);
     let error = Error::new(row.kind, operation)
         .peer(peer)
         .device("verbs")

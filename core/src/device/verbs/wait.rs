@@ -1,83 +1,84 @@
-#![allow(unsafe_code)]
 //! Sleeping on descriptors, and waking a thread that does; secrets from the kernel.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rand::TryRng;
 use rand::rngs::SysRng;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+
+use crate::device::Waker;
 
 /// Wakes a thread that sleeps in [`sleep`].
 #[derive(Debug)]
-pub(super) struct Bell(File);
+pub(super) struct WakeFd(OwnedFd);
 
-impl Bell {
+impl WakeFd {
     pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor that was just opened and belongs to nobody else.
-        Ok(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+        Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    pub(super) fn ring(&self) {
-        // A counter that is full has been rung.
-        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    pub(super) fn wake(&self) {
+        // A counter that is full makes the descriptor readable already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it silent; whether it had been rung.
-    pub(super) fn hear(&self) -> bool {
-        (&self.0).read(&mut [0; 8]).is_ok()
-    }
-
-    pub(super) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+    /// Makes it unreadable again; whether somebody had called [`wake`](Self::wake).
+    pub(super) fn clear(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 }
 
-/// Sleeps until one of the descriptors is readable or the time is over; which of them are. Negative ones never are.
-pub(super) fn sleep<const N: usize>(fds: [RawFd; N], limit: Duration) -> [bool; N] {
-    let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // Rounded up, so that a short limit does not become a busy loop.
-    let ms = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    // SAFETY: a live array of that length.
-    unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, ms) };
-    polls.map(|poll| poll.revents != 0)
+impl AsFd for WakeFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
-/// Becomes readable when another descriptor does so anew, until it is [`taken`](Self::take): the other one may stay readable
-/// meanwhile without waking who sleeps on this one.
-#[derive(Debug)]
-pub(super) struct Edges(OwnedFd);
+/// Sleeps until one of the descriptors is readable or the time is over.
+pub(super) fn sleep(fds: &[BorrowedFd<'_>], limit: Duration) {
+    let mut polls: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    // An interrupted sleep is a short one.
+    let _ = poll(&mut polls, Timespec::try_from(limit).ok().as_ref());
+}
 
-impl Edges {
-    pub(super) fn of(fd: RawFd) -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor that was just opened and belongs to nobody else.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
-        // SAFETY: two open descriptors and a live event.
-        let rc = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
-        if rc == 0 { Ok(Self(epoll)) } else { Err(io::Error::last_os_error()) }
+/// How a rank that sleeps on another device is woken: the agent calls the waker when the completion channel becomes readable.
+/// The rank reads the channel, not the agent, so the channel may stay readable for long. The agent sleeps on its edges, as
+/// `epoll` reports them.
+pub(super) struct Elsewhere {
+    waker: Waker,
+    edges: OwnedFd,
+}
+
+impl Elsewhere {
+    pub(super) fn new(waker: Waker, channel: BorrowedFd<'_>) -> io::Result<Self> {
+        let edges = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&edges, channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        Ok(Self { waker, edges })
     }
 
-    /// Whether the other descriptor has become readable since the last call.
-    pub(super) fn take(&self) -> bool {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: a live array of one event; time limit 0.
-        unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) > 0 }
+    /// Whether the channel has become readable since the last call.
+    pub(super) fn has_event(&self) -> bool {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        epoll::wait(&self.edges, &mut events, Some(&Timespec::default())).is_ok_and(|n| n > 0)
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+    pub(super) fn wake(&self) {
+        (self.waker)();
+    }
+}
+
+impl AsFd for Elsewhere {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.edges.as_fd()
+    }
+}
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elsewhere").field("edges", &self.edges).finish_non_exhaustive()
     }
 }
 
@@ -90,30 +91,32 @@ pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
-    fn bell_is_heard_once_and_ends_a_sleep() {
-        let bell = Bell::new().unwrap();
-        assert!(!bell.hear());
-        bell.ring();
-        bell.ring();
-        assert_eq!(sleep([-1, bell.fd()], Duration::from_secs(3600)), [false, true]);
-        assert!(bell.hear() && !bell.hear());
-        assert_eq!(sleep([bell.fd(), -1], Duration::from_millis(1)), [false, false]);
+    fn wake_is_cleared_once_and_ends_a_sleep() {
+        let (never, wake) = (WakeFd::new().unwrap(), WakeFd::new().unwrap());
+        assert!(!wake.clear());
+        wake.wake();
+        wake.wake();
+        sleep(&[never.as_fd(), wake.as_fd()], Duration::from_secs(3600));
+        assert!(wake.clear() && !wake.clear());
+        sleep(&[never.as_fd(), wake.as_fd()], Duration::from_millis(1));
     }
 
     #[test]
-    fn edge_is_taken_once_for_each_ring_also_while_nobody_hears_the_bell() {
-        let bell = Bell::new().unwrap();
-        let edges = Edges::of(bell.fd()).unwrap();
-        assert!(!edges.take());
+    fn edge_is_seen_once_for_each_wake_also_while_nobody_clears_it() {
+        let wake = WakeFd::new().unwrap();
+        let elsewhere = Elsewhere::new(Arc::new(|| {}), wake.as_fd()).unwrap();
+        assert!(!elsewhere.has_event());
         for _ in 0..2 {
-            bell.ring();
-            sleep([edges.fd()], Duration::from_secs(3600));
-            assert!(edges.take() && !edges.take());
+            wake.wake();
+            sleep(&[elsewhere.as_fd()], Duration::from_secs(3600));
+            assert!(elsewhere.has_event() && !elsewhere.has_event());
         }
-        assert!(bell.hear());
+        assert!(wake.clear());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The agent: a thread that answers datagrams and hears of the device's events while its rank computes. It sleeps
-//! unless there is one, and touches neither windows nor the rank's requests. For a rank that sleeps elsewhere
-//! ([`super::super::far`]) it also hears of completions, and wakes it.
+//! unless there is one, and touches neither windows nor the rank's requests. For a rank that sleeps on another
+//! device ([`Elsewhere`](super::super::wait::Elsewhere)) it also sees completions, and wakes it.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::card;
-use super::super::far::Outer;
+use super::super::address;
 use super::super::sys::AsyncEvent;
 use super::super::wait::sleep;
 use super::datagrams::Endpoint;
@@ -19,13 +19,13 @@ use crate::error::{Error, Result};
 const FAREWELLS: usize = 3;
 
 #[derive(Debug)]
-pub(in super::super) struct Agent {
+pub(crate) struct Agent {
     links: Arc<Links>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Agent {
-    pub(in super::super) fn start(links: &Arc<Links>, endpoint: Endpoint) -> Result<Self> {
+    pub(crate) fn start(links: &Arc<Links>, endpoint: Endpoint) -> Result<Self> {
         let thread = std::thread::Builder::new()
             .name(format!("farside-verbs-{}", links.me))
             .spawn({
@@ -46,9 +46,9 @@ impl Drop for Agent {
     }
 }
 
-fn send(links: &Links, endpoint: &mut Endpoint, to: u32, message: &card::Message) {
-    let bytes = card::write(links.me, links.token(to), message);
-    endpoint.send(&links.domain, to as usize, &links.cards[to as usize], &links.path(to), &bytes);
+fn send(links: &Links, endpoint: &mut Endpoint, to: u32, message: &address::Message) {
+    let bytes = address::write(links.me, links.token(to), message);
+    endpoint.send(&links.domain, to as usize, &links.addresses[to as usize], &links.path(to), &bytes);
 }
 
 fn run(links: &Links, mut endpoint: Endpoint) {
@@ -59,7 +59,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
             return;
         }
         let received = endpoint.receive(|endpoint, bytes| {
-            let Some((source, message)) = card::read(bytes, links.token(links.me)) else {
+            let Some((source, message)) = address::read(bytes, links.token(links.me)) else {
                 tracing::debug!("a datagram of {} bytes that is not for this rank was dropped", bytes.len());
                 return;
             };
@@ -83,20 +83,21 @@ fn run(links: &Links, mut endpoint: Endpoint) {
             return;
         }
         let limit = next.map_or(Duration::from_secs(3600), |n| n.saturating_duration_since(Instant::now()));
-        let outer = links.outer.get();
-        let events = outer.map_or(-1, Outer::fd);
-        sleep([endpoint.fd(), links.agent_bell.fd(), links.context.event_fd(), events], limit);
-        if let Some(outer) = outer.filter(|o| o.has_event()) {
-            outer.ring();
+        let elsewhere = links.elsewhere.get();
+        let mut fds = vec![endpoint.fd(), links.agent_wake.as_fd(), links.context.event_fd()];
+        fds.extend(elsewhere.map(AsFd::as_fd));
+        sleep(&fds, limit);
+        if let Some(elsewhere) = elsewhere.filter(|e| e.has_event()) {
+            elsewhere.wake();
         }
-        links.agent_bell.hear();
+        links.agent_wake.clear();
     }
 }
 
 fn say_farewell(links: &Links, endpoint: &mut Endpoint) {
     let Some(message) = links.lock().farewell.take() else { return };
     for _ in 0..FAREWELLS {
-        for to in (0..links.cards.len() as u32).filter(|to| *to != links.me) {
+        for to in (0..links.addresses.len() as u32).filter(|to| *to != links.me) {
             send(links, endpoint, to, &message);
             // Completions make room for the next.
             let _ = endpoint.receive(|_, _| {});

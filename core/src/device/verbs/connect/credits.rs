@@ -1,8 +1,8 @@
 //! Credits: how many packets this rank may send to a peer before the peer has taken earlier ones, so that packets never
-//! meet a rank without a receive buffer, which would have the card send all that is under way again and again.
+//! meet a rank without a receive buffer, which would have the HCA send all that is under way again and again.
 //!
-//! The peer counts the packets that it has taken, for each source, in registered memory. It tells the count with every
-//! packet that it sends itself (immediate data), which costs no message. A sender that hears nothing for half of its
+//! The peer counts the packets that it has taken, for each source, in registered memory. It advertises the count with every
+//! packet that it sends itself (immediate data), which costs no message. A sender that receives no count for half of its
 //! window reads the counter: one read for every quarter of the window, and, where the window is used up, again and again
 //! with longer and longer pauses. The peer takes no part in that.
 //!
@@ -17,32 +17,32 @@ const PACKET: u32 = 1 << 31;
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_MOST: Duration = Duration::from_millis(5);
 
-/// What a packet's immediate data tells: the packets that were taken from its receiver.
-pub(in super::super) fn tell(taken: u64) -> u32 {
+/// The immediate data of a packet: advertises how many packets were taken from its receiver.
+pub(crate) fn advertise(taken: u64) -> u32 {
     PACKET | (taken as u32 & (PACKET - 1))
 }
 
-/// The low bits of the count that a packet tells; `None` for one that defines a slot.
-pub(in super::super) fn told(immediate: u32) -> Option<u32> {
+/// The low bits of the count that a packet advertises; `None` for one that defines a slot.
+pub(crate) fn advertised(immediate: u32) -> Option<u32> {
     (immediate & PACKET != 0).then_some(immediate & (PACKET - 1))
 }
 
 /// Packets that may be under way to each peer, or wait there.
-pub(in super::super) fn window(buffers: usize, ranks: usize) -> u64 {
+pub(crate) fn window(buffers: usize, ranks: usize) -> u64 {
     (buffers * 3 / 4 / ranks.saturating_sub(1).max(1)).max(1) as u64
 }
 
 /// What a sender is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Advice {
-    pub(in super::super) send: bool,
+pub(crate) struct Advice {
+    pub(crate) send: bool,
     /// Read the peer's counter.
-    pub(in super::super) ask: bool,
+    pub(crate) ask: bool,
 }
 
 /// The packets to one peer.
 #[derive(Debug, Default)]
-pub(in super::super) struct Credit {
+pub(crate) struct Credit {
     sent: u64,
     taken: u64,
     /// A read of the counter is under way.
@@ -55,7 +55,7 @@ pub(in super::super) struct Credit {
 
 impl Credit {
     #[inline]
-    pub(in super::super) fn advise(&self, window: u64) -> Advice {
+    pub(crate) fn advise(&self, window: u64) -> Advice {
         let out = self.sent - self.taken;
         if out < window.div_ceil(2) {
             return Advice { send: true, ask: false };
@@ -68,29 +68,29 @@ impl Credit {
     }
 
     #[inline]
-    pub(in super::super) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.sent += 1;
     }
 
-    pub(in super::super) fn asked(&mut self) {
+    pub(crate) fn asked(&mut self) {
         self.asking = true;
         self.asked_at = self.sent;
     }
 
     /// The counter was read, or could not be (`None`).
-    pub(in super::super) fn answered(&mut self, taken: Option<u64>) {
+    pub(crate) fn answered(&mut self, taken: Option<u64>) {
         self.asking = false;
         let news = taken.is_some_and(|t| t > self.taken);
         self.pause = if news { Duration::ZERO } else { (self.pause * 2).clamp(PAUSE, PAUSE_MOST) };
         self.due = Some(Instant::now() + self.pause);
-        // A peer's word is not believed beyond what was sent.
+        // A peer's count is not believed beyond what was sent.
         self.taken = self.taken.max(taken.unwrap_or(0)).min(self.sent);
     }
 
-    /// A packet of the peer tells the low bits of its count.
+    /// A packet of the peer has advertised the low bits of its count.
     #[inline]
-    pub(in super::super) fn heard(&mut self, low: u32) {
-        // Never more are under way than the bits tell apart.
+    pub(crate) fn received(&mut self, low: u32) {
+        // Never more are under way than the bits distinguish.
         let ahead = low.wrapping_sub(self.taken as u32) & (PACKET - 1);
         let taken = self.taken + u64::from(ahead);
         if taken <= self.sent {
@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn packets_tell_the_count_also_where_its_bits_wrap() {
+    fn packets_advertise_the_count_also_where_its_bits_wrap() {
         let mut c = Credit { sent: (1 << 31) + 10, taken: (1 << 31) - 3, ..Credit::default() };
-        assert_eq!(told(0), None, "a packet that defines a slot");
-        c.heard(told(tell((1 << 31) + 4)).unwrap());
+        assert_eq!(advertised(0), None, "a packet that defines a slot");
+        c.received(advertised(advertise((1 << 31) + 4)).unwrap());
         assert_eq!(c.taken, (1 << 31) + 4);
-        c.heard(told(tell((1 << 31) + 2)).unwrap());
-        assert_eq!(c.taken, (1 << 31) + 4, "an older word");
+        c.received(advertised(advertise((1 << 31) + 2)).unwrap());
+        assert_eq!(c.taken, (1 << 31) + 4, "an older count");
     }
 }

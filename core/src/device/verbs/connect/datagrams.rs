@@ -2,10 +2,10 @@
 //! The datagram endpoint of a rank: its queue pair, buffers and peers' addresses. Used by the agent alone.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::super::card::{Card, DATAGRAM};
+use super::super::address::{DATAGRAM, EndpointAddress};
 use super::super::memory::slab::Slab;
 use super::super::sys::qp::{Datagram, Parts, Sizes, Tuning};
 use super::super::sys::queue::{Channel, Completions};
@@ -21,7 +21,7 @@ const SEND: u64 = 1 << 32;
 
 /// Sends and receives datagrams. Fields are dropped in this order.
 #[derive(Debug)]
-pub(in super::super) struct Endpoint {
+pub(crate) struct Endpoint {
     datagram: Datagram,
     handles: Vec<Option<Handle>>,
     completions: Arc<Completions>,
@@ -37,14 +37,9 @@ pub(in super::super) struct Endpoint {
 
 impl Endpoint {
     /// Bytes that are registered.
-    pub(in super::super) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
+    pub(crate) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
 
-    pub(in super::super) fn new(
-        context: &Arc<Context>,
-        domain: &Arc<Domain>,
-        tuning: &Tuning,
-        qkey: u32,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
         let channel = Channel::new(context)?;
         let completions = Completions::new(&channel, RECEIVES + SENDS)?;
         let slab = Slab::new(domain, Self::BYTES, Rights::Local)?;
@@ -72,23 +67,30 @@ impl Endpoint {
         Ok(me)
     }
 
-    pub(in super::super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.datagram.number()
     }
 
-    pub(in super::super) fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
     fn give(&mut self, index: usize) -> io::Result<()> {
         // SAFETY: a buffer of the slab that nothing else uses until it comes back.
-        unsafe { self.datagram.receive(index as u64, self.slab.piece(index * RECEIVE, RECEIVE)) }?;
+        unsafe { self.datagram.receive(index as u64, &[self.slab.piece(index * RECEIVE, RECEIVE)]) }?;
         self.posted += 1;
         Ok(())
     }
 
     /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
-    pub(in super::super) fn send(&mut self, domain: &Arc<Domain>, to: usize, card: &Card, path: &Path, bytes: &[u8]) {
+    pub(crate) fn send(
+        &mut self,
+        domain: &Arc<Domain>,
+        to: usize,
+        address: &EndpointAddress,
+        path: &Path,
+        bytes: &[u8],
+    ) {
         if self.failed {
             return;
         }
@@ -108,7 +110,7 @@ impl Endpoint {
         let sent = unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.at(offset), len);
             let piece = self.slab.piece(offset, len);
-            self.datagram.send(SEND | slot as u64, piece, handle, card.datagrams, card.qkey)
+            self.datagram.send(SEND | slot as u64, piece, handle, address.datagrams, address.qkey)
         };
         if let Err(e) = sent {
             self.free.push(slot);
@@ -117,7 +119,7 @@ impl Endpoint {
     }
 
     /// Hands over the datagrams that have come. The bytes are a copy: the HCA cannot change them any more.
-    pub(in super::super) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
         loop {
             let mut found = std::mem::take(&mut self.found);
             found.clear();
@@ -159,7 +161,7 @@ impl Endpoint {
     }
 
     /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
-    pub(in super::super) fn arm(&self) -> io::Result<()> {
+    pub(crate) fn arm(&self) -> io::Result<()> {
         while let Some(fired) = self.channel.event() {
             self.completions.note(&fired);
         }

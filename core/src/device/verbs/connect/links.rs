@@ -12,22 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::card::{Card, Message, Token};
-use super::super::far::Outer;
+use super::super::address::{EndpointAddress, Message, Token};
 use super::super::limit::limit;
 use super::super::port::LocalPort;
 use super::super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::super::sys::queue::Channel;
 use super::super::sys::{Context, Domain, Path};
-use super::super::wait::{Bell, random};
+use super::super::wait::{Elsewhere, WakeFd, random};
 use super::responders::Responders;
 use super::sgrs::Pairing;
 use crate::error::{Error, ErrorKind, Result};
 
 /// First pause before a request is repeated; it doubles up to the longest. A datagram is hardly ever lost, but its answer
 /// takes as long as making a queue pair does, and a rank that is asked by many at once makes theirs one by one.
-pub(in super::super) const REPEAT: Duration = Duration::from_millis(200);
-pub(in super::super) const REPEAT_MOST: Duration = Duration::from_secs(1);
+pub(crate) const REPEAT: Duration = Duration::from_millis(200);
+pub(crate) const REPEAT_MOST: Duration = Duration::from_secs(1);
 /// What the first pause has more for each connection that the same rank is making: the others are making theirs too.
 const REPEAT_EACH: Duration = Duration::from_millis(100);
 
@@ -49,111 +48,111 @@ struct Serving {
 }
 
 /// A connection that can be used: with address and key of where the peer counts this rank's packets.
-pub(in super::super) type Ready = (Requester, (u64, u32));
+pub(crate) type Ready = (Requester, (u64, u32));
 
 /// What is known of one peer.
 #[derive(Debug, Default)]
-pub(in super::super) struct Peer {
+pub(crate) struct Peer {
     attempt: u32,
     making: Option<Attempt>,
     ready: Option<Ready>,
     refused: Option<String>,
     serving: Option<Serving>,
-    pub(in super::super) pairing: Pairing,
+    pub(crate) pairing: Pairing,
     /// Pings since it was last heard.
-    pub(in super::super) unanswered: u32,
-    pub(in super::super) ping_due: bool,
+    pub(crate) unanswered: u32,
+    pub(crate) ping_due: bool,
     /// Answers to pings.
     pongs: u64,
     /// Why it is lost, and whom it blames.
-    pub(in super::super) lost: Option<(Option<u32>, String)>,
+    pub(crate) lost: Option<(Option<u32>, String)>,
 }
 
 /// What the rank and its agent share.
 #[derive(Debug, Default)]
-pub(in super::super) struct Table {
-    pub(in super::super) peers: Vec<Peer>,
-    pub(in super::super) responders: Responders<Responder>,
+pub(crate) struct Table {
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) responders: Responders<Responder>,
     /// Why nothing works any more.
-    pub(in super::super) fatal: Option<String>,
+    pub(crate) fatal: Option<String>,
     /// Since when the port is down.
-    pub(in super::super) down: Option<Instant>,
+    pub(crate) down: Option<Instant>,
     /// Told to all peers before the agent ends.
-    pub(in super::super) farewell: Option<Message>,
+    pub(crate) farewell: Option<Message>,
     /// Told to all peers once: whose loss this rank has met.
     notice: Option<Message>,
     noticed: bool,
 }
 
 impl Table {
-    pub(in super::super) fn new(ranks: usize) -> Self {
+    pub(crate) fn new(ranks: usize) -> Self {
         Self { peers: (0..ranks).map(|_| Peer::default()).collect(), ..Self::default() }
     }
 }
 
 /// The rank's side of the network.
 #[derive(Debug)]
-pub(in super::super) struct Links {
-    pub(in super::super) me: u32,
-    pub(in super::super) context: Arc<Context>,
-    pub(in super::super) domain: Arc<Domain>,
-    pub(in super::super) choice: LocalPort,
-    pub(in super::super) cards: Vec<Card>,
+pub(crate) struct Links {
+    pub(crate) me: u32,
+    pub(crate) context: Arc<Context>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) choice: LocalPort,
+    pub(crate) addresses: Vec<EndpointAddress>,
     /// For requesters: no receive buffers.
-    pub(in super::super) sending: Parts,
+    pub(crate) sending: Parts,
     /// For responders.
-    pub(in super::super) serving: Parts,
-    pub(in super::super) sizes: Sizes,
+    pub(crate) serving: Parts,
+    pub(crate) sizes: Sizes,
     /// Of SGRS queue pairs, and where their completions wake.
-    pub(in super::super) sgrs_sizes: Sizes,
-    pub(in super::super) channel: Arc<Channel>,
-    pub(in super::super) tuning: Tuning,
-    pub(in super::super) service_level: u8,
-    pub(in super::super) traffic_class: u8,
+    pub(crate) sgrs_sizes: Sizes,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) tuning: Tuning,
+    pub(crate) service_level: u8,
+    pub(crate) traffic_class: u8,
     /// Address and key of the counters of packets that this rank has taken, a word for each source.
-    pub(in super::super) counters: (u64, u32),
-    pub(in super::super) table: Mutex<Table>,
-    /// Rung for the rank when something has changed ([`wake_rank`](Self::wake_rank)).
-    pub(in super::super) rank_bell: Bell,
-    /// The bell of a rank that does not sleep on this device.
-    pub(in super::super) outer: OnceLock<Outer>,
-    /// Rung for the agent when there is something to do.
-    pub(in super::super) agent_bell: Bell,
-    pub(in super::super) stop: AtomicBool,
+    pub(crate) counters: (u64, u32),
+    pub(crate) table: Mutex<Table>,
+    /// Wakes the rank when something has changed ([`wake_rank`](Self::wake_rank)).
+    pub(crate) rank_wake: WakeFd,
+    /// Wakes a rank that sleeps on another device.
+    pub(crate) elsewhere: OnceLock<Elsewhere>,
+    /// Wakes the agent when there is something to do.
+    pub(crate) agent_wake: WakeFd,
+    pub(crate) stop: AtomicBool,
 }
 
 /// Where a connection stands.
 #[derive(Debug)]
-pub(in super::super) enum Standing {
+pub(crate) enum Standing {
     Ready(Ready),
     Making,
 }
 
 impl Links {
     /// Wakes the rank, if it sleeps.
-    pub(in super::super) fn wake_rank(&self) {
-        self.rank_bell.ring();
-        if let Some(outer) = self.outer.get() {
-            outer.ring();
+    pub(crate) fn wake_rank(&self) {
+        self.rank_wake.wake();
+        if let Some(elsewhere) = self.elsewhere.get() {
+            elsewhere.wake();
         }
     }
 
-    pub(in super::super) fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in super::super) fn token(&self, peer: u32) -> &Token {
-        &self.cards[peer as usize].token
+    pub(crate) fn token(&self, peer: u32) -> &Token {
+        &self.addresses[peer as usize].token
     }
 
-    pub(in super::super) fn path(&self, peer: u32) -> Path {
-        let card = &self.cards[peer as usize];
+    pub(crate) fn path(&self, peer: u32) -> Path {
+        let address = &self.addresses[peer as usize];
         Path {
             port: self.choice.port,
             gid_index: self.choice.gid_index,
-            gid: card.gid,
-            lid: card.lid,
-            global: is_global(&self.choice, card),
+            gid: address.gid,
+            lid: address.lid,
+            global: is_global(&self.choice, address),
             service_level: self.service_level,
             traffic_class: self.traffic_class,
         }
@@ -164,17 +163,17 @@ impl Links {
         (self.counters.0 + 8 * u64::from(source), self.counters.1)
     }
 
-    pub(in super::super) fn tuned(&self, peer: u32) -> Tuning {
-        let mtu = self.tuning.mtu.min(u32::from(self.cards[peer as usize].mtu));
+    pub(crate) fn tuned(&self, peer: u32) -> Tuning {
+        let mtu = self.tuning.mtu.min(u32::from(self.addresses[peer as usize].mtu));
         Tuning { mtu, ..self.tuning }
     }
 
     fn depth(&self, peer: u32) -> u8 {
-        self.cards[self.me as usize].depth.min(self.cards[peer as usize].depth)
+        self.addresses[self.me as usize].depth.min(self.addresses[peer as usize].depth)
     }
 
     /// The connection to `peer`, or a start of making it.
-    pub(in super::super) fn connect(&self, peer: u32) -> Result<Standing> {
+    pub(crate) fn connect(&self, peer: u32) -> Result<Standing> {
         const OP: &str = "connect to a peer";
         let failed = |e: io::Error| limit(OP, e).peer(peer);
         let mut table = self.lock();
@@ -204,7 +203,7 @@ impl Links {
         let pause = REPEAT + REPEAT_EACH * making;
         table.peers[peer as usize].making = Some(Attempt { pair, psn, due: Instant::now(), pause });
         drop(table);
-        self.agent_bell.ring();
+        self.agent_wake.wake();
         Ok(Standing::Making)
     }
 
@@ -227,7 +226,7 @@ impl Links {
     }
 
     /// What a message from `source` leads to: the answer, if there is one.
-    pub(in super::super) fn hear(&self, source: u32, message: Message) -> Option<Message> {
+    pub(crate) fn hear(&self, source: u32, message: Message) -> Option<Message> {
         let mut table = self.lock();
         let entry = table.peers.get_mut(source as usize)?;
         entry.unanswered = 0;
@@ -296,12 +295,12 @@ impl Links {
     }
 
     /// Messages that are due, and when the next will be.
-    pub(in super::super) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
+    pub(crate) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;
         let mut table = self.lock();
         if let Some(notice) = table.notice.take() {
-            out.extend((0..self.cards.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
+            out.extend((0..self.addresses.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
         }
         for (rank, peer) in table.peers.iter_mut().enumerate() {
             let attempt = peer.attempt;
@@ -325,44 +324,44 @@ impl Links {
     }
 
     /// Asks `peer` whether it is there; the number of answers so far.
-    pub(in super::super) fn ask(&self, peer: u32) -> u64 {
+    pub(crate) fn ask(&self, peer: u32) -> u64 {
         let mut table = self.lock();
         let entry = &mut table.peers[peer as usize];
         entry.ping_due = true;
         let pongs = entry.pongs;
         drop(table);
-        self.agent_bell.ring();
+        self.agent_wake.wake();
         pongs
     }
 
     /// Answers of `peer` so far.
-    pub(in super::super) fn answers(&self, peer: u32) -> u64 {
+    pub(crate) fn answers(&self, peer: u32) -> u64 {
         self.lock().peers[peer as usize].pongs
     }
 
     /// Tells all peers, once, that this rank has met the loss of `blamed`: it will end for want of it, and whoever finds
     /// it gone shall know whose fault that is.
-    pub(in super::super) fn tell_of(&self, blamed: u32) {
+    pub(crate) fn tell_of(&self, blamed: u32) {
         let mut table = self.lock();
         if !table.noticed {
             table.noticed = true;
             table.notice = Some(Message::Lost { blamed: Some(blamed), why: "it has met that loss".into() });
             drop(table);
-            self.agent_bell.ring();
+            self.agent_wake.wake();
         }
     }
 
     /// Ends the agent.
-    pub(in super::super) fn stop(&self) {
-        // SeqCst: the bell orders it anyway.
+    pub(crate) fn stop(&self) {
+        // SeqCst: the write of the wake descriptor orders it anyway.
         self.stop.store(true, Ordering::SeqCst);
-        self.agent_bell.ring();
+        self.agent_wake.wake();
     }
 }
 
 /// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
-pub(in super::super) fn is_global(mine: &LocalPort, card: &Card) -> bool {
-    mine.ethernet || mine.gid[..8] != card.gid[..8] || card.lid == 0
+pub(crate) fn is_global(mine: &LocalPort, address: &EndpointAddress) -> bool {
+    mine.ethernet || mine.gid[..8] != address.gid[..8] || address.lid == 0
 }
 
 #[cfg(test)]
@@ -373,8 +372,8 @@ mod tests {
         LocalPort { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
     }
 
-    fn card(gid: [u8; 16], lid: u16) -> Card {
-        Card {
+    fn address(gid: [u8; 16], lid: u16) -> EndpointAddress {
+        EndpointAddress {
             gid,
             lid,
             ethernet: false,
@@ -390,9 +389,9 @@ mod tests {
 
     #[test]
     fn global_header_on_ethernet_and_between_subnets() {
-        assert!(!is_global(&choice(false), &card([1; 16], 4)));
-        assert!(is_global(&choice(false), &card([2; 16], 4)));
-        assert!(is_global(&choice(false), &card([1; 16], 0)));
-        assert!(is_global(&choice(true), &card([1; 16], 4)));
+        assert!(!is_global(&choice(false), &address([1; 16], 4)));
+        assert!(is_global(&choice(false), &address([2; 16], 4)));
+        assert!(is_global(&choice(false), &address([1; 16], 0)));
+        assert!(is_global(&choice(true), &address([1; 16], 4)));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::card::Card;
+use super::super::address::EndpointAddress;
 use super::links::{Links, Peer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processes::{self, Process};
@@ -28,27 +28,22 @@ const DOUBT: Duration = Duration::from_secs(2);
 /// Operations that a peer refused. A rank that ends, by a kill too, may lose its memory before its queue pairs, and
 /// refuses then; so a refusal is believed once the peer has answered a question that was asked after it.
 #[derive(Debug, Default)]
-pub(in super::super) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
+pub(crate) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
 
 impl Suspects {
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Holds the end of operation `id` back, and asks.
-    pub(in super::super) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
-        let peer = error.blamed().filter(|p| (*p as usize) < links.cards.len()).unwrap_or(links.me);
+    pub(crate) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
+        let peer = error.blamed().filter(|p| (*p as usize) < links.addresses.len()).unwrap_or(links.me);
         let answers = if peer == links.me { 0 } else { links.ask(peer) };
         self.0.push((id, peer, answers, Instant::now(), error));
     }
 
     /// The operations of which the truth is known, with it.
-    pub(in super::super) fn told(
-        &mut self,
-        lost: Option<&Error>,
-        links: &Links,
-        silence: Duration,
-    ) -> Vec<(u64, Error)> {
+    pub(crate) fn known(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
         let mut out = Vec::new();
         self.0.retain(|(id, peer, answers, since, error)| {
             let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > silence + DOUBT;
@@ -62,14 +57,14 @@ impl Suspects {
         out
     }
 
-    pub(in super::super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+    pub(crate) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
         self.0.retain(|(id, ..)| !which(*id));
     }
 }
 
 /// What this rank knows of the others' lives.
 #[derive(Debug)]
-pub(in super::super) struct Pulse {
+pub(crate) struct Heartbeat {
     heard: Vec<bool>,
     last: Vec<Instant>,
     asked: Instant,
@@ -84,23 +79,23 @@ pub(in super::super) struct Pulse {
     silence: Duration,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// # Errors
     /// `PeerLost` for a process of this machine that has ended already.
-    pub(in super::super) fn new(cards: &[Card], me: u32, silence: Duration) -> Result<Self> {
+    pub(crate) fn new(addresses: &[EndpointAddress], me: u32, silence: Duration) -> Result<Self> {
         let now = Instant::now();
-        let own = &cards[me as usize];
-        let mut processes = Vec::with_capacity(cards.len());
-        for (rank, card) in cards.iter().enumerate() {
-            let here = !own.node.is_empty() && card.node == own.node && card.pid != own.pid;
-            processes.push(match here.then(|| Process::watch(card.pid)) {
+        let own = &addresses[me as usize];
+        let mut processes = Vec::with_capacity(addresses.len());
+        for (rank, address) in addresses.iter().enumerate() {
+            let here = !own.node.is_empty() && address.node == own.node && address.pid != own.pid;
+            processes.push(match here.then(|| Process::watch(address.pid)) {
                 Some(Ok(process)) => Some(process),
-                Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, card.pid)),
+                Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, address.pid)),
                 // Questions find out, later.
                 Some(Err(_)) | None => None,
             });
         }
-        let ranks = cards.len();
+        let ranks = addresses.len();
         Ok(Self {
             heard: vec![false; ranks],
             last: vec![now; ranks],
@@ -113,35 +108,35 @@ impl Pulse {
         })
     }
 
-    pub(in super::super) fn silence(&self) -> Duration {
+    pub(crate) fn silence(&self) -> Duration {
         self.silence
     }
 
     /// A rank of this machine whose process is stopped.
-    pub(in super::super) fn stopped(&self) -> Option<u32> {
+    pub(crate) fn stopped(&self) -> Option<u32> {
         processes::stopped(&self.processes).map(|rank| rank as u32)
     }
 
     /// Notes that something came from a peer, without a look at the clock.
-    pub(in super::super) fn heard(&mut self, peer: u32) {
+    pub(crate) fn heard(&mut self, peer: u32) {
         if let Some(h) = self.heard.get_mut(peer as usize) {
             *h = true;
         }
     }
 
-    pub(in super::super) fn met(&self) -> Option<u32> {
+    pub(crate) fn met(&self) -> Option<u32> {
         self.met
     }
 
     /// Notes whose loss this rank has met: who then finds this rank gone too is told of the first.
-    pub(in super::super) fn note(&mut self, error: &Error) {
+    pub(crate) fn note(&mut self, error: &Error) {
         if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
             self.met = error.blamed();
         }
     }
 
     /// Fails if the device, the port or a peer is lost; sees to it that silent peers are asked.
-    pub(in super::super) fn check(&mut self, links: &Links) -> Result<()> {
+    pub(crate) fn check(&mut self, links: &Links) -> Result<()> {
         let now = Instant::now();
         let mut table = links.lock();
         let system = |why: String| Error::new(ErrorKind::System, OP).device("verbs").cause(why);
@@ -166,7 +161,7 @@ impl Pulse {
                 return Ok(());
             }
             self.met.get_or_insert(rank as u32);
-            return Err(ended(rank, links.cards[rank].pid));
+            return Err(ended(rank, links.addresses[rank].pid));
         }
         let mut due = now.duration_since(self.asked) >= ASK;
         if due {
@@ -206,7 +201,7 @@ impl Pulse {
         }
         drop(table);
         if asked > 0 {
-            links.agent_bell.ring();
+            links.agent_wake.wake();
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// The responders of a rank, by queue pair number.
 #[derive(Debug)]
-pub(in super::super) struct Responders<Q> {
+pub(crate) struct Responders<Q> {
     sources: FxHashMap<u32, u32>,
     retired: Vec<(Instant, u32, Q)>,
 }
@@ -29,30 +29,30 @@ impl<Q> Default for Responders<Q> {
 
 impl<Q> Responders<Q> {
     /// Takes note that queue pair `number` serves rank `source`.
-    pub(in super::super) fn add(&mut self, number: u32, source: u32) {
+    pub(crate) fn add(&mut self, number: u32, source: u32) {
         self.sources.insert(number, source);
     }
 
     /// The rank that queue pair `number` serves, or has served until it was retired.
-    pub(in super::super) fn source(&self, number: u32) -> Option<u32> {
+    pub(crate) fn source(&self, number: u32) -> Option<u32> {
         self.sources.get(&number).copied()
     }
 
     /// Keeps a responder that is in the error state since `now`.
-    pub(in super::super) fn retire(&mut self, number: u32, responder: Q, now: Instant) {
+    pub(crate) fn retire(&mut self, number: u32, responder: Q, now: Instant) {
         self.retired.push((now, number, responder));
     }
 
     /// The responders that have flushed by `now`. Once the completion queue was seen empty after this call, they are to be
     /// [forgotten](Self::forget) and then dropped.
-    pub(in super::super) fn flushed(&mut self, now: Instant) -> Vec<(u32, Q)> {
+    pub(crate) fn flushed(&mut self, now: Instant) -> Vec<(u32, Q)> {
         // In the order in which they were retired.
         let count = self.retired.partition_point(|(since, ..)| now.saturating_duration_since(*since) >= FLUSH);
         self.retired.drain(..count).map(|(_, number, responder)| (number, responder)).collect()
     }
 
     /// Forgets a number: the adapter may give it to another queue pair once this one is destroyed.
-    pub(in super::super) fn forget(&mut self, number: u32) {
+    pub(crate) fn forget(&mut self, number: u32) {
         self.sources.remove(&number);
     }
 }

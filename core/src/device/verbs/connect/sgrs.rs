@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::card::Message;
+use super::super::address::Message;
 use super::super::limit::limit;
 use super::super::sys::sgrs::SgrsQueuePair;
 use super::super::wait::random;
@@ -24,7 +24,7 @@ const OP: &str = "connect to a peer for lists";
 
 /// Where the SGRS queue pair to one peer stands.
 #[derive(Debug, Default)]
-pub(in super::super) struct Pairing {
+pub(crate) struct Pairing {
     /// Number of the own queue pair among those that were made.
     attempt: u32,
     own: Option<Arc<SgrsQueuePair>>,
@@ -57,7 +57,7 @@ fn age(known: Option<u32>, attempt: u32) -> Age {
 
 impl Pairing {
     /// When it is due to be asked for again.
-    pub(in super::super) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
+    pub(crate) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
         let (Some((due, pause)), Some(own)) = (&mut self.asking, &self.own) else { return (None, None) };
         let mut message = None;
         if *due <= now {
@@ -85,7 +85,7 @@ impl Links {
     }
 
     /// The queue pair for lists to and from `peer`, made if there is none. It takes receives, and once it is confirmed sends.
-    pub(in super::super) fn sgrs(&self, peer: u32) -> Result<Arc<SgrsQueuePair>> {
+    pub(crate) fn sgrs(&self, peer: u32) -> Result<Arc<SgrsQueuePair>> {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         if let Some(why) = &pairing.refused {
@@ -101,19 +101,19 @@ impl Links {
     }
 
     /// Sees to it that `queue_pair` will be confirmed.
-    pub(in super::super) fn pair(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
+    pub(crate) fn pair(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         let current = pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair));
         if current && !queue_pair.is_confirmed() && pairing.asking.is_none() {
             pairing.asking = Some((Instant::now(), REPEAT));
             drop(table);
-            self.agent_bell.ring();
+            self.agent_wake.wake();
         }
     }
 
     /// Forgets `queue_pair`, which has ended: whoever holds it last destroys it.
-    pub(in super::super) fn discard(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
+    pub(crate) fn discard(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let pairing = &mut self.lock().peers[peer as usize].pairing;
         if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
             (pairing.own, pairing.asking, pairing.met) = (None, None, false);
@@ -121,7 +121,7 @@ impl Links {
     }
 
     /// Ends `queue_pair`, and lets the peer know by connecting anew.
-    pub(in super::super) fn renew(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>, why: &str) {
+    pub(crate) fn renew(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>, why: &str) {
         queue_pair.end(why);
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
@@ -137,17 +137,12 @@ impl Links {
                 Err(e) => tracing::warn!("no new queue pair for lists to rank {peer}: {e}"),
             }
             drop(table);
-            self.agent_bell.ring();
+            self.agent_wake.wake();
         }
     }
 
     /// Takes in a message about the SGRS queue pair to `source`; the answer, and whether the rank is to look.
-    pub(in super::super) fn hear_of_sgrs(
-        &self,
-        table: &mut Table,
-        source: u32,
-        message: Message,
-    ) -> (Option<Message>, bool) {
+    pub(crate) fn hear_of_sgrs(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
             Message::Pair { attempt, number, psn } => match self.meet(pairing, source, attempt, number, psn) {

@@ -50,15 +50,10 @@ impl Pool {
     }
 
     /// A chunk of at least `len` bytes, at most [`LARGEST`].
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Option<Chunk> {
         let class = CLASSES.iter().position(|(size, _)| len <= *size)?;
         Some(Chunk { class: class as u8, offset: self.free[class].pop()? })
-    }
-
-    /// A chunk of at least 8 bytes.
-    #[inline]
-    pub(crate) fn take_word(&mut self) -> Option<Chunk> {
-        Some(Chunk { class: 0, offset: self.free[0].pop()? })
     }
 
     pub(crate) fn give(&mut self, chunk: Chunk) {
@@ -96,29 +91,24 @@ impl Pool {
         }
     }
 
-    /// Copies at most 8 bytes out of the start of a chunk.
+    /// Copies the start of a chunk to blocks, one behind the other; how many bytes.
     ///
     /// # Safety
-    /// `to` is valid for writes of `len` bytes.
-    #[inline(always)]
-    pub(crate) unsafe fn copy_word(&self, chunk: &Chunk, to: *mut u8, len: usize) {
-        // SAFETY: by the contract.
-        unsafe {
-            if len == 8 {
-                to.cast::<u64>().write_unaligned(self.at(chunk, 0).cast::<u64>().read_unaligned());
-            } else {
-                self.copy_out(chunk, 0, to, len);
+    /// The blocks are valid for writes, and together not longer than the chunk.
+    #[inline]
+    pub(crate) unsafe fn scatter(&self, chunk: &Chunk, blocks: &[Block]) -> usize {
+        let mut at = 0;
+        for b in blocks {
+            // SAFETY: by the contract. A word, as atomics have it, needs no call.
+            unsafe {
+                match b.len {
+                    8 => std::ptr::copy_nonoverlapping(self.at(chunk, at), b.base, 8),
+                    len => std::ptr::copy_nonoverlapping(self.at(chunk, at), b.base, len),
+                }
             }
+            at += b.len;
         }
-    }
-
-    /// Copies out of a chunk.
-    ///
-    /// # Safety
-    /// `to` is valid for writes of `len` bytes, which the chunk has behind `offset`.
-    pub(crate) unsafe fn copy_out(&self, chunk: &Chunk, offset: usize, to: *mut u8, len: usize) {
-        // SAFETY: by the contract.
-        unsafe { std::ptr::copy_nonoverlapping(self.at(chunk, offset), to, len) };
+        at
     }
 }
 

@@ -173,14 +173,14 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// A candidate with an address and a subnet as `10.0.0.1/24`, or without a known subnet, and routes.
-    pub(in super::super) fn candidate(device: &str, kind: GidKind, address: &str, routes: &[&str]) -> Candidate {
+    pub(crate) fn candidate(device: &str, kind: GidKind, address: &str, routes: &[&str]) -> Candidate {
         let subnet = address.parse::<IpNet>().ok().map(|net| net.trunc());
         let address = address.split('/').next().unwrap().parse().unwrap();
         let routes = routes.iter().map(|r| r.parse().unwrap()).collect();
         Candidate { device: device.into(), port: 1, kind, address, subnet, routes }
     }
 
-    pub(in super::super) fn ports(machine: &str, candidates: &[Candidate]) -> PortsOfRank {
+    pub(crate) fn ports(machine: &str, candidates: &[Candidate]) -> PortsOfRank {
         let host = format!("host-{machine}");
         let candidates = candidates.to_vec();
         PortsOfRank { machine: machine.into(), namespace: "net".into(), host, candidates, ..PortsOfRank::default() }
@@ -190,7 +190,7 @@ pub(super) mod tests {
         (any::<IpAddr>(), 0..=32u8).prop_map(|(ip, bits)| IpNet::new(ip, bits).unwrap().trunc())
     }
 
-    pub(in super::super) fn any_candidate() -> impl Strategy<Value = Candidate> {
+    pub(crate) fn any_candidate() -> impl Strategy<Value = Candidate> {
         let kind = prop_oneof![Just(GidKind::InfiniBand), Just(GidKind::RoceV2), Just(GidKind::RoceV1)];
         let routes = prop::collection::vec(any_net(), 0..4);
         ("[a-z0-9_]{0,8}", any::<u8>(), kind, any::<[u8; 16]>(), prop::option::of(any_net()), routes).prop_map(

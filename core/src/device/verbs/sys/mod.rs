@@ -15,7 +15,7 @@ pub(super) mod sgrs;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rdma_sys::{
@@ -25,29 +25,48 @@ use rdma_sys::{
     ibv_global_route, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device, ibv_query_pkey, ibv_reg_mr,
 };
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
 /// An error of a call that returns an `errno`.
 fn check(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
+/// An object that was made; null is an error.
+fn made<T>(raw: *mut T) -> io::Result<*mut T> {
+    if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(raw) }
+}
+
+/// An object of libibverbs, which threads may share and its last owner destroys.
+macro_rules! owned {
+    ($name:ident, $destroy:ident) => {
+        // SAFETY: libibverbs locks what threads share.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the last owner; what was made of the object keeps it alive, so that is gone.
+                unsafe { $destroy(self.raw) };
+            }
+        }
+    };
+}
+use owned;
+
 /// A GID.
 pub(super) type Gid = [u8; 16];
 
 /// Makes a descriptor return at once when there is nothing.
-fn nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: flags of a descriptor that the caller owns.
-    let rc = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+fn nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
 /// A device, opened.
 #[derive(Debug)]
-pub(super) struct Context(*mut ibv_context);
-
-// SAFETY: libibverbs locks what threads share; the pointer is closed once, by the last owner.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
+pub(super) struct Context {
+    raw: *mut ibv_context,
+}
 
 /// What happened to the device, as far as this rank must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,14 +108,11 @@ impl Context {
                 .find(|d| CStr::from_ptr(ibv_get_device_name(*d)).to_bytes() == name.as_bytes());
             let result = match found {
                 None => Err(io::Error::new(io::ErrorKind::NotFound, format!("no RDMA device is called {name}"))),
-                Some(device) => {
-                    let raw = ibv_open_device(device);
-                    if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(Arc::new(Self(raw))) }
-                }
+                Some(device) => made(ibv_open_device(device)).map(|raw| Arc::new(Self { raw })),
             };
             ibv_free_device_list(list);
             let context = result?;
-            nonblocking((*context.0).async_fd)?;
+            nonblocking(context.event_fd())?;
             Ok(context)
         }
     }
@@ -105,7 +121,7 @@ impl Context {
         // SAFETY: plain data, filled by the call.
         unsafe {
             let mut a = std::mem::zeroed();
-            check(ibv_query_device(self.0, &raw mut a))?;
+            check(ibv_query_device(self.raw, &raw mut a))?;
             Ok(a)
         }
     }
@@ -115,7 +131,7 @@ impl Context {
         // SAFETY: plain data, filled by the call if it succeeds.
         unsafe {
             let mut a: rdma_sys::ibv_device_attr_ex = std::mem::zeroed();
-            if rdma_sys::ibv_query_device_ex(self.0, std::ptr::null(), &raw mut a) != 0 {
+            if rdma_sys::ibv_query_device_ex(self.raw, std::ptr::null(), &raw mut a) != 0 {
                 return (0, 0);
             }
             (a.odp_caps.general_caps, a.odp_caps.per_transport_caps.rc_odp_caps)
@@ -126,7 +142,7 @@ impl Context {
         // SAFETY: plain data, filled by the call.
         unsafe {
             let mut a: ibv_port_attr = std::mem::zeroed();
-            check(rdma_sys::___ibv_query_port(self.0, port, &raw mut a))?;
+            check(rdma_sys::___ibv_query_port(self.raw, port, &raw mut a))?;
             Ok(a)
         }
     }
@@ -136,16 +152,16 @@ impl Context {
         let query = |index: u16| {
             let mut key = 0u16;
             // SAFETY: a live word; the call fails for an index outside.
-            let ok = unsafe { ibv_query_pkey(self.0, port, i32::from(index), &raw mut key) } == 0;
+            let ok = unsafe { ibv_query_pkey(self.raw, port, i32::from(index), &raw mut key) } == 0;
             ok.then_some(u16::from_be(key))
         };
         (0..count).map_while(query).collect()
     }
 
     /// Readable when there is an event.
-    pub(super) fn event_fd(&self) -> RawFd {
-        // SAFETY: an open context.
-        unsafe { (*self.0).async_fd }
+    pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: an open context, whose descriptor is open as long.
+        unsafe { BorrowedFd::borrow_raw((*self.raw).async_fd) }
     }
 
     /// The next event, if there is one.
@@ -154,7 +170,7 @@ impl Context {
         // before it is acted upon, so that no destruction waits for it.
         unsafe {
             let mut e: ibv_async_event = std::mem::zeroed();
-            if ibv_get_async_event(self.0, &raw mut e) != 0 {
+            if ibv_get_async_event(self.raw, &raw mut e) != 0 {
                 return None;
             }
             let kind = std::mem::replace(&mut e.event_type, ibv_event_type::IBV_EVENT_COMM_EST);
@@ -173,12 +189,7 @@ fn clone(kind: &ibv_event_type) -> ibv_event_type {
     unsafe { std::ptr::read(kind) }
 }
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; all children hold this one.
-        unsafe { ibv_close_device(self.0) };
-    }
-}
+owned!(Context, ibv_close_device);
 
 /// A protection domain.
 #[derive(Debug)]
@@ -187,51 +198,40 @@ pub(super) struct Domain {
     _context: Arc<Context>,
 }
 
-// SAFETY: as `Context`.
-unsafe impl Send for Domain {}
-// SAFETY: as `Context`.
-unsafe impl Sync for Domain {}
-
 impl Domain {
     pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: an open context.
-        let raw = unsafe { ibv_alloc_pd(context.0) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_alloc_pd(context.raw) })?;
         Ok(Arc::new(Self { raw, _context: Arc::clone(context) }))
     }
 }
 
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // SAFETY: the last owner.
-        unsafe { ibv_dealloc_pd(self.raw) };
-    }
-}
+owned!(Domain, ibv_dealloc_pd);
 
-/// What peers, and the card itself, may do with memory.
+/// What peers may do with memory, and by way of a queue pair.
+const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
+
+/// What peers, and the HCA itself, may do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// The card reads it: sources of sends and writes.
+    /// The HCA reads it: sources of sends and writes.
     Source,
-    /// The card reads and writes it for this rank: results, receives.
+    /// The HCA reads and writes it for this rank: results, receives.
     Local,
     /// Peers read, write and update it.
     Remote,
-    /// As `Local`, and the card follows the page tables: nothing is pinned.
+    /// As `Local`, and the HCA follows the page tables: nothing is pinned.
     OnDemand,
 }
 
-/// A registration of memory with the card.
+/// A registration of memory with the HCA.
 #[derive(Debug)]
 pub(super) struct Memory {
     raw: *mut ibv_mr,
     _domain: Arc<Domain>,
 }
-
-// SAFETY: as `Context`.
-unsafe impl Send for Memory {}
 
 impl Memory {
     /// Registers `[base, base + len)`.
@@ -240,23 +240,15 @@ impl Memory {
     /// The memory stays mapped until this is dropped, and nobody assumes exclusive access to what the rights let
     /// others write.
     pub(super) unsafe fn register(domain: &Arc<Domain>, base: *mut u8, len: usize, rights: Rights) -> io::Result<Self> {
+        use ibv_access_flags as f;
         let flags = match rights {
             Rights::Source => 0,
-            Rights::Local => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0,
-            Rights::OnDemand => (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_ON_DEMAND).0,
-            Rights::Remote => {
-                (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
-                    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
-                    | ibv_access_flags::IBV_ACCESS_REMOTE_READ
-                    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC)
-                    .0
-            }
+            Rights::Local => f::IBV_ACCESS_LOCAL_WRITE.0,
+            Rights::OnDemand => (f::IBV_ACCESS_LOCAL_WRITE | f::IBV_ACCESS_ON_DEMAND).0,
+            Rights::Remote => f::IBV_ACCESS_LOCAL_WRITE.0 | REMOTE,
         };
         // SAFETY: by the contract; the kernel checks that the range is mapped.
-        let raw = unsafe { ibv_reg_mr(domain.raw, base.cast(), len, flags as i32) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_reg_mr(domain.raw, base.cast(), len, flags as i32) })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
 
@@ -281,12 +273,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the owner; not used again.
-        unsafe { ibv_dereg_mr(self.raw) };
-    }
-}
+owned!(Memory, ibv_dereg_mr);
 
 /// How to reach another port: an address vector, as queue pairs and datagrams take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,27 +320,16 @@ pub(super) struct Handle {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: as `Context`.
-unsafe impl Send for Handle {}
-
 impl Handle {
     pub(super) fn new(domain: &Arc<Domain>, path: &Path) -> io::Result<Self> {
         let mut attributes = path.attributes();
         // SAFETY: a live domain; the attributes are copied.
-        let raw = unsafe { ibv_create_ah(domain.raw, &raw mut attributes) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_ah(domain.raw, &raw mut attributes) })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: the owner; datagrams that used it are gone with their queue pair, which is dropped before.
-        unsafe { ibv_destroy_ah(self.raw) };
-    }
-}
+owned!(Handle, ibv_destroy_ah);
 
 #[cfg(test)]
 mod tests {

@@ -8,44 +8,44 @@ use std::ptr;
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_access_flags, ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr,
-    ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_flags,
-    ibv_send_wr, ibv_sge, ibv_wr_opcode,
+    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
+    ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wr_opcode,
 };
 
 use smallvec::SmallVec;
 
 use super::queue::{Completions, Piece, SharedReceives};
-use super::{Domain, Handle, Path, check};
+use super::{Domain, Handle, Path, REMOTE, check, made, owned};
 
 /// What queue pairs of a rank are made of.
-#[derive(Debug)]
-pub(in super::super) struct Parts {
-    pub(in super::super) domain: Arc<Domain>,
-    pub(in super::super) sends: Arc<Completions>,
-    pub(in super::super) receives: Arc<Completions>,
-    pub(in super::super) shared: Option<Arc<SharedReceives>>,
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) sends: Arc<Completions>,
+    pub(crate) receives: Arc<Completions>,
+    pub(crate) shared: Option<Arc<SharedReceives>>,
 }
 
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Sizes {
-    pub(in super::super) sends: u32,
-    pub(in super::super) receives: u32,
+pub(crate) struct Sizes {
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
     /// Of one request, and of one receive.
-    pub(in super::super) pieces: u32,
-    pub(in super::super) scatter: u32,
-    pub(in super::super) inline: u32,
+    pub(crate) pieces: u32,
+    pub(crate) scatter: u32,
+    pub(crate) inline: u32,
 }
 
 /// How a connection behaves.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Tuning {
-    pub(in super::super) pkey_index: u16,
-    pub(in super::super) port: u8,
-    pub(in super::super) mtu: u32,
-    pub(in super::super) timeout: u8,
-    pub(in super::super) retries: u8,
+pub(crate) struct Tuning {
+    pub(crate) pkey_index: u16,
+    pub(crate) port: u8,
+    pub(crate) mtu: u32,
+    pub(crate) timeout: u8,
+    pub(crate) retries: u8,
 }
 
 /// Waits of a receiver without buffers: 0.64 ms between two tries.
@@ -53,15 +53,13 @@ const RNR_TIMER: u8 = 12;
 /// Seven means: without end. A rank that computes for long is slow and not lost; who is lost is found otherwise.
 const RNR_RETRIES: u8 = 7;
 
+/// A queue pair in any state.
 #[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) raw: *mut ibv_qp,
+pub(crate) struct Pair {
+    raw: *mut ibv_qp,
     inline: u32,
-    _parts: (Arc<Domain>, Arc<Completions>, Arc<Completions>, Option<Arc<SharedReceives>>),
+    _parts: Parts,
 }
-
-// SAFETY: libibverbs locks what threads share; destroyed once, by the owner.
-unsafe impl Send for Pair {}
 
 impl Pair {
     pub(super) fn new(parts: &Parts, sizes: Sizes, datagram: bool) -> io::Result<Self> {
@@ -79,16 +77,11 @@ impl Pair {
             max_inline_data: sizes.inline,
         };
         // SAFETY: live parts; the attributes are copied and the true sizes written back.
-        let raw = unsafe { ibv_create_qp(parts.domain.raw, &raw mut init) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
-        let kept =
-            (Arc::clone(&parts.domain), Arc::clone(&parts.sends), Arc::clone(&parts.receives), parts.shared.clone());
-        Ok(Self { raw, inline: sizes.inline, _parts: kept })
+        let raw = made(unsafe { ibv_create_qp(parts.domain.raw, &raw mut init) })?;
+        Ok(Self { raw, inline: sizes.inline, _parts: parts.clone() })
     }
 
-    pub(super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         // SAFETY: a live queue pair.
         unsafe { (*self.raw).qp_num }
     }
@@ -159,7 +152,7 @@ impl Pair {
     ///
     /// # Safety
     /// As [`SharedReceives::post`].
-    pub(super) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
+    pub(crate) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
         let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
         // SAFETY: plain data.
         let mut wr: ibv_recv_wr = unsafe { std::mem::zeroed() };
@@ -171,9 +164,49 @@ impl Pair {
         check(unsafe { ibv_post_recv(self.raw, &raw mut wr, &raw mut bad) })
     }
 
+    /// Posts a request to the send queue. The code of the error, or 0.
+    ///
+    /// # Safety
+    /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
+    #[inline(always)]
+    pub(super) unsafe fn send(&self, order: &Order<'_>) -> i32 {
+        if order.pieces.len() > FEW {
+            // SAFETY: the same contract.
+            return unsafe { self.send_many(order) };
+        }
+        let mut pieces: [MaybeUninit<ibv_sge>; FEW] = [const { MaybeUninit::uninit() }; FEW];
+        for (place, piece) in pieces.iter_mut().zip(order.pieces) {
+            place.write(piece.raw());
+        }
+        // SAFETY: as many pieces as were written; the memory by the contract.
+        unsafe { self.send_pieces(order, pieces.as_mut_ptr().cast()) }
+    }
+
+    /// # Safety
+    /// As [`send`](Self::send).
+    #[inline(never)]
+    unsafe fn send_many(&self, order: &Order<'_>) -> i32 {
+        let mut pieces: SmallVec<[ibv_sge; MOST]> = order.pieces.iter().map(|p| p.raw()).collect();
+        // SAFETY: as many pieces; the memory by the contract.
+        unsafe { self.send_pieces(order, pieces.as_mut_ptr()) }
+    }
+
+    /// # Safety
+    /// As [`send`](Self::send), and `pieces` are those of the order.
+    #[inline(always)]
+    unsafe fn send_pieces(&self, order: &Order<'_>, pieces: *mut ibv_sge) -> i32 {
+        // SAFETY: plain data.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        fill(&mut wr, order);
+        wr.sg_list = pieces;
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live request on a live queue pair; the memory by the contract.
+        unsafe { ibv_post_send(self.raw, &raw mut wr, &raw mut bad) }
+    }
+
     /// Moves it to the error state: what is under way completes with an error, and the HCA touches no memory of it after
     /// that.
-    pub(super) fn fail(&self) -> io::Result<()> {
+    pub(crate) fn fail(&self) -> io::Result<()> {
         self.modify(attributes(ibv_qp_state::IBV_QPS_ERR), ibv_qp_attr_mask::IBV_QP_STATE)
     }
 }
@@ -185,54 +218,43 @@ pub(super) fn attributes(state: ibv_qp_state::Type) -> ibv_qp_attr {
     a
 }
 
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // SAFETY: the owner; not used again.
-        unsafe { ibv_destroy_qp(self.raw) };
-    }
+owned!(Pair, ibv_destroy_qp);
+
+/// Types of queue pairs have what all queue pairs have.
+macro_rules! is_a_pair {
+    ($($name:ident.$field:tt),*) => {
+        $(impl std::ops::Deref for $name {
+            type Target = Pair;
+            fn deref(&self) -> &Pair {
+                &self.$field
+            }
+        })*
+    };
 }
+is_a_pair!(Fresh.0, Responder.0, Requester.0, Datagram.pair);
+pub(super) use is_a_pair;
 
 /// A reliable queue pair that is not connected.
 #[derive(Debug)]
-pub(in super::super) struct Fresh(Pair);
+pub(crate) struct Fresh(Pair);
 
 impl Fresh {
     /// Makes one; `remote` says whether the peer may reach memory through it.
-    pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
-        use ibv_access_flags as f;
+    pub(crate) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
         let pair = Pair::new(parts, sizes, false)?;
-        let access = f::IBV_ACCESS_REMOTE_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_REMOTE_ATOMIC;
-        pair.initialize(tuning, if remote { access.0 } else { 0 })?;
+        pair.initialize(tuning, if remote { REMOTE } else { 0 })?;
         Ok(Self(pair))
-    }
-
-    pub(in super::super) fn number(&self) -> u32 {
-        self.0.number()
     }
 
     /// Serves the requests of queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and
     /// atomics at once. It answers without ever being able to send.
-    pub(in super::super) fn respond(
-        self,
-        peer: u32,
-        psn: u32,
-        depth: u8,
-        path: &Path,
-        tuning: &Tuning,
-    ) -> io::Result<Responder> {
+    pub(crate) fn respond(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Responder> {
         self.0.ready_to_receive((peer, psn), depth, RNR_TIMER, path, tuning)?;
         Ok(Responder(self.0))
     }
 
     /// Sends requests to queue pair `peer`, the first packet with number `psn`.
-    pub(in super::super) fn request(
-        self,
-        peer: u32,
-        psn: u32,
-        depth: u8,
-        path: &Path,
-        tuning: &Tuning,
-    ) -> io::Result<Requester> {
+    pub(crate) fn request(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Requester> {
         self.0.ready_to_receive((peer, 0), 0, RNR_TIMER, path, tuning)?;
         self.0.ready_to_send(psn, depth, RNR_RETRIES, tuning)?;
         Ok(Requester(self.0))
@@ -241,22 +263,11 @@ impl Fresh {
 
 /// A queue pair that serves a peer.
 #[derive(Debug)]
-pub(in super::super) struct Responder(Pair);
-
-impl Responder {
-    pub(in super::super) fn number(&self) -> u32 {
-        self.0.number()
-    }
-
-    /// Moves it to the error state: it takes no request any more, and receives that it has begun complete.
-    pub(in super::super) fn fail(&self) -> io::Result<()> {
-        self.0.fail()
-    }
-}
+pub(crate) struct Responder(Pair);
 
 /// What a work request does at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Action {
+pub(crate) enum Action {
     Write { address: u64, key: u32 },
     Read { address: u64, key: u32 },
     Send,
@@ -264,108 +275,67 @@ pub(in super::super) enum Action {
     CompareSwap { address: u64, key: u32, expected: u64, desired: u64 },
 }
 
-/// A work request as the card takes it.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Order<'a> {
-    pub(in super::super) id: u64,
-    pub(in super::super) action: Action,
-    pub(in super::super) pieces: &'a [Piece],
-    /// The bytes are taken when it is posted.
-    pub(in super::super) inline: bool,
-    pub(in super::super) immediate: Option<u32>,
-    pub(in super::super) signalled: bool,
+impl Action {
+    /// What it is called in errors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Action::Write { .. } => "write remote memory",
+            Action::Read { .. } => "read remote memory",
+            Action::Send => "send a packet",
+            Action::FetchAdd { .. } => "fetch and add",
+            Action::CompareSwap { .. } => "compare and swap",
+        }
+    }
+
+    /// The same write or read, `len` bytes further on.
+    pub(crate) fn behind(self, len: u64) -> Self {
+        match self {
+            Action::Write { address, key } => Action::Write { address: address + len, key },
+            Action::Read { address, key } => Action::Read { address: address + len, key },
+            other => other,
+        }
+    }
 }
 
-/// Most pieces of all requests of one list.
-const LIST_PIECES: usize = 64;
-/// Most requests in one list.
-pub(in super::super) const LIST: usize = 8;
+/// A work request as the HCA takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order<'a> {
+    pub(crate) id: u64,
+    pub(crate) action: Action,
+    pub(crate) pieces: &'a [Piece],
+    /// The bytes are taken when it is posted.
+    pub(crate) inline: bool,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) signalled: bool,
+}
 
-/// Pieces of a request that is posted by itself, as a rule.
+/// Pieces of a request as a rule, and the most that any has.
 const FEW: usize = 2;
+const MOST: usize = 64;
 
 /// A queue pair that sends requests.
 #[derive(Debug)]
-pub(in super::super) struct Requester(Pair);
+pub(crate) struct Requester(Pair);
 
 impl Requester {
     /// Bytes that go inside a request.
-    pub(in super::super) fn inline(&self) -> usize {
+    pub(crate) fn inline(&self) -> usize {
         self.0.inline as usize
     }
 
-    /// Posts up to [`LIST`] requests with one doorbell. On failure: how many were taken, and the code of the error.
+    /// Posts a request. The code of the error, or 0.
     ///
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
-    pub(in super::super) unsafe fn post(&self, orders: &[Order<'_>]) -> Result<(), (usize, i32)> {
-        let mut wrs: MaybeUninit<[ibv_send_wr; LIST]> = MaybeUninit::uninit();
-        let mut sges: MaybeUninit<[ibv_sge; LIST_PIECES]> = MaybeUninit::uninit();
-        let first: *mut ibv_send_wr = wrs.as_mut_ptr().cast();
-        let pieces: *mut ibv_sge = sges.as_mut_ptr().cast();
-        let mut used = 0;
-        for (i, order) in orders.iter().enumerate() {
-            if i >= LIST || used + order.pieces.len() > LIST_PIECES {
-                return Err((0, libc::E2BIG));
-            }
-            // SAFETY: `i` is below `LIST`, and pieces below `LIST_PIECES`; what is used is written here, zeroed
-            // first, and lists link entries of the same arrays.
-            unsafe {
-                for (j, piece) in order.pieces.iter().enumerate() {
-                    pieces.add(used + j).write(piece.raw());
-                }
-                first.add(i).write_bytes(0, 1);
-                let wr = &mut *first.add(i);
-                fill(wr, order);
-                wr.sg_list = pieces.add(used);
-                if i + 1 < orders.len() {
-                    wr.next = first.add(i + 1);
-                }
-            }
-            used += order.pieces.len();
-        }
-        let mut bad = ptr::null_mut();
-        // SAFETY: a list of live requests on a live queue pair; the memory by the contract.
-        let code = unsafe { ibv_post_send(self.0.raw, first, &raw mut bad) };
-        if code == 0 {
-            return Ok(());
-        }
-        // SAFETY: on failure `bad` is the first request of the list that was not taken.
-        let taken = if bad.is_null() { 0 } else { unsafe { bad.offset_from(first) }.max(0) as usize };
-        Err((taken, code))
-    }
-
-    /// Posts one request. The code of the error, or 0.
-    ///
-    /// # Safety
-    /// As [`post`](Self::post).
     #[inline(always)]
-    pub(in super::super) unsafe fn post_one(&self, order: &Order<'_>) -> i32 {
-        if order.pieces.len() > FEW {
-            // SAFETY: the same contract.
-            return unsafe { self.post(std::slice::from_ref(order)) }.map_or_else(|(_, code)| code, |()| 0);
-        }
-        let mut pieces: [MaybeUninit<ibv_sge>; FEW] = [const { MaybeUninit::uninit() }; FEW];
-        for (place, piece) in pieces.iter_mut().zip(order.pieces) {
-            place.write(piece.raw());
-        }
-        // SAFETY: plain data.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        fill(&mut wr, order);
-        wr.sg_list = pieces.as_mut_ptr().cast();
-        let mut bad = ptr::null_mut();
-        // SAFETY: a live request of as many pieces as were written, on a live queue pair; the memory by the contract.
-        unsafe { ibv_post_send(self.0.raw, &raw mut wr, &raw mut bad) }
-    }
-
-    /// Ends it: what is under way completes with an error, and the card touches no memory of it after that.
-    pub(in super::super) fn fail(&self) -> io::Result<()> {
-        self.0.fail()
+    pub(crate) unsafe fn post(&self, order: &Order<'_>) -> i32 {
+        // SAFETY: the same contract.
+        unsafe { self.0.send(order) }
     }
 }
 
 #[inline(always)]
-pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
+fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
     wr.wr_id = order.id;
     wr.num_sge = order.pieces.len() as i32;
     let flag = |on: bool, f: ibv_send_flags| if on { f.0 } else { 0 };
@@ -398,7 +368,7 @@ pub(super) fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
 
 /// A datagram queue pair.
 #[derive(Debug)]
-pub(in super::super) struct Datagram {
+pub(crate) struct Datagram {
     pair: Pair,
     pkey_index: u16,
     port: u8,
@@ -406,7 +376,7 @@ pub(in super::super) struct Datagram {
 }
 
 impl Datagram {
-    pub(in super::super) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
+    pub(crate) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
         let pair = Pair::new(parts, sizes, true)?;
         let me = Self { pair, pkey_index: tuning.pkey_index, port: tuning.port, qkey };
         me.start()?;
@@ -422,42 +392,17 @@ impl Datagram {
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RTS), m::IBV_QP_STATE | m::IBV_QP_SQ_PSN)
     }
 
-    /// Moves it to the error state, in which everything that was posted completes.
-    pub(in super::super) fn fail(&self) -> io::Result<()> {
-        self.pair.fail()
-    }
-
     /// Makes it usable again, with the same number, once all that was posted has completed.
-    pub(in super::super) fn restart(&self) -> io::Result<()> {
+    pub(crate) fn restart(&self) -> io::Result<()> {
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RESET), ibv_qp_attr_mask::IBV_QP_STATE)?;
         self.start()
-    }
-
-    pub(in super::super) fn number(&self) -> u32 {
-        self.pair.number()
-    }
-
-    /// Gives a buffer for one datagram, whose first 40 bytes are for the routing header.
-    ///
-    /// # Safety
-    /// As [`SharedReceives::post`].
-    pub(in super::super) unsafe fn receive(&self, id: u64, buffer: Piece) -> io::Result<()> {
-        // SAFETY: the same contract.
-        unsafe { self.pair.receive(id, &[buffer]) }
     }
 
     /// Sends one datagram.
     ///
     /// # Safety
     /// The buffer stays registered and unchanged until the completion.
-    pub(in super::super) unsafe fn send(
-        &self,
-        id: u64,
-        bytes: Piece,
-        to: &Handle,
-        number: u32,
-        qkey: u32,
-    ) -> io::Result<()> {
+    pub(crate) unsafe fn send(&self, id: u64, bytes: Piece, to: &Handle, number: u32, qkey: u32) -> io::Result<()> {
         let mut sge = bytes.raw();
         // SAFETY: plain data.
         let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };

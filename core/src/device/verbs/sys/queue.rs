@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,39 +14,31 @@ use rdma_sys::{
     ibv_recv_wr, ibv_req_notify_cq, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_flags,
 };
 
-use super::{Context, Domain, check, nonblocking};
+use super::{Context, Domain, check, made, nonblocking, owned};
 
 /// Readable when a queue that was armed has a completion.
 #[derive(Debug)]
-pub(in super::super) struct Channel {
+pub(crate) struct Channel {
     raw: *mut ibv_comp_channel,
     context: Arc<Context>,
 }
 
-// SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
-unsafe impl Send for Channel {}
-// SAFETY: as above.
-unsafe impl Sync for Channel {}
-
 impl Channel {
-    pub(in super::super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: an open context.
-        let raw = unsafe { ibv_create_comp_channel(context.0) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_comp_channel(context.raw) })?;
         let channel = Arc::new(Self { raw, context: Arc::clone(context) });
         nonblocking(channel.fd())?;
         Ok(channel)
     }
 
-    pub(in super::super) fn fd(&self) -> RawFd {
-        // SAFETY: a live channel.
-        unsafe { (*self.raw).fd }
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a live channel, whose descriptor is open as long.
+        unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
     }
 
     /// Takes and acknowledges an event, if one is there.
-    pub(in super::super) fn event(&self) -> Option<Fired> {
+    pub(crate) fn event(&self) -> Option<Fired> {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: live words; a queue that an event names is alive, since its destruction waits for this.
         unsafe {
@@ -61,57 +53,44 @@ impl Channel {
 
 /// That a queue which was armed has got a completion, and is armed no more.
 #[derive(Debug)]
-pub(in super::super) struct Fired(*mut ibv_cq);
+pub(crate) struct Fired(*mut ibv_cq);
 
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; its queues are gone.
-        unsafe { ibv_destroy_comp_channel(self.raw) };
-    }
-}
+owned!(Channel, ibv_destroy_comp_channel);
 
 /// One completion.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Completion {
-    pub(in super::super) id: u64,
-    pub(in super::super) status: u32,
-    pub(in super::super) opcode: u32,
-    pub(in super::super) vendor: u32,
-    pub(in super::super) len: u32,
-    pub(in super::super) immediate: Option<u32>,
-    pub(in super::super) qp: u32,
+pub(crate) struct Completion {
+    pub(crate) id: u64,
+    pub(crate) status: u32,
+    pub(crate) opcode: u32,
+    pub(crate) vendor: u32,
+    pub(crate) len: u32,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) qp: u32,
 }
 
 /// Completions taken at once.
-pub(in super::super) const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 
 /// A completion queue.
 #[derive(Debug)]
-pub(in super::super) struct Completions {
+pub(crate) struct Completions {
     pub(super) raw: *mut ibv_cq,
     /// Used by the thread that sleeps on the channel; atomic for the sake of `Sync`.
     armed: AtomicBool,
     _channel: Arc<Channel>,
 }
 
-// SAFETY: as `Channel`.
-unsafe impl Send for Completions {}
-// SAFETY: as `Channel`.
-unsafe impl Sync for Completions {}
-
 impl Completions {
-    pub(in super::super) fn new(channel: &Arc<Channel>, entries: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(channel: &Arc<Channel>, entries: usize) -> io::Result<Arc<Self>> {
         // SAFETY: a live channel of this context.
-        let raw = unsafe { ibv_create_cq(channel.context.0, entries as i32, ptr::null_mut(), channel.raw, 0) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_cq(channel.context.raw, entries as i32, ptr::null_mut(), channel.raw, 0) })?;
         Ok(Arc::new(Self { raw, armed: AtomicBool::new(false), _channel: Arc::clone(channel) }))
     }
 
     /// Hands up to [`BATCH`] completions to `each`; how many.
     #[inline]
-    pub(in super::super) fn poll(&self, mut each: impl FnMut(Completion)) -> io::Result<usize> {
+    pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> io::Result<usize> {
         let mut wc: MaybeUninit<[ibv_wc; BATCH]> = MaybeUninit::uninit();
         let first: *mut ibv_wc = wc.as_mut_ptr().cast();
         // SAFETY: room for `BATCH` entries, of which the call fills the first `n`, and only those are read.
@@ -138,7 +117,7 @@ impl Completions {
     }
 
     /// Asks for an event on the channel with the next completion, unless that was asked for and has not come.
-    pub(in super::super) fn arm(&self) -> io::Result<()> {
+    pub(crate) fn arm(&self) -> io::Result<()> {
         // Relaxed: written and read by the one thread that arms and takes the events, here and in `note`; no other memory
         // depends on it.
         if !self.armed.load(Ordering::Relaxed) {
@@ -150,7 +129,7 @@ impl Completions {
     }
 
     /// Takes note of an event; whether it is this queue's.
-    pub(in super::super) fn note(&self, fired: &Fired) -> bool {
+    pub(crate) fn note(&self, fired: &Fired) -> bool {
         let own = self.raw == fired.0;
         if own {
             // Relaxed: read by `arm` of the same thread.
@@ -160,19 +139,14 @@ impl Completions {
     }
 }
 
-impl Drop for Completions {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; its queue pairs are gone.
-        unsafe { ibv_destroy_cq(self.raw) };
-    }
-}
+owned!(Completions, ibv_destroy_cq);
 
 /// A piece of registered memory.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Piece {
-    pub(in super::super) address: u64,
-    pub(in super::super) len: u32,
-    pub(in super::super) key: u32,
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) key: u32,
 }
 
 impl Piece {
@@ -183,27 +157,19 @@ impl Piece {
 
 /// Receive buffers that all queue pairs of a rank share.
 #[derive(Debug)]
-pub(in super::super) struct SharedReceives {
+pub(crate) struct SharedReceives {
     pub(super) raw: *mut ibv_srq,
     _domain: Arc<Domain>,
 }
 
-// SAFETY: as `Channel`.
-unsafe impl Send for SharedReceives {}
-// SAFETY: as `Channel`.
-unsafe impl Sync for SharedReceives {}
-
 impl SharedReceives {
-    pub(in super::super) fn new(domain: &Arc<Domain>, entries: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(domain: &Arc<Domain>, entries: usize) -> io::Result<Arc<Self>> {
         let mut init = ibv_srq_init_attr {
             srq_context: ptr::null_mut(),
             attr: ibv_srq_attr { max_wr: entries as u32, max_sge: 1, srq_limit: 0 },
         };
         // SAFETY: a live domain; the attributes are copied.
-        let raw = unsafe { ibv_create_srq(domain.raw, &raw mut init) };
-        if raw.is_null() {
-            return Err(io::Error::last_os_error());
-        }
+        let raw = made(unsafe { ibv_create_srq(domain.raw, &raw mut init) })?;
         Ok(Arc::new(Self { raw, _domain: Arc::clone(domain) }))
     }
 
@@ -211,7 +177,7 @@ impl SharedReceives {
     ///
     /// # Safety
     /// The buffers stay registered and untouched until a completion returns their number or the queue is gone.
-    pub(in super::super) unsafe fn post(&self, buffers: &[(u64, Piece)]) -> io::Result<()> {
+    pub(crate) unsafe fn post(&self, buffers: &[(u64, Piece)]) -> io::Result<()> {
         for batch in buffers.chunks(BATCH) {
             let mut pieces: [ibv_sge; BATCH] = std::array::from_fn(|i| match batch.get(i) {
                 Some((_, p)) => p.raw(),
@@ -240,9 +206,4 @@ impl SharedReceives {
     }
 }
 
-impl Drop for SharedReceives {
-    fn drop(&mut self) {
-        // SAFETY: the last owner; its queue pairs are gone.
-        unsafe { ibv_destroy_srq(self.raw) };
-    }
-}
+owned!(SharedReceives, ibv_destroy_srq);

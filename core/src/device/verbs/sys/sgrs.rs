@@ -3,14 +3,10 @@
 //! posts, and its agent, which connects it or ends it.
 
 use std::io;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rdma_sys::{ibv_post_send, ibv_send_wr, ibv_sge};
-use smallvec::SmallVec;
-
-use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, fill};
+use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, is_a_pair};
 use super::queue::{Channel, Completions, Piece};
 use super::{Domain, Path};
 
@@ -20,22 +16,21 @@ const RNR_RETRIES: u8 = 6;
 
 /// A queue pair that is connected to one of the same kind at the peer, or is about to be.
 #[derive(Debug)]
-pub(in super::super) struct SgrsQueuePair {
+pub(crate) struct SgrsQueuePair {
     pair: Pair,
-    pub(in super::super) completions: Arc<Completions>,
-    pub(in super::super) psn: u32,
+    pub(crate) completions: Arc<Completions>,
+    pub(crate) psn: u32,
     /// The peer's is connected too: what is sent will be received.
     confirmed: AtomicBool,
     /// Why it was ended.
     ended: OnceLock<String>,
 }
 
-// SAFETY: libibverbs locks what threads share; destroyed once, by the last owner.
-unsafe impl Sync for SgrsQueuePair {}
+is_a_pair!(SgrsQueuePair.pair);
 
 impl SgrsQueuePair {
     /// Makes one, to which receives can be posted already.
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         domain: &Arc<Domain>,
         channel: &Arc<Channel>,
         sizes: Sizes,
@@ -54,29 +49,25 @@ impl SgrsQueuePair {
         Ok(Self { pair, completions, psn, confirmed: AtomicBool::new(false), ended: OnceLock::new() })
     }
 
-    pub(in super::super) fn number(&self) -> u32 {
-        self.pair.number()
-    }
-
     /// Connects it to queue pair `peer`, whose first packet has number `psn`.
-    pub(in super::super) fn connect(&self, peer: u32, psn: u32, path: &Path, tuning: &Tuning) -> io::Result<()> {
+    pub(crate) fn connect(&self, peer: u32, psn: u32, path: &Path, tuning: &Tuning) -> io::Result<()> {
         self.pair.ready_to_receive((peer, psn), 0, RNR_TIMER, path, tuning)?;
         self.pair.ready_to_send(self.psn, 0, RNR_RETRIES, tuning)
     }
 
     /// From now on it may send.
-    pub(in super::super) fn confirm(&self) {
+    pub(crate) fn confirm(&self) {
         // Release: pairs with the Acquire of `is_confirmed`, whose rank posts to the queue pair that was connected before.
         self.confirmed.store(true, Ordering::Release);
     }
 
-    pub(in super::super) fn is_confirmed(&self) -> bool {
+    pub(crate) fn is_confirmed(&self) -> bool {
         // Acquire: see `confirm`.
         self.confirmed.load(Ordering::Acquire)
     }
 
-    /// Ends it: everything that was posted completes with an error, and the card touches no memory of it after that.
-    pub(in super::super) fn end(&self, why: &str) {
+    /// Ends it: everything that was posted completes with an error, and the HCA touches no memory of it after that.
+    pub(crate) fn end(&self, why: &str) {
         if self.ended.set(why.to_owned()).is_ok()
             && let Err(e) = self.pair.fail()
         {
@@ -84,7 +75,7 @@ impl SgrsQueuePair {
         }
     }
 
-    pub(in super::super) fn ended(&self) -> Option<&str> {
+    pub(crate) fn ended(&self) -> Option<&str> {
         self.ended.get().map(String::as_str)
     }
 
@@ -92,24 +83,9 @@ impl SgrsQueuePair {
     ///
     /// # Safety
     /// The memory stays registered and mapped until the completion.
-    pub(in super::super) unsafe fn send(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
-        let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
+    pub(crate) unsafe fn send(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
         let order = Order { id, action: Action::Send, pieces, inline: false, immediate: None, signalled: true };
-        // SAFETY: plain data.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        fill(&mut wr, &order);
-        wr.sg_list = sges.as_mut_ptr();
-        let mut bad = ptr::null_mut();
-        // SAFETY: a live request on a live queue pair; the memory by the contract.
-        super::check(unsafe { ibv_post_send(self.pair.raw, &raw mut wr, &raw mut bad) })
-    }
-
-    /// Receives one message into pieces.
-    ///
-    /// # Safety
-    /// As [`send`](Self::send), and nobody else touches the memory.
-    pub(in super::super) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
         // SAFETY: the same contract.
-        unsafe { self.pair.receive(id, pieces) }
+        super::check(unsafe { self.pair.send(&order) })
     }
 }

@@ -9,10 +9,10 @@ use rustc_hash::FxHashMap;
 use crate::wire::{Reader, Writer};
 
 /// A cell of a peer: number of its region there, and offset.
-pub(super) type Cell = (u64, u64);
+pub(crate) type Cell = (u64, u64);
 
-/// Steps up to this are told by 16 bits: half of what they could tell, for values that were written directly and
-/// are ahead of what was heard.
+/// Steps up to this are expressed by 16 bits: half of what they could express, for values that were written directly and
+/// are ahead of what was known.
 const STEP: u64 = 1 << 14;
 
 #[derive(Debug)]
@@ -21,9 +21,9 @@ struct Known {
     last: u64,
 }
 
-/// What this rank has told one peer.
+/// The slots that this rank has defined at one peer.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(crate) struct SentSlots {
     cells: FxHashMap<Cell, Known>,
     free: Vec<u16>,
     used: u16,
@@ -31,7 +31,7 @@ pub(super) struct Told {
 
 /// How to set a cell together with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Notification {
     /// By this immediate.
     Immediate(u32),
     /// By this immediate, after the packet that gives the slot its meaning.
@@ -44,38 +44,38 @@ fn immediate(slot: u16, value: u64) -> u32 {
     u32::from(slot) << 16 | u32::from(value as u16)
 }
 
-impl Told {
+impl SentSlots {
     /// Notes that a cell was set by a message of its own.
-    pub(super) fn set(&mut self, cell: Cell, value: u64) {
+    pub(crate) fn set(&mut self, cell: Cell, value: u64) {
         self.cells.entry(cell).or_insert(Known { slot: None, last: 0 }).last = value;
     }
 
     /// How `cell` can be set to `value` together with a write.
-    pub(super) fn way(&mut self, cell: Cell, value: u64) -> Way {
+    pub(crate) fn notify(&mut self, cell: Cell, value: u64) -> Notification {
         let known = self.cells.entry(cell).or_insert(Known { slot: None, last: 0 });
-        let near = value > known.last && value - known.last < STEP;
+        let is_step = value > known.last && value - known.last < STEP;
         known.last = value;
-        if !near {
-            return Way::Alone;
+        if !is_step {
+            return Notification::Alone;
         }
         if let Some(slot) = known.slot {
-            return Way::Immediate(immediate(slot, value));
+            return Notification::Immediate(immediate(slot, value));
         }
         let slot = self.free.pop().or_else(|| {
             self.used = self.used.checked_add(1)?;
             Some(self.used)
         });
         match slot {
-            None => Way::Alone,
+            None => Notification::Alone,
             Some(slot) => {
                 known.slot = Some(slot);
-                Way::Define(slot, immediate(slot, value))
+                Notification::Define(slot, immediate(slot, value))
             }
         }
     }
 
     /// Forgets the cells of a region.
-    pub(super) fn forget(&mut self, region: u64) {
+    pub(crate) fn forget(&mut self, region: u64) {
         let free = &mut self.free;
         self.cells.retain(|(number, _), known| {
             if *number == region {
@@ -86,13 +86,13 @@ impl Told {
     }
 }
 
-/// What peers have told this rank: by source and slot.
+/// The slots that peers have defined at this rank: by source and slot.
 #[derive(Debug, Default)]
-pub(super) struct Heard(FxHashMap<(u32, u16), Cell>);
+pub(crate) struct KnownSlots(FxHashMap<(u32, u16), Cell>);
 
-impl Heard {
+impl KnownSlots {
     /// Takes in a packet that gives a slot its meaning; whether it was one.
-    pub(super) fn define(&mut self, source: u32, bytes: &[u8]) -> bool {
+    pub(crate) fn define(&mut self, source: u32, bytes: &[u8]) -> bool {
         let mut r = Reader::new(bytes);
         let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?)))();
         match fields {
@@ -105,14 +105,14 @@ impl Heard {
     }
 
     /// The cell and the low bits of its value; `None` for one that was never defined, or that stands for nothing.
-    pub(super) fn cell(&self, source: u32, immediate: u32) -> Option<(Cell, u16)> {
+    pub(crate) fn cell(&self, source: u32, immediate: u32) -> Option<(Cell, u16)> {
         let slot = (immediate >> 16) as u16;
         self.0.get(&(source, slot)).map(|cell| (*cell, immediate as u16))
     }
 }
 
 /// The packet that gives `slot` its meaning.
-pub(super) fn definition(slot: u16, cell: Cell) -> Vec<u8> {
+pub(crate) fn definition(slot: u16, cell: Cell) -> Vec<u8> {
     Writer::new().u32(u32::from(slot)).u64(cell.0).u64(cell.1).done()
 }
 
@@ -122,35 +122,35 @@ mod tests {
 
     #[test]
     fn slot_is_defined_once_and_then_used() {
-        let (mut told, mut heard) = (Told::default(), Heard::default());
+        let (mut sent, mut known) = (SentSlots::default(), KnownSlots::default());
         let cell = (5, 64);
-        let Way::Define(slot, imm) = told.way(cell, 1) else { panic!("not defined") };
-        assert!(heard.cell(3, imm).is_none());
-        assert!(heard.define(3, &definition(slot, cell)));
-        assert_eq!(heard.cell(3, imm), Some((cell, 1)));
-        assert_eq!(heard.cell(2, imm), None, "slots are the sender's own");
-        let Way::Immediate(imm) = told.way(cell, 2) else { panic!("defined again") };
-        assert_eq!(heard.cell(3, imm), Some((cell, 2)));
-        assert!(!heard.define(3, &[0; 20]) && !heard.define(3, &[1; 19]));
+        let Notification::Define(slot, imm) = sent.notify(cell, 1) else { panic!("not defined") };
+        assert!(known.cell(3, imm).is_none());
+        assert!(known.define(3, &definition(slot, cell)));
+        assert_eq!(known.cell(3, imm), Some((cell, 1)));
+        assert_eq!(known.cell(2, imm), None, "slots are the sender's own");
+        let Notification::Immediate(imm) = sent.notify(cell, 2) else { panic!("defined again") };
+        assert_eq!(known.cell(3, imm), Some((cell, 2)));
+        assert!(!known.define(3, &[0; 20]) && !known.define(3, &[1; 19]));
     }
 
     #[test]
-    fn values_that_16_bits_cannot_tell_go_alone() {
-        let mut told = Told::default();
+    fn values_that_16_bits_cannot_express_go_alone() {
+        let mut sent = SentSlots::default();
         let cell = (1, 0);
-        assert_eq!(told.way(cell, STEP), Way::Alone);
-        assert!(matches!(told.way(cell, STEP + 1), Way::Define(1, _)));
-        assert_eq!(told.way(cell, 1), Way::Alone, "backwards");
-        told.set(cell, 100);
-        assert!(matches!(told.way(cell, 101), Way::Immediate(_)));
+        assert_eq!(sent.notify(cell, STEP), Notification::Alone);
+        assert!(matches!(sent.notify(cell, STEP + 1), Notification::Define(1, _)));
+        assert_eq!(sent.notify(cell, 1), Notification::Alone, "backwards");
+        sent.set(cell, 100);
+        assert!(matches!(sent.notify(cell, 101), Notification::Immediate(_)));
     }
 
     #[test]
     fn slots_of_a_forgotten_region_are_used_again() {
-        let mut told = Told::default();
-        assert!(matches!(told.way((1, 0), 1), Way::Define(1, _)));
-        told.forget(1);
-        assert!(matches!(told.way((2, 0), 1), Way::Define(1, _)));
-        assert!(matches!(told.way((2, 8), 1), Way::Define(2, _)));
+        let mut sent = SentSlots::default();
+        assert!(matches!(sent.notify((1, 0), 1), Notification::Define(1, _)));
+        sent.forget(1);
+        assert!(matches!(sent.notify((2, 0), 1), Notification::Define(1, _)));
+        assert!(matches!(sent.notify((2, 8), 1), Notification::Define(2, _)));
     }
 }

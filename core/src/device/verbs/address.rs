@@ -1,4 +1,4 @@
-//! What ranks tell each other: the card that each publishes, and the datagrams by which they connect.
+//! What ranks send each other: the endpoint address that each publishes, and the datagrams by which they connect.
 //!
 //! Datagrams carry the token of the rank that they are for, 16 random bytes that only the ranks of the job know
 //! (it travels by the bootstrap). Whatever does not carry it, or is malformed, is dropped.
@@ -9,9 +9,9 @@ use crate::wire::{Reader, Writer};
 /// Secret of one rank.
 pub(super) type Token = [u8; 16];
 
-/// By what a rank is reached.
+/// What a rank publishes so that others reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card {
+pub(super) struct EndpointAddress {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) ethernet: bool,
@@ -32,7 +32,7 @@ fn sixteen(r: &mut Reader<'_>) -> Option<[u8; 16]> {
     r.bytes()?.try_into().ok()
 }
 
-impl Card {
+impl EndpointAddress {
     pub(super) fn write(&self) -> Vec<u8> {
         Writer::new()
             .bytes(&self.gid)
@@ -50,7 +50,7 @@ impl Card {
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
-        let card = Self {
+        let address = Self {
             gid: sixteen(&mut r)?,
             lid: r.u32()?.try_into().ok()?,
             ethernet: r.u8()? != 0,
@@ -62,7 +62,7 @@ impl Card {
             node: r.bytes()?.to_vec(),
             pid: r.u32()?,
         };
-        r.rest().is_empty().then_some(card)
+        r.rest().is_empty().then_some(address)
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn card_comes_back_as_it_was() {
-        let card = Card {
+        let address = EndpointAddress {
             gid: [3; 16],
             lid: 500,
             ethernet: true,
@@ -162,9 +162,9 @@ mod tests {
             node: b"boot id".to_vec(),
             pid: 1234,
         };
-        let bytes = card.write();
-        assert_eq!(Card::read(&bytes), Some(card));
-        assert!((0..bytes.len()).all(|n| Card::read(&bytes[..n]).is_none()));
+        let bytes = address.write();
+        assert_eq!(EndpointAddress::read(&bytes), Some(address));
+        assert!((0..bytes.len()).all(|n| EndpointAddress::read(&bytes[..n]).is_none()));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         #[test]
         fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(read(&bytes, &TOKEN).is_none(), "sixteen bytes of secret by chance");
-            let _ = Card::read(&bytes);
+            let _ = EndpointAddress::read(&bytes);
         }
 
         #[test]

@@ -1,19 +1,19 @@
-//! Cuts transfers into requests that the card takes.
+//! Cuts transfers into requests that the HCA takes.
 
 use smallvec::SmallVec;
 
-use super::sys::queue::Piece;
+use crate::device::verbs::sys::queue::Piece;
 
 /// Limits of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) pieces: usize,
-    pub(super) message: usize,
+pub(crate) struct Limits {
+    pub(crate) pieces: usize,
+    pub(crate) message: usize,
 }
 
 /// Cuts consecutive remote bytes and the local pieces behind each other into requests: for each its place from the
 /// start and its pieces.
-pub(super) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> {
+pub(crate) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> {
     let mut out: SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> = SmallVec::new();
     let (mut at, mut room) = (0u64, 0usize);
     for piece in pieces {

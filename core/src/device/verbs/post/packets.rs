@@ -1,27 +1,28 @@
 #![allow(unsafe_code)]
-//! Packets of a rank to itself, which need no card: they wait here until the rank polls.
+//! Packets of a rank to itself, which need no HCA: they wait here until the rank polls.
 
 use std::collections::VecDeque;
 
 use crate::device::Block;
 use crate::memory::copy;
 
+/// Packets of this rank to itself.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(crate) struct PacketsToSelf {
     waiting: VecDeque<Vec<u8>>,
     /// Memory of packets that were taken.
     spare: Vec<Vec<u8>>,
 }
 
-impl Own {
-    /// So many wait at most.
+impl PacketsToSelf {
+    /// Most that wait.
     const MOST: usize = 64;
 
     /// Takes in a packet, if there is room.
     ///
     /// # Safety
     /// The blocks are valid for reads.
-    pub(super) unsafe fn send(&mut self, header: &[u8], body: &[Block]) -> bool {
+    pub(crate) unsafe fn send(&mut self, header: &[u8], body: &[Block]) -> bool {
         if self.waiting.len() == Self::MOST {
             return false;
         }
@@ -38,17 +39,17 @@ impl Own {
     }
 
     /// How many wait.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.waiting.len()
     }
 
     /// The oldest.
-    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         self.waiting.pop_front()
     }
 
     /// The memory of one that was taken.
-    pub(super) fn give_back(&mut self, mut bytes: Vec<u8>) {
+    pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         self.spare.push(bytes);
     }
@@ -60,23 +61,23 @@ mod tests {
 
     #[test]
     fn packets_come_in_their_order_and_no_more_than_there_is_room_for() {
-        let mut own = Own::default();
+        let mut packets = PacketsToSelf::default();
         let bytes = [7u8; 3];
         let body = [Block::of(bytes.as_ptr(), 2), Block::of(bytes.as_ptr(), 1)];
-        for n in 0..Own::MOST as u8 {
+        for n in 0..PacketsToSelf::MOST as u8 {
             // SAFETY: the blocks are of live memory.
-            assert!(unsafe { own.send(&[n], &body) });
+            assert!(unsafe { packets.send(&[n], &body) });
         }
         // SAFETY: no blocks.
-        assert!(!unsafe { own.send(&[0], &[]) });
-        for n in 0..Own::MOST as u8 {
-            let packet = own.take().unwrap();
+        assert!(!unsafe { packets.send(&[0], &[]) });
+        for n in 0..PacketsToSelf::MOST as u8 {
+            let packet = packets.take().unwrap();
             assert_eq!(packet, [n, 7, 7, 7]);
-            own.give_back(packet);
+            packets.give_back(packet);
         }
-        assert!(own.take().is_none() && own.count() == 0);
+        assert!(packets.take().is_none() && packets.count() == 0);
         // SAFETY: no blocks.
-        assert!(unsafe { own.send(&[], &[]) });
-        assert!(own.take().unwrap().is_empty());
+        assert!(unsafe { packets.send(&[], &[]) });
+        assert!(packets.take().unwrap().is_empty());
     }
 }

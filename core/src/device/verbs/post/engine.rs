@@ -1,0 +1,342 @@
+#![allow(unsafe_code)]
+//! What drives the requests of a rank: the send queues to its peers, and what follows when requests end.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cut::Limits;
+use super::lists::SgrsQueues;
+use super::notices::{Notification, SentSlots, definition};
+use super::outcomes::Outcomes;
+use super::packets::PacketsToSelf;
+use super::queue::{Ended, SendQueue, peer_of};
+use super::request::{Notice, Owner, Request};
+use crate::device::verbs::connect::credits::Credit;
+use crate::device::verbs::connect::links::{Links, Standing};
+use crate::device::verbs::memory::buffers::Pool;
+use crate::device::verbs::memory::regions::Regions;
+use crate::device::verbs::memory::user::UserMemory;
+use crate::device::verbs::sys::qp::Action;
+use crate::device::verbs::sys::queue::Completion;
+use crate::error::{Error, Result};
+use crate::stats::{Kind, Stats};
+
+/// How long requests to a peer may make no progress before the HCA is made to look at them again.
+const STALLED: Duration = Duration::from_secs(3);
+/// A request that moves nothing.
+const EMPTY: Action = Action::Write { address: 0, key: 0 };
+
+/// Fields are dropped in this order: queue pairs before the memory that they use.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    queues: Vec<Option<SendQueue>>,
+    pub(crate) sgrs: SgrsQueues,
+    pub(crate) out: Outcomes,
+    pub(crate) regions: Regions,
+    pub(crate) user: UserMemory,
+    pub(crate) slots: Vec<SentSlots>,
+    /// Packets that may be under way to each peer.
+    window: u64,
+    pub(crate) limits: Limits,
+    /// Address and key of where each peer counts this rank's packets.
+    counters: Vec<(u64, u32)>,
+    pub(crate) to_self: PacketsToSelf,
+    pub(crate) links: Arc<Links>,
+    /// Requests may wait for room or for a connection.
+    pub(super) todo: bool,
+    /// Staged transfers so far.
+    pub(super) transfers: u64,
+    /// The oldest request to each peer, and since when it was.
+    oldest: Vec<(Option<u64>, Instant)>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        links: &Arc<Links>,
+        (pool, regions, user): (Pool, Regions, UserMemory),
+        sgrs: SgrsQueues,
+        (window, limits): (u64, Limits),
+        stats: &Rc<Stats>,
+    ) -> Self {
+        let ranks = links.addresses.len();
+        Self {
+            queues: (0..ranks).map(|_| None).collect(),
+            sgrs,
+            out: Outcomes {
+                pool,
+                credits: (0..ranks).map(|_| Credit::default()).collect(),
+                staged: VecDeque::new(),
+                done: VecDeque::new(),
+                open: 0,
+                notices: Vec::new(),
+                stats: Rc::clone(stats),
+            },
+            regions,
+            user,
+            slots: (0..ranks).map(|_| SentSlots::default()).collect(),
+            window,
+            limits,
+            counters: vec![(0, 0); ranks],
+            to_self: PacketsToSelf::default(),
+            links: Arc::clone(links),
+            todo: false,
+            transfers: 0,
+            oldest: vec![(None, Instant::now()); ranks],
+        }
+    }
+
+    #[inline]
+    pub(super) fn queue(&mut self, peer: u32) -> &mut SendQueue {
+        let capacity = self.links.sizes.sends as usize;
+        self.queues[peer as usize].get_or_insert_with(|| SendQueue::new(peer, capacity))
+    }
+
+    /// Why a peer is lost, if one is.
+    pub(crate) fn lost(&self) -> Option<&Error> {
+        self.queues.iter().flatten().find_map(SendQueue::lost)
+    }
+
+    /// The send queue to `peer` if it is connected; else a connection is on its way.
+    #[inline]
+    pub(super) fn ready(&mut self, peer: u32) -> Result<Option<&mut SendQueue>> {
+        let queue = self.queue(peer);
+        if let Some(e) = queue.lost() {
+            return Err(e.again());
+        }
+        if !queue.is_connected() && !self.connect(peer)? {
+            return Ok(None);
+        }
+        Ok(Some(self.queue(peer)))
+    }
+
+    /// Connects to `peer` if the last connection is gone; whether there is one now.
+    fn connect(&mut self, peer: u32) -> Result<bool> {
+        if !self.queue(peer).is_gone() {
+            return Ok(false);
+        }
+        match self.links.connect(peer)? {
+            Standing::Ready((qp, counter)) => {
+                self.counters[peer as usize] = counter;
+                self.queue(peer).connected(qp);
+                Ok(true)
+            }
+            Standing::Making => Ok(false),
+        }
+    }
+
+    /// Posts a request to `peer`, which `fill` completes, or adds it to the backlog.
+    #[inline]
+    pub(super) fn post_one(&mut self, peer: u32, action: Action, fill: impl FnOnce(&mut Request)) {
+        let scarce = self.out.pool.is_scarce();
+        // SAFETY: pieces are bounce buffers and registered memory that the operation holds until it ends.
+        if unsafe { self.queue(peer).post(action, fill, scarce) } {
+            self.out.stats.add(Kind::Post, 0);
+        } else {
+            self.todo = true;
+        }
+    }
+
+    /// Posts what sets a cell and wakes its rank.
+    pub(super) fn post_signal(&mut self, peer: u32, notice: &Notice) {
+        let Notice { import, offset, value } = *notice;
+        self.slots[import.peer as usize].set((import.number, offset as u64), value);
+        self.post_one(peer, Action::Write { address: import.address(offset), key: import.key }, |r| {
+            r.inline.extend_from_slice(&value.to_le_bytes());
+            r.immediate = Some(0);
+        });
+    }
+
+    /// Begins the notification of a write that is about to be posted: its immediate data, if it travels with the write.
+    pub(super) fn immediate(&mut self, peer: u32, notice: &Notice) -> Option<u32> {
+        let cell = (notice.import.number, notice.offset as u64);
+        let (defined, immediate) = match self.slots[peer as usize].notify(cell, notice.value) {
+            Notification::Immediate(immediate) => (None, immediate),
+            Notification::Define(slot, immediate) => (Some(slot), immediate),
+            Notification::Alone => return None,
+        };
+        if let Some(slot) = defined {
+            self.post_one(peer, Action::Send, |r| {
+                r.inline.extend_from_slice(&definition(slot, cell));
+                r.immediate = Some(0);
+            });
+        }
+        self.out.stats.add(Kind::Notify, 8);
+        Some(immediate)
+    }
+
+    /// Whether a packet may be sent to `peer`, which is connected; reads its counter if credit runs low.
+    pub(super) fn has_credit(&mut self, peer: u32) -> bool {
+        let advice = self.out.credits[peer as usize].advise(self.window);
+        if advice.ask
+            && self.queue(peer).room() > 1
+            && let Some(chunk) = self.out.pool.take(8)
+        {
+            let (address, key) = self.counters[peer as usize];
+            let piece = self.out.pool.piece(&chunk, 0, 8);
+            self.out.credits[peer as usize].asked();
+            self.post_one(peer, Action::Read { address, key }, |r| {
+                r.pieces.push(piece);
+                (r.signalled, r.held.owner, r.held.chunk) = (true, Owner::Credit, Some(chunk));
+            });
+        }
+        advice.send
+    }
+
+    /// Takes in a completion of a request.
+    #[inline]
+    pub(crate) fn completed(&mut self, c: &Completion) {
+        let peer = peer_of(c.id);
+        let Some(Some(queue)) = self.queues.get_mut(peer) else { return };
+        if queue.is_success(c) {
+            while let Some(request) = queue.pop(c.id) {
+                // SAFETY: the user's memory is valid until the operation is complete or cancelled.
+                unsafe { self.out.end(peer as u32, &mut request.held, Ok(())) };
+            }
+            self.todo |= queue.is_waiting();
+        } else {
+            let mut ended = Vec::new();
+            queue.failed(c, &mut ended, &|owner| self.out.is_over(owner));
+            self.todo |= queue.is_waiting();
+            self.end_all(peer as u32, ended);
+        }
+        if !self.out.notices.is_empty() {
+            self.post_notices();
+        }
+    }
+
+    fn end_all(&mut self, peer: u32, ended: Vec<Ended>) {
+        for (mut held, result) in ended {
+            // SAFETY: as in `completed`.
+            unsafe { self.out.end(peer, &mut held, result) };
+        }
+    }
+
+    /// Posts the notifications of operations that are complete. What reads or changes remote memory may still be under way
+    /// when a later write arrives, so the notification waits for its end. The HCA could wait as well (a fence), but Soft-RoCE
+    /// may wait for ever: a request that is sent again waits at its fence for later ones, or for itself, since what they were
+    /// granted of the limit of reads is not given back.
+    #[cold]
+    pub(super) fn post_notices(&mut self) {
+        for (peer, notice) in std::mem::take(&mut self.out.notices) {
+            self.post_signal(peer, &notice);
+        }
+    }
+
+    /// Goes on with what waited for room or for a connection.
+    #[inline]
+    pub(crate) fn drive(&mut self) {
+        // As a rule nothing does, and this is asked at every turn of a wait.
+        if self.todo {
+            self.drive_queues();
+        }
+    }
+
+    fn drive_queues(&mut self) {
+        let scarce = self.out.pool.is_scarce();
+        for peer in 0..self.queues.len() as u32 {
+            let Some(queue) = &mut self.queues[peer as usize] else { continue };
+            let connected = if queue.wants_connection() { self.connect(peer) } else { Ok(true) };
+            let queue = self.queue(peer);
+            // SAFETY: as in `post_one`.
+            let posted = unsafe { queue.flush(scarce) };
+            let refused = connected.err().or_else(|| queue.refused());
+            (0..posted).for_each(|_| self.out.stats.add(Kind::Post, 0));
+            if let Some(e) = refused {
+                self.lose(peer, &e);
+                continue;
+            }
+            // What failures have added since.
+            let mut ended = Vec::new();
+            self.queue(peer).fail_backlog(&mut ended);
+            self.end_all(peer, ended);
+        }
+        self.drive_staged();
+        self.todo = self.queues.iter().flatten().any(SendQueue::is_waiting) || !self.out.staged.is_empty();
+    }
+
+    /// Gives up on a peer: everything to it fails.
+    #[cold]
+    pub(crate) fn lose(&mut self, peer: u32, error: &Error) {
+        let mut ended = Vec::new();
+        self.queue(peer).lose(error.again(), &mut ended);
+        self.end_sgrs(peer, error.again());
+        self.end_all(peer, ended);
+    }
+
+    /// Destroys the queue pairs to a peer that was given up: whatever has not completed fails.
+    #[cold]
+    pub(crate) fn destroy(&mut self, peer: u32) {
+        let mut ended = Vec::new();
+        self.queue(peer).destroy(&mut ended);
+        self.end_all(peer, ended);
+        self.destroy_sgrs(peer);
+    }
+
+    /// Whether something is to be done that no completion will announce.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.out.done.is_empty()
+            || self.to_self.count() > 0
+            || self.can_gather()
+            || self.can_stage()
+            || self.queues.iter().flatten().any(SendQueue::has_work)
+    }
+
+    /// Whether every request has ended. Asks after those of which nothing would be known.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        for peer in 0..self.queues.len() {
+            if self.queues[peer].as_ref().is_some_and(|q| q.is_silent() && q.room() > 0) {
+                self.post_one(peer as u32, EMPTY, |r| r.signalled = true);
+            }
+        }
+        self.to_self.count() == 0
+            && self.out.staged.is_empty()
+            && self.sgrs.are_sends_idle()
+            && self.queues.iter().flatten().all(|q| q.is_idle() || q.lost().is_some())
+    }
+
+    /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that the limit of reads
+    /// has opened, and looks at its queue again when something is posted; other HCAs lose nothing by it.
+    pub(crate) fn kick_stalled(&mut self) {
+        let now = Instant::now();
+        for peer in 0..self.queues.len() {
+            let Some(queue) = &self.queues[peer] else { continue };
+            let (oldest, since) = &mut self.oldest[peer];
+            if queue.oldest() != *oldest {
+                (*oldest, *since) = (queue.oldest(), now);
+            } else if oldest.is_some() && now.duration_since(*since) > STALLED && queue.room() > 0 {
+                *since = now;
+                tracing::debug!("nothing has moved to rank {peer} for {STALLED:?}");
+                self.post_one(peer as u32, EMPTY, |r| r.signalled = true);
+            }
+        }
+    }
+
+    /// Cancels operations of the user. The HCA may still touch their memory as long as
+    /// [`peers_with_cancelled`](Self::peers_with_cancelled) names a peer.
+    pub(crate) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+        let (cancelled, kept): (VecDeque<_>, _) = self.out.staged.drain(..).partition(|s| which(s.id));
+        self.out.staged = kept;
+        self.out.open -= cancelled.len();
+        let chosen = |owner| match owner {
+            Owner::User(id) => which(id),
+            Owner::Piece(number) => cancelled.iter().any(|s| s.number == number),
+            Owner::Nobody | Owner::Cancelled | Owner::Credit => false,
+        };
+        for peer in 0..self.queues.len() {
+            let mut ended = Vec::new();
+            let Some(queue) = &mut self.queues[peer] else { continue };
+            self.out.open -= queue.cancel(&chosen, &mut ended);
+            self.end_all(peer as u32, ended);
+        }
+        self.cancel_lists(which);
+        self.out.done.retain(|(id, _)| !which(*id));
+    }
+
+    /// Peers whose requests use memory of cancelled operations.
+    pub(crate) fn peers_with_cancelled(&self) -> Vec<u32> {
+        let has = |p: &u32| self.queues[*p as usize].as_ref().is_some_and(SendQueue::has_cancelled);
+        (0..self.queues.len() as u32).filter(|p| has(p) || self.sgrs.has_cancelled(*p)).collect()
+    }
+}

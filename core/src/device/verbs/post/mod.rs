@@ -1,0 +1,15 @@
+//! Work requests on their way to the HCA: which way the bytes of an operation go ([`posting`], [`staged`], [`lists`]), the
+//! requests and their send queue ([`request`], [`queue`]), and what follows when they end ([`engine`], [`outcomes`]).
+
+pub(super) mod cut;
+pub(super) mod engine;
+pub(super) mod lists;
+pub(super) mod notices;
+mod outcomes;
+mod packets;
+mod posting;
+mod queue;
+mod request;
+mod staged;
+
+pub(super) use queue::peer_of;

@@ -1,0 +1,82 @@
+#![allow(unsafe_code)]
+//! What becomes of what an operation held when it ends, and of those who wait for it.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::request::{Held, Notice, Owner};
+use super::staged::Staged;
+use crate::device::verbs::connect::credits::Credit;
+use crate::device::verbs::memory::buffers::Pool;
+use crate::error::Result;
+use crate::stats::{Kind, Stats};
+
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    pub(crate) pool: Pool,
+    pub(crate) credits: Vec<Credit>,
+    /// Transfers of memory that cannot be registered.
+    pub(crate) staged: VecDeque<Staged>,
+    /// Operations of the user that have ended.
+    pub(crate) done: VecDeque<(u64, Result<()>)>,
+    /// Operations of the user that have not ended.
+    pub(crate) open: usize,
+    /// Notifications of operations that are complete, to be posted to these peers.
+    pub(crate) notices: Vec<(u32, Notice)>,
+    pub(crate) stats: Rc<Stats>,
+}
+
+impl Outcomes {
+    /// The last request of an operation on `peer` has ended.
+    ///
+    /// # Safety
+    /// Where the bytes of its chunk go is valid for writes, if it has succeeded.
+    #[inline]
+    pub(crate) unsafe fn end(&mut self, peer: u32, held: &mut Held, result: Result<()>) {
+        let mut taken = None;
+        if let Some(chunk) = held.chunk.take() {
+            if result.is_ok() && !held.into.is_empty() {
+                // SAFETY: by the contract; a chunk is as long as the blocks together.
+                let len = unsafe { self.pool.scatter(&chunk, &held.into) };
+                if len > 8 {
+                    self.stats.add(Kind::Copy, len);
+                }
+            }
+            if held.owner == Owner::Credit && result.is_ok() {
+                // SAFETY: the first word of a chunk, which the HCA has written.
+                taken = Some(unsafe { self.pool.at(&chunk, 0).cast::<u64>().read() });
+            }
+            held.into.clear();
+            self.pool.give(chunk);
+        }
+        if !held.leases.is_empty() {
+            held.leases.clear();
+        }
+        if let Some(notice) = held.notice.take()
+            && result.is_ok()
+        {
+            self.notices.push((peer, *notice));
+        }
+        match held.owner {
+            Owner::User(id) => self.end_user(id, result),
+            Owner::Credit => self.credits[peer as usize].answered(taken),
+            Owner::Piece(number) => self.end_piece(number, result),
+            Owner::Nobody | Owner::Cancelled => {}
+        }
+    }
+
+    #[inline]
+    pub(crate) fn end_user(&mut self, id: u64, result: Result<()>) {
+        self.open -= 1;
+        self.done.push_back((id, result));
+    }
+
+    /// Whether the rest of an operation is not worth executing.
+    pub(crate) fn is_over(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Cancelled => true,
+            Owner::Piece(number) => self.staged.iter().all(|s| s.number != number || s.error.is_some()),
+            Owner::Nobody | Owner::User(_) | Owner::Credit => false,
+        }
+    }
+}

@@ -1,0 +1,362 @@
+#![allow(unsafe_code)]
+//! Operations of the seam as requests to the HCA.
+//!
+//! Short: bytes go inside the request up to the inline limit. Zcopy: registered memory is used in place, by gather and
+//! scatter lists, that of the user too if it was registered for an earlier operation, or is longer than 64 KiB. Bcopy: other
+//! memory is copied through a bounce buffer; what is longer and cannot be registered through several ([`super::staged`]).
+
+use std::sync::atomic::Ordering;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::cut::cut;
+use super::engine::Engine;
+use super::lists::List;
+use super::request::{Held, Notice, Owner};
+use crate::device::verbs::connect::credits;
+use crate::device::verbs::memory::buffers::{LARGEST, PACKET};
+use crate::device::verbs::memory::user::Leases;
+use crate::device::verbs::sys::Rights;
+use crate::device::verbs::sys::qp::Action;
+use crate::device::verbs::sys::queue::Piece;
+use crate::device::{Block, Operation, Place, Posted, WorkRequest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Kind;
+
+/// How the bytes of a transfer are reached by the HCA.
+enum Local {
+    /// In registered memory.
+    Zcopy(SmallVec<[Piece; 2]>, Leases),
+    /// Through a bounce buffer.
+    Bcopy,
+    /// Through several: they are longer than one, and cannot be registered.
+    Staged,
+}
+
+/// The length of a packet, if it is not too long.
+fn packet_len(peer: u32, header: &[u8], body: &[Block]) -> Result<usize> {
+    let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+    if len <= PACKET {
+        return Ok(len);
+    }
+    let e = Error::new(ErrorKind::BadArgument, "send a packet").peer(peer).device("verbs");
+    Err(e.cause(format!("{len} bytes, {PACKET} allowed")))
+}
+
+#[cold]
+fn unsupported(operation: &'static str, peer: u32, cause: &'static str) -> Result<Posted> {
+    Err(Error::new(ErrorKind::Unsupported, operation).peer(peer).device("verbs").cause(cause))
+}
+
+impl Engine {
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    pub(crate) unsafe fn post(&mut self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let peer = request.peer;
+        if peer as usize >= self.links.addresses.len() {
+            return Err(Error::new(ErrorKind::NoSuchRank, "post a work request").peer(peer).device("verbs"));
+        }
+        let notice = match request.notify {
+            None => None,
+            Some((at, value)) => Some(self.notice(peer, at, value)?),
+        };
+        // SAFETY: the same contract, in all.
+        let (posted, kind, len) = unsafe {
+            match request.operation {
+                Operation::Write { from, to } => {
+                    let len = from.iter().map(|b| b.len).sum::<usize>();
+                    let (address, key) = self.regions.reach(peer, to, len, "write remote memory")?;
+                    (self.write(request, from, len, Action::Write { address, key }, notice)?, Kind::Write, len)
+                }
+                Operation::Read { into, from } => {
+                    let len = into.iter().map(|b| b.len).sum::<usize>();
+                    let (address, key) = self.regions.reach(peer, from, len, "read remote memory")?;
+                    let action = Action::Read { address, key };
+                    let posted = match into {
+                        // A word is sooner copied than looked up.
+                        [into] if (1..=8).contains(&into.len) => self.fetch(request, action, *into, notice)?,
+                        _ => self.transfer(request, into, len, action, notice)?,
+                    };
+                    (posted, Kind::Read, len)
+                }
+                Operation::FetchAdd { at, add, old } => {
+                    let (address, key) = self.regions.reach_aligned(peer, at, 8, "fetch and add")?;
+                    let into = Block { base: old.cast(), len: 8 };
+                    (self.fetch(request, Action::FetchAdd { address, key, add }, into, notice)?, Kind::FetchAdd, 8)
+                }
+                Operation::CompareSwap { at, len: 8, expected, desired, old } => {
+                    let (address, key) = self.regions.reach_aligned(peer, at, 8, "compare and swap")?;
+                    let action = Action::CompareSwap { address, key, expected, desired };
+                    (self.fetch(request, action, Block { base: old, len: 8 }, notice)?, Kind::CompareSwap, 8)
+                }
+                Operation::Signal { at, value } => {
+                    let signal = self.notice(peer, at, value)?;
+                    (self.signal(peer, &signal, notice)?, Kind::Signal, 8)
+                }
+                Operation::SendShort(packet) => {
+                    (self.send(peer, &packet.bytes()[..packet.len()], &[])?, Kind::Send, packet.len())
+                }
+                Operation::Send { header, body } => {
+                    let len = packet_len(peer, header, body)?;
+                    (self.send(peer, header, body)?, Kind::Send, len)
+                }
+                Operation::Scatter { into } => {
+                    (self.list(request, into, List::Scatter)?, Kind::Scatter, blocks_len(into))
+                }
+                Operation::Gather { from } => (self.list(request, from, List::Gather)?, Kind::Gather, blocks_len(from)),
+                Operation::WriteBlocks { .. } | Operation::ReadBlocks { .. } => {
+                    return unsupported("move blocks", peer, "a request of an HCA has one range of remote memory");
+                }
+                Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
+                    return unsupported("accumulate", peer, "an HCA has atomics on words of 8 bytes");
+                }
+            }
+        };
+        if posted != Posted::Busy {
+            self.out.stats.add(kind, len);
+        }
+        Ok(posted)
+    }
+
+    fn notice(&self, peer: u32, at: Place, value: u64) -> Result<Notice> {
+        const OP: &str = "signal a peer";
+        let import = self.regions.region(peer, at, 8, OP)?;
+        import.aligned(at.offset, 8, OP)?;
+        Ok(Notice { import, offset: at.offset, value })
+    }
+
+    fn signal(&mut self, peer: u32, signal: &Notice, notice: Option<Notice>) -> Result<Posted> {
+        if self.ready(peer)?.is_none_or(|q| q.room() < 2) {
+            return Ok(Posted::Busy);
+        }
+        self.post_signal(peer, signal);
+        self.notify_alone(peer, notice);
+        Ok(Posted::Done)
+    }
+
+    /// Posts a notification as a message of its own.
+    fn notify_alone(&mut self, peer: u32, notice: Option<Notice>) {
+        if let Some(notice) = notice {
+            self.post_signal(peer, &notice);
+            self.out.stats.add(Kind::Signal, 8);
+        }
+    }
+
+    /// What is to be notified when a read or an atomic is complete.
+    fn notify_later(&self, notice: Option<Notice>) -> Option<Box<Notice>> {
+        notice.map(|notice| {
+            self.out.stats.add(Kind::Notify, 8);
+            Box::new(notice)
+        })
+    }
+
+    /// A read or an atomic of at most 8 bytes: bcopy with the smallest bounce buffer. The bytes go nowhere if the base of
+    /// `into` is null.
+    #[inline]
+    fn fetch(
+        &mut self,
+        request: &WorkRequest<'_>,
+        action: Action,
+        into: Block,
+        notice: Option<Notice>,
+    ) -> Result<Posted> {
+        if self.ready(request.peer)?.is_none_or(|q| q.room() < 2) {
+            return Ok(Posted::Busy);
+        }
+        let Some(chunk) = self.out.pool.take(8) else { return Ok(Posted::Busy) };
+        let piece = self.out.pool.piece(&chunk, 0, into.len);
+        let notice = self.notify_later(notice);
+        self.out.open += 1;
+        self.post_one(request.peer, action, |r| {
+            r.pieces.push(piece);
+            r.signalled = true;
+            (r.held.owner, r.held.chunk, r.held.notice) = (Owner::User(request.id), Some(chunk), notice);
+            if !into.base.is_null() {
+                r.held.into.push(into);
+            }
+        });
+        Ok(Posted::Pending)
+    }
+
+    /// # Safety
+    /// The blocks are valid for reads.
+    unsafe fn send(&mut self, peer: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
+        let len = header.len() + blocks_len(body);
+        if peer == self.links.me {
+            // SAFETY: by the contract.
+            return Ok(if unsafe { self.to_self.send(header, body) } { Posted::Done } else { Posted::Busy });
+        }
+        if self.ready(peer)?.is_none() || !self.has_credit(peer) {
+            return Ok(Posted::Busy);
+        }
+        let inline = match self.ready(peer)? {
+            Some(q) if q.room() > 0 => q.inline(),
+            _ => return Ok(Posted::Busy),
+        };
+        let mut bounce = None;
+        if len > inline {
+            let Some(chunk) = self.out.pool.take(len) else { return Ok(Posted::Busy) };
+            // SAFETY: by the contract; the chunk has room for all.
+            unsafe {
+                self.out.pool.gather(&chunk, 0, &[Block::of(header.as_ptr(), header.len())]);
+                self.out.pool.gather(&chunk, header.len(), body);
+            }
+            bounce = Some((self.out.pool.piece(&chunk, 0, len), chunk));
+        }
+        // Relaxed: this rank's own count.
+        let taken = self.regions.taken(peer).load(Ordering::Relaxed);
+        self.post_one(peer, Action::Send, |r| {
+            r.immediate = Some(credits::advertise(taken));
+            match bounce {
+                Some((piece, chunk)) => {
+                    r.pieces.push(piece);
+                    r.held.chunk = Some(chunk);
+                }
+                None => {
+                    r.inline.extend_from_slice(header);
+                    // SAFETY: by the contract.
+                    body.iter().for_each(|b| unsafe { r.append(b) });
+                }
+            }
+        });
+        self.out.credits[peer as usize].sent();
+        Ok(Posted::Done)
+    }
+
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    #[inline]
+    unsafe fn write(
+        &mut self,
+        request: &WorkRequest<'_>,
+        from: &[Block],
+        len: usize,
+        action: Action,
+        notice: Option<Notice>,
+    ) -> Result<Posted> {
+        let inline = match self.ready(request.peer)? {
+            Some(q) if q.room() > 2 => q.inline(),
+            _ => return Ok(Posted::Busy),
+        };
+        if len > inline || len == 0 {
+            // SAFETY: the same contract.
+            return unsafe { self.transfer(request, from, len, action, notice) };
+        }
+        let immediate = notice.as_ref().and_then(|n| self.immediate(request.peer, n));
+        self.out.open += 1;
+        self.post_one(request.peer, action, |r| {
+            // SAFETY: by the contract.
+            from.iter().for_each(|b| unsafe { r.append(b) });
+            (r.held.owner, r.signalled, r.immediate) = (Owner::User(request.id), true, immediate);
+        });
+        self.notify_alone(request.peer, notice.filter(|_| immediate.is_none()));
+        Ok(Posted::Pending)
+    }
+
+    /// A write or a read by zcopy or bcopy.
+    ///
+    /// # Safety
+    /// As [`crate::device::Device::post`].
+    unsafe fn transfer(
+        &mut self,
+        request: &WorkRequest<'_>,
+        blocks: &[Block],
+        len: usize,
+        action: Action,
+        notice: Option<Notice>,
+    ) -> Result<Posted> {
+        let peer = request.peer;
+        let writes = matches!(action, Action::Write { .. });
+        if self.ready(peer)?.is_none_or(|q| !q.has_room(1)) {
+            return Ok(Posted::Busy);
+        }
+        if len == 0 {
+            self.notify_alone(peer, notice);
+            return Ok(Posted::Done);
+        }
+        let mut held = Held { owner: Owner::User(request.id), ..Held::default() };
+        // SAFETY: by the contract.
+        let pieces = match unsafe { self.local(blocks, len, if writes { Rights::Source } else { Rights::Local }) }? {
+            Local::Zcopy(pieces, leases) => {
+                (held.zcopy, held.leases) = (true, leases);
+                pieces
+            }
+            Local::Bcopy => {
+                let Some(chunk) = self.out.pool.take(len) else { return Ok(Posted::Busy) };
+                if writes {
+                    // SAFETY: by the contract; the chunk has room.
+                    unsafe { self.out.pool.gather(&chunk, 0, blocks) };
+                    self.out.stats.add(Kind::Copy, len);
+                } else {
+                    held.into.extend_from_slice(blocks);
+                }
+                let piece = self.out.pool.piece(&chunk, 0, len);
+                held.chunk = Some(chunk);
+                smallvec![piece]
+            }
+            Local::Staged => {
+                if notice.is_some() {
+                    self.out.stats.add(Kind::Notify, 8);
+                }
+                // SAFETY: by the contract.
+                return Ok(unsafe { self.stage(request, blocks, action, notice) });
+            }
+        };
+        let parts = cut(&pieces, self.limits);
+        if !self.queue(peer).has_room(parts.len()) {
+            held.chunk.into_iter().for_each(|chunk| self.out.pool.give(chunk));
+            return Ok(Posted::Busy);
+        }
+        let (immediate, alone) = if writes {
+            let immediate = notice.as_ref().and_then(|n| self.immediate(peer, n));
+            (immediate, notice.filter(|_| immediate.is_none()))
+        } else {
+            held.notice = self.notify_later(notice);
+            (None, None)
+        };
+        self.out.open += 1;
+        let mut left = parts.len();
+        for (at, pieces) in parts {
+            left -= 1;
+            self.post_one(peer, action.behind(at), |r| {
+                r.pieces = pieces;
+                (r.more, r.held.zcopy) = (left > 0, held.zcopy);
+                if left == 0 {
+                    (r.held, r.signalled, r.immediate) = (std::mem::take(&mut held), true, immediate);
+                }
+            });
+        }
+        self.notify_alone(peer, alone);
+        Ok(Posted::Pending)
+    }
+
+    /// How the HCA reaches the bytes of local blocks.
+    ///
+    /// # Safety
+    /// The blocks are valid until the operation is complete or cancelled.
+    unsafe fn local(&mut self, blocks: &[Block], len: usize, rights: Rights) -> Result<Local> {
+        let regions = &self.regions;
+        let known = |b: &Block| regions.local_key(b.base, b.len);
+        let piece = |b: &Block| {
+            let len = u32::try_from(b.len).ok()?;
+            known(b).map(|key| Piece { address: b.base.addr() as u64, len, key })
+        };
+        if let Some(pieces) = blocks.iter().map(piece).collect() {
+            return Ok(Local::Zcopy(pieces, Leases::new()));
+        }
+        if len > LARGEST {
+            // SAFETY: by the contract.
+            return match unsafe { self.user.pieces(blocks, rights, known, &self.out.stats) } {
+                Ok((pieces, leases)) => Ok(Local::Zcopy(pieces.into(), leases)),
+                Err(e) if e.kind() == ErrorKind::Limit => Ok(Local::Staged),
+                Err(e) => Err(e),
+            };
+        }
+        let found = if len > PACKET { self.user.find(blocks, known) } else { None };
+        Ok(found.map_or(Local::Bcopy, |(pieces, leases)| Local::Zcopy(pieces.into(), leases)))
+    }
+}
+
+fn blocks_len(blocks: &[Block]) -> usize {
+    blocks.iter().fold(0, |n, b| n.saturating_add(b.len))
+}

@@ -1,0 +1,434 @@
+#![allow(unsafe_code)]
+//! The send queue to one peer: requests that the HCA has, in order, and behind them the backlog that waits for room.
+//!
+//! Most requests are signalled, since somebody waits for each; signals and packets are not, but every quarter of the queue
+//! one is, so that their places come free. When a request fails alone the connection is made anew and everything behind it,
+//! which the peer has not executed, is posted again.
+
+use super::request::{Held, Owner, Request, Ring};
+use crate::device::verbs::status::{Fate, explain};
+use crate::device::verbs::sys::qp::{Action, Requester};
+use crate::device::verbs::sys::queue::Completion;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a request held that has come to an end.
+pub(crate) type Ended = (Held, Result<()>);
+
+/// Requests to one peer.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    peer: u32,
+    qp: Option<Requester>,
+    capacity: usize,
+    /// Number of the next request.
+    next: u64,
+    /// First those of the former connection that nobody has executed (`again`), then those that the HCA has (`posted`),
+    /// then the backlog.
+    requests: Ring,
+    again: usize,
+    posted: usize,
+    unsignalled: usize,
+    /// What becomes of this connection, once a request has failed.
+    ending: Option<Fate>,
+    /// The error of the operation to which the first request belongs, of which an earlier request has failed.
+    failed: Option<Error>,
+    /// Why the HCA has refused a request for good: nothing more is posted.
+    refused: Option<Error>,
+    lost: Option<Error>,
+}
+
+/// Bits of a request's number that count; the peer is above.
+const COUNT: u32 = 40;
+const NUMBER: u64 = (1 << COUNT) - 1;
+
+/// The peer of a completion.
+pub(crate) fn peer_of(id: u64) -> usize {
+    (id >> COUNT) as usize
+}
+
+impl SendQueue {
+    pub(crate) fn new(peer: u32, capacity: usize) -> Self {
+        Self {
+            peer,
+            qp: None,
+            capacity,
+            next: 0,
+            requests: Ring::default(),
+            again: 0,
+            posted: 0,
+            unsignalled: 0,
+            ending: None,
+            failed: None,
+            refused: None,
+            lost: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_connected(&self) -> bool {
+        self.qp.is_some() && self.ending.is_none()
+    }
+
+    #[inline]
+    fn backlog(&self) -> usize {
+        self.requests.len() - self.posted - self.again
+    }
+
+    /// Whether something waits to be posted.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.backlog() > 0
+    }
+
+    /// Whether there is no connection, and none that is still winding up.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.qp.is_none()
+    }
+
+    /// Whether a connection is needed for what waits.
+    pub(crate) fn wants_connection(&self) -> bool {
+        self.qp.is_none() && self.lost.is_none() && self.is_waiting()
+    }
+
+    pub(crate) fn connected(&mut self, qp: Requester) {
+        (self.qp, self.next, self.unsignalled) = (Some(qp), 0, 0);
+    }
+
+    /// Bytes that go inside a request.
+    pub(crate) fn inline(&self) -> usize {
+        self.qp.as_ref().map_or(0, Requester::inline)
+    }
+
+    /// Places for new requests; none while others wait for places.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        if self.is_connected() && self.backlog() == 0 { self.capacity - self.posted } else { 0 }
+    }
+
+    /// Whether an operation of so many requests is taken now, with room for its notification. One that is longer than half of
+    /// the queue is taken when half of it is free, and the rest of it waits.
+    pub(crate) fn has_room(&self, requests: usize) -> bool {
+        self.room() >= 2 + requests.min(self.capacity / 2)
+    }
+
+    /// Whether nothing is under way or waiting.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.len() == 0
+    }
+
+    /// Number of the oldest request under way.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        (self.posted > 0).then(|| self.next - self.posted as u64)
+    }
+
+    /// Whether requests are under way of which nothing will be known unless another one asks.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.posted > 0 && self.requests.iter().skip(self.again).take(self.posted).all(|r| !r.signalled)
+    }
+
+    /// Whether memory of a cancelled operation may still be touched by the HCA.
+    pub(crate) fn has_cancelled(&self) -> bool {
+        self.requests.iter().any(|r| r.held.owner == Owner::Cancelled && r.held.zcopy)
+    }
+
+    /// Why the peer cannot be reached.
+    pub(crate) fn lost(&self) -> Option<&Error> {
+        self.lost.as_ref()
+    }
+
+    /// Gives up on the peer: the HCA drops what is under way, and everything fails.
+    pub(crate) fn lose(&mut self, error: Error, ended: &mut Vec<Ended>) {
+        if self.lost.is_some() {
+            return;
+        }
+        self.lost = Some(error);
+        if let Some(qp) = &self.qp {
+            if let Err(e) = qp.fail() {
+                tracing::warn!("a queue pair to rank {} was not ended: {e}", self.peer);
+            }
+            self.ending.get_or_insert(Fate::Lost);
+            if self.posted == 0 {
+                self.wind_up(ended);
+            }
+        }
+        self.fail_backlog(ended);
+    }
+
+    /// Destroys the queue pair of a peer that was given up, though completions of what is under way have not come: the
+    /// HCA touches none of that memory any more, and everything fails.
+    pub(crate) fn destroy(&mut self, ended: &mut Vec<Ended>) {
+        if self.lost.is_some() && self.qp.is_some() {
+            self.posted = 0;
+            self.wind_up(ended);
+        }
+    }
+
+    /// Posts a request that `fill` completes where it is kept, or adds it to the backlog; whether it was posted. An operation
+    /// that must be posted at once asks for [`room`](Self::room) before.
+    ///
+    /// # Safety
+    /// The memory of pieces stays registered and mapped until the request has ended.
+    #[inline(always)]
+    pub(crate) unsafe fn post(&mut self, action: Action, fill: impl FnOnce(&mut Request), scarce: bool) -> bool {
+        let at_once = self.room() > 0;
+        fill(self.requests.grow(action));
+        // SAFETY: the same contract.
+        at_once && unsafe { self.post_next(scarce) }
+    }
+
+    /// Posts the first of the backlog, of a queue that is connected; whether the HCA took it. Where bounce buffers are
+    /// `scarce` it is signalled.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    #[inline(always)]
+    unsafe fn post_next(&mut self, scarce: bool) -> bool {
+        let id = u64::from(self.peer) << COUNT | self.next;
+        let Some(qp) = &self.qp else { return false };
+        let request = self.requests.get_mut(self.posted);
+        request.signalled |= scarce || self.unsignalled + 1 >= self.capacity / 4;
+        let piece = request.inline_piece();
+        // SAFETY: inline bytes live in the request during the call; other memory by the contract.
+        let code = unsafe { qp.post(&request.order(id, &piece)) };
+        if code != 0 {
+            self.not_taken(code);
+            return false;
+        }
+        self.unsignalled = if request.signalled { 0 } else { self.unsignalled + 1 };
+        self.next += 1;
+        self.posted += 1;
+        true
+    }
+
+    /// The HCA has not taken a request: there is no room for it yet, or it will never take it.
+    #[cold]
+    fn not_taken(&mut self, code: i32) {
+        if code != libc::ENOMEM {
+            let why = std::io::Error::from_raw_os_error(code);
+            self.refused = Some(Error::system("post a work request", why).peer(self.peer).device("verbs"));
+        }
+    }
+
+    /// Why the HCA has refused a request for good, if it has; the caller gives up on the peer.
+    pub(crate) fn refused(&mut self) -> Option<Error> {
+        self.refused.take()
+    }
+
+    /// Whether something is to be done for it though no completion comes.
+    pub(crate) fn has_work(&self) -> bool {
+        self.refused.is_some() || (self.qp.is_none() && self.is_waiting())
+    }
+
+    /// Posts the backlog, as far as there are places; returns how many were posted.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    pub(crate) unsafe fn flush(&mut self, scarce: bool) -> usize {
+        let before = self.posted;
+        while self.refused.is_none() && self.is_connected() && self.is_waiting() && self.posted < self.capacity {
+            // SAFETY: the same contract.
+            if !unsafe { self.post_next(scarce) } {
+                break;
+            }
+        }
+        self.posted - before
+    }
+
+    /// Whether `c` is of a request that has succeeded, on a connection where all before it have: then [`pop`](Self::pop) takes
+    /// these out.
+    #[inline]
+    pub(crate) fn is_success(&self, c: &Completion) -> bool {
+        c.status == 0 && self.ending.is_none() && self.failed.is_none()
+    }
+
+    /// Takes out the oldest request under way if it is number `id` or an earlier one: a completion is also that of all
+    /// requests before its own. What the request held is to be taken where it is.
+    #[inline]
+    pub(crate) fn pop(&mut self, id: u64) -> Option<&mut Request> {
+        if self.posted == 0 || self.next - self.posted as u64 > id & NUMBER {
+            return None;
+        }
+        self.posted -= 1;
+        self.requests.pop()
+    }
+
+    /// Takes in a completion of a request that has failed, or of one on a connection where an earlier one has: hands out those
+    /// that have ended, in order. `is_over` tells of an owner whether the rest of its operation is not worth executing.
+    #[cold]
+    pub(crate) fn failed(&mut self, c: &Completion, ended: &mut Vec<Ended>, is_over: &dyn Fn(Owner) -> bool) {
+        let first = self.next - self.posted as u64;
+        let count = ((c.id & NUMBER) + 1).saturating_sub(first).min(self.posted as u64);
+        for left in (0..count).rev() {
+            self.end_oldest(c, left > 0, ended, is_over);
+        }
+        if self.ending.is_some() && self.posted == 0 {
+            self.wind_up(ended);
+        }
+    }
+
+    fn end_oldest(
+        &mut self,
+        c: &Completion,
+        is_earlier: bool,
+        ended: &mut Vec<Ended>,
+        is_over: &dyn Fn(Owner) -> bool,
+    ) {
+        self.posted -= 1;
+        if c.status == 0 || (is_earlier && self.ending.is_none()) {
+            return self.end(self.again, Ok(()), ended);
+        }
+        let request = self.requests.get(self.again);
+        let (error, fate) = explain(c.status, c.vendor, request.action.name(), self.peer);
+        if self.ending.is_none() {
+            self.ending = Some(fate);
+            if fate != Fate::Renew {
+                tracing::debug!("the connection to rank {} has ended: {error}", self.peer);
+                self.lost.get_or_insert_with(|| error.again());
+            }
+        }
+        let error = match (fate, &self.lost) {
+            (Fate::Flushed, Some(lost)) => lost.again(),
+            (Fate::Flushed, None) if self.failed.is_none() && !is_over(request.held.owner) => {
+                self.again += 1;
+                return;
+            }
+            _ => error,
+        };
+        self.end(self.again, Err(error), ended);
+    }
+
+    /// Ends request `i`. The first error of an operation is that of its last request, too.
+    fn end(&mut self, i: usize, result: Result<()>, ended: &mut Vec<Ended>) {
+        let Some(request) = self.requests.remove(i) else { return };
+        let result = self.failed.take().map_or(result, Err);
+        if let (true, Err(e)) = (request.more, &result) {
+            self.failed = Some(e.again());
+        }
+        ended.push((request.held, result));
+    }
+
+    /// The connection has ended and given everything back: what nobody has executed is backlog again.
+    fn wind_up(&mut self, ended: &mut Vec<Ended>) {
+        (self.qp, self.ending, self.again) = (None, None, 0);
+        self.fail_backlog(ended);
+    }
+
+    /// Once the peer is lost, what never was posted fails too.
+    pub(crate) fn fail_backlog(&mut self, ended: &mut Vec<Ended>) {
+        if let (Some(lost), None) = (&self.lost, &self.qp) {
+            let lost = lost.again();
+            while self.requests.len() > 0 {
+                self.end(0, Err(lost.again()), ended);
+            }
+        }
+    }
+
+    /// Cancels the operations whose owners `which` chooses: what has not been posted of them ends. Returns how many
+    /// were whole operations of the user.
+    pub(crate) fn cancel(&mut self, which: &dyn Fn(Owner) -> bool, ended: &mut Vec<Ended>) -> usize {
+        let (mut count, mut first) = (0, 0);
+        for i in 0..self.requests.len() {
+            let request = self.requests.get(i);
+            if request.more {
+                continue;
+            }
+            if which(request.held.owner) {
+                count += usize::from(matches!(request.held.owner, Owner::User(_)));
+                for part in first..=i {
+                    let request = self.requests.get_mut(part);
+                    request.more = false;
+                    request.held.cancel();
+                }
+                if first == 0 {
+                    self.failed = None;
+                }
+            }
+            first = i + 1;
+        }
+        for i in (0..self.requests.len()).rev() {
+            let is_posted = (self.again..self.again + self.posted).contains(&i);
+            if is_posted || self.requests.get(i).held.owner != Owner::Cancelled {
+                continue;
+            }
+            let Some(mut request) = self.requests.remove(i) else { continue };
+            self.again -= usize::from(i < self.again);
+            if self.posted > 0 {
+                // The HCA may still use that memory for an earlier request of the same operation.
+                let last = self.requests.get_mut(self.again + self.posted - 1);
+                last.held.leases.extend(request.held.leases.drain(..));
+            }
+            let error = Error::new(ErrorKind::Aborted, "post a work request").cause("it was cancelled");
+            ended.push((request.held, Err(error)));
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_sys::ibv_wc_status as s;
+
+    use super::*;
+
+    /// A queue whose requests the HCA has: of each its owner, and whether more of its operation follow.
+    fn queue(requests: &[(Owner, bool)]) -> SendQueue {
+        let mut queue = SendQueue::new(3, 64);
+        for (owner, more) in requests {
+            let request = queue.requests.grow(Action::Send);
+            (request.held.owner, request.held.zcopy, request.more, request.signalled) = (*owner, true, *more, !more);
+        }
+        (queue.posted, queue.next) = (requests.len(), requests.len() as u64);
+        queue
+    }
+
+    fn completion(number: u64, status: u32) -> Completion {
+        let id = 3 << COUNT | number;
+        Completion { id, status, opcode: 0, vendor: 0, len: 0, immediate: None, qp: 0 }
+    }
+
+    fn fail(queue: &mut SendQueue, number: u64, status: u32) -> Vec<(Owner, Option<ErrorKind>)> {
+        let mut ended = Vec::new();
+        queue.failed(&completion(number, status), &mut ended, &|owner| owner == Owner::Cancelled);
+        ended.iter().map(|(held, result)| (held.owner, result.as_ref().err().map(Error::kind))).collect()
+    }
+
+    const USER: Owner = Owner::User(7);
+
+    #[test]
+    fn completion_of_a_success_takes_out_all_before_it() {
+        let mut q = queue(&[(Owner::Nobody, false), (USER, false), (Owner::User(8), false)]);
+        let c = completion(1, 0);
+        assert!(q.is_success(&c));
+        let mut owners = Vec::new();
+        while let Some(request) = q.pop(c.id) {
+            owners.push(request.held.owner);
+        }
+        assert_eq!(owners, [Owner::Nobody, USER]);
+        assert_eq!((q.oldest(), q.is_idle()), (Some(2), false));
+    }
+
+    #[test]
+    fn operation_ends_with_its_last_request_and_keeps_the_first_error() {
+        let mut q = queue(&[(Owner::Nobody, true), (Owner::Nobody, true), (USER, false), (Owner::User(8), false)]);
+        assert_eq!(fail(&mut q, 0, s::IBV_WC_REM_ACCESS_ERR), [(Owner::Nobody, Some(ErrorKind::BadKey))]);
+        assert_eq!(fail(&mut q, 1, s::IBV_WC_WR_FLUSH_ERR), [(Owner::Nobody, Some(ErrorKind::BadKey))]);
+        assert_eq!(fail(&mut q, 2, s::IBV_WC_WR_FLUSH_ERR), [(USER, Some(ErrorKind::BadKey))]);
+        assert_eq!(fail(&mut q, 3, s::IBV_WC_WR_FLUSH_ERR), [], "executed by nobody: posted again");
+        assert!(q.is_waiting() && q.is_gone() && q.lost().is_none() && q.failed.is_none());
+    }
+
+    #[test]
+    fn cancelled_operation_ends_where_it_was_not_posted_and_is_waited_for_where_it_was() {
+        let mut q = queue(&[(Owner::Nobody, true), (USER, false), (Owner::User(8), false), (USER, false)]);
+        q.posted = 1;
+        let mut ended = Vec::new();
+        assert_eq!(q.cancel(&|owner| owner == USER, &mut ended), 2);
+        assert!(ended.len() == 2 && ended.iter().all(|(held, r)| held.owner == Owner::Cancelled && r.is_err()));
+        assert!(q.has_cancelled() && q.is_waiting());
+        q.next = 1;
+        assert_eq!(
+            fail(&mut q, 0, s::IBV_WC_RETRY_EXC_ERR),
+            [(Owner::Cancelled, Some(ErrorKind::PeerLost)), (Owner::User(8), Some(ErrorKind::PeerLost)),]
+        );
+        assert!(q.is_idle() && !q.has_cancelled());
+    }
+}

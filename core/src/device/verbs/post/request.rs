@@ -1,0 +1,258 @@
+#![allow(unsafe_code)]
+//! A work request as the send queue keeps it until it is complete, and what its operation holds until then.
+
+use smallvec::SmallVec;
+
+use crate::device::Block;
+use crate::device::verbs::memory::buffers::Chunk;
+use crate::device::verbs::memory::regions::Import;
+use crate::device::verbs::memory::user::Leases;
+use crate::device::verbs::sys::qp::{Action, Order};
+use crate::device::verbs::sys::queue::Piece;
+use crate::memory::copy;
+
+/// A signal cell of a peer and its new value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    pub(crate) import: Import,
+    pub(crate) offset: usize,
+    pub(crate) value: u64,
+}
+
+/// Whom the end of a request concerns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Nobody: a packet, a signal, a part of an operation that later requests complete.
+    #[default]
+    Nobody,
+    /// Nobody any more: the user has cancelled the operation.
+    Cancelled,
+    /// The caller of `post`, by its id.
+    User(u64),
+    /// The credit for packets to the peer, whose counter is read.
+    Credit,
+    /// The staged transfer of this number, of which the request moves a piece.
+    Piece(u64),
+}
+
+/// What an operation holds until its last request is complete. Nothing is left of it after that.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) owner: Owner,
+    /// The bounce buffer (bcopy).
+    pub(crate) chunk: Option<Chunk>,
+    /// Where the bytes of the chunk go once the operation has succeeded.
+    pub(crate) into: SmallVec<[Block; 1]>,
+    /// Registrations of memory of the user.
+    pub(crate) leases: Leases,
+    /// The HCA itself reads or writes memory of the user.
+    pub(crate) zcopy: bool,
+    /// A cell to set once the operation has succeeded.
+    pub(crate) notice: Option<Box<Notice>>,
+}
+
+impl Held {
+    /// The user has cancelled the operation: its memory is not touched by this rank any more.
+    pub(crate) fn cancel(&mut self) {
+        self.owner = Owner::Cancelled;
+        self.into.clear();
+        self.notice = None;
+    }
+}
+
+/// A work request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) action: Action,
+    pub(crate) pieces: SmallVec<[Piece; 2]>,
+    /// Bytes that go inside the request, in place of pieces.
+    pub(crate) inline: SmallVec<[u8; 32]>,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) signalled: bool,
+    /// The next request belongs to the same operation.
+    pub(crate) more: bool,
+    pub(crate) held: Held,
+}
+
+impl Request {
+    #[inline]
+    fn new(action: Action) -> Self {
+        Self {
+            action,
+            pieces: SmallVec::new(),
+            inline: SmallVec::new(),
+            immediate: None,
+            signalled: false,
+            more: false,
+            held: Held::default(),
+        }
+    }
+
+    /// Makes a new one of one that has ended, whose room for pieces and bytes stays. It held nothing any more.
+    #[inline]
+    fn renew(&mut self, action: Action) {
+        self.action = action;
+        // SAFETY: shorter, of plain data: nothing is to be dropped.
+        unsafe {
+            self.pieces.set_len(0);
+            self.inline.set_len(0);
+        }
+        (self.immediate, self.signalled, self.more) = (None, false, false);
+        (self.held.owner, self.held.zcopy) = (Owner::Nobody, false);
+    }
+
+    /// Its inline bytes as a piece.
+    #[inline]
+    pub(crate) fn inline_piece(&self) -> Piece {
+        Piece { address: self.inline.as_ptr().addr() as u64, len: self.inline.len() as u32, key: 0 }
+    }
+
+    /// The request with number `id`, for the HCA.
+    #[inline]
+    pub(crate) fn order<'a>(&'a self, id: u64, inline_piece: &'a Piece) -> Order<'a> {
+        let inline = !self.inline.is_empty();
+        Order {
+            id,
+            action: self.action,
+            pieces: if inline { std::slice::from_ref(inline_piece) } else { &self.pieces },
+            inline,
+            immediate: self.immediate,
+            signalled: self.signalled,
+        }
+    }
+
+    /// Adds bytes to those that go inside the request; of memory that others may write, read by the word.
+    ///
+    /// # Safety
+    /// The block is valid for reads.
+    #[inline(always)]
+    pub(crate) unsafe fn append(&mut self, block: &Block) {
+        let at = self.inline.len();
+        if block.len > self.inline.capacity() - at {
+            self.inline.reserve(block.len);
+        }
+        // SAFETY: there is room for the block behind the `at` bytes, all of which are written before they count.
+        unsafe {
+            copy::load(block.base, self.inline.as_mut_ptr().add(at), block.len);
+            self.inline.set_len(at + block.len);
+        }
+    }
+}
+
+/// A queue of requests. A place is used again by a later request, which is made there: to move one takes longer than to
+/// make it.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    places: Vec<Request>,
+    first: usize,
+    len: usize,
+}
+
+impl Ring {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn place(&self, i: usize) -> usize {
+        let at = self.first + i;
+        if at < self.places.len() { at } else { at - self.places.len() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, i: usize) -> &Request {
+        &self.places[self.place(i)]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, i: usize) -> &mut Request {
+        let at = self.place(i);
+        &mut self.places[at]
+    }
+
+    /// A place behind the last, for a request that is made there.
+    #[inline(always)]
+    pub(crate) fn grow(&mut self, action: Action) -> &mut Request {
+        if self.len == self.places.len() {
+            self.places.rotate_left(self.first);
+            self.first = 0;
+            self.places.push(Request::new(action));
+        }
+        let at = self.place(self.len);
+        self.len += 1;
+        let request = &mut self.places[at];
+        request.renew(action);
+        request
+    }
+
+    /// Takes out the first; its place, as it was left, until another one is made there.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<&mut Request> {
+        self.len = self.len.checked_sub(1)?;
+        let at = self.first;
+        self.first = if at + 1 < self.places.len() { at + 1 } else { 0 };
+        Some(&mut self.places[at])
+    }
+
+    /// Takes out number `i`.
+    #[cold]
+    pub(crate) fn remove(&mut self, i: usize) -> Option<Request> {
+        for i in (0..i).rev() {
+            let (a, b) = (self.place(i), self.place(i + 1));
+            self.places.swap(a, b);
+        }
+        self.pop().map(|place| std::mem::replace(place, Request::new(Action::Send)))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        (0..self.len).map(|i| self.get(i))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_in_the_order_of_a_queue() {
+        let (mut ring, mut expected) = (Ring::default(), VecDeque::new());
+        let (mut next, mut state) = (0_u64, 1_u32);
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match state >> 29 {
+                0..4 if expected.len() < 40 => {
+                    next += 1;
+                    let request = ring.grow(Action::Send);
+                    assert!(
+                        request.held.owner == Owner::Nobody && request.inline.is_empty() && request.pieces.is_empty()
+                    );
+                    request.held.owner = Owner::User(next);
+                    request.inline.extend_from_slice(&next.to_le_bytes());
+                    request.pieces.push(Piece { address: 0, len: 0, key: 7 });
+                    expected.push_back(Owner::User(next));
+                }
+                4 if !expected.is_empty() => {
+                    let i = (state >> 8) as usize % expected.len();
+                    assert_eq!(ring.remove(i).map(|r| r.held.owner), expected.remove(i));
+                }
+                _ => {
+                    let owner = ring.pop().map(|place| place.held.owner);
+                    assert_eq!(owner, expected.pop_front());
+                }
+            }
+            assert_eq!(ring.len(), expected.len());
+        }
+        assert!(ring.iter().map(|r| r.held.owner).eq(expected));
+    }
+
+    #[test]
+    fn cancelled_operation_keeps_no_pointer() {
+        let into = smallvec::smallvec![Block { base: std::ptr::dangling_mut(), len: 4 }];
+        let mut held = Held { owner: Owner::User(7), into, zcopy: true, ..Held::default() };
+        held.cancel();
+        assert!(held.into.is_empty() && held.owner == Owner::Cancelled && held.zcopy);
+    }
+}
