@@ -72,7 +72,7 @@ pub type Body = fn(&Job, &Setup) -> Result<()>;
 pub struct Setup {
     /// Whether regions are memory of the caller; if not, the device allocates them.
     pub user_memory: bool,
-    /// Whether access to memory that was released may reach pages that nobody else sees, instead of an error.
+    /// Whether access to memory that was released may reach pages that its owner no longer has, instead of an error.
     pub private_pages: bool,
     /// Whether checks do fewer rounds, for slow machines.
     pub quick: bool,
@@ -189,7 +189,7 @@ checks! {
         notify_at_a_bad_place_is_an_error
         cancel_leaves_local_memory_alone;
     lists:
-        lists_meet_in_order_or_are_refused
+        lists_match_in_order_or_are_refused
         scatter_that_stays_open_does_not_hold_up_the_end;
     notify:
         notify_is_seen_after_the_data

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Scatter and gather lists: where a device has them they meet in order; where it has none it says so.
+//! Scatter and gather lists: where a device has them they match in order, elsewhere they are refused.
 
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
@@ -19,7 +19,7 @@ fn refused(job: &Job, operation: Operation<'_>) {
 }
 
 check! {
-    fn lists_meet_in_order_or_are_refused(job, setup) over 3 {
+    fn lists_match_in_order_or_are_refused(job, setup) over 3 {
         if job.device().capabilities().lists.is_none() {
             refused(job, Operation::Gather { from: &[] });
             refused(job, Operation::Scatter { into: &[] });

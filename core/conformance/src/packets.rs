@@ -39,11 +39,11 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
     Ok(packets)
 }
 
-/// A meeting of all ranks by cells alone, after which packets are only taken by [`receive`], at rank `receiver`. Nobody
-/// sends before that one has all the signals that it waits for: behind packets that nobody takes, a signal may
-/// wait for a receive buffer for ever. And twice, since the first signal to a rank may have to wait for a connection, and who
-/// waits takes packets.
-fn meet(job: &Job, receiver: usize) -> Result<Board> {
+/// A barrier by signal cells alone, after which packets are only taken by [`receive`], at rank `receiver`. No rank sends
+/// before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait for a
+/// receive buffer for ever. There are two rounds, since the first signal to a rank may have to wait for a connection, and
+/// a rank that waits for one takes packets.
+fn barrier_by_signals(job: &Job, receiver: usize) -> Result<Board> {
     let team = job.world()?;
     let board = Board::new(&team, 0)?;
     let others = |rank: usize| (0..team.size()).filter(move |other| *other != rank);
@@ -69,7 +69,7 @@ fn meet(job: &Job, receiver: usize) -> Result<Board> {
 check! {
     fn packets_of_every_length_come_whole_and_in_order(job, setup) over 2 {
         let team = job.world()?;
-        let _board = meet(job, 1)?;
+        let _board = barrier_by_signals(job, 1)?;
         let most = job.device().capabilities().max_packet;
         let lens: Vec<usize> = (0..300).chain((300..most).step_by(97)).chain([most - 1, most, 0, most, 1]).collect();
         if job.rank() == 0 {
@@ -96,7 +96,7 @@ check! {
 check! {
     fn packets_to_one_from_many_keep_the_order_of_each(job, setup) over 4 {
         let team = job.world()?;
-        let _board = meet(job, 0)?;
+        let _board = barrier_by_signals(job, 0)?;
         let n = setup.rounds(3000, 300) as u32;
         if job.rank() > 0 {
             for i in 0..n {
@@ -120,7 +120,7 @@ check! {
 check! {
     fn full_queue_is_busy_and_loses_nothing(job, setup) over 2 {
         let team = job.world()?;
-        let board = meet(job, 1)?;
+        let board = barrier_by_signals(job, 1)?;
         let Some(room) = &setup.packet_room else {
             return setup.skip("no fixed room for packets to a rank that takes none");
         };

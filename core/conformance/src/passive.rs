@@ -15,7 +15,7 @@ check! {
             let mut x = 1u64;
             while world.board.get(1, 1) + world.board.get(2, 1) < 2 {
                 x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                assert!(!x.is_multiple_of(1 << 16) || start.elapsed() < Duration::from_secs(60), "nobody is served");
+                assert!(!x.is_multiple_of(1 << 16) || start.elapsed() < Duration::from_secs(60), "no request is served");
             }
             assert!(world.own_bytes()[64..128 << 10] == pattern(1, (128 << 10) - 64));
             assert_eq!(world.own_word(8).load(Ordering::SeqCst), 200);

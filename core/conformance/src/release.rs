@@ -1,4 +1,4 @@
-//! Memory that was taken back: peers get an error or reach pages that nobody else sees; they never crash.
+//! Memory that was taken back: peers get an error or reach pages that the owner no longer has; they never crash.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ check! {
             world.barrier()?;
             if world.me() == 1 {
                 let bytes = vec![0xEE; LEN];
-                // Until the key is gone, or to pages that nobody else sees.
+                // Until the key is gone, or to pages that the owner no longer has.
                 let _ = (0..150).try_for_each(|_| world.write(0, 0, &bytes));
             } else {
                 let start = Instant::now();
@@ -103,7 +103,7 @@ check! {
         let new = World::new(job, setup, 20_000)?;
         let to = 1 - new.me();
         for (offset, len) in [(0, 8), (0, 20_000), (3, 19_000)] {
-            // An error, or bytes that nobody sees.
+            // An error, or pages that the owner no longer has.
             let _ = old.write(to, offset, &vec![0xDD; len]);
         }
         new.barrier()?;

@@ -18,6 +18,9 @@
 //! Updates of one origin at one target are done one after the other, in the order in which they were posted. The lock is
 //! given back by an atomic too: a plain write could fall between the reading and the writing of another's try.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;

@@ -11,8 +11,8 @@ use farside_core::stats::Kind;
 use crate::harness::{USER_MEMORY, settings};
 use crate::regions::{forget, release};
 
-/// The owner computes as soon as it has registered, without another wait in the runtime, so its agent must hear
-/// of requests from the start: the origin rings the agent's bell.
+/// The owner computes as soon as it has registered, without another wait in the runtime, so the origin wakes its agent
+/// even for the first request.
 #[test]
 #[allow(unsafe_code)]
 fn passive_memory_is_served_right_after_registration() {
@@ -36,7 +36,7 @@ fn passive_memory_is_served_right_after_registration() {
             *key.lock().unwrap() = Some(own.key);
             let start = Instant::now();
             while !done.load(Ordering::SeqCst) {
-                assert!(start.elapsed() < Duration::from_secs(60), "nobody is served");
+                assert!(start.elapsed() < Duration::from_secs(60), "no request is served");
                 std::hint::spin_loop();
             }
             release(job, own.handle)?;
@@ -56,7 +56,7 @@ fn passive_memory_is_served_right_after_registration() {
             // SAFETY: `bytes` outlives the call.
             unsafe { job.complete("write", 0, operation) }?;
             done.store(true, Ordering::SeqCst);
-            // Over verbs nobody at the target takes part.
+            // Over verbs the target takes no part.
             let woken = (job.stats() - before).count(Kind::Wake) > 0;
             assert_eq!(woken, !crate::harness::verbs(), "the agent at the target");
             forget(job, remote.handle);

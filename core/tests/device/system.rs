@@ -67,7 +67,7 @@ fn forbid_process_vm() {
 #[test]
 fn process_vm_forbidden_auto_falls_back_to_the_ring() {
     if crate::harness::verbs() {
-        return println!("skipped: over verbs memory of the user goes by the card");
+        return println!("skipped: over verbs the HCA reaches memory of the user");
     }
     if in_child(concat!(module_path!(), "::process_vm_forbidden_auto_falls_back_to_the_ring")) {
         forbid_process_vm();
@@ -104,7 +104,7 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
 #[test]
 fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
     if crate::harness::verbs() {
-        return println!("skipped: over verbs memory of the user goes by the card");
+        return println!("skipped: over verbs the HCA reaches memory of the user");
     }
     if in_child(concat!(module_path!(), "::process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy")) {
         forbid_process_vm();
@@ -172,7 +172,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
                 assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
                 assert!(all.len() > 2, "{}", all.len());
                 for r in all {
-                    // SAFETY: memory of that length, used by nobody else.
+                    // SAFETY: memory of that length, that no other rank uses.
                     unsafe { r.base.write_bytes(0xFF, r.len) };
                     release(job, r.handle)?;
                 }

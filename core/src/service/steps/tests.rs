@@ -1,0 +1,302 @@
+#![allow(unsafe_code)]
+//! Updates by steps over the least device, one poll at a time: contention, errors, cancels and full queues in the middle.
+
+use std::rc::Rc;
+
+use super::*;
+use crate::device::code::{Effect, hint};
+use crate::device::loopback::{Hub, Loopback};
+
+/// Adds elements of the size that the code says.
+unsafe fn add(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool {
+    let size = code::element(code);
+    for at in (0..bytes).step_by(size) {
+        // SAFETY: three ranges of that length by the contract of `AccumulateFn`, or null for `result`.
+        unsafe {
+            let (mut old, mut more) = ([0; 8], [0; 8]);
+            std::ptr::copy_nonoverlapping(target.add(at), old.as_mut_ptr(), size);
+            std::ptr::copy_nonoverlapping(operand.add(at), more.as_mut_ptr(), size);
+            let sum = u64::from_le_bytes(old).wrapping_add(u64::from_le_bytes(more)).to_le_bytes();
+            std::ptr::copy_nonoverlapping(sum.as_ptr(), target.add(at), size);
+            if !result.is_null() {
+                std::ptr::copy_nonoverlapping(old.as_ptr(), result.add(at), size);
+            }
+        }
+    }
+    true
+}
+
+/// What the device below is asked to do: its requests in their order, and which of the next ones it is too busy for.
+#[derive(Debug, Default)]
+struct Script {
+    taken: RefCell<Vec<&'static str>>,
+    /// A bit for each of the next requests, the first lowest.
+    busy: Cell<u32>,
+}
+
+/// The least device, which follows a script.
+#[derive(Debug)]
+struct Scripted {
+    inner: Loopback,
+    script: Rc<Script>,
+}
+
+impl Device for Scripted {
+    forward!(inner: sealed, cancel, wake, waker, now, stats, counters, check_peers, stopped_peer, leave);
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        // SAFETY: the same contract.
+        unsafe { self.inner.register(region) }
+    }
+
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.inner.release(handle) }
+    }
+
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        self.inner.import(peer, key, accumulate)
+    }
+
+    unsafe fn forget(&self, handle: u64) {
+        // SAFETY: the same contract.
+        unsafe { self.inner.forget(handle) };
+    }
+
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let busy = self.script.busy.replace(self.script.busy.get() >> 1);
+        if busy & 1 == 1 {
+            return Ok(Posted::Busy);
+        }
+        self.script.taken.borrow_mut().push(match request.operation {
+            Operation::Write { .. } => "write",
+            Operation::Read { .. } => "read",
+            Operation::FetchAdd { .. } => "add",
+            Operation::CompareSwap { .. } => "swap",
+            Operation::Signal { .. } => "signal",
+            _ => "other",
+        });
+        // SAFETY: the same contract.
+        unsafe { self.inner.post(request) }
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        self.inner.poll(sink)
+    }
+
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        self.inner.park(sleep, ready)
+    }
+}
+
+/// Two origins, ranks 0 and 1, and memory of 64 bytes at rank 2.
+struct Ranks {
+    origins: [Steps; 2],
+    scripts: [Rc<Script>; 2],
+    target: Steps,
+    own: Registration,
+    /// The handle of each origin.
+    regions: [u64; 2],
+}
+
+const TARGET: u32 = 2;
+
+impl Ranks {
+    fn new() -> Self {
+        let hub = Hub::new(3);
+        let scripts = [0, 1].map(|_| Rc::new(Script::default()));
+        let origins = [0, 1].map(|me| {
+            let device = Scripted { inner: Loopback::minimal(&hub, me as u32), script: Rc::clone(&scripts[me]) };
+            Steps::over(Box::new(device), me as u32)
+        });
+        let target = Steps::over(Box::new(Loopback::minimal(&hub, TARGET)), TARGET);
+        let own = (&target as &dyn Device).allocate(Region { accumulate: Some(add), ..Region::allocated(64) }).unwrap();
+        let regions = [0, 1].map(|me: usize| origins[me].import(TARGET, &own.key, Some(add)).unwrap().handle);
+        Self { origins, scripts, target, own, regions }
+    }
+
+    /// Adds elements of `SIZE` bytes at `offset`; the former values go to `old`, which outlives the update, or null.
+    fn add<const SIZE: usize>(
+        &self,
+        me: usize,
+        id: u64,
+        offset: usize,
+        operand: &[[u8; SIZE]],
+        old: *mut u8,
+        notify: Option<usize>,
+    ) -> Posted {
+        let place = |offset| Place { region: self.regions[me], offset };
+        let operand = Block::of(operand.as_ptr().cast(), operand.as_flattened().len());
+        let operation = Operation::Accumulate { at: place(offset), code: hint(SIZE, Effect::Other), operand, old };
+        let notify = notify.map(|offset| (place(offset), 1));
+        // SAFETY: the operand is copied by the call, and `old` as said.
+        unsafe { self.origins[me].post(&WorkRequest { peer: TARGET, operation, notify, id }) }.unwrap()
+    }
+
+    /// What one poll completes.
+    fn poll(&self, me: usize) -> Vec<(u64, Result<()>)> {
+        let mut all = Vec::new();
+        let mut sink = |event: Event<'_>| {
+            if let Event::Completed { id, result } = event {
+                all.push((id, result));
+            }
+        };
+        self.origins[me].poll(&mut sink).unwrap();
+        all
+    }
+
+    /// Polls until something is complete.
+    fn complete(&self, me: usize) -> Vec<(u64, Result<()>)> {
+        (0..10_000).map(|_| self.poll(me)).find(|all| !all.is_empty()).expect("an update never ends")
+    }
+
+    fn word(&self, offset: usize) -> u64 {
+        // SAFETY: a word of the region, that no other thread uses.
+        unsafe { self.own.base.add(offset).cast::<u64>().read_volatile() }
+    }
+
+    /// The holder of the region's lock, or 0.
+    fn holder(&self) -> u64 {
+        let locks = self.target.locks.borrow();
+        let lock = locks.as_ref().unwrap().base.wrapping_add((self.own.handle % LOCKS) as usize * LINE);
+        // SAFETY: a word of the lock's line.
+        unsafe { lock.cast::<u64>().read_volatile() }
+    }
+}
+
+const NULL: *mut u8 = std::ptr::null_mut();
+
+#[test]
+fn two_ranks_add_exactly_to_elements_of_4_bytes_of_the_same_words() {
+    const UPDATES: u64 = 200;
+    let ranks = Ranks::new();
+    for id in 0..UPDATES {
+        // Neighbours in a word, and the second element of one and the first of the next.
+        ranks.add(0, id, 0, &[1u32.to_le_bytes()], NULL, None);
+        ranks.add(1, id, 4, &[1u32, 2].map(u32::to_le_bytes), NULL, None);
+    }
+    let mut open = [UPDATES; 2];
+    for turn in 0.. {
+        // The ranks take turns of different lengths.
+        let me = usize::from(turn % 5 < 2);
+        ranks.poll(me).into_iter().for_each(|(_, result)| {
+            result.unwrap();
+            open[me] -= 1;
+        });
+        if open == [0, 0] {
+            break;
+        }
+        assert!(turn < 100_000, "{open:?} updates are left");
+    }
+    assert_eq!((ranks.word(0), ranks.word(8)), (UPDATES | UPDATES << 32, 2 * UPDATES));
+    assert_eq!(ranks.holder(), 0);
+    let tries = |me: usize| ranks.scripts[me].taken.borrow().iter().filter(|what| **what == "swap").count() as u64;
+    assert!(tries(0) + tries(1) > 2 * UPDATES, "the lock was never held by another");
+}
+
+#[test]
+fn word_that_changes_after_it_was_read_is_computed_again() {
+    let ranks = Ranks::new();
+    let mut old = [0u64; 2];
+    ranks.add(0, 1, 8, &[5u64, 6].map(u64::to_le_bytes), old.as_mut_ptr().cast(), None);
+    assert_eq!(*ranks.scripts[0].taken.borrow(), ["read"]);
+    ranks.add(1, 2, 16, &[100u64.to_le_bytes()], NULL, None);
+    ranks.complete(1).remove(0).1.unwrap();
+    ranks.complete(0).remove(0).1.unwrap();
+    assert_eq!((ranks.word(8), ranks.word(16), old), (5, 106, [0, 100]));
+    assert_eq!(*ranks.scripts[0].taken.borrow(), ["read", "swap", "swap", "swap"]);
+}
+
+#[test]
+fn region_released_while_the_lock_is_held_is_an_error_that_gives_the_lock_back() {
+    // Before the elements are read, and before they are written.
+    for polls in [0, 1] {
+        let ranks = Ranks::new();
+        ranks.add(0, 7, 0, &[1u32.to_le_bytes()], NULL, None);
+        (0..polls).for_each(|_| assert!(ranks.poll(0).is_empty()));
+        assert_eq!(ranks.holder(), 1, "rank 0 holds the lock");
+        // SAFETY: the memory is not used any more.
+        unsafe { ranks.target.release(ranks.own.handle) }.unwrap();
+        let (id, result) = ranks.complete(0).remove(0);
+        assert_eq!((id, result.unwrap_err().kind()), (7, ErrorKind::BadKey));
+        assert_eq!(ranks.holder(), 0, "the lock after {polls} polls");
+        let want = [&["swap", "read"][..], &["write"][..polls], &["add"]].concat();
+        assert_eq!(*ranks.scripts[0].taken.borrow(), want);
+    }
+}
+
+#[test]
+fn update_cancelled_while_it_holds_the_lock_is_finished_and_touches_no_memory_of_the_caller() {
+    let ranks = Ranks::new();
+    let mut old = [0xEEu8; 4];
+    ranks.add(0, 1, 0, &[3u32.to_le_bytes()], old.as_mut_ptr(), Some(32));
+    // One that waits behind it is never begun if it is cancelled, and another one is.
+    ranks.add(0, 2, 0, &[50u32.to_le_bytes()], NULL, None);
+    ranks.add(0, 3, 4, &[4u32.to_le_bytes()], NULL, None);
+    assert_eq!(ranks.holder(), 1);
+    ranks.origins[0].cancel(&|id| id < 3);
+    let (id, result) = ranks.complete(0).remove(0);
+    assert_eq!((id, result.is_ok(), ranks.holder()), (3, true, 0));
+    assert_eq!((ranks.word(0), ranks.word(32), old), (3 | 4 << 32, 0, [0xEE; 4]));
+    assert!((0..10).all(|_| ranks.poll(0).is_empty()));
+}
+
+#[test]
+fn steps_that_find_the_device_busy_are_posted_later_in_their_order() {
+    // Each pattern of seven requests, and none of the first 20.
+    for busy in (0..128).chain([(1 << 20) - 1]) {
+        let (locked, words) = (Ranks::new(), Ranks::new());
+        for ranks in [&locked, &words] {
+            ranks.scripts[0].busy.set(busy);
+        }
+        locked.add(0, 1, 4, &[1u32, 2, 3].map(u32::to_le_bytes), NULL, Some(32));
+        words.add(0, 1, 8, &[1u64, 2].map(u64::to_le_bytes), NULL, Some(32));
+        for (ranks, want) in [(locked, ["swap", "read", "write", "add"]), (words, ["read", "swap", "swap", ""])] {
+            if ranks.scripts[0].taken.borrow().is_empty() {
+                let sleep = Sleep::For(std::time::Duration::from_secs(60));
+                assert!(ranks.origins[0].park(sleep, &mut || false), "it slept with a request that is not posted");
+            }
+            ranks.complete(0).remove(0).1.unwrap();
+            let mut want: Vec<_> = want.into_iter().filter(|what| !what.is_empty()).collect();
+            want.push("signal");
+            assert_eq!((&*ranks.scripts[0].taken.borrow(), ranks.holder()), (&want, 0), "{busy:b}");
+            let words = [ranks.word(0), ranks.word(8), ranks.word(16), ranks.word(32)];
+            assert!(words == [1 << 32, 2 | 3 << 32, 0, 1] || words == [0, 1, 2, 1], "{busy:b}: {words:?}");
+        }
+    }
+}
+
+#[test]
+fn updates_beyond_the_bound_of_the_queue_are_busy_and_change_nothing() {
+    let ranks = Ranks::new();
+    let one = [1u32.to_le_bytes()];
+    let taken = (0..).take_while(|id| ranks.add(0, *id, 0, &one, NULL, None) == Posted::Pending).count();
+    assert_eq!(taken, MOST);
+    ranks.complete(0).remove(0).1.unwrap();
+    assert_eq!(ranks.add(0, 0, 0, &one, NULL, None), Posted::Pending);
+    let mut left = MOST;
+    while left > 0 {
+        left -= ranks.complete(0).len();
+    }
+    assert_eq!(ranks.word(0), MOST as u64 + 1);
+}
+
+#[test]
+fn notification_is_set_after_the_update_and_before_its_completion() {
+    let ranks = Ranks::new();
+    let mut old = [0u8; 8];
+    ranks.add(0, 1, 0, &[7u32, 8].map(u32::to_le_bytes), old.as_mut_ptr(), Some(40));
+    for _ in 0..100 {
+        let updated = ranks.word(0) == 7 | 8 << 32;
+        assert!(ranks.word(40) == 0 || updated, "the notification came first");
+        if let Some((id, result)) = ranks.poll(0).pop() {
+            assert_eq!((id, result.is_ok(), ranks.word(40), updated), (1, true, 1, true));
+            return;
+        }
+    }
+    panic!("the update never ends");
+}
