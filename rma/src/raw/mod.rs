@@ -9,6 +9,7 @@
 //! else (no epoch, target not exposed yet, memory not mapped) goes through [`operations`].
 
 mod bias;
+pub mod dynamic;
 mod end;
 mod epochs;
 pub mod fence;
@@ -37,12 +38,12 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::op::{CasElement, Element, ElementType, Op};
 pub(crate) use item::Item;
+use item::{narrow, widen};
 use layouts::Planner;
 use operations::Queued;
 pub(crate) use operations::Request;
 use packed::Listener;
-pub(crate) use target::widen;
-use target::{Exposed, Target, narrow};
+use target::{Exposed, Target};
 
 /// Cells of the board, one line for each peer.
 pub(crate) mod cell {

@@ -46,14 +46,15 @@ impl RawWindow {
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
         let t = self.target(target, name)?;
+        let all = item.attached().map_or(t.region.len, |region| region.len);
         if let Some((offset, len)) = item.range()
-            && offset.checked_add(len).is_none_or(|end| end > t.region.len)
+            && offset.checked_add(len).is_none_or(|end| end > all)
         {
             self.usable(name)?;
             return Err(Error::new(ErrorKind::OutOfRange, name)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
-                .cause(format!("{len} bytes at byte {offset} of a window of {} bytes", t.region.len)));
+                .cause(format!("{len} bytes at byte {offset} of a window of {all} bytes")));
         }
         // A window that cannot be used has no epoch.
         let ready = t.ready.get() == self.epoch.get() && self.queue.borrow().is_empty();
@@ -109,13 +110,6 @@ impl RawWindow {
         let p = kept.as_ptr();
         self.kept.borrow_mut().push(kept);
         Ok(p)
-    }
-
-    /// Starts an operation that can be waited for singly.
-    pub(crate) fn issue_request(&self, target: usize, item: Item) -> Result<Request> {
-        let request = Request::new();
-        self.issue(target, item, Some(&request))?;
-        Ok(request)
     }
 
     /// Whether an operation asked for singly is complete, making progress once.

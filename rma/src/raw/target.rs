@@ -13,7 +13,6 @@ use farside_core::signal::Board;
 
 use super::item::Item;
 use super::{lock, word};
-use crate::op::CasElement;
 
 /// A target, as far as the fast path looks.
 #[derive(Debug)]
@@ -144,19 +143,4 @@ impl Target {
         // SAFETY: words of the window's board, which lives as long as the window and its targets.
         Some(unsafe { (e.bias.as_ref(), e.claim.as_ref(), e.waiters.as_ref()) })
     }
-}
-
-/// An integer as a zero-extended word.
-#[inline(always)]
-pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
-    let bytes = bytemuck::bytes_of(&value);
-    let mut word = [0u8; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
-}
-
-/// The integer in the low bytes of a word.
-#[inline(always)]
-pub(super) fn narrow<T: CasElement>(word: u64) -> T {
-    bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
 }
