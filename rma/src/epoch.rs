@@ -7,8 +7,9 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::Result;
 
+use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op};
 use crate::raw::RawWindow;
 use crate::raw::layouts::Layouts;
@@ -226,28 +227,6 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// `NoSuchRank`.
     pub fn len_at(&self, target: usize) -> Result<usize> {
         Ok(self.raw.len_at(target)? / size_of::<T>())
-    }
-}
-
-/// A displacement in bytes.
-#[inline(always)]
-pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
-    match displacement.checked_mul(size_of::<T>()) {
-        Some(offset) => Ok(offset),
-        None => Err(too_far(displacement)),
-    }
-}
-
-#[cold]
-fn too_far(displacement: usize) -> Error {
-    Error::new(ErrorKind::OutOfRange, "address a window").cause(format!("displacement {displacement}"))
-}
-
-pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
-    if a == b {
-        Ok(())
-    } else {
-        Err(Error::new(ErrorKind::BadArgument, "check buffers").cause(format!("lengths {a} and {b}")))
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod assert;
 mod dynamic_window;
+mod elements;
 mod epoch;
 pub mod global_array;
 mod lock_window;

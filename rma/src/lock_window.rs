@@ -11,7 +11,8 @@ use farside_core::settings::TransferScheme;
 use farside_core::{Result, Team};
 
 use crate::assert::Assert;
-use crate::epoch::{Epoch, bytes, closing};
+use crate::elements::bytes;
+use crate::epoch::{Epoch, closing};
 use crate::memory::WindowMemory;
 use crate::op::{CasElement, Element, Op};
 use crate::raw::layouts::Layouts;

@@ -1,12 +1,14 @@
 //! One operation on one target, as a value, and what it is to a device.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_core::Result;
 use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, Spread};
+use farside_core::job::Track;
 
 use super::layouts::{Action, Owned};
-use crate::epoch::{bytes, same_length};
+use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op, code};
 
 /// One operation on one target.
@@ -173,6 +175,33 @@ impl Item {
             Item::At(ref inner) => return inner.1.with_operation(inner.0.handle, post),
         };
         Some(post(operation))
+    }
+}
+
+/// An operation that waits for its target.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(super) target: usize,
+    pub(super) item: Item,
+    pub(super) request: Option<Request>,
+}
+
+/// The completion of one operation that was asked for singly.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) track: Rc<Track>,
+    /// Still in a queue.
+    pub(crate) queued: Rc<Cell<bool>>,
+}
+
+impl Request {
+    pub(crate) fn new() -> Self {
+        Self { track: Track::new(), queued: Rc::default() }
+    }
+
+    /// Whether the operation is complete.
+    pub(crate) fn done(&self) -> bool {
+        !self.queued.get() && self.track.open() == 0
     }
 }
 

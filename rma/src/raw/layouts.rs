@@ -12,7 +12,7 @@ use farside_datatype::{
 };
 
 use super::item::{Item, Lists};
-use crate::epoch::bytes;
+use crate::elements::bytes;
 use crate::op::{Element, Op, code};
 use crate::selection::Selection;
 

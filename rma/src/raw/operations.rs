@@ -1,43 +1,13 @@
 #![allow(unsafe_code)]
 //! Operations off the fast path: checks, the queue for targets that are not ready yet, posting, completion.
 
-use std::rc::Rc;
-
 use farside_core::device::Place;
-use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::item::Item;
+use super::item::{Item, Queued, Request};
 use super::{Access, RawWindow, Target, cell};
-
-/// An operation that waits for its target.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    target: usize,
-    item: Item,
-    request: Option<Request>,
-}
-
-/// The completion of one operation that was asked for singly.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) track: Rc<Track>,
-    /// Still in a queue.
-    pub(crate) queued: Rc<std::cell::Cell<bool>>,
-}
-
-impl Request {
-    pub(crate) fn new() -> Self {
-        Self { track: Track::new(), queued: Rc::default() }
-    }
-
-    /// Whether the operation is complete.
-    pub(crate) fn done(&self) -> bool {
-        !self.queued.get() && self.track.open() == 0
-    }
-}
 
 impl RawWindow {
     /// Starts an operation, or queues it until its target is ready. The only way to memory that is not mapped.

@@ -25,9 +25,8 @@ use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Class, DatatypeError, Named, Overlap, Scheme, TypeMap};
 
-use super::item::Item;
+use super::item::{Item, Request};
 use super::layouts::{Action, Layouts, Shared, reach, refused};
-use super::operations::Request;
 use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
 
