@@ -7,10 +7,12 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::Result;
 
+use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op};
 use crate::raw::RawWindow;
+use crate::raw::layouts::Layouts;
 use crate::selection::Selection;
 
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
@@ -143,10 +145,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        of.check_inside(size_of_val(from))?;
-        let (from, offset) = (from.as_ptr().cast(), bytes::<T>(displacement)?);
-        // SAFETY: `from` is borrowed until the epoch is closed or abandoned, and holds what is selected.
-        unsafe { self.raw.put_typed(from, of.type_map(), target, offset, at.type_map()) }
+        self.raw.transfer_layouts(target, Layouts::put(from, of, displacement, at)?)
     }
 
     /// Gets the elements that `at` selects at `target`, counted from `displacement`, to those that `of` selects of
@@ -163,10 +162,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        of.check_inside(size_of_val(into))?;
-        let (into, offset) = (into.as_mut_ptr().cast(), bytes::<T>(displacement)?);
-        // SAFETY: as in `put_selected`, exclusively.
-        unsafe { self.raw.get_typed(into, of.type_map(), target, offset, at.type_map()) }
+        self.raw.transfer_layouts(target, Layouts::get(into, of, displacement, at)?)
     }
 
     /// As [`get_selected`](Self::get_selected), several into one buffer: what of it is filled, target, displacement, what
@@ -203,10 +199,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        of.check_inside(size_of_val(operand))?;
-        let operand = (operand.as_ptr().cast(), of.type_map());
-        // SAFETY: as in `put_selected`.
-        unsafe { self.raw.accumulate_typed(op, operand, None, target, bytes::<T>(displacement)?, at.type_map()) }
+        self.raw.issue_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?, None)
     }
 
     /// As [`accumulate_selected`](Self::accumulate_selected), and gets the former values to the elements that `of`
@@ -225,11 +218,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        of.check_inside(size_of_val(operand).min(size_of_val(old)))?;
-        let operand = (operand.as_ptr().cast(), of.type_map());
-        let old = (old.as_mut_ptr().cast(), of.type_map());
-        // SAFETY: as in `put_selected` and `get_selected`.
-        unsafe { self.raw.accumulate_typed(op, operand, Some(old), target, bytes::<T>(displacement)?, at.type_map()) }
+        self.raw.issue_layouts(target, Layouts::accumulate(op, operand, Some(old), of, displacement, at)?, None)
     }
 
     /// Length of the window at `target`, in elements.
@@ -238,28 +227,6 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// `NoSuchRank`.
     pub fn len_at(&self, target: usize) -> Result<usize> {
         Ok(self.raw.len_at(target)? / size_of::<T>())
-    }
-}
-
-/// A displacement in bytes.
-#[inline(always)]
-pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
-    match displacement.checked_mul(size_of::<T>()) {
-        Some(offset) => Ok(offset),
-        None => Err(too_far(displacement)),
-    }
-}
-
-#[cold]
-fn too_far(displacement: usize) -> Error {
-    Error::new(ErrorKind::OutOfRange, "address a window").cause(format!("displacement {displacement}"))
-}
-
-pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
-    if a == b {
-        Ok(())
-    } else {
-        Err(Error::new(ErrorKind::BadArgument, "check buffers").cause(format!("lengths {a} and {b}")))
     }
 }
 

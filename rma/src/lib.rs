@@ -17,9 +17,11 @@
 
 mod assert;
 mod dynamic_window;
+mod elements;
 mod epoch;
 pub mod global_array;
 mod lock_window;
+mod memory;
 pub mod op;
 pub mod raw;
 mod request;
@@ -28,7 +30,7 @@ mod shared_window;
 mod window;
 
 pub use assert::Assert;
-pub use dynamic_window::{Attachment, DynamicWindow, MAX_ATTACHED};
+pub use dynamic_window::DynamicWindow;
 pub use epoch::Epoch;
 pub use farside_core as core;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -36,6 +38,7 @@ pub use farside_datatype as datatype;
 pub use global_array::{GlobalArray, LocalView, Section};
 pub use lock_window::{LockWindow, PassiveEpoch};
 pub use op::{CasElement, Element, Op};
+pub use raw::dynamic::{Attachment, MAX_ATTACHED};
 pub use raw::lock::LockKind;
 pub use request::Request;
 #[cfg(feature = "async")]

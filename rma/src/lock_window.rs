@@ -5,16 +5,18 @@
 //! exclusive lock of this rank's own memory ([`LockWindow::with_local`]).
 
 use std::ops::Deref;
+use std::slice::{from_mut, from_ref};
 
 use farside_core::settings::TransferScheme;
 use farside_core::{Result, Team};
 
 use crate::assert::Assert;
-use crate::epoch::{Epoch, bytes, closing, same_length};
-use crate::op::{CasElement, Element, Op, code};
-use crate::raw::layouts::{Action, Layouts};
+use crate::elements::bytes;
+use crate::epoch::{Epoch, closing};
+use crate::memory::WindowMemory;
+use crate::op::{CasElement, Element, Op};
+use crate::raw::layouts::Layouts;
 use crate::raw::lock::LockKind;
-use crate::raw::target::widen;
 use crate::raw::{Item, Options, RawWindow};
 use crate::request::Request;
 use crate::selection::Selection;
@@ -22,9 +24,7 @@ use crate::selection::Selection;
 /// A lockable window of elements of type `T`, allocated by the runtime or made from a vector.
 #[derive(Debug)]
 pub struct LockWindow<T: Element> {
-    raw: RawWindow,
-    len: usize,
-    owned: Option<std::mem::ManuallyDrop<Vec<T>>>,
+    memory: WindowMemory<T>,
 }
 
 impl<T: Element> LockWindow<T> {
@@ -33,8 +33,7 @@ impl<T: Element> LockWindow<T> {
     /// # Errors
     /// As [`crate::Window::allocate`].
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate_elements::<T>(team, len, Options::default())?;
-        Ok(Self { raw, len, owned: None })
+        Ok(Self { memory: WindowMemory::allocate(team, len, Options::default())? })
     }
 
     /// A window over the elements of a vector, at the address where they are. Collective. Parts that are not
@@ -43,26 +42,15 @@ impl<T: Element> LockWindow<T> {
     /// # Errors
     /// As [`crate::Window::from_vec`].
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        let mut vec = std::mem::ManuallyDrop::new(vec);
-        let len = vec.len();
-        // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
-        let raw = unsafe { RawWindow::create_elements(team, vec.as_mut_ptr(), len, Options::default()) };
-        match raw {
-            Ok(raw) => Ok(Self { raw, len, owned: Some(vec) }),
-            Err(e) => {
-                drop(std::mem::ManuallyDrop::into_inner(vec));
-                Err(e)
-            }
-        }
+        Ok(Self { memory: WindowMemory::from_vec(team, vec, Options::default())? })
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
     ///
     /// # Errors
     /// As [`free`](Self::free); the vector is then leaked.
-    pub fn into_vec(mut self) -> Result<Vec<T>> {
-        self.raw.free()?;
-        Ok(self.owned.take().map(std::mem::ManuallyDrop::into_inner).unwrap_or_default())
+    pub fn into_vec(self) -> Result<Vec<T>> {
+        self.memory.into_vec()
     }
 
     /// Frees the window. Collective, with a barrier.
@@ -70,18 +58,18 @@ impl<T: Element> LockWindow<T> {
     /// # Errors
     /// `PeerLost`; `System` if memory could not be given back.
     pub fn free(self) -> Result<()> {
-        self.raw.free()
+        self.memory.raw.free()
     }
 
     /// The team.
     #[must_use]
     pub fn team(&self) -> &Team {
-        self.raw.team()
+        self.memory.raw.team()
     }
 
     /// As [`RawWindow::set_transfer`].
     pub fn set_transfer(&self, scheme: TransferScheme) {
-        self.raw.set_transfer(scheme);
+        self.memory.raw.set_transfer(scheme);
     }
 
     /// Length of the window at `rank`, in elements.
@@ -89,13 +77,13 @@ impl<T: Element> LockWindow<T> {
     /// # Errors
     /// `NoSuchRank`.
     pub fn len_at(&self, rank: usize) -> Result<usize> {
-        Ok(self.raw.len_at(rank)? / size_of::<T>())
+        self.memory.len_at(rank)
     }
 
     /// Whether operations are copies: every rank's memory is mapped at every other.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
-        self.raw.is_mapped()
+        self.memory.raw.is_mapped()
     }
 
     /// One epoch under a lock of `target`. The lock may be granted as late as the first operation has to be
@@ -112,11 +100,15 @@ impl<T: Element> LockWindow<T> {
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        self.raw.lock(kind, target, asserts - Assert::NOCHECK)?;
-        let epoch = PassiveEpoch { epoch: Epoch::new(&self.raw) };
+        self.memory.raw.lock(kind, target, asserts - Assert::NOCHECK)?;
+        let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
         // An epoch around this one leaves its targets within reach: what was issued to them here has borrowed its
         // buffers for no longer than this epoch.
-        closing(&self.raw, || body(&epoch), || self.raw.unlock(target).and_then(|()| self.raw.complete_enclosing()))
+        closing(
+            &self.memory.raw,
+            || body(&epoch),
+            || self.memory.raw.unlock(target).and_then(|()| self.memory.raw.complete_enclosing()),
+        )
     }
 
     /// One epoch under shared locks of all ranks, each taken at the first access to it.
@@ -128,9 +120,9 @@ impl<T: Element> LockWindow<T> {
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        self.raw.lock_all(asserts - Assert::NOCHECK)?;
-        let epoch = PassiveEpoch { epoch: Epoch::new(&self.raw) };
-        closing(&self.raw, || body(&epoch), || self.raw.unlock_all())
+        self.memory.raw.lock_all(asserts - Assert::NOCHECK)?;
+        let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
+        closing(&self.memory.raw, || body(&epoch), || self.memory.raw.unlock_all())
     }
 
     /// Runs `body` with this rank's own elements, under an exclusive lock of them.
@@ -138,23 +130,12 @@ impl<T: Element> LockWindow<T> {
     /// # Errors
     /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; what `body` fails with.
     pub fn with_local<R>(&self, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
-        self.raw.lock_local()?;
-        let base = if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { self.raw.base().cast::<T>() };
+        self.memory.raw.lock_local()?;
         // SAFETY: `len` elements of this window. Every access of another rank is under a lock that excludes
         // ours; operations of this rank on itself are refused while the memory is lent; a second lending is
         // refused since the lock is held.
-        let local = unsafe { std::slice::from_raw_parts_mut(base, self.len) };
-        closing(&self.raw, || body(local), || self.raw.unlock(self.raw.team().rank()))
-    }
-}
-
-impl<T: Element> Drop for LockWindow<T> {
-    fn drop(&mut self) {
-        let Some(vec) = self.owned.take() else { return };
-        match self.raw.release() {
-            Ok(()) => drop(std::mem::ManuallyDrop::into_inner(vec)),
-            Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
-        }
+        let local = unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) };
+        closing(&self.memory.raw, || body(local), || self.memory.raw.unlock(self.memory.raw.team().rank()))
     }
 }
 
@@ -275,8 +256,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// As [`Epoch::put`].
     pub fn rput(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
-        let item = Item::Put { from: from.as_ptr().cast(), len: size_of_val(from), offset: bytes::<T>(displacement)? };
-        self.request(target, item)
+        self.request(target, Item::put(from, displacement)?)
     }
 
     /// Starts a get that can be waited for singly.
@@ -284,9 +264,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// As [`Epoch::get`].
     pub fn rget(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
-        let item =
-            Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? };
-        self.request(target, item)
+        self.request(target, Item::get(into, displacement)?)
     }
 
     /// Starts an accumulate that can be waited for singly.
@@ -300,7 +278,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         target: usize,
         displacement: usize,
     ) -> Result<Request<'scope>> {
-        self.raccumulate_into(op, operand, std::ptr::null_mut(), target, displacement)
+        self.request(target, Item::accumulate(op, operand, None, displacement)?)
     }
 
     /// Starts a get_accumulate that can be waited for singly.
@@ -315,8 +293,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         target: usize,
         displacement: usize,
     ) -> Result<Request<'scope>> {
-        same_length(operand.len(), old.len())?;
-        self.raccumulate_into(op, operand, old.as_mut_ptr().cast(), target, displacement)
+        self.request(target, Item::accumulate(op, operand, Some(old), displacement)?)
     }
 
     /// Starts a fetch_and_op that can be waited for singly.
@@ -331,7 +308,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         target: usize,
         displacement: usize,
     ) -> Result<Request<'scope>> {
-        self.raccumulate_into(op, std::slice::from_ref(operand), std::ptr::from_mut(old).cast(), target, displacement)
+        self.rget_accumulate(op, from_ref(operand), from_mut(old), target, displacement)
     }
 
     /// Starts a compare_and_swap that can be waited for singly.
@@ -349,33 +326,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     where
         T: CasElement,
     {
-        let item = Item::CompareSwap {
-            len: size_of::<T>(),
-            expected: widen(expected),
-            desired: widen(desired),
-            old: std::ptr::from_mut(old).cast(),
-            offset: bytes::<T>(displacement)?,
-        };
-        self.request(target, item)
-    }
-
-    fn raccumulate_into(
-        &'scope self,
-        op: Op,
-        operand: &'scope [T],
-        old: *mut u8,
-        target: usize,
-        displacement: usize,
-    ) -> Result<Request<'scope>> {
-        op.check(T::TYPE, "accumulate")?;
-        let item = Item::Accumulate {
-            code: code(op, T::TYPE),
-            operand: operand.as_ptr().cast(),
-            old,
-            len: size_of_val(operand),
-            offset: bytes::<T>(displacement)?,
-        };
-        self.request(target, item)
+        self.request(target, Item::compare_and_swap(expected, desired, old, displacement)?)
     }
 
     /// Starts a [`put_selected`](Epoch::put_selected) that can be waited for singly.
@@ -390,9 +341,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<Request<'scope>> {
-        of.check_inside(size_of_val(from))?;
-        let local = from.as_ptr().cast_mut().cast();
-        self.request_layouts(Action::Put, (local, of), target, displacement, at)
+        self.request_layouts(target, Layouts::put(from, of, displacement, at)?)
     }
 
     /// Starts a [`get_selected`](Epoch::get_selected) that can be waited for singly.
@@ -407,8 +356,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<Request<'scope>> {
-        of.check_inside(size_of_val(into))?;
-        self.request_layouts(Action::Get, (into.as_mut_ptr().cast(), of), target, displacement, at)
+        self.request_layouts(target, Layouts::get(into, of, displacement, at)?)
     }
 
     /// Starts an [`accumulate_selected`](Epoch::accumulate_selected) that can be waited for singly.
@@ -424,28 +372,18 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<Request<'scope>> {
-        op.check(T::TYPE, "accumulate")?;
-        of.check_inside(size_of_val(operand))?;
-        let action = Action::Accumulate { code: code(op, T::TYPE) };
-        self.request_layouts(action, (operand.as_ptr().cast_mut().cast(), of), target, displacement, at)
-    }
-
-    fn request_layouts(
-        &'scope self,
-        action: Action,
-        (local, of): (*mut u8, &Selection<T>),
-        target: usize,
-        displacement: usize,
-        at: &Selection<T>,
-    ) -> Result<Request<'scope>> {
-        let (origin, offset) = (of.type_map(), bytes::<T>(displacement)?);
-        let layouts = Layouts { action, local, origin, offset, target: at.type_map(), old: None };
-        let inner = self.epoch.raw.issue_layouts_request(target, layouts)?;
-        Ok(Request::new(self.epoch.raw, inner, target))
+        self.request_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?)
     }
 
     fn request(&'scope self, target: usize, item: Item) -> Result<Request<'scope>> {
-        let inner = self.epoch.raw.issue_request(target, item)?;
-        Ok(Request::new(self.epoch.raw, inner, target))
+        let request = Request::new(self.epoch.raw, target);
+        self.epoch.raw.issue(target, item, Some(&request.inner))?;
+        Ok(request)
+    }
+
+    fn request_layouts(&'scope self, target: usize, layouts: Layouts<'_>) -> Result<Request<'scope>> {
+        let request = Request::new(self.epoch.raw, target);
+        self.epoch.raw.issue_layouts(target, layouts, Some(&request.inner))?;
+        Ok(request)
     }
 }

@@ -16,13 +16,13 @@ use crate::raw::{self, RawWindow};
 #[must_use = "wait, await, or let the epoch complete it"]
 pub struct Request<'scope> {
     window: &'scope RawWindow,
-    inner: raw::Request,
+    pub(crate) inner: raw::Request,
     target: usize,
 }
 
 impl<'scope> Request<'scope> {
-    pub(crate) fn new(window: &'scope RawWindow, inner: raw::Request, target: usize) -> Self {
-        Self { window, inner, target }
+    pub(crate) fn new(window: &'scope RawWindow, target: usize) -> Self {
+        Self { window, inner: raw::Request::new(), target }
     }
 
     /// Waits until the operation is complete.

@@ -6,13 +6,13 @@
 //! [`crate::LockWindow`].
 
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 
 use farside_core::settings::TransferScheme;
 use farside_core::{Result, Team};
 
 use crate::assert::Assert;
 use crate::epoch::{Epoch, closing};
+use crate::memory::WindowMemory;
 use crate::op::Element;
 use crate::raw::{Options, RawWindow};
 
@@ -22,10 +22,7 @@ use crate::raw::{Options, RawWindow};
 /// Memory: the elements, and one cache line for each rank of the team and each of a few words.
 #[derive(Debug)]
 pub struct Window<'m, T: Element> {
-    raw: RawWindow,
-    len: usize,
-    /// The vector behind a window that was made from one; never dropped while peers may reach it.
-    owned: Option<ManuallyDrop<Vec<T>>>,
+    memory: WindowMemory<T>,
     // Invariant: a window over lent memory cannot be exchanged for one that lives longer.
     lent: PhantomData<fn(&'m ()) -> &'m ()>,
 }
@@ -40,8 +37,7 @@ impl<T: Element> Window<'static, T> {
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed. `Mismatch` on every rank if
     /// element types differ. `Freed` once the job has been finalized.
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate_elements::<T>(team, len, ACTIVE)?;
-        Ok(Self { raw, len, owned: None, lent: PhantomData })
+        Ok(Self { memory: WindowMemory::allocate(team, len, ACTIVE)?, lent: PhantomData })
     }
 
     /// A window over the elements of a vector, at the address where they are. Collective; lengths may differ.
@@ -51,27 +47,15 @@ impl<T: Element> Window<'static, T> {
     /// # Errors
     /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        let mut vec = ManuallyDrop::new(vec);
-        let len = vec.len();
-        // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded.
-        let raw = unsafe { RawWindow::create_elements(team, vec.as_mut_ptr(), len, ACTIVE) };
-        match raw {
-            Ok(raw) => Ok(Self { raw, len, owned: Some(vec), lent: PhantomData }),
-            Err(e) => {
-                // The window was not made, and what was registered has been released.
-                drop(ManuallyDrop::into_inner(vec));
-                Err(e)
-            }
-        }
+        Ok(Self { memory: WindowMemory::from_vec(team, vec, ACTIVE)?, lent: PhantomData })
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
     ///
     /// # Errors
     /// As [`free`](Self::free); the vector is then leaked.
-    pub fn into_vec(mut self) -> Result<Vec<T>> {
-        self.raw.free()?;
-        Ok(self.owned.take().map(ManuallyDrop::into_inner).unwrap_or_default())
+    pub fn into_vec(self) -> Result<Vec<T>> {
+        self.memory.into_vec()
     }
 
     /// Frees the window. Collective, with a barrier: when it returns nobody uses the window any more.
@@ -79,7 +63,7 @@ impl<T: Element> Window<'static, T> {
     /// # Errors
     /// `PeerLost`; `System` if memory could not be given back.
     pub fn free(self) -> Result<()> {
-        self.raw.free()
+        self.memory.raw.free()
     }
 }
 
@@ -100,13 +84,13 @@ impl<T: Element> Window<'_, T> {
         body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R>,
     ) -> Result<R> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
-        let raw = unsafe { RawWindow::create_elements(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
-        let mut window = Window { raw, len: memory.len(), owned: None, lent: PhantomData };
+        let memory = unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
+        let mut window = Window { memory, lent: PhantomData };
         let address = &raw mut window;
         // SAFETY: `window` lives here, and the reference ends with `body`.
         let lent = unsafe { &mut *address };
         // SAFETY: a shared part of `window` that `body` cannot replace: its type is `body`'s alone.
-        let raw = unsafe { &(*address).raw };
+        let raw = unsafe { &(*address).memory.raw };
         closing(
             raw,
             || body(lent),
@@ -122,10 +106,10 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// `WrongEpoch` if an epoch of this window ended by an error, after which peers may still write.
     pub fn local(&self) -> Result<&[T]> {
-        self.raw.usable("access a window's memory")?;
+        self.memory.raw.usable("access a window's memory")?;
         // SAFETY: `len` elements that live as long as the window; no exposure is open, since epochs borrow
         // the window exclusively and close it before they end, and a window where that failed is refused.
-        Ok(unsafe { std::slice::from_raw_parts(self.base(), self.len) })
+        Ok(unsafe { std::slice::from_raw_parts(self.memory.base(), self.memory.len) })
     }
 
     /// This rank's elements, to change.
@@ -133,24 +117,20 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// As [`local`](Self::local).
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
-        self.raw.usable("access a window's memory")?;
+        self.memory.raw.usable("access a window's memory")?;
         // SAFETY: as in `local`, exclusively.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) })
-    }
-
-    fn base(&self) -> *mut T {
-        if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { self.raw.base().cast() }
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) })
     }
 
     /// The team.
     #[must_use]
     pub fn team(&self) -> &Team {
-        self.raw.team()
+        self.memory.raw.team()
     }
 
     /// As [`RawWindow::set_transfer`].
     pub fn set_transfer(&self, scheme: TransferScheme) {
-        self.raw.set_transfer(scheme);
+        self.memory.raw.set_transfer(scheme);
     }
 
     /// Length of the window at `rank`, in elements.
@@ -158,13 +138,13 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// `NoSuchRank`.
     pub fn len_at(&self, rank: usize) -> Result<usize> {
-        Ok(self.raw.len_at(rank)? / size_of::<T>())
+        self.memory.len_at(rank)
     }
 
     /// Whether operations are copies: every rank's memory is mapped at every other.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
-        self.raw.is_mapped()
+        self.memory.raw.is_mapped()
     }
 
     /// One fence epoch: opens, runs `body`, closes with `asserts`. Collective; asserts agree on all ranks.
@@ -183,9 +163,9 @@ impl<T: Element> Window<'_, T> {
         // Who promises that nothing is done opens nothing: an operation is then an error, here and elsewhere, and
         // cannot reach memory that its owner has taken back.
         let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
-        self.raw.fence(opening | Assert::NOPRECEDE)?;
-        let epoch = Epoch::new(&self.raw);
-        closing(&self.raw, || body(&epoch), || self.raw.fence(asserts | Assert::NOSUCCEED))
+        self.memory.raw.fence(opening | Assert::NOPRECEDE)?;
+        let epoch = Epoch::new(&self.memory.raw);
+        closing(&self.memory.raw, || body(&epoch), || self.memory.raw.fence(asserts | Assert::NOSUCCEED))
     }
 
     /// Fence epochs one after the other, without local access between them: each fence closes one and opens
@@ -195,9 +175,9 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// As [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
     pub fn fences<R>(&mut self, body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R>) -> Result<R> {
-        self.raw.fence(Assert::NOPRECEDE)?;
-        let mut fences = Fences { raw: &self.raw, element: PhantomData };
-        closing(&self.raw, || body(&mut fences), || self.raw.fence(Assert::NOSUCCEED))
+        self.memory.raw.fence(Assert::NOPRECEDE)?;
+        let mut fences = Fences { raw: &self.memory.raw, element: PhantomData };
+        closing(&self.memory.raw, || body(&mut fences), || self.memory.raw.fence(Assert::NOSUCCEED))
     }
 
     /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target (none of its own
@@ -212,7 +192,7 @@ impl<T: Element> Window<'_, T> {
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        access(&self.raw, targets, asserts, body)
+        access(&self.memory.raw, targets, asserts, body)
     }
 
     /// One exposure epoch to `origins`: post, `body`, wait. Messages: one for each origin.
@@ -227,9 +207,13 @@ impl<T: Element> Window<'_, T> {
         asserts: Assert,
         body: impl for<'x> FnOnce(&Exposure<'x, T>) -> Result<R>,
     ) -> Result<R> {
-        self.raw.post(origins, asserts - Assert::NOCHECK)?;
-        let exposure = Exposure { raw: &self.raw, closed: std::cell::Cell::new(false), element: PhantomData };
-        closing(&self.raw, || body(&exposure), || if exposure.closed.get() { Ok(()) } else { self.raw.wait() })
+        self.memory.raw.post(origins, asserts - Assert::NOCHECK)?;
+        let exposure = Exposure { raw: &self.memory.raw, closed: std::cell::Cell::new(false), element: PhantomData };
+        closing(
+            &self.memory.raw,
+            || body(&exposure),
+            || if exposure.closed.get() { Ok(()) } else { self.memory.raw.wait() },
+        )
     }
 }
 
@@ -242,18 +226,6 @@ fn access<'env, T: Element, R>(
     raw.start(targets, asserts - Assert::NOCHECK)?;
     let epoch = Epoch::new(raw);
     closing(raw, || body(&epoch), || raw.complete())
-}
-
-impl<T: Element> Drop for Window<'_, T> {
-    fn drop(&mut self) {
-        let Some(vec) = self.owned.take() else { return };
-        match self.raw.release() {
-            // Nobody reaches the memory any more.
-            Ok(()) => drop(ManuallyDrop::into_inner(vec)),
-            // Leaked, not freed.
-            Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
-        }
-    }
 }
 
 /// Takes lent memory back, when the call that waits for the other ranks has been left: by a panic too.

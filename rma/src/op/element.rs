@@ -7,81 +7,56 @@ use farside_core::{Error, ErrorKind, Result};
 
 use super::kernel::AtomicScalar;
 
-/// The type of one element, as a value. The numbers are the wire form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ElementType {
-    /// `i8`
-    I8 = 0,
-    /// `i16`
-    I16 = 1,
-    /// `i32`
-    I32 = 2,
-    /// `i64`
-    I64 = 3,
-    /// `u8`
-    U8 = 4,
-    /// `u16`
-    U16 = 5,
-    /// `u32`
-    U32 = 6,
-    /// `u64`
-    U64 = 7,
-    /// `f32`
-    F32 = 8,
-    /// `f64`
-    F64 = 9,
+/// Defines [`ElementType`] and what follows from the Rust types.
+macro_rules! elements {
+    ($($t:ident = $variant:ident $number:literal,)*) => {
+        /// The type of one element, as a value. The numbers are the wire form.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum ElementType {
+            $(#[doc = concat!("`", stringify!($t), "`")] $variant = $number,)*
+        }
+
+        impl ElementType {
+            /// Every type, in the order of the wire form.
+            pub const ALL: [ElementType; 10] = [$(ElementType::$variant),*];
+
+            /// Bytes of one element; a target must be aligned to it.
+            #[must_use]
+            #[inline(always)]
+            pub const fn size(self) -> usize {
+                match self {
+                    $(ElementType::$variant => size_of::<$t>(),)*
+                }
+            }
+
+            /// The name of the type in Rust.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(ElementType::$variant => stringify!($t),)*
+                }
+            }
+        }
+
+        $(impl Element for $t {
+            const TYPE: ElementType = ElementType::$variant;
+        })*
+    };
+}
+
+elements! {
+    i8 = I8 0, i16 = I16 1, i32 = I32 2, i64 = I64 3,
+    u8 = U8 4, u16 = U16 5, u32 = U32 6, u64 = U64 7,
+    f32 = F32 8, f64 = F64 9,
 }
 
 impl ElementType {
-    /// Every type, in the order of the wire form.
-    pub const ALL: [ElementType; 10] = [
-        ElementType::I8,
-        ElementType::I16,
-        ElementType::I32,
-        ElementType::I64,
-        ElementType::U8,
-        ElementType::U16,
-        ElementType::U32,
-        ElementType::U64,
-        ElementType::F32,
-        ElementType::F64,
-    ];
-
-    /// Bytes of one element; a target must be aligned to it.
-    #[must_use]
-    #[inline(always)]
-    pub const fn size(self) -> usize {
-        match self {
-            ElementType::I8 | ElementType::U8 => 1,
-            ElementType::I16 | ElementType::U16 => 2,
-            ElementType::I32 | ElementType::U32 | ElementType::F32 => 4,
-            ElementType::I64 | ElementType::U64 | ElementType::F64 => 8,
-        }
-    }
-
     /// Whether logical and bitwise operations and compare-and-swap are defined on the type.
     #[must_use]
     #[inline(always)]
     pub const fn is_integer(self) -> bool {
         !matches!(self, ElementType::F32 | ElementType::F64)
-    }
-
-    /// The name of the type in Rust.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            ElementType::I8 => "i8",
-            ElementType::I16 => "i16",
-            ElementType::I32 => "i32",
-            ElementType::I64 => "i64",
-            ElementType::U8 => "u8",
-            ElementType::U16 => "u16",
-            ElementType::U32 => "u32",
-            ElementType::U64 => "u64",
-            ElementType::F32 => "f32",
-            ElementType::F64 => "f64",
-        }
     }
 }
 
@@ -112,20 +87,6 @@ pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'stat
 /// An element that can be compared and swapped: the integers. Floats are left out, as in MPI, because equality of
 /// values and of bits differ there (±0, NaN).
 pub trait CasElement: Element {}
-
-macro_rules! elements {
-    ($($t:ty = $variant:ident,)*) => {
-        $(impl Element for $t {
-            const TYPE: ElementType = ElementType::$variant;
-        })*
-    };
-}
-
-elements! {
-    i8 = I8, i16 = I16, i32 = I32, i64 = I64,
-    u8 = U8, u16 = U16, u32 = U32, u64 = U64,
-    f32 = F32, f64 = F64,
-}
 
 macro_rules! cas_elements {
     ($($t:ty),*) => { $(impl CasElement for $t {})* };

@@ -167,55 +167,24 @@ unsafe fn fetch_typed<T: Element>(op: Op, target: *mut T, operand: *const T, res
 /// call: every arm is a loop, or a call, of its own.
 macro_rules! fetch {
     ($op:expr, $T:ident, $f:ident => $body:expr) => {
+        fetch!(@ $op, $f => $body;
+            Sum = $T::fetch_sum,
+            Prod = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.prod(x)),
+            Min = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.least(x)),
+            Max = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.greatest(x)),
+            Land = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.land(x)),
+            Lor = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.lor(x)),
+            Lxor = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.lxor(x)),
+            Band = $T::fetch_band,
+            Bor = $T::fetch_bor,
+            Bxor = $T::fetch_bxor,
+            Replace = $T::swap,
+            NoOp = |cell: &$T::Cell, _: $T| $T::load(cell)
+        )
+    };
+    (@ $op:expr, $f:ident => $body:expr; $($name:ident = $fetch:expr),*) => {
         match $op {
-            Op::Sum => {
-                let $f = $T::fetch_sum;
-                $body
-            }
-            Op::Prod => {
-                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.prod(x));
-                $body
-            }
-            Op::Min => {
-                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.least(x));
-                $body
-            }
-            Op::Max => {
-                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.greatest(x));
-                $body
-            }
-            Op::Land => {
-                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.land(x));
-                $body
-            }
-            Op::Lor => {
-                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.lor(x));
-                $body
-            }
-            Op::Lxor => {
-                let $f = |cell: &$T::Cell, x: $T| $T::fetch_with(cell, |t| t.lxor(x));
-                $body
-            }
-            Op::Band => {
-                let $f = $T::fetch_band;
-                $body
-            }
-            Op::Bor => {
-                let $f = $T::fetch_bor;
-                $body
-            }
-            Op::Bxor => {
-                let $f = $T::fetch_bxor;
-                $body
-            }
-            Op::Replace => {
-                let $f = $T::swap;
-                $body
-            }
-            Op::NoOp => {
-                let $f = |cell: &$T::Cell, _: $T| $T::load(cell);
-                $body
-            }
+            $(Op::$name => { let $f = $fetch; $body })*
         }
     };
 }
@@ -260,14 +229,23 @@ pub trait AtomicScalar: Scalar {
     /// Adds, and returns the old value.
     fn fetch_sum(cell: &Self::Cell, x: Self) -> Self;
 
-    /// Bitwise and, and returns the old value.
-    fn fetch_band(cell: &Self::Cell, x: Self) -> Self;
+    /// Bitwise and, and returns the old value. Not defined on floats, of which this and the next two change nothing.
+    #[inline(always)]
+    fn fetch_band(cell: &Self::Cell, _: Self) -> Self {
+        Self::load(cell)
+    }
 
     /// Bitwise or, and returns the old value.
-    fn fetch_bor(cell: &Self::Cell, x: Self) -> Self;
+    #[inline(always)]
+    fn fetch_bor(cell: &Self::Cell, _: Self) -> Self {
+        Self::load(cell)
+    }
 
     /// Bitwise exclusive or, and returns the old value.
-    fn fetch_bxor(cell: &Self::Cell, x: Self) -> Self;
+    #[inline(always)]
+    fn fetch_bxor(cell: &Self::Cell, _: Self) -> Self {
+        Self::load(cell)
+    }
 
     /// Replaces the element by `f` of it, and returns the old value; writes nothing if `f` changes no bit.
     #[inline(always)]
@@ -360,19 +338,6 @@ macro_rules! float {
             #[inline(always)]
             fn fetch_sum(cell: &$atomic, x: $t) -> $t {
                 Self::fetch_with(cell, |t| t.sum(x))
-            }
-            // Not defined on floats: the element stays as it is.
-            #[inline(always)]
-            fn fetch_band(cell: &$atomic, _: $t) -> $t {
-                Self::load(cell)
-            }
-            #[inline(always)]
-            fn fetch_bor(cell: &$atomic, _: $t) -> $t {
-                Self::load(cell)
-            }
-            #[inline(always)]
-            fn fetch_bxor(cell: &$atomic, _: $t) -> $t {
-                Self::load(cell)
             }
         }
     )*};

@@ -74,20 +74,9 @@ impl Op {
     /// The name in messages, as MPI has it in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Op::Sum => "sum",
-            Op::Prod => "prod",
-            Op::Min => "min",
-            Op::Max => "max",
-            Op::Land => "land",
-            Op::Lor => "lor",
-            Op::Lxor => "lxor",
-            Op::Band => "band",
-            Op::Bor => "bor",
-            Op::Bxor => "bxor",
-            Op::Replace => "replace",
-            Op::NoOp => "no_op",
-        }
+        const NAMES: [&str; 12] =
+            ["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "replace", "no_op"];
+        NAMES[self as usize]
     }
 
     /// Whether the operation is defined on the type: logical and bitwise ones are on integers only, the others on

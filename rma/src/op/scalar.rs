@@ -12,67 +12,64 @@ pub trait Scalar: Copy {
     /// See [`Op::Max`](super::Op::Max).
     fn greatest(self, x: Self) -> Self;
     /// See [`Op::Land`](super::Op::Land).
-    fn land(self, x: Self) -> Self;
+    #[inline(always)]
+    fn land(self, _: Self) -> Self {
+        self
+    }
     /// See [`Op::Lor`](super::Op::Lor).
-    fn lor(self, x: Self) -> Self;
+    #[inline(always)]
+    fn lor(self, _: Self) -> Self {
+        self
+    }
     /// See [`Op::Lxor`](super::Op::Lxor).
-    fn lxor(self, x: Self) -> Self;
+    #[inline(always)]
+    fn lxor(self, _: Self) -> Self {
+        self
+    }
     /// See [`Op::Band`](super::Op::Band).
-    fn band(self, x: Self) -> Self;
+    #[inline(always)]
+    fn band(self, _: Self) -> Self {
+        self
+    }
     /// See [`Op::Bor`](super::Op::Bor).
-    fn bor(self, x: Self) -> Self;
+    #[inline(always)]
+    fn bor(self, _: Self) -> Self {
+        self
+    }
     /// See [`Op::Bxor`](super::Op::Bxor).
-    fn bxor(self, x: Self) -> Self;
+    #[inline(always)]
+    fn bxor(self, _: Self) -> Self {
+        self
+    }
     /// Whether both have the same bits.
     fn same_bits(self, x: Self) -> bool;
+}
+
+/// Methods of two operands, each from one expression.
+macro_rules! methods {
+    ($self:ident $x:ident; $($name:ident: $result:ty = $body:expr;)*) => {$(
+        #[inline(always)]
+        fn $name($self, $x: Self) -> $result {
+            $body
+        }
+    )*};
 }
 
 macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Scalar for $t {
-            #[inline(always)]
-            fn sum(self, x: Self) -> Self {
-                self.wrapping_add(x)
-            }
-            #[inline(always)]
-            fn prod(self, x: Self) -> Self {
-                self.wrapping_mul(x)
-            }
-            #[inline(always)]
-            fn least(self, x: Self) -> Self {
-                self.min(x)
-            }
-            #[inline(always)]
-            fn greatest(self, x: Self) -> Self {
-                self.max(x)
-            }
-            #[inline(always)]
-            fn land(self, x: Self) -> Self {
-                <$t>::from(self != 0 && x != 0)
-            }
-            #[inline(always)]
-            fn lor(self, x: Self) -> Self {
-                <$t>::from(self != 0 || x != 0)
-            }
-            #[inline(always)]
-            fn lxor(self, x: Self) -> Self {
-                <$t>::from((self != 0) != (x != 0))
-            }
-            #[inline(always)]
-            fn band(self, x: Self) -> Self {
-                self & x
-            }
-            #[inline(always)]
-            fn bor(self, x: Self) -> Self {
-                self | x
-            }
-            #[inline(always)]
-            fn bxor(self, x: Self) -> Self {
-                self ^ x
-            }
-            #[inline(always)]
-            fn same_bits(self, x: Self) -> bool {
-                self == x
+            methods! { self x;
+                sum: Self = self.wrapping_add(x);
+                prod: Self = self.wrapping_mul(x);
+                least: Self = self.min(x);
+                greatest: Self = self.max(x);
+                land: Self = <$t>::from(self != 0 && x != 0);
+                lor: Self = <$t>::from(self != 0 || x != 0);
+                lxor: Self = <$t>::from((self != 0) != (x != 0));
+                band: Self = self & x;
+                bor: Self = self | x;
+                bxor: Self = self ^ x;
+                same_bits: bool = self == x;
             }
         }
     )*};
@@ -83,30 +80,20 @@ integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 macro_rules! float {
     ($($t:ty),*) => {$(
         impl Scalar for $t {
-            #[inline(always)]
-            fn sum(self, x: Self) -> Self {
-                self + x
-            }
-            #[inline(always)]
-            fn prod(self, x: Self) -> Self {
-                self * x
-            }
-            #[inline(always)]
-            fn least(self, x: Self) -> Self {
-                if self < x {
+            // Equal values differ at most in the sign of zero; −0 is the lesser.
+            methods! { self x;
+                sum: Self = self + x;
+                prod: Self = self * x;
+                least: Self = if self < x {
                     self
                 } else if x < self {
                     x
                 } else if self == x {
-                    // Equal values differ at most in the sign of zero; −0 is the lesser.
                     <$t>::from_bits(self.to_bits() | x.to_bits())
                 } else {
                     <$t>::NAN
-                }
-            }
-            #[inline(always)]
-            fn greatest(self, x: Self) -> Self {
-                if self > x {
+                };
+                greatest: Self = if self > x {
                     self
                 } else if x > self {
                     x
@@ -114,35 +101,8 @@ macro_rules! float {
                     <$t>::from_bits(self.to_bits() & x.to_bits())
                 } else {
                     <$t>::NAN
-                }
-            }
-            #[inline(always)]
-            fn land(self, _: Self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn lor(self, _: Self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn lxor(self, _: Self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn band(self, _: Self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn bor(self, _: Self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn bxor(self, _: Self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn same_bits(self, x: Self) -> bool {
-                self.to_bits() == x.to_bits()
+                };
+                same_bits: bool = self.to_bits() == x.to_bits();
             }
         }
     )*};

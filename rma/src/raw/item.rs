@@ -1,10 +1,15 @@
 //! One operation on one target, as a value, and what it is to a device.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_core::device::{Block, Operation, Place, Range, Spread};
+use farside_core::Result;
+use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, Spread};
+use farside_core::job::Track;
 
 use super::layouts::{Action, Owned};
+use crate::elements::{bytes, same_length};
+use crate::op::{CasElement, Element, Op, code};
 
 /// One operation on one target.
 #[derive(Clone, Debug)]
@@ -37,6 +42,8 @@ pub(crate) enum Item {
     Lists(Box<Lists>),
     /// A whole operation between layouts that waits for its target.
     Layouts(Rc<Owned>),
+    /// An operation on a region that the target has attached, in place of the window's own.
+    At(Box<(RemoteRegion, Item)>),
 }
 
 /// Blocks of this rank and ranges of the target, equal in their sum.
@@ -48,8 +55,58 @@ pub(crate) struct Lists {
     pub(super) ranges: Vec<Range>,
 }
 
+/// Operations on slices. The caller keeps these borrowed until the operation is complete or abandoned.
 impl Item {
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn put<T>(from: &[T], displacement: usize) -> Result<Self> {
+        Ok(Item::Put { from: from.as_ptr().cast(), len: size_of_val(from), offset: bytes::<T>(displacement)? })
+    }
+
+    pub(crate) fn get<T>(into: &mut [T], displacement: usize) -> Result<Self> {
+        Ok(Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? })
+    }
+
+    /// Former values go to `old`, of the same length.
+    pub(crate) fn accumulate<T: Element>(
+        op: Op,
+        operand: &[T],
+        old: Option<&mut [T]>,
+        displacement: usize,
+    ) -> Result<Self> {
+        op.check(T::TYPE, "accumulate")?;
+        same_length(operand.len(), old.as_ref().map_or(operand.len(), |old| old.len()))?;
+        Ok(Item::Accumulate {
+            code: code(op, T::TYPE),
+            operand: operand.as_ptr().cast(),
+            old: old.map_or(std::ptr::null_mut(), |old| old.as_mut_ptr().cast()),
+            len: size_of_val(operand),
+            offset: bytes::<T>(displacement)?,
+        })
+    }
+
+    pub(crate) fn compare_and_swap<T: CasElement>(
+        expected: T,
+        desired: T,
+        old: &mut T,
+        displacement: usize,
+    ) -> Result<Self> {
+        let (len, offset, old) = (size_of::<T>(), bytes::<T>(displacement)?, std::ptr::from_mut(old).cast());
+        Ok(Item::CompareSwap { len, expected: widen(expected), desired: widen(desired), old, offset })
+    }
+
+    /// The same operation on an attached region.
+    pub(crate) fn at(self, attached: Option<&RemoteRegion>) -> Self {
+        match attached {
+            Some(region) => Item::At(Box::new((*region, self))),
+            None => self,
+        }
+    }
+
+    /// The attached region that it is on.
+    pub(super) fn attached(&self) -> Option<&RemoteRegion> {
+        if let Item::At(at) = self { Some(&at.0) } else { None }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Item::Put { .. } => "put",
             Item::Get { .. } => "get",
@@ -58,6 +115,7 @@ impl Item {
             Item::Lists(lists) if lists.put => "put",
             Item::Lists(_) => "get",
             Item::Layouts(all) => all.action.name(),
+            Item::At(at) => at.1.name(),
         }
     }
 
@@ -69,6 +127,7 @@ impl Item {
             Item::Get { .. } | Item::CompareSwap { .. } => (true, false),
             Item::Lists(lists) => (!lists.put, lists.put),
             Item::Layouts(all) => (all.action != Action::Put, all.action != Action::Get),
+            Item::At(at) => at.1.reads_and_stores(),
         }
     }
 
@@ -80,6 +139,7 @@ impl Item {
             | Item::Accumulate { len, offset, .. }
             | Item::CompareSwap { len, offset, .. } => Some((offset, len)),
             Item::Lists(_) | Item::Layouts(_) => None,
+            Item::At(ref at) => at.1.range(),
         }
     }
 
@@ -112,7 +172,50 @@ impl Item {
                 }
             }
             Item::Layouts(_) => return None,
+            Item::At(ref inner) => return inner.1.with_operation(inner.0.handle, post),
         };
         Some(post(operation))
     }
+}
+
+/// An operation that waits for its target.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(super) target: usize,
+    pub(super) item: Item,
+    pub(super) request: Option<Request>,
+}
+
+/// The completion of one operation that was asked for singly.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) track: Rc<Track>,
+    /// Still in a queue.
+    pub(crate) queued: Rc<Cell<bool>>,
+}
+
+impl Request {
+    pub(crate) fn new() -> Self {
+        Self { track: Track::new(), queued: Rc::default() }
+    }
+
+    /// Whether the operation is complete.
+    pub(crate) fn done(&self) -> bool {
+        !self.queued.get() && self.track.open() == 0
+    }
+}
+
+/// An integer as a zero-extended word.
+#[inline(always)]
+pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
+    let bytes = bytemuck::bytes_of(&value);
+    let mut word = [0u8; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// The integer in the low bytes of a word.
+#[inline(always)]
+pub(crate) fn narrow<T: CasElement>(word: u64) -> T {
+    bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
 }

@@ -12,6 +12,9 @@ use farside_datatype::{
 };
 
 use super::item::{Item, Lists};
+use crate::elements::bytes;
+use crate::op::{Element, Op, code};
+use crate::selection::Selection;
 
 /// Bytes of one message at most; devices cut further.
 const MAX_MESSAGE: u64 = 1 << 30;
@@ -63,6 +66,8 @@ pub(crate) struct Layouts<'a> {
     pub(crate) target: &'a TypeMap,
     /// Where the former values of an accumulate go.
     pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
+    /// The region that `offset` counts in, if that is not the window's own.
+    pub(crate) attached: Option<&'a RemoteRegion>,
 }
 
 /// The same, for an operation that outlives the call.
@@ -74,12 +79,14 @@ pub(crate) struct Owned {
     offset: usize,
     target: TypeMap,
     old: Option<(*mut u8, TypeMap)>,
+    attached: Option<RemoteRegion>,
 }
 
 impl Owned {
     pub(crate) fn borrow(&self) -> Layouts<'_> {
-        let Self { action, local, ref origin, offset, ref target, ref old } = *self;
-        Layouts { action, local, origin, offset, target, old: old.as_ref().map(|(at, map)| (*at, map)) }
+        let Self { action, local, ref origin, offset, ref target, ref old, ref attached } = *self;
+        let old = old.as_ref().map(|(at, map)| (*at, map));
+        Layouts { action, local, origin, offset, target, old, attached: attached.as_ref() }
     }
 }
 
@@ -93,11 +100,65 @@ pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
     Some((start, len))
 }
 
+/// Operations on what selections take of slices. The caller keeps the slices borrowed until the operation is complete or
+/// abandoned.
+impl<'a> Layouts<'a> {
+    fn selected<T: Element>(
+        action: Action,
+        (local, len): (*mut T, usize),
+        of: &'a Selection<T>,
+        displacement: usize,
+        at: &'a Selection<T>,
+    ) -> Result<Self> {
+        of.check_inside(len)?;
+        let (local, origin, offset) = (local.cast(), of.type_map(), bytes::<T>(displacement)?);
+        Ok(Self { action, local, origin, offset, target: at.type_map(), old: None, attached: None })
+    }
+
+    #[inline(always)]
+    pub(crate) fn put<T: Element>(
+        from: &[T],
+        of: &'a Selection<T>,
+        displacement: usize,
+        at: &'a Selection<T>,
+    ) -> Result<Self> {
+        Self::selected(Action::Put, (from.as_ptr().cast_mut(), size_of_val(from)), of, displacement, at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get<T: Element>(
+        into: &mut [T],
+        of: &'a Selection<T>,
+        displacement: usize,
+        at: &'a Selection<T>,
+    ) -> Result<Self> {
+        Self::selected(Action::Get, (into.as_mut_ptr(), size_of_val(into)), of, displacement, at)
+    }
+
+    /// Former values go to what `of` takes of `old`.
+    pub(crate) fn accumulate<T: Element>(
+        op: Op,
+        operand: &[T],
+        old: Option<&mut [T]>,
+        of: &'a Selection<T>,
+        displacement: usize,
+        at: &'a Selection<T>,
+    ) -> Result<Self> {
+        op.check(T::TYPE, "accumulate")?;
+        let action = Action::Accumulate { code: code(op, T::TYPE) };
+        let operand = (operand.as_ptr().cast_mut(), size_of_val(operand));
+        let len = old.as_ref().map_or(operand.1, |old| operand.1.min(size_of_val(*old)));
+        let all = Self::selected(action, (operand.0, len), of, displacement, at)?;
+        Ok(Self { old: old.map(|old| (old.as_mut_ptr().cast(), of.type_map())), ..all })
+    }
+}
+
 impl<'a> Layouts<'a> {
     pub(crate) fn owned(&self) -> Owned {
-        let Self { action, local, origin, offset, target, old } = *self;
+        let Self { action, local, origin, offset, target, old, attached } = *self;
         let old = old.map(|(at, map)| (at, map.clone()));
-        Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old }
+        let attached = attached.copied();
+        Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old, attached }
     }
 
     /// The layout that receives, and must not have a byte twice (an accumulate may change an element twice).
@@ -145,12 +206,14 @@ impl<'a> Layouts<'a> {
         let base = |offset: i64| self.local.wrapping_offset(offset as isize);
         if let ([(from, len)], [(to, _)]) = (&message.origin[..], &message.target[..]) {
             let (local, len, offset) = (base(*from), *len as usize, at(*to));
-            return if put { Item::Put { from: local, len, offset } } else { Item::Get { into: local, len, offset } };
+            let whole =
+                if put { Item::Put { from: local, len, offset } } else { Item::Get { into: local, len, offset } };
+            return whole.at(self.attached);
         }
         let block = |(from, len): &(i64, u64)| Block { base: base(*from), len: *len as usize };
         let range = |(to, len): &(i64, u64)| Range { offset: at(*to), len: *len as usize };
         let (blocks, ranges) = (message.origin.iter().map(block).collect(), message.target.iter().map(range).collect());
-        Item::Lists(Box::new(Lists { put, blocks, ranges }))
+        Item::Lists(Box::new(Lists { put, blocks, ranges })).at(self.attached)
     }
 
     /// The messages of a plan of a put or a get.

@@ -31,45 +31,13 @@ use farside_core::{Error, ErrorKind, Result};
 
 use super::bias::{self, Entry};
 use super::lockword::{self, Ticket};
-use super::target::Target;
+pub use super::target::LockKind;
+use super::target::{Held, Target};
 use super::{Access, RawWindow, word};
 use crate::assert::Assert;
 
 /// Entries in a row before the bias is set, at most.
 const LONGEST_PATIENCE: u32 = 1 << 12;
-
-/// Kinds of lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockKind {
-    /// Others may hold shared locks at the same time.
-    Shared,
-    /// Nobody else holds a lock.
-    Exclusive,
-}
-
-/// What this rank holds of a target's lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    No,
-    /// Lock was called; nothing was sent.
-    Wanted(LockKind),
-    /// The same, of a shared lock that could not be entered at once: the next step is that of a call that waits.
-    Deferred,
-    /// The ticket is taken.
-    Waiting(LockKind, Ticket),
-    /// The ticket is taken, and who comes before it will tell.
-    InLine(LockKind, Ticket),
-    /// Inside by the word; who is inside by claim may have to leave first.
-    Draining(LockKind, Ticket),
-    /// Inside.
-    Inside(LockKind, Ticket),
-    /// Inside by claim.
-    Claimed,
-    /// Inside by `NOCHECK`, without the word.
-    Unchecked,
-    /// Inside, exclusively, for local access: no operation may touch the memory. By ticket or by claim.
-    Local(Option<Ticket>),
-}
 
 /// What the call further out waits for, again once this one is left: by a panic too.
 struct Outer<'a>(&'a Cell<Option<usize>>, Option<usize>);

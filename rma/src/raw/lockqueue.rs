@@ -25,8 +25,8 @@ use std::sync::atomic::Ordering;
 
 use farside_core::Result;
 
-use super::lock::{Held, LockKind};
 use super::lockword::{self, Ticket};
+use super::target::{Held, LockKind};
 use super::{RawWindow, cell, word};
 
 /// Places in a line beside a claim word, which is its lane 0.

@@ -1,43 +1,13 @@
 #![allow(unsafe_code)]
 //! Operations off the fast path: checks, the queue for targets that are not ready yet, posting, completion.
 
-use std::rc::Rc;
-
 use farside_core::device::Place;
-use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::item::Item;
+use super::item::{Item, Queued, Request};
 use super::{Access, RawWindow, Target, cell};
-
-/// An operation that waits for its target.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    target: usize,
-    item: Item,
-    request: Option<Request>,
-}
-
-/// The completion of one operation that was asked for singly.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) track: Rc<Track>,
-    /// Still in a queue.
-    pub(crate) queued: Rc<std::cell::Cell<bool>>,
-}
-
-impl Request {
-    pub(crate) fn new() -> Self {
-        Self { track: Track::new(), queued: Rc::default() }
-    }
-
-    /// Whether the operation is complete.
-    pub(crate) fn done(&self) -> bool {
-        !self.queued.get() && self.track.open() == 0
-    }
-}
 
 impl RawWindow {
     /// Starts an operation, or queues it until its target is ready. The only way to memory that is not mapped.
@@ -46,14 +16,15 @@ impl RawWindow {
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
         let t = self.target(target, name)?;
+        let all = item.attached().map_or(t.region.len, |region| region.len);
         if let Some((offset, len)) = item.range()
-            && offset.checked_add(len).is_none_or(|end| end > t.region.len)
+            && offset.checked_add(len).is_none_or(|end| end > all)
         {
             self.usable(name)?;
             return Err(Error::new(ErrorKind::OutOfRange, name)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
-                .cause(format!("{len} bytes at byte {offset} of a window of {} bytes", t.region.len)));
+                .cause(format!("{len} bytes at byte {offset} of a window of {all} bytes")));
         }
         // A window that cannot be used has no epoch.
         let ready = t.ready.get() == self.epoch.get() && self.queue.borrow().is_empty();
@@ -109,13 +80,6 @@ impl RawWindow {
         let p = kept.as_ptr();
         self.kept.borrow_mut().push(kept);
         Ok(p)
-    }
-
-    /// Starts an operation that can be waited for singly.
-    pub(crate) fn issue_request(&self, target: usize, item: Item) -> Result<Request> {
-        let request = Request::new();
-        self.issue(target, item, Some(&request))?;
-        Ok(request)
     }
 
     /// Whether an operation asked for singly is complete, making progress once.

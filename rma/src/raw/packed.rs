@@ -9,17 +9,13 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Then};
+use farside_core::Job;
+use farside_core::am::{Delivery, HandlerId, Message, Then};
 use farside_core::stats::{Kind, Stats};
-use farside_core::wire::{Reader, Writer};
-use farside_core::{Job, Result};
-use farside_datatype::{Plan, Private, TypeMap};
+use farside_core::wire::Reader;
+use farside_datatype::TypeMap;
 
-use super::layouts::{Layouts, Shared, reach};
-use super::{Access, RawWindow, Target};
-
-/// Pieces under way to one target.
-const UNDER_WAY: u64 = 4;
+use super::layouts::{Shared, reach};
 
 /// This rank's own memory, as what unpacks into it sees it.
 #[derive(Clone)]
@@ -72,7 +68,7 @@ impl Listener {
 }
 
 impl Own {
-    /// Unpacks a piece as [`RawWindow::put_packed`] makes it; `None` for anything else.
+    /// Unpacks a piece as [`super::packed_put`] makes it; `None` for anything else.
     fn unpack(&self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader::new(bytes);
         let (offset, from) = (usize::try_from(reader.u64()?).ok()?, reader.u64()?);
@@ -89,50 +85,5 @@ impl Own {
         // SAFETY: all bytes of the message are inside the window's memory, which is not given back while it is alive.
         unsafe { map.unpack_raw::<Shared>(packed.as_ptr(), from, self.base.wrapping_add(offset), packed.len()) };
         Some(())
-    }
-}
-
-impl Target {
-    /// Whether packed pieces are under way.
-    #[inline]
-    pub(super) fn has_packed(&self) -> bool {
-        self.packed.get() != self.unpacked.value()
-    }
-
-    /// Whether anything is under way.
-    #[inline]
-    pub(super) fn is_busy(&self) -> bool {
-        self.track.open() > 0 || self.has_packed()
-    }
-}
-
-impl RawWindow {
-    /// Whether `t` unpacks what this rank puts to it in the present epoch.
-    pub(super) fn unpacks(&self, t: &Target) -> bool {
-        t.listens != 0 && matches!(self.access.get(), Access::Fence(_) | Access::Start)
-    }
-
-    /// Carries out a put by Generic. On return the buffer is free.
-    pub(super) fn put_packed(&self, t: &Target, l: &Layouts<'_>, plan: &Plan<'_>) -> Result<()> {
-        let wire = l.target.to_wire();
-        self.packed.set(true);
-        for (from, len) in plan.segments() {
-            let under_way = || t.packed.get() - t.unpacked.value();
-            if under_way() >= UNDER_WAY {
-                self.job.wait("put", || Ok((under_way() < UNDER_WAY).then_some(())))?;
-            }
-            let mut bytes = Writer::new().u64(l.offset as u64).u64(from).u64(wire.len() as u64).done();
-            bytes.extend_from_slice(&wire);
-            let at = bytes.len();
-            bytes.resize(at + len as usize, 0);
-            // SAFETY: the local bytes by the contract of the call; room was just made.
-            unsafe { l.origin.pack_raw::<Private>(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
-            self.stats().add(Kind::Copy, len as usize);
-            let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
-            am::send(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters)?;
-            // Acknowledgements of earlier ones may have come meanwhile, but not that of this one.
-            t.packed.set(t.packed.get() + 1);
-        }
-        Ok(())
     }
 }

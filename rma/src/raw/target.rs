@@ -12,8 +12,41 @@ use farside_core::job::Track;
 use farside_core::signal::Board;
 
 use super::item::Item;
-use super::{lock, word};
-use crate::op::CasElement;
+use super::lockword::Ticket;
+use super::words::word;
+
+/// Kinds of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Others may hold shared locks at the same time.
+    Shared,
+    /// Nobody else holds a lock.
+    Exclusive,
+}
+
+/// What this rank holds of a target's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    No,
+    /// Lock was called; nothing was sent.
+    Wanted(LockKind),
+    /// The same, of a shared lock that could not be entered at once: the next step is that of a call that waits.
+    Deferred,
+    /// The ticket is taken.
+    Waiting(LockKind, Ticket),
+    /// The ticket is taken, and who comes before it will tell.
+    InLine(LockKind, Ticket),
+    /// Inside by the word; who is inside by claim may have to leave first.
+    Draining(LockKind, Ticket),
+    /// Inside.
+    Inside(LockKind, Ticket),
+    /// Inside by claim.
+    Claimed,
+    /// Inside by `NOCHECK`, without the word.
+    Unchecked,
+    /// Inside, exclusively, for local access: no operation may touch the memory. By ticket or by claim.
+    Local(Option<Ticket>),
+}
 
 /// A target, as far as the fast path looks.
 #[derive(Debug)]
@@ -36,7 +69,7 @@ pub(crate) struct Target {
     /// How often this rank has started an access to it, and posted an exposure to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
-    pub(super) lock: Cell<lock::Held>,
+    pub(super) lock: Cell<Held>,
     /// Its rank in the window's team.
     pub(super) team_rank: usize,
     /// The way into the lock by claim, if there is one.
@@ -116,7 +149,7 @@ impl Target {
             unpacked: Counter::new(),
             starts: Cell::new(0),
             posts: Cell::new(0),
-            lock: Cell::new(lock::Held::No),
+            lock: Cell::new(Held::No),
             team_rank,
             entry: None,
             held: RefCell::new(None),
@@ -125,6 +158,18 @@ impl Target {
 }
 
 impl Target {
+    /// Whether packed pieces are under way.
+    #[inline]
+    pub(super) fn has_packed(&self) -> bool {
+        self.packed.get() != self.unpacked.value()
+    }
+
+    /// Whether anything is under way.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.track.open() > 0 || self.has_packed()
+    }
+
     /// Lets puts and gets to this target, which is this rank itself with the memory `own`, be copies.
     pub(super) fn copy_own(&mut self, own: &Registration) {
         if self.region.mapped.is_none() && !own.base.is_null() && own.len == self.region.len {
@@ -144,19 +189,4 @@ impl Target {
         // SAFETY: words of the window's board, which lives as long as the window and its targets.
         Some(unsafe { (e.bias.as_ref(), e.claim.as_ref(), e.waiters.as_ref()) })
     }
-}
-
-/// An integer as a zero-extended word.
-#[inline(always)]
-pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
-    let bytes = bytemuck::bytes_of(&value);
-    let mut word = [0u8; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
-}
-
-/// The integer in the low bytes of a word.
-#[inline(always)]
-pub(super) fn narrow<T: CasElement>(word: u64) -> T {
-    bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
 }

@@ -23,11 +23,10 @@ use std::rc::Rc;
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::{Class, Named, Overlap, Scheme, TypeMap};
+use farside_datatype::{Class, DatatypeError, Named, Overlap, Scheme, TypeMap};
 
-use super::item::Item;
+use super::item::{Item, Request};
 use super::layouts::{Action, Layouts, Shared, reach, refused};
-use super::operations::Request;
 use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
 
@@ -57,17 +56,8 @@ impl RawWindow {
         offset: usize,
         at: &TypeMap,
     ) -> Result<()> {
-        if let Some(to) = self.direct_layout(target, offset, at)
-            && at.overlap() == Overlap::None
-            // SAFETY: inside the target's mapped memory; `from` by the contract.
-            && unsafe { origin.copy_raw::<Shared>(from, at, to, 0, u64::MAX) }.is_ok()
-        {
-            self.count_copy(Kind::Write, at);
-            self.stored.set(true);
-            return Ok(());
-        }
-        let layouts = Layouts { action: Action::Put, local: from.cast_mut(), origin, offset, target: at, old: None };
-        self.issue_layouts(target, layouts, None)
+        let (action, local) = (Action::Put, from.cast_mut());
+        self.transfer_layouts(target, Layouts { action, local, origin, offset, target: at, old: None, attached: None })
     }
 
     /// Gets the bytes of `at`, relative to byte `offset` of `target`, to those of `origin`, relative to `into`.
@@ -88,17 +78,8 @@ impl RawWindow {
         offset: usize,
         at: &TypeMap,
     ) -> Result<()> {
-        self.job.store_order().before_load();
-        if let Some(from) = self.direct_layout(target, offset, at)
-            && origin.overlap() == Overlap::None
-            // SAFETY: as in `put_typed`.
-            && unsafe { at.copy_raw::<Shared>(from, origin, into, 0, u64::MAX) }.is_ok()
-        {
-            self.count_copy(Kind::Read, at);
-            return Ok(());
-        }
-        let layouts = Layouts { action: Action::Get, local: into, origin, offset, target: at, old: None };
-        self.issue_layouts(target, layouts, None)
+        let (action, local) = (Action::Get, into);
+        self.transfer_layouts(target, Layouts { action, local, origin, offset, target: at, old: None, attached: None })
     }
 
     /// Accumulates the elements of `origin`, relative to `operand`, into those of `at`, relative to byte `offset` of
@@ -128,6 +109,38 @@ impl RawWindow {
         self.issue_layouts(target, layouts, None)
     }
 
+    /// Starts a put or a get between layouts: a copy if the target is ready and maps its side.
+    #[inline(always)]
+    pub(crate) fn transfer_layouts(&self, target: usize, l: Layouts<'_>) -> Result<()> {
+        let receiver = if l.action == Action::Put { l.target } else { l.origin };
+        if let Some(remote) = self.direct_layout(target, l.offset, l.target)
+            && receiver.overlap() == Overlap::None
+            && self.copy_layouts(&l, remote).is_ok()
+        {
+            return Ok(());
+        }
+        self.issue_layouts(target, l, None)
+    }
+
+    /// Carries out a put or a get between layouts as a copy from or to mapped memory: all of the target's side, counted
+    /// from `remote`.
+    #[inline(always)]
+    fn copy_layouts(&self, l: &Layouts<'_>, remote: *mut u8) -> std::result::Result<usize, DatatypeError> {
+        let put = l.action == Action::Put;
+        self.about_to((!put, put));
+        // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.
+        let copied = unsafe {
+            if put {
+                l.origin.copy_raw::<Shared>(l.local, l.target, remote, 0, u64::MAX)
+            } else {
+                l.target.copy_raw::<Shared>(remote, l.origin, l.local, 0, u64::MAX)
+            }
+        }?;
+        self.stats().add(if put { Kind::Write } else { Kind::Read }, copied);
+        self.stats().add(Kind::Copy, copied);
+        Ok(copied)
+    }
+
     /// The address that a layout's offsets count from at a target that is ready and maps all of it. `None` also for a
     /// layout without bytes, and where a scheme is forced.
     #[inline(always)]
@@ -137,18 +150,13 @@ impl RawWindow {
         Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
-    #[inline(always)]
-    fn count_copy(&self, kind: Kind, at: &TypeMap) {
-        self.stats().add(kind, at.size() as usize);
-        self.stats().add(Kind::Copy, at.size() as usize);
-    }
-
     /// Starts an operation between layouts, or queues it until its target is ready.
     pub(crate) fn issue_layouts(&self, target: usize, l: Layouts<'_>, request: Option<&Request>) -> Result<()> {
         let name = l.action.name();
         self.usable(name)?;
         let t = self.target(target, name)?;
-        l.check(t.region.len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))?;
+        let len = l.attached.unwrap_or(&t.region).len;
+        l.check(len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))?;
         if l.target.size() == 0 {
             return self.permit(name, target);
         }
@@ -158,45 +166,28 @@ impl RawWindow {
         Ok(())
     }
 
-    /// As [`issue_layouts`](Self::issue_layouts), for one that can be waited for singly.
-    pub(crate) fn issue_layouts_request(&self, target: usize, l: Layouts<'_>) -> Result<Request> {
-        let request = Request::new();
-        self.issue_layouts(target, l, Some(&request))?;
-        Ok(request)
-    }
-
     /// Carries out an operation between layouts that has bytes, was checked, and whose target is ready.
     pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
         // Also for forced schemes, which come to copies on mapped windows too.
         self.about_to((l.action != Action::Put, l.action != Action::Get));
-        let mapped = self.direct_layout(t.team_rank, l.offset, l.target);
+        let own = l.attached.is_none();
+        let mapped = self.direct_layout(t.team_rank, l.offset, l.target).filter(|_| own);
         if let Action::Accumulate { code } = l.action {
             return match mapped.filter(|_| self.mapped || t.takes_atomics()) {
                 Some(_) => self.accumulate_mapped(t, code, l),
                 None => l.for_each_piece(|operand, old, offset, len| {
-                    self.begin(t, Item::Accumulate { code, operand, old, len, offset }, request)
+                    self.begin(t, Item::Accumulate { code, operand, old, len, offset }.at(l.attached), request)
                 }),
             };
         }
         if let Some(remote) = mapped {
-            let name = l.action.name();
-            // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.
-            let copied = unsafe {
-                if l.action == Action::Put {
-                    self.count_copy(Kind::Write, l.target);
-                    l.origin.copy_raw::<Shared>(l.local, l.target, remote, 0, u64::MAX)
-                } else {
-                    self.count_copy(Kind::Read, l.target);
-                    l.target.copy_raw::<Shared>(remote, l.origin, l.local, 0, u64::MAX)
-                }
-            };
-            return copied.map(|_| ()).map_err(|e| refused(name, &e));
+            return self.copy_layouts(l, remote).map(|_| ()).map_err(|e| refused(l.action.name(), &e));
         }
-        if self.by_lists(t, l, request)? {
+        if own && self.by_lists(t, l, request)? {
             return Ok(());
         }
-        let unpacks = l.action == Action::Put && request.is_none() && self.unpacks(t);
-        let plan = self.planner.plan(&t.region, l, unpacks)?;
+        let unpacks = own && l.action == Action::Put && request.is_none() && self.unpacks(t);
+        let plan = self.planner.plan(l.attached.unwrap_or(&t.region), l, unpacks)?;
         match plan.scheme() {
             Scheme::Empty => Ok(()),
             Scheme::Contiguous | Scheme::WriteGather | Scheme::ReadScatter | Scheme::MultiW | Scheme::Sgrs => {
@@ -240,7 +231,8 @@ pub(crate) fn accumulate<'a>(
         Some(old) if op == Op::NoOp => old,
         _ => (operand.cast_mut(), origin),
     };
-    let layouts = |code| Layouts { action: Action::Accumulate { code }, local, origin, offset, target: at, old };
+    let layouts =
+        |code| Layouts { action: Action::Accumulate { code }, local, origin, offset, target: at, old, attached: None };
     if at.size() == 0 {
         return Ok(layouts(0));
     }

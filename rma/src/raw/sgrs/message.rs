@@ -4,6 +4,11 @@ use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind};
 use farside_datatype::Direction;
 
+/// Lists that are posted for one request. Twice as many, and as many for a transfer the other way, have room on a lane.
+pub(super) const LISTS: usize = 16;
+/// Layouts of one version that an origin names, and its peers remember.
+pub(super) const LAYOUTS: usize = 64;
+
 const REQUEST: u8 = 1;
 const ANSWER: u8 = 2;
 /// A layout whose wire form comes with the request.

@@ -11,8 +11,7 @@ use farside_core::{Error, ErrorKind, Job, Result};
 use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
 use rustc_hash::FxHashMap;
 
-use super::message::{Answer, Decision, Message, Named, Request, Verdict, refusal};
-use super::{LAYOUTS, LISTS};
+use super::message::{Answer, Decision, LAYOUTS, LISTS, Message, Named, Request, Verdict, refusal};
 use crate::raw::layouts::{reach, refused};
 
 const OP: &str = "serve a transfer of lists";

@@ -2,8 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::LAYOUTS;
-use super::message::Named;
+use super::message::{LAYOUTS, Named};
 
 /// The layouts that one target knows.
 #[derive(Debug, Default)]

@@ -1,0 +1,79 @@
+#![allow(unsafe_code)]
+//! What typed windows of every kind share: the untyped window and the elements behind it.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use farside_core::{Result, Team};
+
+use crate::op::Element;
+use crate::raw::{Options, RawWindow};
+
+/// An untyped window over elements of type `T`.
+#[derive(Debug)]
+pub(crate) struct WindowMemory<T: Element> {
+    pub(crate) raw: RawWindow,
+    /// Elements of this rank.
+    pub(crate) len: usize,
+    /// The vector of a window that was made from one; dropped only when peers cannot reach it any more.
+    owned: Option<ManuallyDrop<Vec<T>>>,
+}
+
+impl<T: Element> WindowMemory<T> {
+    pub(crate) fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
+        let raw = RawWindow::allocate_elements::<T>(team, len, options)?;
+        Ok(Self { raw, len, owned: None })
+    }
+
+    /// Over elements at `base`.
+    ///
+    /// # Safety
+    /// The contract of [`RawWindow::create`].
+    pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
+        // SAFETY: the same contract.
+        let raw = unsafe { RawWindow::create_elements(team, base, len, options) }?;
+        Ok(Self { raw, len, owned: None })
+    }
+
+    pub(crate) fn from_vec(team: &Team, vec: Vec<T>, options: Options) -> Result<Self> {
+        // Leaked if the call panics.
+        let mut vec = ManuallyDrop::new(vec);
+        let (base, len) = (vec.as_mut_ptr(), vec.len());
+        // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded. If no window
+        // is made, what was registered has been released.
+        match unsafe { Self::create(team, base, len, options) } {
+            Ok(mut memory) => {
+                memory.owned = Some(vec);
+                Ok(memory)
+            }
+            Err(e) => {
+                drop(ManuallyDrop::into_inner(vec));
+                Err(e)
+            }
+        }
+    }
+
+    pub(crate) fn into_vec(mut self) -> Result<Vec<T>> {
+        self.raw.free()?;
+        Ok(self.owned.take().map(ManuallyDrop::into_inner).unwrap_or_default())
+    }
+
+    /// First element of this rank.
+    pub(crate) fn base(&self) -> *mut T {
+        if self.len == 0 { NonNull::dangling().as_ptr() } else { self.raw.base().cast() }
+    }
+
+    pub(crate) fn len_at(&self, rank: usize) -> Result<usize> {
+        Ok(self.raw.len_at(rank)? / size_of::<T>())
+    }
+}
+
+impl<T: Element> Drop for WindowMemory<T> {
+    fn drop(&mut self) {
+        let Some(vec) = self.owned.take() else { return };
+        match self.raw.release() {
+            Ok(()) => drop(ManuallyDrop::into_inner(vec)),
+            Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+#![allow(unsafe_code)]
+//! Dynamic windows: memory is attached and detached by its owner alone, without the others (MPI-5.0 section 12.2.4).
+//!
+//! Each rank publishes a table of its attachments, itself a window. An origin reads the entry before every operation, so
+//! that it notices a detached region, and imports the region at its first. Detaching clears the entry and then takes the
+//! memory back from the device: later operations fail with `NotAttached`, and those under way are refused by the owner or
+//! reach pages that no other rank maps.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_core::device::{MAX_KEY, Region, Registration, RemoteRegion};
+use farside_core::job::CancelOnDrop;
+use farside_core::{Error, ErrorKind, Result, Team};
+
+use super::{Options, RawWindow};
+use crate::assert::Assert;
+use crate::op::ElementType;
+
+/// Most attachments of one rank at a time.
+pub const MAX_ATTACHED: usize = 128;
+
+/// Bytes of a table entry: id, length in bytes, length of the key, the key.
+const ENTRY: usize = 24 + MAX_KEY;
+
+/// Names an attachment of some rank: send it to the ranks that may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Attachment {
+    /// Never 0, never used twice by one rank.
+    pub id: u64,
+    /// Where it stands in the owner's table.
+    pub slot: u64,
+}
+
+/// An untyped window whose memory is attached later. Operations are complete when they return.
+#[derive(Debug)]
+pub struct RawDynamicWindow {
+    table: RawWindow,
+    attached: RefCell<HashMap<Attachment, Registration>>,
+    last: Cell<u64>,
+    imports: RefCell<HashMap<(usize, u64), RemoteRegion>>,
+}
+
+impl RawDynamicWindow {
+    /// A window with nothing attached, which all ranks use for elements of one type. Collective. Memory: 15 KiB a rank
+    /// for the table.
+    ///
+    /// # Errors
+    /// Those of [`RawWindow::allocate`]; `Mismatch` on every rank if element types differ.
+    pub fn new(team: &Team, element: Option<ElementType>) -> Result<Self> {
+        let table = RawWindow::allocate_of(team, Ok(MAX_ATTACHED * ENTRY), Options::default(), element)?;
+        table.lock_all(Assert::NOCHECK)?;
+        Ok(Self { table, attached: RefCell::default(), last: Cell::new(0), imports: RefCell::default() })
+    }
+
+    fn word(&self, slot: u64, index: usize) -> &AtomicU64 {
+        // SAFETY: inside this rank's table, aligned, and an atomic for all that access it.
+        unsafe { AtomicU64::from_ptr(self.table.base().add(slot as usize * ENTRY + index * 8).cast()) }
+    }
+
+    /// Attaches `len` bytes at `base`. Local: no message.
+    ///
+    /// # Safety
+    /// The memory stays valid, and is accessed by others only as for any window, until [`detach`](Self::detach) has
+    /// succeeded.
+    ///
+    /// # Errors
+    /// `Limit` with [`MAX_ATTACHED`] already attached, or from the device.
+    pub unsafe fn attach(&self, base: *mut u8, len: usize) -> Result<Attachment> {
+        let free = |slot: &u64| self.word(*slot, 0).load(Ordering::Relaxed) == 0; // Own word, own thread.
+        let slot = (0..MAX_ATTACHED as u64).find(free).ok_or_else(|| {
+            Error::new(ErrorKind::Limit, "attach memory")
+                .rank(self.table.job().rank())
+                .cause(format!("{MAX_ATTACHED} are attached"))
+                .remedy("detach some")
+        })?;
+        let region = Region {
+            base,
+            len,
+            accumulate: Some(crate::op::apply_bytes),
+            passive: true,
+            revocable: true,
+            one_node: self.table.team().is_on_one_node(),
+        };
+        // SAFETY: the same contract.
+        let registration = unsafe { self.table.job().device().register(region) }?;
+        let id = self.last.get() + 1;
+        self.last.set(id);
+        let mut key = [0u8; MAX_KEY];
+        key[..registration.key.len()].copy_from_slice(&registration.key);
+        // Relaxed, all of these: ordered by the Release of the id, with which the look-up of an origin pairs.
+        self.word(slot, 1).store(len as u64, Ordering::Relaxed);
+        self.word(slot, 2).store(registration.key.len() as u64, Ordering::Relaxed);
+        for (i, w) in key.chunks_exact(8).enumerate() {
+            // Relaxed, as above.
+            self.word(slot, 3 + i).store(u64::from_le_bytes(w.try_into().unwrap_or_default()), Ordering::Relaxed);
+        }
+        // Release: pairs with the look-up of an origin, which reads the id before and after the rest.
+        self.word(slot, 0).store(id, Ordering::Release);
+        let attachment = Attachment { id, slot };
+        self.attached.borrow_mut().insert(attachment, registration);
+        Ok(attachment)
+    }
+
+    /// Detaches. Local: no message. Operations that others still have under way fail or have no effect.
+    ///
+    /// # Errors
+    /// `NotAttached`; `System` if the memory cannot be taken back, and must not be reused.
+    pub fn detach(&self, attachment: Attachment) -> Result<()> {
+        let registration = self.attached.borrow_mut().remove(&attachment);
+        let gone = || self.not_attached("detach memory", self.table.team().rank(), attachment);
+        let registration = registration.ok_or_else(gone)?;
+        self.word(attachment.slot, 0).store(0, Ordering::SeqCst);
+        // SAFETY: operations of this rank are complete or cancelled before they return.
+        unsafe { self.table.job().device().release(registration.handle) }
+    }
+
+    #[cold]
+    fn not_attached(&self, operation: &'static str, target: usize, attachment: Attachment) -> Error {
+        Error::new(ErrorKind::NotAttached, operation)
+            .rank(self.table.job().rank())
+            .peer(self.table.team().members().get(target).copied().unwrap_or(target as u32))
+            .cause(format!("attachment {}", attachment.id))
+    }
+
+    /// Copies words of a target's table. One read where the table is not mapped.
+    fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
+        self.table.or_abandon(|| {
+            // SAFETY: complete when the flush returns; abandoned if it fails.
+            unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
+            self.table.flush(target)
+        })
+    }
+
+    /// The region of an attachment: looked up in its owner's table every time, imported the first time.
+    fn region(&self, operation: &'static str, target: usize, attachment: Attachment) -> Result<RemoteRegion> {
+        let gone = || self.not_attached(operation, target, attachment);
+        let peer = self.table.team().job_rank(target)?;
+        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)? * ENTRY;
+        let device = self.table.job().device();
+        let mut id = [0u64; 1];
+        self.look_up(&mut id, target, offset)?;
+        if id[0] != attachment.id || attachment.id == 0 {
+            if let Some(r) = self.imports.borrow_mut().remove(&(target, attachment.id)) {
+                // SAFETY: operations of this rank are complete or cancelled before they return.
+                unsafe { device.forget(r.handle) };
+            }
+            return Err(gone());
+        }
+        if let Some(r) = self.imports.borrow().get(&(target, attachment.id)) {
+            return Ok(*r);
+        }
+        let mut entry = [0u64; ENTRY / 8];
+        self.look_up(&mut entry, target, offset)?;
+        self.look_up(&mut id, target, offset)?;
+        let key_len = entry[2] as usize;
+        if entry[0] != attachment.id || id[0] != attachment.id || key_len > MAX_KEY {
+            return Err(gone());
+        }
+        let key = &bytemuck::cast_slice::<u64, u8>(&entry[3..])[..key_len];
+        let region = device.import(peer, key, Some(crate::op::apply_bytes)).map_err(|e| {
+            // Detached between the look-up and the import.
+            if e.kind() == ErrorKind::PeerLost { gone() } else { e }
+        })?;
+        self.imports.borrow_mut().insert((target, attachment.id), region);
+        Ok(region)
+    }
+
+    /// Carries out an operation on an attachment: `issue` issues it on the given window and region. On return, or after a
+    /// panic, it is complete or cancelled.
+    pub(crate) fn run(
+        &self,
+        name: &'static str,
+        target: usize,
+        attachment: Attachment,
+        issue: impl FnOnce(&RawWindow, &RemoteRegion) -> Result<()>,
+    ) -> Result<()> {
+        let region = self.region(name, target, attachment)?;
+        let track = &self.table.target(target, name)?.track;
+        let _open = CancelOnDrop::new(self.table.job(), track);
+        issue(&self.table, &region).and_then(|()| self.table.flush(target)).map_err(|e| {
+            // The owner took the key back: detached since the look-up.
+            if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e }
+        })
+    }
+
+    /// Frees the window. Collective, with a barrier; what is still attached is detached when it is dropped.
+    ///
+    /// # Errors
+    /// `PeerLost`; `System` if memory could not be given back.
+    pub fn free(&self) -> Result<()> {
+        self.table.unlock_all()?;
+        self.table.team().barrier()
+    }
+}
+
+impl Drop for RawDynamicWindow {
+    fn drop(&mut self) {
+        for r in self.imports.borrow().values() {
+            // SAFETY: operations of this rank are complete or cancelled before they return.
+            unsafe { self.table.job().device().forget(r.handle) };
+        }
+        let all: Vec<Attachment> = self.attached.borrow().keys().copied().collect();
+        for attachment in all {
+            if let Err(e) = self.detach(attachment) {
+                tracing::error!("attached memory was not given back: {e}");
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+#![allow(unsafe_code)]
+//! The origin's side: transfers wait for the closing call, which carries them out.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use farside_core::am::{self, Counters};
+use farside_core::device::{Block, Operation};
+use farside_core::job::{CancelOnDrop, Track};
+use farside_core::stats::Kind;
+use farside_core::{Error, ErrorKind, Job, Result};
+use farside_datatype::{CutOffs, Descriptor, Direction, Plan, Scheme, TypeMap};
+
+use super::Sgrs;
+use super::message::{Decision, LISTS, Request, Verdict};
+use super::serve::decide;
+use crate::raw::layouts::{Action, Layouts, refused};
+use crate::raw::{Access, RawWindow, Request as Single, Target};
+
+/// Longest wire form of a layout that is sent.
+const LONGEST: usize = 64 << 10;
+/// How long what was sent may take to come, once its sender has seen that it came.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The parts of transfers to one target that are under way.
+#[derive(Debug)]
+struct Flow<'a> {
+    job: &'a Job,
+    earlier: Rc<Track>,
+    now: Rc<Track>,
+}
+
+impl Drop for Flow<'_> {
+    fn drop(&mut self) {
+        [&self.earlier, &self.now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
+    }
+}
+
+impl RawWindow {
+    /// Whether a transfer goes by lists on both sides; then the closing call carries it out.
+    pub(crate) fn by_lists(&self, t: &Target, l: &Layouts<'_>, request: Option<&Single>) -> Result<bool> {
+        let Some(sgrs) = &self.sgrs else { return Ok(false) };
+        let helps = matches!(self.access.get(), Access::Fence(_) | Access::Start);
+        if !helps || request.is_some() || t.team_rank == self.team.rank() {
+            return Ok(false);
+        }
+        let wanted = self.planner.wants_lists(l, sgrs.shared.limits.get())?;
+        if !wanted || [l.origin, l.target].iter().any(|map| map.to_wire().len() > LONGEST) {
+            return Ok(false);
+        }
+        sgrs.pending.borrow_mut().push((t.team_rank, Rc::new(l.owned())));
+        Ok(true)
+    }
+
+    /// Whether a transfer to `target` waits for the closing call.
+    pub(crate) fn has_lists(&self, target: usize) -> bool {
+        self.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
+    }
+
+    /// Carries out the transfers to `target`, in order. A failure ends them, and is kept for
+    /// [`check_lists`](Self::check_lists).
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub(crate) fn run_lists(&self, target: usize) -> Result<()> {
+        let Some(sgrs) = self.sgrs.as_ref().filter(|s| s.has_pending(target)) else { return Ok(()) };
+        let all = std::mem::take(&mut *sgrs.pending.borrow_mut());
+        let (now, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
+        sgrs.pending.borrow_mut().extend(later);
+        let mut flow = Flow { job: &self.job, earlier: Track::new(), now: Track::new() };
+        let name = now.last().map_or("put", |(_, owned)| owned.action.name());
+        let sent = now.iter().try_for_each(|(_, owned)| self.transfer(sgrs, target, &owned.borrow(), &mut flow));
+        let landed = sent.and_then(|()| self.landed(name, &flow.earlier));
+        let Err(e) = landed else { return Ok(()) };
+        let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
+        if e.kind() == ErrorKind::PeerLost {
+            return Err(e);
+        }
+        sgrs.failed.borrow_mut().get_or_insert(e);
+        Ok(())
+    }
+
+    /// Gives the first error of this rank's own transfers.
+    ///
+    /// # Errors
+    /// That error.
+    pub(crate) fn check_lists(&self) -> Result<()> {
+        let failed = self.sgrs.as_ref().and_then(|s| s.failed.borrow_mut().take());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// As [`check_lists`](Self::check_lists), and for the transfers of others to and from this rank, all of whom have said
+    /// that they are done: waits until what they have sent is here.
+    ///
+    /// # Errors
+    /// As [`check_lists`](Self::check_lists); `Timeout` for lists that were asked for and are not used.
+    pub(crate) fn end_lists(&self) -> Result<()> {
+        self.check_lists()?;
+        let Some(sgrs) = &self.sgrs else { return Ok(()) };
+        // A rank that is already in its next closing call may ask for more meanwhile.
+        let track = sgrs.shared.track.replace(Track::new());
+        if track.open() > 0 {
+            let deadline = Some(Instant::now() + PATIENCE);
+            let here = || Ok((track.open() == 0).then_some(()));
+            let _open = CancelOnDrop::new(&self.job, &track);
+            self.job.wait_until("receive lists", deadline, here)?;
+        }
+        let failed = sgrs.shared.failed.borrow_mut().take();
+        failed.map_or_else(|| track.check(), Err)
+    }
+
+    /// Whether nothing that others send to this rank by lists is under way.
+    pub(crate) fn lists_are_here(&self) -> bool {
+        self.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
+    }
+
+    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow<'_>) -> Result<()> {
+        let name = l.action.name();
+        let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
+        let limits = sgrs.shared.limits.get();
+        let plan = Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &CutOffs::default())
+            .map_err(|e| refused(name, &e))?;
+        let mut messages = plan.descriptors();
+        let mut packed = 0;
+        loop {
+            let part: Vec<Descriptor> = messages.by_ref().take(LISTS).collect();
+            if part.is_empty() {
+                return Ok(());
+            }
+            self.part(sgrs, target, l, &plan, &part, packed, &flow.now)?;
+            // At most two parts are under way, of this transfer or the one before.
+            self.landed(name, &flow.earlier)?;
+            packed += decide(&part).bytes;
+            flow.earlier = std::mem::replace(&mut flow.now, Track::new());
+        }
+    }
+
+    fn landed(&self, name: &'static str, track: &Track) -> Result<()> {
+        self.job.wait_until(name, None, || Ok((track.open() == 0).then_some(())))?;
+        track.check()
+    }
+
+    /// One part of a transfer: the lists of both ranks are posted.
+    #[allow(clippy::too_many_arguments)]
+    fn part(
+        &self,
+        sgrs: &Sgrs,
+        target: usize,
+        l: &Layouts<'_>,
+        plan: &Plan<'_>,
+        part: &[Descriptor],
+        packed: u64,
+        track: &Rc<Track>,
+    ) -> Result<()> {
+        let decision = decide(part);
+        let get = l.action == Action::Get;
+        if get {
+            self.post_lists(target, l, part, track)?;
+        }
+        let asked = if get { decision } else { Decision::default() };
+        let mut again = true;
+        loop {
+            let number = self.ask(sgrs, target, l, plan, packed, asked)?;
+            let verdict = self.job.wait(l.action.name(), || {
+                let answer = sgrs.shared.answer.borrow_mut().take();
+                // Of a get only a refusal is told.
+                let done = get && track.open() == 0;
+                let verdict = answer.filter(|a| a.number == number).map(|a| a.verdict);
+                Ok(verdict.or_else(|| done.then_some(Verdict::Go(decision))))
+            })?;
+            match verdict {
+                Verdict::Go(d) if d == decision => break,
+                Verdict::Go(d) => {
+                    return Err(Error::new(ErrorKind::Protocol, l.action.name()).cause(format!(
+                        "the target counts {} lists of {} bytes, and this rank {} of {}",
+                        d.lists, d.bytes, decision.lists, decision.bytes
+                    )));
+                }
+                Verdict::Unknown if std::mem::take(&mut again) => sgrs.told.borrow_mut()[target].forget(),
+                Verdict::Unknown => {
+                    return Err(Error::new(ErrorKind::Protocol, l.action.name())
+                        .cause("the target does not know the layouts that were sent to it"));
+                }
+                Verdict::Refused(kind, text) => {
+                    return Err(Error::new(kind, l.action.name()).cause(format!("the target refused: {text}")));
+                }
+            }
+        }
+        if get { Ok(()) } else { self.post_lists(target, l, part, track) }
+    }
+
+    /// Asks the target for its lists; the number of the request.
+    fn ask(
+        &self,
+        sgrs: &Sgrs,
+        target: usize,
+        l: &Layouts<'_>,
+        plan: &Plan<'_>,
+        packed: u64,
+        decision: Decision,
+    ) -> Result<u32> {
+        debug_assert_eq!(plan.scheme(), Scheme::Sgrs);
+        let wires = [l.origin, l.target].map(TypeMap::to_wire);
+        let (version, named) = sgrs.told.borrow_mut()[target].names([&wires[0], &wires[1]]);
+        let mut data = Vec::new();
+        for (wire, _) in wires.iter().zip(&named).filter(|(_, n)| n.len.is_some()) {
+            self.stats().add(Kind::Layout, wire.len());
+            data.extend_from_slice(wire);
+        }
+        let number = sgrs.last.get().wrapping_add(1);
+        sgrs.last.set(number);
+        let request = Request {
+            number,
+            direction: if l.action == Action::Put { Direction::Put } else { Direction::Get },
+            reply: sgrs.handler.0,
+            offset: l.offset as u64,
+            packed,
+            decision,
+            version,
+            origin: named[0],
+            target: named[1],
+        };
+        let peer = self.targets[target].region.peer;
+        am::send(&self.job, peer, sgrs.handlers[target], &request.write(), &data, Counters::default())?;
+        Ok(number)
+    }
+
+    fn post_lists(&self, target: usize, l: &Layouts<'_>, part: &[Descriptor], track: &Rc<Track>) -> Result<()> {
+        for message in part {
+            let at = |(at, len): &(i64, u64)| Block { base: l.local.wrapping_offset(*at as isize), len: *len as usize };
+            let blocks: Vec<Block> = message.origin.iter().map(at).collect();
+            let operation = match l.action {
+                Action::Get => Operation::Scatter { into: &blocks },
+                _ => Operation::Gather { from: &blocks },
+            };
+            // SAFETY: by the contract of the call that made the operation its memory is valid until the epoch is closed,
+            // which waits for the track or cancels it.
+            unsafe { self.job.post(self.targets[target].region.peer, operation, None, &[track]) }?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,551 @@
+#![allow(unsafe_code)]
+//! An untyped window: its state, how it is made, and the operations on mapped memory.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+
+use farside_core::coll;
+use farside_core::device::{Region, Registration, RemoteRegion};
+use farside_core::memory::copy;
+use farside_core::memory::keys::AccumulateFn;
+use farside_core::signal::Board;
+use farside_core::stats::{Kind, Stats};
+use farside_core::{Error, ErrorKind, Job, Result, Team};
+
+use super::item::{Item, Queued, narrow, widen};
+use super::layouts::Planner;
+use super::packed::Listener;
+use super::sgrs::Sgrs;
+use super::target::{Entry, Exposed, Target};
+use super::words::word;
+use crate::elements::bytes;
+use crate::op::{CasElement, Element, ElementType, Op};
+
+/// The present access epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    None,
+    /// Between two fences; the number is that of the one that opened it.
+    Fence(u64),
+    /// Between start and complete.
+    Start,
+    /// Locks on single targets, how many.
+    Lock(usize),
+    /// Everyone's shared lock.
+    LockAll,
+}
+
+/// How an untyped window is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether the lock family may be used: then memory that is not mapped gets an agent at its target.
+    pub locks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { locks: true }
+    }
+}
+
+/// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still
+/// use it reach memory that nobody else sees, or get an error.
+#[derive(Debug)]
+pub struct RawWindow {
+    pub(super) job: Job,
+    pub(super) team: Team,
+    pub(super) stats: NonNull<Stats>,
+    pub(super) own: Registration,
+    pub(super) board: Board,
+    pub(super) targets: Vec<Target>,
+    pub(super) options: Options,
+    /// All targets are mapped whole, boards included.
+    pub(super) mapped: bool,
+    pub(super) access: Cell<Access>,
+    /// Number of the access epoch; [`NO_EPOCH`] outside.
+    pub(super) epoch: Cell<u64>,
+    pub(super) last_epoch: Cell<u64>,
+    pub(super) fences: Cell<u64>,
+    /// Whether the last fence has shown that all ranks had come to it.
+    pub(super) synchronized: Cell<bool>,
+    /// The members of the started access, and of the posted exposure.
+    pub(super) started: RefCell<Vec<usize>>,
+    pub(super) posted: RefCell<Exposed>,
+    pub(super) queue: RefCell<Vec<Queued>>,
+    /// Memory for the queue's next turn.
+    pub(super) spare: RefCell<Vec<Queued>>,
+    /// How transfers between layouts are planned.
+    pub(super) planner: Planner,
+    /// For those by lists on both sides, where the devices of all ranks have them.
+    pub(super) sgrs: Option<Sgrs>,
+    /// Bytes of operations whose buffer did not outlive the call.
+    pub(super) kept: RefCell<Vec<Box<[u8]>>>,
+    /// Stores to mapped memory may still be in this processor's buffer.
+    pub(super) stored: Cell<bool>,
+    /// This rank's number in the team.
+    pub(super) claimant: usize,
+    /// First of the claim words.
+    pub(super) claims: usize,
+    /// Who waits for a lock does so in line, since lock words are not mapped everywhere.
+    pub(super) in_line: bool,
+    /// The target for whose lock a call waits.
+    pub(super) waits_for: Cell<Option<usize>>,
+    /// Whether an access epoch is counted in the job's store order.
+    pub(super) counted: Cell<bool>,
+    /// A store may be followed by a look at who sleeps without a fence.
+    pub(super) sleepers_fence: bool,
+    /// By which packed pieces for this rank's memory come; whether this rank has sent any that it has not waited for.
+    pub(super) listener: Listener,
+    pub(super) packed: Cell<bool>,
+    pub(super) broken: Cell<bool>,
+    pub(super) released: Cell<bool>,
+}
+
+/// The number of no epoch.
+pub(super) const NO_EPOCH: u64 = u64::MAX;
+
+impl RawWindow {
+    /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
+    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 256 bytes for each
+    /// rank of the team.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
+    pub fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
+        Self::allocate_of(team, Ok(len), options, None)
+    }
+
+    /// As [`allocate`](Self::allocate), `len` in elements: one that does not fit an address space fails as all
+    /// failures do, on every rank.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
+    pub(crate) fn allocate_elements<T: Element>(team: &Team, len: usize, options: Options) -> Result<Self> {
+        Self::allocate_of(team, bytes::<T>(len), options, Some(T::TYPE))
+    }
+
+    /// A window of `len` bytes that all ranks use for elements of type `element`.
+    pub(crate) fn allocate_of(
+        team: &Team,
+        len: Result<usize>,
+        options: Options,
+        element: Option<ElementType>,
+    ) -> Result<Self> {
+        let device = team.job().device();
+        let own = len
+            .map_err(|e| e.rank(team.job().rank()))
+            .and_then(|len| device.allocate(Self::region(team, Region::allocated(len), options)));
+        Self::new(team, own, options, element)
+    }
+
+    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
+    ///
+    /// # Safety
+    /// The memory stays valid, and is accessed only as the window's epochs allow, until [`release`](Self::release)
+    /// or [`free`](Self::free) has succeeded.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
+    pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
+        // SAFETY: the same contract.
+        unsafe { Self::create_of(team, base, len, options, None) }
+    }
+
+    /// As [`create`](Self::create), of `len` elements.
+    ///
+    /// # Safety
+    /// As [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `Mismatch` on every rank if element types differ.
+    pub(crate) unsafe fn create_elements<T: Element>(
+        team: &Team,
+        base: *mut T,
+        len: usize,
+        options: Options,
+    ) -> Result<Self> {
+        // SAFETY: the same contract.
+        unsafe { Self::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }
+    }
+
+    unsafe fn create_of(
+        team: &Team,
+        base: *mut u8,
+        len: usize,
+        options: Options,
+        element: Option<ElementType>,
+    ) -> Result<Self> {
+        if base.is_null() {
+            let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
+            return Self::new(team, Err(e), options, element);
+        }
+        // SAFETY: the same contract.
+        let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
+        Self::new(team, own, options, element)
+    }
+
+    fn region(team: &Team, memory: Region, options: Options) -> Region {
+        let accumulate = Some(crate::op::apply_bytes as AccumulateFn);
+        Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
+    }
+
+    fn new(team: &Team, own: Result<Registration>, options: Options, element: Option<ElementType>) -> Result<Self> {
+        let job = team.job().clone();
+        // SAFETY: a new registration of this job; if this fails no window uses it.
+        let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
+        let claims = word::WAITERS + team.size().div_ceil(64);
+        let words = claims + if options.locks { team.size() } else { 0 };
+        let board = match Board::new(team, words) {
+            Ok(board) => board,
+            Err(e) => {
+                // SAFETY: nobody has used them.
+                unsafe {
+                    regions.iter().for_each(|r| job.device().forget(r.handle));
+                    job.device().release(own.handle)?;
+                }
+                return Err(e);
+            }
+        };
+        let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
+        let mapped = regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
+        let listener = Listener::new(&job, own.base, own.len);
+        let targets = regions.into_iter().enumerate().map(Target::new).collect();
+        let mut window = Self {
+            stats: NonNull::from(job.device().stats()),
+            team: team.clone(),
+            own,
+            board,
+            targets,
+            options,
+            mapped,
+            access: Cell::new(Access::None),
+            epoch: Cell::new(NO_EPOCH),
+            last_epoch: Cell::new(0),
+            fences: Cell::new(0),
+            synchronized: Cell::new(false),
+            started: RefCell::default(),
+            posted: RefCell::default(),
+            queue: RefCell::default(),
+            spare: RefCell::default(),
+            sgrs: None,
+            planner: Planner::new(job.device().capabilities(), job.settings()),
+            kept: RefCell::default(),
+            stored: Cell::new(false),
+            claimant: team.rank(),
+            claims,
+            in_line: false,
+            waits_for: Cell::new(None),
+            counted: Cell::new(false),
+            sleepers_fence: job.device().capabilities().sleepers_fence,
+            listener,
+            packed: Cell::new(false),
+            broken: Cell::new(false),
+            released: Cell::new(false),
+            job,
+        };
+        // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
+        // but the closing calls must be of one kind on all of them.
+        let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
+        let lists = Sgrs::new(&window.job, &window.own, team.size())?;
+        let mut card = vec![u8::from(mapped), u8::from(boards)];
+        card.extend(window.listener.id().to_le_bytes());
+        // 0 where elements have no type.
+        let element = element.map_or(0, |element| element as u8 + 1);
+        card.push(element);
+        card.extend(Sgrs::card(lists.as_ref()));
+        let all = coll::allgather(team, &card)?;
+        if all.iter().any(|other| other.get(4) != all[0].get(4)) {
+            let other = all.iter().position(|other| other.get(4) != Some(&element)).unwrap_or(0);
+            return Err(Error::new(ErrorKind::Mismatch, "make a window")
+                .rank(window.job.rank())
+                .peer(window.targets[other].region.peer)
+                .cause("its elements have another type than those of this rank"));
+        }
+        window.mapped = all.iter().all(|m| m.first() == Some(&1));
+        if !window.mapped && window.job.device().capabilities().own_by_copy {
+            window.targets[team.rank()].copy_own(&window.own);
+        }
+        for (t, m) in window.targets.iter_mut().zip(&all) {
+            t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
+        }
+        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(5..).unwrap_or_default()).collect();
+        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.meet(&cards));
+        window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
+        if options.locks && !window.in_line {
+            for (rank, t) in window.targets.iter_mut().enumerate() {
+                t.entry = Entry::new(&window.board, rank, claims + team.rank());
+            }
+        }
+        Ok(window)
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// First byte of this rank's own memory.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.own.base
+    }
+
+    /// Length of the window in bytes at team rank `rank`.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn len_at(&self, rank: usize) -> Result<usize> {
+        self.target(rank, "look up a window").map(|t| t.region.len)
+    }
+
+    /// Where the memory of team rank `rank` is mapped here, if all of it is.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    pub fn mapped_base(&self, rank: usize) -> Result<Option<*mut u8>> {
+        let t = self.target(rank, "look up a window")?;
+        Ok(((t.lo, t.hi) == (0, t.region.len) && t.region.mapped.is_some()).then_some(t.base))
+    }
+
+    /// Whether every rank's memory is mapped at every other: then operations are copies.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+
+    #[inline(always)]
+    pub(crate) fn stats(&self) -> &Stats {
+        // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, of
+        // which `self` holds a handle.
+        unsafe { self.stats.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
+        match self.targets.get(rank) {
+            Some(t) => Ok(t),
+            None => Err(self.no_such_rank(rank, operation)),
+        }
+    }
+
+    #[cold]
+    fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
+        Error::new(ErrorKind::NoSuchRank, operation)
+            .rank(self.job.rank())
+            .peer(rank as u32)
+            .cause(format!("the window's team has {} ranks", self.targets.len()))
+    }
+
+    /// The address of `len` bytes at `offset` of a target that is ready and maps them.
+    #[inline(always)]
+    pub(super) fn direct(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
+        let t = self.targets.get(target)?;
+        if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
+            Some(t.base.wrapping_add(offset))
+        } else {
+            None
+        }
+    }
+
+    /// As [`direct`](Self::direct), for atomic operations: not past one that is kept back, and not where the device does
+    /// them.
+    #[inline(always)]
+    fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
+        let to = self.direct(target, offset, len)?;
+        // On a mapped window nothing is ever kept back, and no target is apart.
+        if self.mapped || self.targets[target].takes_atomics() { Some(to) } else { None }
+    }
+
+    /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the
+    /// window is mapped and the target ready; it is complete at the target after the call that closes the
+    /// epoch or flushes. One message; on mapped windows a copy.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes, and not written, until the epoch is closed or flushed, or
+    /// [`abandon`](Self::abandon) has returned.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`.
+    #[inline(always)]
+    pub unsafe fn put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
+        if let Some(to) = self.direct(target, offset, len) {
+            self.stats().add(Kind::Write, len);
+            self.stored.set(true);
+            // SAFETY: inside the target's mapped memory; `from` by the contract.
+            unsafe { copy::store(from, to, len) };
+            return Ok(());
+        }
+        self.issue(target, Item::Put { from, len, offset }, None)
+    }
+
+    /// As [`put`](Self::put) of one value, which need not outlive the call.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub fn put_value<T: Element>(&self, value: T, target: usize, offset: usize) -> Result<()> {
+        if let Some(to) = self.direct(target, offset, size_of::<T>()) {
+            self.stats().add(Kind::Write, size_of::<T>());
+            self.stored.set(true);
+            // SAFETY: inside the target's mapped memory; a live value.
+            unsafe { copy::store((&raw const value).cast(), to, size_of::<T>()) };
+            return Ok(());
+        }
+        self.put_bytes(bytemuck::bytes_of(&value), target, offset)
+    }
+
+    /// Gets `len` bytes from byte `offset` of `target`; they are there after the call that closes the epoch
+    /// or flushes. One message and its answer; on mapped windows a copy.
+    ///
+    /// # Safety
+    /// `into` is valid for `len` bytes, and touched by nobody else, as for [`put`](Self::put).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
+        if let Some(from) = self.direct(target, offset, len) {
+            self.job.store_order().before_load();
+            self.stats().add(Kind::Read, len);
+            // SAFETY: as in `put`.
+            unsafe { copy::load(from, into, len) };
+            return Ok(());
+        }
+        self.issue(target, Item::Get { into, len, offset }, None)
+    }
+
+    /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
+    /// which this rank issues them; where `old` is not null the former values go there.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put) for `operand`, and as [`get`](Self::get) for `old`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that the type does not have.
+    #[inline(always)]
+    pub unsafe fn accumulate<T: Element>(
+        &self,
+        op: Op,
+        operand: *const T,
+        old: *mut T,
+        count: usize,
+        target: usize,
+        offset: usize,
+    ) -> Result<()> {
+        op.check(T::TYPE, "accumulate")?;
+        let len = count * size_of::<T>();
+        if count == 1
+            && let Some(to) = self.direct_ordered(target, offset, len)
+            && to.addr().is_multiple_of(size_of::<T>())
+        {
+            self.stats().add(Kind::Accumulate, len);
+            // SAFETY: an aligned element inside the target's mapped memory, which everyone updates by these
+            // kernels or word-wise copies; the buffers by the contract.
+            unsafe {
+                let x = operand.read_unaligned();
+                if old.is_null() {
+                    self.stored.set(true);
+                    crate::op::kernel::apply(op, to.cast::<T>(), x);
+                } else {
+                    self.job.store_order().before_load();
+                    old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
+                }
+            }
+            return Ok(());
+        }
+        // SAFETY: the same contract.
+        unsafe { self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) }
+    }
+
+    /// As [`accumulate`](Self::accumulate), with the type as a value and the length in bytes.
+    ///
+    /// # Safety
+    /// As [`accumulate`](Self::accumulate).
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate); `BadArgument` for a length that is no multiple of the element.
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn accumulate_bytes(
+        &self,
+        op: Op,
+        ty: ElementType,
+        operand: *const u8,
+        old: *mut u8,
+        len: usize,
+        target: usize,
+        offset: usize,
+    ) -> Result<()> {
+        op.check(ty, "accumulate")?;
+        if !len.is_multiple_of(ty.size()) {
+            return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
+        }
+        self.issue(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset }, None)
+    }
+
+    /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
+    /// its former value goes to `old`. Complete as a get is. One message and its answer.
+    ///
+    /// # Safety
+    /// As [`get`](Self::get) for `old`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Misaligned`.
+    #[inline(always)]
+    pub unsafe fn compare_and_swap<T: CasElement>(
+        &self,
+        expected: T,
+        desired: T,
+        old: *mut T,
+        target: usize,
+        offset: usize,
+    ) -> Result<()> {
+        let len = size_of::<T>();
+        let (expected, desired) = (widen(expected), widen(desired));
+        if let Some(to) = self.direct_ordered(target, offset, len)
+            && to.addr().is_multiple_of(len)
+        {
+            self.job.store_order().before_load();
+            self.stats().add(Kind::CompareSwap, len);
+            // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
+            unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
+            return Ok(());
+        }
+        self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
+    }
+
+    #[inline(always)]
+    pub(crate) fn usable(&self, operation: &'static str) -> Result<()> {
+        if self.released.get() || self.broken.get() { Err(self.unusable(operation)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn unusable(&self, operation: &'static str) -> Error {
+        if self.released.get() {
+            return Error::new(ErrorKind::Freed, operation).rank(self.job.rank());
+        }
+        Error::new(ErrorKind::WrongEpoch, operation)
+            .rank(self.job.rank())
+            .cause("an epoch of this window ended by an error or a panic")
+            .remedy("free the window and make a new one")
+    }
+
+    #[cold]
+    pub(crate) fn wrong_epoch(&self, operation: &'static str, cause: &str) -> Error {
+        Error::new(ErrorKind::WrongEpoch, operation).rank(self.job.rank()).cause(cause.to_owned())
+    }
+}
+
+impl Drop for RawWindow {
+    fn drop(&mut self) {
+        if let Err(e) = self.release() {
+            tracing::error!("the memory of a window was not given back: {e}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The words of a window's signal array.
+
+/// Cells of the board, one line for each peer.
+pub(crate) mod cell {
+    /// Number of the last fence that the peer has finished its part of.
+    pub(crate) const FENCE: usize = 0;
+    /// How often the peer has posted an exposure to this rank.
+    pub(crate) const POST: usize = 1;
+    /// How often the peer has completed an access to this rank.
+    pub(crate) const COMPLETE: usize = 2;
+}
+
+/// Published words of the board.
+pub(crate) mod word {
+    /// Number of the last fence that opened an exposure here.
+    pub(crate) const OPENED: usize = 0;
+    /// The lock.
+    pub(crate) const LOCK: usize = 1;
+    /// Who may enter the lock by claim.
+    pub(crate) const BIAS: usize = 2;
+    /// First of the words with a bit for each rank that sleeps until one of the others changes; behind them, where
+    /// locks may be used, the claim of each rank, or, where words are not mapped, what tells this rank that its turn has
+    /// come at each target, and in the same lines who waits here (see `lockqueue.rs`).
+    pub(crate) const WAITERS: usize = 3;
+}
