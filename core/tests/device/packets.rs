@@ -145,7 +145,10 @@ every_config! {
                     }
                     // Three of the largest fit wherever the ring is when it starts; no more than it has lines.
                     let lines = if len <= 48 { 2 } else { 0 };
-                    let most = ring / (8 + len).next_multiple_of(64) + lines;
+                    let most = match job.device().capabilities().name {
+                        "loopback" => 64,
+                        _ => ring / (8 + len).next_multiple_of(64) + lines,
+                    };
                     assert!((3.min(most)..=most).contains(&(sent as usize)), "{sent} packets of {len} bytes");
                     let before = job.stats();
                     assert_eq!(send(job, 1, &packet(sent), &[])?, Posted::Busy);
