@@ -138,7 +138,7 @@ impl Transfers {
         for (peer, lane) in self.lanes.iter_mut().enumerate().filter(|(_, l)| !l.in_flight.is_empty()) {
             // Relaxed: see where it is written.
             let turns = shared.peers[peer].half(TURNS).load(Ordering::Relaxed);
-            if std::mem::replace(&mut lane.turns, Some(turns)) == Some(turns) {
+            if lane.turns.replace(turns) == Some(turns) {
                 left.push(peer);
             } else {
                 others = true;
