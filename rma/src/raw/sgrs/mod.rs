@@ -27,7 +27,7 @@ mod told;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_core::am::{self, Counters, HandlerId};
 use farside_core::device::{Block, Lists, Operation, Registration};
@@ -232,7 +232,7 @@ impl RawWindow {
         // A rank that is already in its next closing call may ask for more meanwhile.
         let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
-            let deadline = Some(Instant::now() + PATIENCE);
+            let deadline = Some(self.job.device().now() + PATIENCE);
             let here = || Ok((track.open() == 0).then_some(()));
             let _open = CancelOnDrop::new(&self.job, &track);
             self.job.wait_until("receive lists", deadline, here)?;
