@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The only place that waits: spin, then yield, then park.
 //!
 //! With a core for every rank a waiting rank spins for `FARSIDE_SPIN_US` and then sleeps; with more ranks than
@@ -247,6 +248,34 @@ impl Progress {
         }
         self.named.set(stopped);
     }
+}
+
+/// Lets some time go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
+#[inline]
+pub fn pace(pace: Pace) {
+    for i in 0..pace.0 {
+        std::hint::black_box(i);
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::hint::spin_loop();
+}
+
+/// How long [`pace`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace(u32);
+
+impl Pace {
+    /// Nothing: between two turns of progress, which take their time.
+    pub const NEXT: Self = Self(0);
+    /// Some 50 ns: where both sides signal and wait at the same time.
+    pub const EXCHANGE: Self = Self(30);
+    /// Some 30 ns: where a rank waits for what it has asked for.
+    pub const ANSWER: Self = Self(15);
 }
 
 #[cfg(test)]

@@ -10,16 +10,17 @@
 //! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
 //! on shared memory costs as much as the signal itself.
 
+mod make;
+
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::coll;
-use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
+use crate::device::{Block, Operation, Place, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
+pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
-use crate::team::Team;
 
 /// The part of a value that grows.
 const NUMBER: u64 = (1 << MARK) - 1;
@@ -62,40 +63,6 @@ const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
 const MARK_BITS: usize = 2;
 
 impl Board {
-    /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
-    /// Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
-    ///
-    /// # Errors
-    /// `SharedMemoryFull`, `PeerLost`.
-    pub fn new(team: &Team, words: usize) -> Result<Self> {
-        let job = team.job().clone();
-        let wanted = (3 * team.size() + words + 1) * LINE;
-        let own = job.device().allocate(Region { one_node: team.is_on_one_node(), ..Region::allocated(wanted) });
-        if let Ok(own) = &own {
-            let word = wanted - LINE + 8 * SHARES_CORE;
-            // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.
-            // Relaxed: peers look after the exchange, whose messages order it.
-            unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
-                .store(u64::from(job.burst() == 0), Ordering::Relaxed);
-        }
-        // SAFETY: an allocation of this job that nobody has a reference to.
-        let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
-        let (size, me) = (team.size(), team.rank());
-        let stats = NonNull::from(job.device().stats());
-        let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
-        // Before anything of a peer's board is looked at.
-        if let Some(r) = board.remotes.iter().find(|r| r.len != wanted) {
-            return Err(Error::new(ErrorKind::Mismatch, "make a board")
-                .peer(r.peer)
-                .cause(format!("{} bytes, {wanted} expected", r.len)));
-        }
-        // The same on every rank, since all look at the same words. Relaxed: as above.
-        board.crowded = size > 2
-            && (0..size).all(|rank| board.last_line(rank).is_some())
-            && (0..size).filter_map(|rank| board.last_line(rank)).any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
-        Ok(board)
-    }
-
     /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
     /// the value. Values are below 2^48, and may be [`marked`]. One message.
     ///
@@ -424,34 +391,6 @@ impl Board {
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }
     }
-}
-
-/// Lets some time go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
-#[inline]
-pub fn pace(pace: Pace) {
-    for i in 0..pace.0 {
-        std::hint::black_box(i);
-    }
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this architecture has the instruction.
-    unsafe {
-        std::arch::x86_64::_mm_lfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    std::hint::spin_loop();
-}
-
-/// How long [`pace`] takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace(u32);
-
-impl Pace {
-    /// Nothing: between two turns of progress, which take their time.
-    pub const NEXT: Self = Self(0);
-    /// Some 50 ns: where both sides signal and wait at the same time.
-    pub const EXCHANGE: Self = Self(30);
-    /// Some 30 ns: where a rank waits for what it has asked for.
-    pub const ANSWER: Self = Self(15);
 }
 
 impl Drop for Board {

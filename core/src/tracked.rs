@@ -1,13 +1,67 @@
-//! The requests of a rank that are under way, and who counts each of them.
+//! The work requests of a rank that are in progress, and the tracks that count each of them.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use crate::job::Track;
+use crate::error::{Error, Result};
 use crate::slots::Slots;
 
-/// Who counts a request.
+/// Counts work requests until they are complete, and keeps the first error.
+#[derive(Debug, Default)]
+pub struct Track {
+    open: Cell<usize>,
+    error: RefCell<Option<Error>>,
+}
+
+impl Track {
+    /// A fresh one.
+    #[must_use]
+    pub fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    /// How many requests are open.
+    #[must_use]
+    #[inline]
+    pub fn open(&self) -> usize {
+        self.open.get()
+    }
+
+    /// Whether a request has failed since the last [`check`](Self::check).
+    #[must_use]
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.error.borrow().is_some()
+    }
+
+    /// Takes the first error.
+    ///
+    /// # Errors
+    /// The first failure since the last call.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
+    }
+
+    /// A request has ended well, or was cancelled.
+    #[inline]
+    pub(crate) fn close(&self) {
+        self.open.set(self.open.get() - 1);
+    }
+
+    /// A request has ended; keeps its error, unless there is an earlier one.
+    #[cold]
+    pub(crate) fn end(&self, result: &Result<()>) {
+        self.close();
+        if let Err(e) = result {
+            self.error.borrow_mut().get_or_insert_with(|| e.again());
+        }
+    }
+}
+
+/// The tracks that count a request.
 pub(crate) enum Tracks {
     One(Rc<Track>),
     More(SmallVec<[Rc<Track>; 2]>),
@@ -30,10 +84,10 @@ impl Tracks {
     }
 }
 
-/// The number of a request that nobody counts.
+/// The number of a request that no track counts.
 pub(crate) const UNTRACKED: u64 = u64::MAX;
 
-/// The requests under way, by number, and who counts them.
+/// The requests in progress, by number, and the tracks that count them.
 #[derive(Default)]
 pub(crate) struct Tracked(Slots<Tracks>);
 
@@ -46,6 +100,7 @@ impl Tracked {
 
     #[inline]
     pub(crate) fn add(&mut self, tracks: &[&Rc<Track>]) {
+        tracks.iter().for_each(|t| t.open.set(t.open.get() + 1));
         self.0.add(Tracks::of(tracks));
     }
 

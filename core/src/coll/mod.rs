@@ -9,13 +9,11 @@ pub mod allreduce_doubling;
 pub mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast_binomial;
+pub(crate) mod mailbox;
 pub mod reduce_scatter_bruck;
 mod regions;
 
-use std::cell::RefCell;
 use std::rc::Rc;
-
-use rustc_hash::FxHashMap;
 
 pub use allgather_bruck::allgather;
 pub use allreduce_doubling::allreduce;
@@ -27,6 +25,7 @@ use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Then};
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 use crate::wire::{Reader, Writer};
+use mailbox::Mailbox;
 
 /// One algorithm, as data: what it does and what it costs.
 #[derive(Debug)]
@@ -69,14 +68,6 @@ pub fn log2_up(p: usize) -> usize {
 
 const HANDLER: HandlerId = HandlerId(u16::MAX);
 
-type Key = (u32, u64, u32, u32);
-
-/// Messages of collectives that have come and were not asked for yet.
-#[derive(Debug, Default)]
-pub struct Mailbox {
-    messages: RefCell<FxHashMap<Key, Vec<u8>>>,
-}
-
 /// Registers the handler of collective messages.
 pub(crate) fn register(am: &ActiveMessages, mailbox: &Rc<Mailbox>) -> Result<()> {
     let mailbox = mailbox.clone();
@@ -91,7 +82,7 @@ pub(crate) fn register(am: &ActiveMessages, mailbox: &Rc<Mailbox>) -> Result<()>
         Delivery::Into(
             Vec::new(),
             Then::Quick(Box::new(move |data| {
-                mailbox.messages.borrow_mut().insert(key, data);
+                mailbox.put(key, data);
             })),
         )
     })
@@ -128,7 +119,7 @@ impl<'a> Call<'a> {
     pub fn receive(&self, from: usize, round: usize) -> Result<Vec<u8>> {
         let job = self.team.job();
         let key = (self.team.context(), self.sequence, round as u32, self.team.job_rank(from)?);
-        job.wait(self.name, || Ok(job.mailbox().messages.borrow_mut().remove(&key)))
+        job.wait(self.name, || Ok(job.mailbox().take(&key)))
     }
 
     /// The error for data that no rank of the same call can have sent.

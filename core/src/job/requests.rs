@@ -1,51 +1,12 @@
 #![allow(unsafe_code)]
 //! The work requests of a rank: how they are posted, counted until they are complete, and forgotten.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::Job;
 use crate::device::{Operation, Place, Posted, WorkRequest};
-use crate::error::{Error, Result};
-use crate::tracked::{Tracks, UNTRACKED};
-
-/// Counts work requests until they are complete, and keeps the first error.
-#[derive(Debug, Default)]
-pub struct Track {
-    open: Cell<usize>,
-    error: RefCell<Option<Error>>,
-}
-
-impl Track {
-    /// A fresh one.
-    #[must_use]
-    pub fn new() -> Rc<Self> {
-        Rc::default()
-    }
-
-    /// How many requests are open.
-    #[must_use]
-    #[inline]
-    pub fn open(&self) -> usize {
-        self.open.get()
-    }
-
-    /// Whether a request has failed since the last [`check`](Self::check).
-    #[must_use]
-    #[inline]
-    pub fn has_failed(&self) -> bool {
-        self.error.borrow().is_some()
-    }
-
-    /// Takes the first error.
-    ///
-    /// # Errors
-    /// The first failure since the last call.
-    #[inline]
-    pub fn check(&self) -> Result<()> {
-        if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
-    }
-}
+use crate::error::Result;
+use crate::tracked::{Track, Tracks, UNTRACKED};
 
 /// Cancels the requests that its track still counts when it is dropped: for requests whose memory goes at the end of a
 /// scope, however that is left.
@@ -72,24 +33,12 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 impl Job {
-    /// A request has ended: whoever counts it hears of that.
+    /// A request has ended: every track that counts it learns of that.
     pub(super) fn completed(&self, id: u64, result: Result<()>) {
         let Some(tracks) = self.0.tracked.borrow_mut().remove(id) else { return };
         match (&tracks, result) {
-            (Tracks::One(one), Ok(())) => one.open.set(one.open.get() - 1),
-            (tracks, result) => Self::ended(tracks.each(), result),
-        }
-    }
-
-    /// Whoever counts a request hears of its failure: the epoch, and who asked for it singly.
-    #[cold]
-    fn ended(tracks: &[Rc<Track>], result: Result<()>) {
-        let error = result.err();
-        for t in tracks {
-            t.open.set(t.open.get() - 1);
-            if let Some(e) = &error {
-                t.error.borrow_mut().get_or_insert_with(|| e.again());
-            }
+            (Tracks::One(one), Ok(())) => one.close(),
+            (tracks, result) => tracks.each().iter().for_each(|t| t.end(&result)),
         }
     }
 
@@ -119,7 +68,6 @@ impl Job {
                 Posted::Done => return Ok(true),
                 Posted::Pending => {
                     if !tracks.is_empty() {
-                        tracks.iter().for_each(|t| t.open.set(t.open.get() + 1));
                         inner.tracked.borrow_mut().add(tracks);
                     }
                     return Ok(false);
@@ -165,9 +113,7 @@ impl Job {
         let ids = tracked.of(track);
         self.0.device.cancel(&|id| ids.contains(&id));
         for id in ids {
-            for t in tracked.remove(id).iter().flat_map(Tracks::each) {
-                t.open.set(t.open.get() - 1);
-            }
+            tracked.remove(id).iter().flat_map(Tracks::each).for_each(|t| t.close());
         }
     }
 

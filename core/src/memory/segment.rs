@@ -20,6 +20,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::wire::{Reader, Writer};
 
 /// The page size that all lengths are rounded to.
 pub const PAGE: usize = 4096;
@@ -149,6 +150,19 @@ pub struct SegmentName {
     pub len: u64,
     /// Number of its file: a descriptor may be closed and used again.
     pub inode: u64,
+}
+
+impl SegmentName {
+    /// Adds the name to a message.
+    #[must_use]
+    pub fn write(self, w: Writer) -> Writer {
+        w.u32(self.pid).u32(self.fd).u64(self.len).u64(self.inode)
+    }
+
+    /// Reads what [`write`](Self::write) has written.
+    pub fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? })
+    }
 }
 
 impl Segment {

@@ -49,19 +49,19 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
     let keys = coll::allgather(&world.team, &world.own.key)?;
     if world.me() == 0 {
         let true_key = keys[1].clone();
-        // The true key with a byte changed, anywhere but in the address of user memory, whose truth only the peer
-        // that gave it can know; some of them cut short. And bytes at random behind every tag.
+        // The true key with a byte changed, anywhere but in the address of user memory and in the number by which requests
+        // name it, whose truth only the peer that gave them can know; some of them cut short. And bytes at random behind every tag.
         let len = true_key.len();
         // Over verbs all addresses are the owner's; beside shared memory the first byte names the device.
         let first = 1 + usize::from(job.device().capabilities().name == "route");
         let address = match (crate::harness::verbs(), config.user) {
-            (true, _) => first..first + 8,
-            (false, true) => 5..13,
-            (false, false) => 0..0,
+            (true, _) => [first..first + 8, 0..0],
+            (false, true) => [5..13, 21..22],
+            (false, false) => [0..0, 0..0],
         };
         let mutated = (0..len, 1u8.., prop_oneof![3 => Just(len), 1 => 0..len]).prop_map(move |(at, bits, cut)| {
             let mut key = true_key.clone();
-            if !address.contains(&at) {
+            if !address.iter().any(|bytes| bytes.contains(&at)) {
                 key[at] ^= bits;
             }
             key.truncate(cut);

@@ -1,9 +1,8 @@
 #![allow(unsafe_code)]
 //! Regions: what this rank exposes, and what it has imported from peers.
 //!
-//! A key is `1` and the name of a segment, for memory that the device allocated; or `2`, the process, address,
-//! length and request key of a user's memory, whether it is revocable, and the segment of its remapped pages
-//! if there are any.
+//! A key is the process, the address, the length and the request key of a region, which bytes of it other ranks can
+//! map, whether it is revocable, and the segment of its shared pages if there are any.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,20 +11,16 @@ use rustc_hash::FxHashMap;
 
 use super::agent::Agent;
 use super::remap::{self, Remapped};
+use super::request::Code;
+use super::transfer::Piece;
 use super::{ShmDevice, layout, vm};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, Spread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
-use crate::memory::segment::{self, Mapping, Segment, SegmentName};
+use crate::memory::segment::{self, Mapping, PAGE, Segment, SegmentName, page_up};
 use crate::processes;
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
-
-const ALLOCATED: u8 = 1;
-const USER: u8 = 2;
-
-/// Unmapped bytes from which one `process_vm_*` call is cheaper than requests to a target that attends.
-const VM_FROM: usize = 16 << 10;
 
 /// Block from which a list of them is better than packing: by `process_vm_*`, which looks up the pages of each, and by
 /// requests, one for each.
@@ -34,17 +29,34 @@ const RING_LIST_FROM: u64 = 8192;
 
 /// A region of this rank.
 #[derive(Debug)]
-pub(super) enum Owned {
-    Allocated { segment: Segment, len: usize, request_key: u64, key: Vec<u8> },
-    User { base: *mut u8, len: usize, request_key: u64, remapped: Option<Remapped>, key: Vec<u8> },
+pub(super) struct OwnedRegion {
+    base: *mut u8,
+    len: usize,
+    request_key: u64,
+    key: Vec<u8>,
+    memory: OwnedMemory,
 }
 
-impl Owned {
-    pub(super) fn close_name(&mut self) {
+#[derive(Debug)]
+enum OwnedMemory {
+    Allocated(Segment),
+    /// Memory of the user, and the part of it that is on shared pages.
+    User(Option<Remapped>),
+}
+
+impl OwnedMemory {
+    fn segment(&mut self) -> Option<&mut Segment> {
         match self {
-            Owned::Allocated { segment, .. } => segment.close_name(),
-            Owned::User { remapped: Some(r), .. } => r.segment.close_name(),
-            Owned::User { remapped: None, .. } => {}
+            Self::Allocated(segment) | Self::User(Some(Remapped { segment, .. })) => Some(segment),
+            Self::User(None) => None,
+        }
+    }
+}
+
+impl OwnedRegion {
+    pub(super) fn close_name(&mut self) {
+        if let Some(segment) = self.memory.segment() {
+            segment.close_name();
         }
     }
 }
@@ -60,16 +72,25 @@ pub(super) struct Import {
     _pages: Option<Mapping>,
     /// By which requests name it; for a region of this rank itself the handle of its registration.
     pub(super) request_key: u64,
-    /// Process and address of byte 0, if `process_vm_*` may be used.
+    /// Process and address of byte 0, if `process_vm_*` may be used: none of the region is mapped then.
     pub(super) vm: Option<(u32, u64)>,
-    /// Least number of bytes for which it is.
-    pub(super) vm_from: usize,
     pub(super) accumulate: Option<AccumulateFn>,
 }
 
 impl Import {
+    /// Something to be done by the target to `len` unmapped bytes.
+    pub(super) fn piece(&self, code: Code, offset: usize, len: usize, local: *mut u8) -> Piece {
+        let (offset, old) = (offset as u64, std::ptr::null_mut());
+        Piece { code, accumulate: 0, key: self.request_key, offset, len, local, old, words: [0; 2] }
+    }
+
+    /// An atomic operation of the target on an unmapped integer.
+    pub(super) fn word_piece(&self, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u8) -> Piece {
+        Piece { words, old, ..self.piece(code, offset, len, std::ptr::null_mut()) }
+    }
+
     /// The address of byte `at` if it is mapped, and where the run of bytes of its kind ends.
-    pub(super) fn extent(&self, at: usize) -> (Option<*mut u8>, usize) {
+    fn extent(&self, at: usize) -> (Option<*mut u8>, usize) {
         let m = &self.mapped;
         if at < m.lo {
             (None, m.lo)
@@ -117,15 +138,10 @@ impl Import {
             .cause(format!("{} bytes at offset {} of a region of {}", range.len, range.offset, self.len)))
     }
 
-    /// Whether none of it is mapped.
-    pub(super) fn is_unmapped(&self) -> bool {
-        self.mapped.lo >= self.mapped.hi
-    }
-
     /// Block from which a list of them is better than packing. What is mapped is copied as it is.
     fn lists_from(&self) -> u64 {
         match self.vm {
-            _ if !self.is_unmapped() => 0,
+            _ if self.mapped.lo < self.mapped.hi => 0,
             Some(_) => VM_LIST_FROM,
             None => RING_LIST_FROM,
         }
@@ -197,47 +213,17 @@ pub(super) fn spread<'a>(
         .cause(format!("{len} bytes of local blocks, {total:?} of remote ranges")))
 }
 
-/// The mapped word of `place`.
-pub(super) fn mapped_word(
-    imports: &FxHashMap<u64, Import>,
-    peer: u32,
-    place: Place,
-    operation: &'static str,
-) -> Result<*mut u64> {
-    let import = region(imports, peer, place, 8, operation)?;
-    import.word(place.offset, operation)?.ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, operation)
-            .peer(import.peer)
-            .device("shm")
-            .cause("signal cells live in memory of the runtime")
-    })
-}
-
-fn segment_fields(w: Writer, name: SegmentName) -> Writer {
-    w.u32(name.pid).u32(name.fd).u64(name.len).u64(name.inode)
-}
-
-fn segment_name(r: &mut Reader<'_>) -> Option<SegmentName> {
-    Some(SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? })
-}
-
-pub(super) fn allocate(device: &ShmDevice, len: usize, _region: Region) -> Result<Registration> {
+pub(super) fn allocate(device: &ShmDevice, len: usize) -> Result<Registration> {
     let segment = Segment::create(&device.dir, len)?;
-    let base = segment.mapping().at(0);
-    let name = segment.name()?;
-    // Mapped by who imports it; the key is for notifications that follow a request to other memory.
+    let region = Region { base: segment.mapping().at(0), len, ..Region::allocated(len) };
     // SAFETY: the segment is kept until `release`, which takes the key back first.
-    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate: None }) };
-    let key = segment_fields(Writer::new().u8(ALLOCATED), name).u64(len as u64).u64(request_key).done();
-    let handle = device.fresh();
-    device.owned.borrow_mut().insert(handle, Owned::Allocated { segment, len, request_key, key: key.clone() });
-    Ok(Registration { base, len, key, handle })
+    unsafe { expose(device, region, 0..len, OwnedMemory::Allocated(segment)) }
 }
 
 /// # Safety
 /// As [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
-    let Region { base, len, accumulate, passive, revocable, .. } = region;
+    let Region { base, len, passive, .. } = region;
     let remapped = match device.user_memory {
         UserMemory::Auto | UserMemory::Remap => {
             // SAFETY: lent to the runtime until `release`.
@@ -252,13 +238,10 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         }
         UserMemory::Vm | UserMemory::Ring => None,
     };
-    let (lo, hi) = remapped.as_ref().map_or((0, 0), |r| {
-        let lo = r.base.addr() - base.addr();
-        (lo, lo + r.len)
-    });
-    if (lo, hi) != (0, len) {
-        // Not attending yet, as far as peers know: whoever registers may go on computing at once. Where this is
-        // inside a wait, the agent serves too until the next one.
+    let mapped = remapped.as_ref().map_or(0..0, |r| r.base.addr() - base.addr()..r.base.addr() - base.addr() + r.len);
+    if mapped != (0..len) {
+        // Peers do not count this rank as inside the runtime yet: after registering it may go on computing at once.
+        // Where this is inside a wait, the agent serves too until the next one.
         device.serving.set(true);
         let mut agent = device.agent.borrow_mut();
         if passive && agent.is_none() {
@@ -275,16 +258,35 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         }
     }
     // SAFETY: lent until `release`, which takes the key back first.
+    unsafe { expose(device, region, mapped, OwnedMemory::User(remapped)) }
+}
+
+/// Makes the key of a region of which peers can map the bytes `mapped`.
+///
+/// # Safety
+/// The memory is valid until `release`.
+unsafe fn expose(
+    device: &ShmDevice,
+    region: Region,
+    mapped: std::ops::Range<usize>,
+    mut memory: OwnedMemory,
+) -> Result<Registration> {
+    let Region { base, len, accumulate, revocable, .. } = region;
+    let name = memory.segment().map(|s| s.name()).transpose()?;
+    // SAFETY: by the contract.
     let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
-    device.publish(request_key, request_key);
-    let mut w = Writer::new().u8(USER).u32(std::process::id()).u64(base.addr() as u64).u64(len as u64).u64(request_key);
-    w = w.u64(lo as u64).u64(hi as u64).u8(u8::from(revocable));
-    if let Some(r) = &remapped {
-        w = segment_fields(w, r.segment.name()?);
+    if name.is_none() {
+        device.publish(request_key, request_key);
     }
-    let key = w.done();
+    let numbers = [base.addr() as u64, len as u64, request_key, mapped.start as u64, mapped.end as u64];
+    let w = numbers.into_iter().fold(Writer::new().u8(u8::from(revocable)).u32(std::process::id()), Writer::u64);
+    let key = match name {
+        Some(name) => name.write(w),
+        None => w,
+    }
+    .done();
     let handle = device.fresh();
-    device.owned.borrow_mut().insert(handle, Owned::User { base, len, request_key, remapped, key: key.clone() });
+    device.owned.borrow_mut().insert(handle, OwnedRegion { base, len, request_key, key: key.clone(), memory });
     Ok(Registration { base, len, key, handle })
 }
 
@@ -292,23 +294,17 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     // This rank's own imports of it reach it by address: they end with it.
     let me = device.shared.me as u32;
     device.imports.borrow_mut().retain(|_, i| i.peer != me || i.request_key != handle);
-    match device.owned.borrow_mut().remove(&handle) {
-        None => Err(Error::new(ErrorKind::Freed, "release memory").device("shm")),
-        Some(Owned::Allocated { request_key, .. }) => {
-            device.shared.exposures.remove(request_key);
-            Ok(())
-        }
-        Some(Owned::User { request_key, remapped, .. }) => {
-            device.publish(request_key, 0);
-            device.shared.exposures.remove(request_key);
-            await_transfers(device, request_key)?;
-            // Requests are served from now on too: a peer that comes late must hear that the key is gone.
-            match remapped {
-                None => Ok(()),
-                // SAFETY: the memory is lent to the runtime until this call returns.
-                Some(r) => unsafe { remap::restore(&r) },
-            }
-        }
+    let Some(owned) = device.owned.borrow_mut().remove(&handle) else {
+        return Err(Error::new(ErrorKind::Freed, "release memory").device("shm"));
+    };
+    device.publish(owned.request_key, 0);
+    device.shared.exposures.remove(owned.request_key);
+    await_transfers(device, owned.request_key)?;
+    // Requests are served from now on too: a peer that comes late must hear that the key is gone.
+    match owned.memory {
+        // SAFETY: the memory is lent to the runtime until this call returns.
+        OwnedMemory::User(Some(remapped)) => unsafe { remap::restore(&remapped) },
+        _ => Ok(()),
     }
 }
 
@@ -353,27 +349,13 @@ pub(super) fn import(
     if peer as usize >= device.pids.len() {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("shm"));
     }
-    let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key");
-    let mut r = Reader::new(key);
     let import = if peer as usize == device.shared.me {
-        own(device, key, accumulate).ok_or_else(malformed)?
+        own(device, key, accumulate)
     } else {
-        match r.u8() {
-            Some(ALLOCATED) => {
-                let fields = (|| Some((segment_name(&mut r)?, r.u64()?, r.u64()?)))();
-                let (name, len, request_key) = fields.ok_or_else(malformed)?;
-                if len > name.len || name.pid != device.pids[peer as usize].0 {
-                    return Err(malformed());
-                }
-                let pages = segment::open(name, peer)?;
-                let len = len as usize;
-                let mapped = Mapped { base: pages.at(0), lo: 0, hi: len };
-                Import { peer, len, mapped, _pages: Some(pages), request_key, vm: None, vm_from: 0, accumulate }
-            }
-            Some(USER) => user(device, peer, &mut r, accumulate)?.ok_or_else(malformed)?,
-            _ => return Err(malformed()),
-        }
+        foreign(device, peer, key, accumulate)?
     };
+    let import =
+        import.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key"))?;
     let handle = device.fresh();
     let remote = RemoteRegion {
         peer,
@@ -386,38 +368,32 @@ pub(super) fn import(
     Ok(remote)
 }
 
-/// A region of this rank itself: mapped by nature.
-fn own(device: &ShmDevice, wanted: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
+/// A region of this rank itself, which is mapped.
+fn own(device: &ShmDevice, key: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
     let owned = device.owned.borrow();
-    let (handle, base, len) = owned.iter().find_map(|(handle, o)| match o {
-        Owned::Allocated { segment, len, key, .. } if key == wanted => Some((*handle, segment.mapping().at(0), *len)),
-        Owned::User { base, len, key, .. } if key == wanted => Some((*handle, *base, *len)),
-        _ => None,
-    })?;
-    let mapped = Mapped { base, lo: 0, hi: len };
-    Some(Import {
-        peer: device.shared.me as u32,
-        len,
-        mapped,
-        _pages: None,
-        request_key: handle,
-        vm: None,
-        vm_from: 0,
-        accumulate,
-    })
+    let (handle, region) = owned.iter().find(|(_, o)| o.key == key)?;
+    let mapped = Mapped { base: region.base, lo: 0, hi: region.len };
+    let peer = device.shared.me as u32;
+    Some(Import { peer, len: region.len, mapped, _pages: None, request_key: *handle, vm: None, accumulate })
 }
 
-fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
-    let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u8()? != 0)))();
-    let Some((pid, address, len, request_key, lo, hi, revocable)) = fields else { return Ok(None) };
+/// A region of another rank; `None` for a malformed key.
+fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
+    let mut r = Reader::new(key);
+    let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
+    let Some((revocable, pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
     let (watched, known) = device.pids[peer as usize];
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
     let pages = if lo < hi {
-        match segment_name(r) {
-            Some(name) if name.len == (hi - lo) as u64 && name.pid == pid => Some(segment::open(name, peer)?),
+        // The shared pages begin at byte `lo`.
+        let fits = (address as usize + lo).is_multiple_of(PAGE);
+        match SegmentName::read(&mut r) {
+            Some(name) if fits && name.len == page_up(hi - lo) as u64 && name.pid == pid => {
+                Some(segment::open(name, peer)?)
+            }
             _ => return Ok(None),
         }
     } else {
@@ -425,14 +401,14 @@ fn user(device: &ShmDevice, peer: u32, r: &mut Reader<'_>, accumulate: Option<Ac
     };
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
     let mut vm = None;
-    // A system call cannot be refused by the owner, so revocable memory is not reached that way.
-    if !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+    // A system call cannot be refused by the owner, so revocable memory is not reached that way. The bytes round shared
+    // pages are too few for one.
+    if pages.is_none() && len > 0 && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         match vm::works(watched, known) {
             Ok(()) => vm = Some((pid, address)),
             Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
             Err(e) => tracing::info!("process_vm calls are not used: {e}"),
         }
     }
-    let vm_from = if device.user_memory == UserMemory::Vm { 0 } else { VM_FROM };
-    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, vm_from, accumulate }))
+    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, accumulate }))
 }

@@ -47,9 +47,9 @@ use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
 use channel::Channel;
-use imports::{Import, Owned};
+use imports::{Import, OwnedRegion};
 use layout::Layout;
-use request::{Code, Server};
+use request::Server;
 use ring::Popped;
 use transfer::Transfers;
 
@@ -109,7 +109,7 @@ pub struct ShmDevice {
     /// By peer.
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
-    owned: RefCell<FxHashMap<u64, Owned>>,
+    owned: RefCell<FxHashMap<u64, OwnedRegion>>,
     imports: RefCell<FxHashMap<u64, Import>>,
     last: Cell<u64>,
     transfers: RefCell<Transfers>,
@@ -219,42 +219,6 @@ impl ShmDevice {
         self.stats.add(Kind::Send, len);
     }
 
-    /// Posts what is no packet.
-    ///
-    /// # Safety
-    /// As [`Device::post`].
-    unsafe fn post_transfer(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        if matches!(request.operation, Operation::Scatter { .. } | Operation::Gather { .. }) {
-            return Err(super::no_lists(request.peer, "shm"));
-        }
-        if self.transfers.borrow().is_full() {
-            return Ok(Posted::Busy);
-        }
-        // SAFETY: the same contract, in all three.
-        unsafe {
-            match request.operation {
-                Operation::Write { from, to } => return self.post_run(request, Code::Write, from, to),
-                Operation::Read { into, from } => return self.post_run(request, Code::Read, into, from),
-                Operation::WriteBlocks { from, to } => return self.post_copy(request, Code::Write, from, to),
-                Operation::ReadBlocks { into, from } => return self.post_copy(request, Code::Read, into, from),
-                _ => {}
-            }
-            let mut pieces = self.post_pieces(request)?;
-            if pieces.is_empty() {
-                self.notify_now(request)?;
-                return Ok(Posted::Done);
-            }
-            if let Some((at, value)) = request.notify {
-                let imports = self.imports.borrow();
-                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
-                self.stats.add(Kind::Notify, 8);
-                pieces.extend(Self::word_piece(cell, Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()));
-            }
-            self.begin(request, pieces);
-        }
-        Ok(Posted::Pending)
-    }
-
     /// Serves others, and goes on with what they serve; whether anything happened.
     #[cold]
     fn poll_transfers(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
@@ -287,7 +251,7 @@ impl Device for ShmDevice {
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         if region.base.is_null() {
-            return imports::allocate(self, region.len, region);
+            return imports::allocate(self, region.len);
         }
         // SAFETY: the same contract.
         unsafe { imports::register(self, region) }

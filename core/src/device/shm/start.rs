@@ -47,7 +47,7 @@ pub(super) struct Card {
 impl Card {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
-        let name = SegmentName { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? };
+        let name = SegmentName::read(&mut r)?;
         let base = r.u64()?;
         let asymmetric = r.u8()? != 0;
         let sizes = [r.u64()?, r.u64()?];
@@ -81,12 +81,8 @@ impl Prepared {
     /// # Errors
     /// None in practice: the segment's name is open until [`connect`](Self::connect).
     pub fn card(&self) -> Result<Vec<u8>> {
-        let name = self.own.name()?;
-        let card = Writer::new()
-            .u32(name.pid)
-            .u32(name.fd)
-            .u64(name.len)
-            .u64(name.inode)
+        let card = self.own.name()?.write(Writer::new());
+        let card = card
             .u64(self.own.mapping().at(0).addr() as u64)
             .u8(u8::from(self.asymmetric))
             .u64(self.layout.ring as u64)

@@ -160,11 +160,6 @@ impl Transfers {
         }
     }
 
-    /// Sends what there is room for, at once.
-    pub(super) fn issue_now(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
-        self.issue(shared, stats, wake);
-    }
-
     /// Whether a target has served something that was not collected yet.
     pub(super) fn something_served(&self, shared: &Shared) -> bool {
         self.lanes.iter().enumerate().any(|(peer, lane)| {
@@ -227,7 +222,8 @@ impl Transfers {
         }
     }
 
-    fn issue(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
+    /// Sends what there is room for.
+    pub(super) fn issue(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
         self.lanes.iter_mut().for_each(|l| l.blocked = false);
         for (serial, t) in &mut self.active {
             let lane = &mut self.lanes[t.peer as usize];

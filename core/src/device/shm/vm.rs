@@ -3,56 +3,36 @@
 
 use std::io;
 
-use crate::device::Block;
+use crate::device::{Block, Range};
 use crate::error::{Error, ErrorKind, Result};
 
 const MAX_BLOCKS: usize = 1024;
 
-/// Which way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    Write,
-    Read,
-}
-
-/// A block in another process.
-pub(super) type RemoteBlock = (u64, usize);
-
-/// Moves bytes between local blocks and blocks of process `pid`; both lists have the same total length.
-/// Returns the number of system calls.
+/// Moves bytes between local blocks and the ranges from address `base` on of process `pid`, equal in their sum: reads
+/// the other process, or writes it. Returns the number of system calls.
 ///
 /// # Safety
-/// The local blocks are valid (and exclusive where read into); the remote ones belong to a region that its
-/// owner exposed for this.
+/// The local blocks are valid (and exclusive where read into); the remote ranges belong to a region that its owner
+/// exposed for this.
 ///
 /// # Errors
 /// `Forbidden` when the system denies it, `PeerLost` when the process is gone, `BadArgument` when a remote
 /// address is not mapped there.
-pub(super) unsafe fn transfer(
-    direction: Direction,
-    pid: u32,
-    local: &[Block],
-    remote: &[RemoteBlock],
-) -> Result<usize> {
+pub(super) unsafe fn transfer(read: bool, pid: u32, local: &[Block], base: u64, remote: &[Range]) -> Result<usize> {
     let total: usize = local.iter().map(|b| b.len).sum();
-    debug_assert_eq!(total, remote.iter().map(|b| b.1).sum::<usize>());
-    let mut done = 0;
-    let mut calls = 0;
+    debug_assert_eq!(total, remote.iter().map(|r| r.len).sum::<usize>());
+    let call = if read { libc::process_vm_readv } else { libc::process_vm_writev };
+    let (mut done, mut calls) = (0, 0);
     while done < total {
-        let local = vectors(local.iter().map(|b| (b.base as u64, b.len)), done);
-        let mut remote = vectors(remote.iter().copied(), done);
+        let local = vectors(local.iter().map(|b| (b.base as u64, b.len)), done, usize::MAX);
         // The kernel stops at the shorter list; equal bytes on both sides keep the count exact.
-        let most = local.iter().map(|v| v.iov_len).sum::<usize>();
-        clip(&mut remote, most);
-        let call = match direction {
-            Direction::Write => libc::process_vm_writev,
-            Direction::Read => libc::process_vm_readv,
-        };
+        let most = local.iter().map(|v| v.iov_len).sum();
+        let remote = vectors(remote.iter().map(|r| (base + r.offset as u64, r.len)), done, most);
         // SAFETY: the vectors are live and describe memory as the contract says; the kernel checks the rest.
         let n = unsafe { call(pid as i32, local.as_ptr(), local.len() as _, remote.as_ptr(), remote.len() as _, 0) };
         calls += 1;
         match n {
-            -1 => return Err(failure(direction, pid)),
+            -1 => return Err(failure(read, pid)),
             0 => {
                 return Err(Error::new(ErrorKind::System, "process_vm transfer")
                     .cause(format!("{done} of {total} bytes moved")));
@@ -63,11 +43,11 @@ pub(super) unsafe fn transfer(
     Ok(calls)
 }
 
-fn failure(direction: Direction, pid: u32) -> Error {
+fn failure(read: bool, pid: u32) -> Error {
     let e = io::Error::last_os_error();
-    let (operation, name) = match direction {
-        Direction::Write => ("write a peer's memory", "process_vm_writev"),
-        Direction::Read => ("read a peer's memory", "process_vm_readv"),
+    let (operation, name) = match read {
+        false => ("write a peer's memory", "process_vm_writev"),
+        true => ("read a peer's memory", "process_vm_readv"),
     };
     let kind = match e.raw_os_error() {
         Some(libc::EPERM | libc::ENOSYS) => ErrorKind::Forbidden,
@@ -84,41 +64,30 @@ fn failure(direction: Direction, pid: u32) -> Error {
     }
 }
 
-/// The blocks from byte `skip` on, at most [`MAX_BLOCKS`] of them.
-fn vectors(blocks: impl Iterator<Item = (u64, usize)>, mut skip: usize) -> Vec<libc::iovec> {
+/// The blocks from byte `skip` on, at most [`MAX_BLOCKS`] of them and `most` bytes.
+fn vectors(blocks: impl Iterator<Item = (u64, usize)>, mut skip: usize, mut most: usize) -> Vec<libc::iovec> {
     let mut out = Vec::new();
     for (base, len) in blocks {
-        if skip >= len {
-            skip -= len;
-            continue;
+        let skipped = skip.min(len);
+        skip -= skipped;
+        let iov_len = (len - skipped).min(most);
+        if iov_len > 0 {
+            out.push(libc::iovec { iov_base: (base as usize + skipped) as *mut _, iov_len });
         }
-        out.push(libc::iovec { iov_base: (base as usize + skip) as *mut _, iov_len: len - skip });
-        skip = 0;
-        if out.len() == MAX_BLOCKS {
+        most -= iov_len;
+        if out.len() == MAX_BLOCKS || most == 0 {
             break;
         }
     }
     out
 }
 
-fn clip(blocks: &mut Vec<libc::iovec>, mut most: usize) {
-    let mut keep = 0;
-    for b in blocks.iter_mut() {
-        if most == 0 {
-            break;
-        }
-        b.iov_len = b.iov_len.min(most);
-        most -= b.iov_len;
-        keep += 1;
-    }
-    blocks.truncate(keep);
-}
-
 /// Whether the calls work on process `pid`: reads one byte that is known to exist there.
 pub(super) fn works(pid: u32, address: u64) -> Result<()> {
     let mut byte = 0u8;
     // SAFETY: a live byte here; an address that `pid` published for this.
-    unsafe { transfer(Direction::Read, pid, &[Block { base: &raw mut byte, len: 1 }], &[(address, 1)]) }.map(|_| ())
+    unsafe { transfer(true, pid, &[Block { base: &raw mut byte, len: 1 }], address, &[Range { offset: 0, len: 1 }]) }
+        .map(|_| ())
 }
 
 #[cfg(test)]
@@ -131,9 +100,10 @@ mod tests {
         let mut target = vec![0u8; 10_000];
         // 2,500 local blocks of 2 bytes, remote blocks of 5 bytes every 10: several calls, split blocks.
         let local: Vec<Block> = source.chunks(2).map(|c| Block::of(c.as_ptr(), 2)).collect();
-        let remote: Vec<RemoteBlock> = (0..1000).map(|i| (target.as_mut_ptr() as u64 + i * 10, 5)).collect();
+        let base = target.as_mut_ptr() as u64;
+        let remote: Vec<Range> = (0..1000).map(|i| Range { offset: i * 10, len: 5 }).collect();
         // SAFETY: live buffers of this process.
-        let calls = unsafe { transfer(Direction::Write, std::process::id(), &local, &remote) }.unwrap();
+        let calls = unsafe { transfer(false, std::process::id(), &local, base, &remote) }.unwrap();
         assert_eq!(calls, 3);
         for (i, b) in target.iter().enumerate() {
             assert_eq!(*b, if i % 10 < 5 { source[i / 10 * 5 + i % 10] } else { 0 }, "byte {i}");
@@ -141,7 +111,7 @@ mod tests {
         let mut back = vec![0u8; 5000];
         let local = [Block { base: back.as_mut_ptr(), len: 5000 }];
         // SAFETY: live buffers of this process.
-        unsafe { transfer(Direction::Read, std::process::id(), &local, &remote) }.unwrap();
+        unsafe { transfer(true, std::process::id(), &local, base, &remote) }.unwrap();
         assert_eq!(back, source);
     }
 

@@ -2,7 +2,7 @@
 //! The origin's side: transfers wait for the closing call, which carries them out.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_core::am::{self, Counters};
 use farside_core::device::{Block, Operation};
@@ -99,7 +99,7 @@ impl RawWindow {
         // A rank that is already in its next closing call may ask for more meanwhile.
         let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
-            let deadline = Some(Instant::now() + PATIENCE);
+            let deadline = Some(self.job.device().now() + PATIENCE);
             let here = || Ok((track.open() == 0).then_some(()));
             let _open = CancelOnDrop::new(&self.job, &track);
             self.job.wait_until("receive lists", deadline, here)?;

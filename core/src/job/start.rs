@@ -1,0 +1,204 @@
+//! How a rank starts: as a process, as a thread, on a device of the caller.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Inner, Job};
+use crate::am::ActiveMessages;
+use crate::bootstrap::{Bootstrap, detect, threads};
+use crate::coll;
+use crate::coll::mailbox::Mailbox;
+use crate::device::open::open;
+use crate::device::{Device, Leave, fault};
+use crate::error::{Error, ErrorKind, Result};
+use crate::order::StoreOrder;
+use crate::processors::Sharing;
+use crate::progress::Progress;
+use crate::service::steps::Steps;
+use crate::settings::Settings;
+
+/// How a rank that is a thread starts.
+type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
+
+impl Job {
+    /// Starts this process as a rank, as the launcher says; without a launcher as rank 0 of 1. Collective.
+    ///
+    /// # Errors
+    /// `Launcher` when started by one that cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`,
+    /// `Unsupported` when the ranks are on several nodes and there is no device between them.
+    pub fn init() -> Result<Self> {
+        let settings = Settings::from_env()?;
+        let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+        if let Some(level) = settings.log {
+            #[cfg(feature = "log")]
+            crate::log::show(level, bootstrap.rank());
+            #[cfg(not(feature = "log"))]
+            return Err(Error::new(ErrorKind::Unsupported, "read the settings")
+                .cause(format!("FARSIDE_LOG={level}, and this program was built without the feature `log`"))
+                .remedy("build farside-core with it, or install a tracing subscriber"));
+        }
+        Self::start(bootstrap, settings)
+    }
+
+    /// Starts a rank on a given bootstrap. Collective.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
+        Sharing::publish(&mut *bootstrap)?;
+        let device = open(&mut *bootstrap, &settings)?;
+        Self::with_device(bootstrap, settings, device)
+    }
+
+    /// Starts a rank on a device that connects it with all ranks of the bootstrap. Collective.
+    ///
+    /// # Errors
+    /// `Setting`, `PeerLost`, `Launcher`.
+    pub fn start_on(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
+        Sharing::publish(&mut *bootstrap)?;
+        bootstrap.fence()?;
+        Self::with_device(bootstrap, settings, device)
+    }
+
+    /// A rank whose device is open, after a fence.
+    fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
+        let (rank, size) = (bootstrap.rank(), bootstrap.size());
+        let sharing = Sharing::collect(&mut *bootstrap)?;
+        let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device, rank)) };
+        let device = fault::wrap(device, &settings.fault)?;
+        let mailbox = Rc::new(Mailbox::default());
+        let am = ActiveMessages::default();
+        coll::register(&am, &mailbox)?;
+        let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
+        let Sharing { ranks, processors } = sharing;
+        tracing::debug!(
+            rank,
+            size,
+            by = bootstrap.kind(),
+            device = device.capabilities().name,
+            ranks,
+            processors,
+            "started"
+        );
+        Ok(Self(Rc::new(Inner {
+            rank,
+            size,
+            settings,
+            device,
+            bootstrap: RefCell::new(bootstrap),
+            progress,
+            order: StoreOrder::default(),
+            am,
+            mailbox,
+            tracked: RefCell::default(),
+            next_context: Cell::new(1),
+            world: RefCell::new(None),
+            running_later: Cell::new(false),
+            acknowledging: Cell::new(false),
+            left: Cell::new(false),
+            deadline: Cell::new(None),
+            ended: Cell::new(false),
+        })))
+    }
+
+    /// Runs `f` as `n` ranks, each a thread of this process, and returns what they return, by rank. A rank
+    /// that fails or panics ends; the others get `PeerLost` when they need it.
+    ///
+    /// # Errors
+    /// The error of the lowest rank that failed by itself, rather than for want of another.
+    pub fn threads<R: Send>(n: u32, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+        Self::threads_with(n, &Settings::from_env()?, f)
+    }
+
+    /// As [`threads`](Self::threads), with given settings.
+    ///
+    /// # Errors
+    /// As [`threads`](Self::threads).
+    pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+        Self::threads_by(n, &|bootstrap| Job::start(bootstrap, settings.clone()), f)
+    }
+
+    /// As [`threads_with`](Self::threads_with), each rank on the device that `device` makes of its number: for devices that
+    /// connect threads.
+    ///
+    /// # Errors
+    /// As [`threads`](Self::threads).
+    pub fn threads_on<R: Send>(
+        n: u32,
+        settings: &Settings,
+        device: impl Fn(u32) -> Result<Box<dyn Device>> + Sync,
+        f: impl Fn(&Job) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let start = |bootstrap: Box<dyn Bootstrap>| {
+            let device = device(bootstrap.rank())?;
+            Job::start_on(bootstrap, settings.clone(), device)
+        };
+        Self::threads_by(n, &start, f)
+    }
+
+    fn threads_by<R: Send>(n: u32, start: &Start<'_>, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+        let results: Vec<Mutex<Option<R>>> = (0..n).map(|_| Mutex::new(None)).collect();
+        Self::run_threads(n, start, &|job| {
+            let result = f(job)?;
+            *results[job.rank() as usize].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            Ok(())
+        })?;
+        let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(results.into_iter().filter_map(result).collect())
+    }
+
+    /// [`threads_with`](Self::threads_with) for any result, compiled once.
+    fn run_threads(n: u32, start: &Start<'_>, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
+        let results: Vec<Result<()>> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = threads::threads(n)
+                .into_iter()
+                .map(|bootstrap| {
+                    scope.spawn(move || {
+                        let job = start(Box::new(bootstrap))?;
+                        let rank = RunningRank(&job);
+                        f(&job)?;
+                        job.finalize()?;
+                        drop(rank);
+                        Ok(())
+                    })
+                })
+                .collect();
+            ranks
+                .into_iter()
+                .enumerate()
+                .map(|(rank, t)| {
+                    t.join().unwrap_or_else(|panic| {
+                        let text = panic.downcast_ref::<String>().cloned();
+                        let text =
+                            text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
+                        Err(Error::new(ErrorKind::Aborted, "run a rank")
+                            .rank(rank as u32)
+                            .cause(format!("it panicked: {text}")))
+                    })
+                })
+                .collect()
+        });
+        let mut lost = None;
+        for r in results {
+            match r {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::PeerLost => lost = lost.or(Some(e)),
+                Err(e) => return Err(e),
+            }
+        }
+        lost.map_or(Ok(()), Err)
+    }
+}
+
+/// A rank that is a thread: when it ends in any way without leaving, the others learn of it.
+struct RunningRank<'a>(&'a Job);
+
+impl Drop for RunningRank<'_> {
+    fn drop(&mut self) {
+        // Also when the orderly end has failed half-way: a rank that has left stays so.
+        let _ = self.0.0.device.leave(Leave::Lost);
+        *self.0.0.world.borrow_mut() = None;
+    }
+}

@@ -1,0 +1,56 @@
+//! The team of all ranks, and the orderly end that it comes to.
+
+use std::time::Duration;
+
+use super::Job;
+use crate::device::Leave;
+use crate::error::Result;
+use crate::team::Team;
+
+impl Job {
+    /// The team of all ranks. The first call is collective.
+    ///
+    /// # Errors
+    /// As [`Team::split`].
+    pub fn world(&self) -> Result<Team> {
+        if let Some(world) = self.0.world.borrow().as_ref().and_then(|world| world.downcast_ref::<Team>()) {
+            return Ok(world.clone());
+        }
+        let world = Team::world(self)?;
+        // Kept until the end of the job: it holds the job in turn, and `end` takes it out again.
+        *self.0.world.borrow_mut() = Some(Box::new(world.clone()));
+        Ok(world)
+    }
+
+    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before, and what
+    /// needs other ranks fails afterwards.
+    ///
+    /// # Errors
+    /// `Timeout` if others do not come here within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
+    pub fn finalize(&self) -> Result<()> {
+        if self.0.left.replace(true) {
+            return Ok(());
+        }
+        let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
+        self.0.deadline.set(Some(self.0.device.now() + limit));
+        let met = self.world().and_then(|world| world.barrier()).and_then(|()| self.part());
+        // The team holds the job; without it the device goes with the last user of the job.
+        *self.0.world.borrow_mut() = None;
+        self.0.ended.set(true);
+        if met.is_err() {
+            let _ = self.0.device.leave(Leave::Lost);
+            return met;
+        }
+        self.0.bootstrap.borrow_mut().finalize()
+    }
+
+    /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
+    /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
+    /// the barrier and failed in it: it has not ended in order, and all hear of it.
+    fn part(&self) -> Result<()> {
+        let device = self.device();
+        device.check_peers(None)?;
+        self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
+        if device.capabilities().mapped { Ok(()) } else { self.0.bootstrap.borrow_mut().fence() }
+    }
+}

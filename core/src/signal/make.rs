@@ -1,0 +1,48 @@
+#![allow(unsafe_code)]
+//! How the ranks of a team make a signal array.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Board, LINE, SHARES_CORE};
+use crate::coll;
+use crate::device::Region;
+use crate::error::{Error, ErrorKind, Result};
+use crate::team::Team;
+
+impl Board {
+    /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
+    /// Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `PeerLost`.
+    pub fn new(team: &Team, words: usize) -> Result<Self> {
+        let job = team.job().clone();
+        let wanted = (3 * team.size() + words + 1) * LINE;
+        let own = job.device().allocate(Region { one_node: team.is_on_one_node(), ..Region::allocated(wanted) });
+        if let Ok(own) = &own {
+            let word = wanted - LINE + 8 * SHARES_CORE;
+            // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.
+            // Relaxed: peers look after the exchange, whose messages order it.
+            unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
+                .store(u64::from(job.burst() == 0), Ordering::Relaxed);
+        }
+        // SAFETY: an allocation of this job that nobody has a reference to.
+        let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
+        let (size, me) = (team.size(), team.rank());
+        let stats = NonNull::from(job.device().stats());
+        let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
+        // Before anything of a peer's board is looked at.
+        if let Some(r) = board.remotes.iter().find(|r| r.len != wanted) {
+            return Err(Error::new(ErrorKind::Mismatch, "make a board")
+                .peer(r.peer)
+                .cause(format!("{} bytes, {wanted} expected", r.len)));
+        }
+        // The same on every rank, since all look at the same words. Relaxed: as above.
+        board.crowded = size > 2
+            && (0..size).all(|rank| board.last_line(rank).is_some())
+            && (0..size).filter_map(|rank| board.last_line(rank)).any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
+        Ok(board)
+    }
+}
