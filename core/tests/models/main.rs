@@ -5,9 +5,7 @@
 //! lack one thing; the model must notice each of them.
 
 mod bias;
-mod gather;
 mod line;
-mod meet;
 
 /// Runs a model with at most `preemptions` involuntary switches of threads.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
