@@ -13,6 +13,8 @@ pub mod job;
 #[cfg(feature = "log")]
 mod log;
 pub mod memory;
+#[cfg(test)]
+mod model;
 pub mod order;
 mod processes;
 pub mod processors;

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::device::{Block, Operation, Place, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
+use crate::memory::words::Word;
 pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
 
@@ -52,6 +53,63 @@ pub struct Board {
     remotes: Vec<RemoteRegion>,
     crowded: bool,
     gatherings: Cell<u64>,
+}
+
+/// The word of a line for pairs that exchange `number` of a cell uses in each direction: not that of the number before,
+/// which the peer may not have read yet.
+const fn pair_word(cell: usize, number: u64) -> usize {
+    2 * cell + (number & 1) as usize
+}
+
+/// Whether the number in `word` has come to `number`.
+#[inline(always)]
+fn has_come<W: Word>(word: &W, number: u64) -> bool {
+    // Acquire: pairs with the Release of `exchange` and the additions of `arrive`.
+    word.load(Ordering::Acquire) & NUMBER >= number
+}
+
+/// Stores `value` into the word for the peer, waits until the number has come in the peer's word, and gives its mark.
+#[inline(always)]
+fn exchange<W: Word>(
+    ours: &W,
+    theirs: &W,
+    value: u64,
+    wake: impl FnOnce(),
+    wait: impl FnOnce() -> Result<()>,
+) -> Result<u16> {
+    // Release: pairs with the Acquire of `has_come`, of the peer.
+    ours.store(value, Ordering::Release);
+    wake();
+    wait()?;
+    // Relaxed: read after an Acquire load of the same word.
+    Ok((theirs.load(Ordering::Relaxed) >> MARK) as u16)
+}
+
+/// Arrives at gathering `number` of `size` ranks over the last line of team rank 0 and waits for the others. The last
+/// rank wakes them. Gives the marks of all, joined by bits.
+fn arrive<W: Word>(
+    line: [&W; LINE / 8],
+    size: u64,
+    number: u64,
+    mark: u16,
+    wake: impl FnOnce(),
+    wait: impl FnOnce(&W, u64) -> Result<()>,
+) -> Result<u16> {
+    // A word is used again by the gathering after the next, to which no rank comes before all have left this one.
+    let words = (0..MARK_BITS).map(|bit| (1 << bit, line[MARKS + 2 * bit + (number & 1) as usize]));
+    for (_, word) in words.clone().filter(|(bit, _)| mark & bit != 0) {
+        // Relaxed: ordered by the arrival. All ranks store the same value.
+        word.store(number, Ordering::Relaxed);
+    }
+    let (arrivals, goal) = (line[ARRIVALS], number * size);
+    // AcqRel: a rank that sees the goal, or reaches it, sees what all wrote before they arrived.
+    if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == goal {
+        wake();
+    } else {
+        wait(arrivals, goal)?;
+    }
+    // Relaxed: ordered by the load of the arrivals.
+    Ok(words.filter(|(_, word)| word.load(Ordering::Relaxed) == number).fold(0, |marks, (bit, _)| marks | bit))
 }
 
 /// Words of the last line of a board. Of team rank 0: how often a rank has come to a gathering, and for each bit of a
@@ -112,17 +170,12 @@ impl Board {
             self.wait(operation, peer, cell, number, Pace::EXCHANGE)?;
             return Ok(self.mark(peer, cell, number));
         };
-        // Release: pairs with the Acquire below, of the peer.
-        ours.store(marked(number, mark), Ordering::Release);
         self.stats().add(Kind::Signal, 8);
-        self.job.device().wake(self.remotes[peer].peer);
-        // Acquire: pairs with the Release above, of the peer.
-        let come = || theirs.load(Ordering::Acquire) & NUMBER >= number;
-        if !come() {
-            self.job.wait_signal(operation, Pace::ANSWER, come)?;
-        }
-        // Relaxed: read after an Acquire load of the same word.
-        Ok((theirs.load(Ordering::Relaxed) >> MARK) as u16)
+        let wake = || self.job.device().wake(self.remotes[peer].peer);
+        exchange(ours, theirs, marked(number, mark), wake, || {
+            let come = || has_come(theirs, number);
+            if come() { Ok(()) } else { self.job.wait_signal(operation, Pace::ANSWER, come) }
+        })
     }
 
     /// Whether ranks share cores, so that signals in rounds would each wait for a turn of the core: then they
@@ -145,24 +198,11 @@ impl Board {
         let Some(line) = self.last_line(0) else {
             return Err(Error::new(ErrorKind::Unsupported, operation).cause("memory of team rank 0 is not mapped"));
         };
-        // A word is used again by the gathering after the next, to which nobody comes before all have left this one.
-        let words = (0..MARK_BITS).map(|bit| (1 << bit, line[MARKS + 2 * bit + (number & 1) as usize]));
-        for (_, word) in words.clone().filter(|(bit, _)| mark & bit != 0) {
-            // Relaxed: ordered by the arrival. All ranks store the same value.
-            word.store(number, Ordering::Relaxed);
-        }
         self.stats().add(Kind::Signal, 8);
-        let goal = number * self.size as u64;
-        let arrivals = &line[ARRIVALS];
-        // AcqRel: who sees the goal sees what all have written before they came, and who reaches it too.
-        if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == goal {
-            self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
-        } else {
-            // Acquire: pairs with the additions of the others.
-            self.job.wait_signal(operation, Pace::ANSWER, || arrivals.load(Ordering::Acquire) >= goal)?;
-        }
-        // Relaxed: ordered by the look at the arrivals.
-        Ok(words.filter(|(_, word)| word.load(Ordering::Relaxed) == number).fold(0, |marks, (bit, _)| marks | bit))
+        let wake = || self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
+        arrive(line, self.size as u64, number, mark, wake, |arrivals, goal| {
+            self.job.wait_signal(operation, Pace::ANSWER, || has_come(arrivals, goal))
+        })
     }
 
     #[inline(always)]
@@ -184,7 +224,7 @@ impl Board {
         let theirs = self.remotes[peer].mapped.as_ref()?;
         let (base, high) = if self.me < peer { (self.own.base, peer) } else { (theirs.base, self.me) };
         let line = (2 * self.size + high) * LINE;
-        let word = 2 * cell + (number & 1) as usize;
+        let word = pair_word(cell, number);
         let [low_to_high, high_to_low] = [0, 2 * MEETING].map(|half| self.word_at(base, line + (half + word) * 8));
         Some(if self.me < peer { (low_to_high, high_to_low) } else { (high_to_low, low_to_high) })
     }
@@ -406,3 +446,6 @@ impl Drop for Board {
         }
     }
 }
+
+#[cfg(test)]
+mod models;

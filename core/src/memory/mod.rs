@@ -3,3 +3,4 @@
 pub mod copy;
 pub mod keys;
 pub mod segment;
+pub mod words;

@@ -1,19 +1,11 @@
 //! Models of the protocols between ranks, run through every interleaving and every reordering that the memory
 //! model allows (`loom`), up to a bound on preemptions.
 //!
-//! Each states anew, with the same orderings, what a module of `core/src/device/shm` or `rma/src/raw` does, and has variants that
+//! Each states anew, with the same orderings, what a module does, and has variants that
 //! lack one thing; the model must notice each of them.
 
 mod bias;
-mod channel;
-mod futex;
-mod gather;
 mod line;
-mod meet;
-mod request;
-mod ring;
-mod shuttle;
-mod wake;
 
 /// Runs a model with at most `preemptions` involuntary switches of threads.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {

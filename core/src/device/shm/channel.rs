@@ -2,57 +2,56 @@
 //! Packets from one rank to another: short ones through lines of memory, the others through the ring
 //! ([`super::ring`]). Both ends number the packets, so that they are taken in the order of sending.
 //!
-//! A line that goes round a ring is in the receiver's cache when its turn comes again, and the sender has to fetch
-//! it back before it can write. Two lines are better, of which the next one is fetched ahead; best is that which has
-//! just come: so two ranks have one line for both ways, the *shuttle*, which takes a packet there and the answer back.
-//! At any time one of the two holds it: at first the lower, then whoever has taken the packet that came with it.
-//! Packets that are no answers go through two lines of each way, used in turn.
+//! A line used in turn with others is in the receiver's cache when its turn comes again, and the sender has to fetch it
+//! back before it can write. With two lines the next one is fetched ahead. A line that has just come is there already:
+//! two ranks share a *reply line*, which takes a packet to one and the answer back. One of the two owns it: at first the
+//! lower rank, then the rank that has taken the packet in it. Other short packets use two lines per direction in turn.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
-//! | marker of a line: length, packet number, and in the shuttle the way | sender: after the bytes | receiver: before the bytes | Release / Acquire |
-//! | second word of a line: how many short packets of the other way were taken | sender: as the bytes | receiver: as the bytes | Relaxed, ordered by the marker |
+//! | marker of a line: length, packet number, and in the reply line the direction | sender: after the bytes | receiver: before the bytes | Release / Acquire |
+//! | second word of a line: credits, the number of short packets taken in the other direction | sender: as the bytes | receiver: as the bytes | Relaxed, ordered by the marker |
 //! | `taken` | receiver: after the bytes, when it has nothing else to do | sender: when both lines look full | Release / Acquire |
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::layout::{LINE, Layout};
 use super::ring::{Popped, READY, Ring};
 use crate::device::{Block, SHORT_WORDS, ShortPacket};
-use crate::memory::copy;
-use crate::memory::segment::{Line, Mapping};
+use crate::memory::segment::Mapping;
+use crate::memory::words::{Memory, Word, store_packet};
 
-/// Lines for short packets of one way.
+/// Lines for short packets of one direction.
 pub(super) const LINES: usize = 2;
-/// Words in front of the bytes of a short packet in its line: the marker, and the number of those taken.
+/// Words before the bytes of a short packet in its line: marker and credits.
 const BEFORE: usize = 2;
 /// Longest short packet: what is left of a line.
 const SHORT: usize = 8 * SHORT_WORDS;
 const _: () = assert!(SHORT == LINE - 8 * BEFORE);
-/// In the marker of a line the length is below, the number of the packet above: it does not wrap. Between them stands
-/// whether the packet goes by the shuttle from the higher rank to the lower.
+/// In the marker of a line the length is below, the number of the packet above: it does not wrap. The bit between
+/// them says that a packet in the reply line goes from the higher rank to the lower.
 const LENGTH: u64 = DOWN - 1;
 const DOWN: u64 = 1 << 6;
 const NUMBER_SHIFT: u32 = 7;
-/// How many short packets are sent through the ring before the sender looks again whether its lines are free: a look
-/// takes the word away from the receiver.
-const PATIENCE: u32 = 8;
+/// Short packets sent through the ring before the sender looks again for free lines: a look takes the cache line of
+/// `taken` from the receiver.
+const LOOK_AFTER: u32 = 8;
 
-/// Where packets of one rank to another stand in the target's segment.
+/// Where packets from one rank to another stand in the target's segment.
 #[derive(Debug)]
-struct Way {
-    ring: Ring,
-    lines: [Line; LINES],
+struct Direction<M: Memory> {
+    ring: Ring<M>,
+    lines: [M::Line; LINES],
     /// The ring's head and, behind it, `taken`.
-    heads: Line,
-    /// The bit of the way in the shuttle's marker.
+    heads: M::Line,
+    /// The bit of the direction in markers of the reply line.
     down: u64,
 }
 
-impl Way {
-    /// The way from one rank to another, which has this segment.
-    fn new(layout: &Layout, source: usize, (target, memory): (usize, &Mapping)) -> Self {
+impl<M: Memory + Clone> Direction<M> {
+    /// From one rank to another, which has this segment.
+    fn new(layout: &Layout, source: usize, (target, memory): (usize, &M)) -> Self {
         Self {
             ring: Ring::new(memory.clone(), layout.ring(source), layout.ring, layout.ring_head(source)),
             lines: layout.short(source).map(|at| memory.line(at)),
@@ -61,68 +60,52 @@ impl Way {
         }
     }
 
-    /// The line of a short packet of this number, the shuttle's not counted.
+    /// The line for the next short packet, `mailed` having gone through lines of this direction.
     #[inline(always)]
-    fn line(&self, mailed: &Cell<u64>) -> &[AtomicU64; 8] {
+    fn line(&self, mailed: &Cell<u64>) -> &[M::Word; 8] {
         &self.lines[mailed.get() as usize % LINES]
     }
 }
 
 /// The end of one rank: what it sends to a peer, and what comes from there.
 #[derive(Debug)]
-pub(super) struct Channel {
-    there: Way,
-    back: Way,
+pub(super) struct Channel<M: Memory = Mapping> {
+    outgoing: Direction<M>,
+    incoming: Direction<M>,
     /// In the segment of the lower rank.
-    shuttle: Line,
-    /// Whether this end holds the shuttle: nothing is in it that was not taken.
-    holds: Cell<bool>,
+    reply_line: M::Line,
+    /// Whether this end owns the reply line: the packet in it was taken.
+    owns_reply_line: Cell<bool>,
     /// Packets sent.
     sent: Cell<u64>,
-    /// Packets sent through the lines, and how many of those were taken as far as this end knows.
+    /// Packets sent through the lines, and the credits received for them.
     mailed: Cell<u64>,
-    known: Cell<u64>,
-    patience: Cell<u32>,
+    credited: Cell<u64>,
+    until_look: Cell<u32>,
     /// Packets received.
     received: Cell<u64>,
-    /// Packets received through the lines, and how many of those the peer can know of.
+    /// Packets received through the lines, and the credits advertised for them.
     taken: Cell<u64>,
-    told: Cell<u64>,
+    advertised: Cell<u64>,
 }
 
-/// Stores a packet's bytes, one piece behind the other.
-///
-/// # Safety
-/// The blocks are valid for reads, and there is room at `to`, as for [`copy::store`].
-#[inline]
-pub(super) unsafe fn store(header: &[u8], body: &[Block], mut to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { copy::store(header.as_ptr(), to, header.len()) };
-    to = to.wrapping_add(header.len());
-    for block in body.iter().filter(|block| block.len > 0) {
-        // SAFETY: as above.
-        unsafe { copy::store(block.base, to, block.len) };
-        to = to.wrapping_add(block.len);
-    }
-}
-
-impl Channel {
+impl<M: Memory + Clone> Channel<M> {
     /// The end of `own` for packets to and from `peer`, each a rank with its segment.
-    pub(super) fn new(layout: &Layout, own: (usize, &Mapping), peer: (usize, &Mapping)) -> Self {
+    pub(super) fn new(layout: &Layout, own: (usize, &M), peer: (usize, &M)) -> Self {
         let (lower, higher) = if own.0 < peer.0 { (own, peer) } else { (peer, own) };
         Self {
-            there: Way::new(layout, own.0, peer),
-            back: Way::new(layout, peer.0, own),
-            shuttle: lower.1.line(layout.shuttle(higher.0)),
-            // What a rank sends to itself does not go by a shuttle.
-            holds: Cell::new(own.0 < peer.0),
+            outgoing: Direction::new(layout, own.0, peer),
+            incoming: Direction::new(layout, peer.0, own),
+            reply_line: lower.1.line(layout.reply_line(higher.0)),
+            // A rank does not use a reply line with itself.
+            owns_reply_line: Cell::new(own.0 < peer.0),
             sent: Cell::new(0),
             mailed: Cell::new(0),
-            known: Cell::new(0),
-            patience: Cell::new(0),
+            credited: Cell::new(0),
+            until_look: Cell::new(0),
             received: Cell::new(0),
             taken: Cell::new(0),
-            told: Cell::new(0),
+            advertised: Cell::new(0),
         }
     }
 
@@ -137,7 +120,7 @@ impl Channel {
         {
             let mut all = [0; SHORT];
             // SAFETY: the blocks by the contract; all fit.
-            unsafe { store(header, body, all.as_mut_ptr()) };
+            unsafe { store_packet(header, body, all.as_mut_ptr()) };
             let mut words = [0; SHORT_WORDS];
             for (word, bytes) in words.iter_mut().zip(all.as_chunks().0) {
                 *word = u64::from_le_bytes(*bytes);
@@ -147,7 +130,7 @@ impl Channel {
         }
         let number = self.sent.get();
         // SAFETY: the same contract.
-        if !unsafe { self.there.ring.push(header, body, len, number) } {
+        if !unsafe { self.outgoing.ring.push(header, body, len, number) } {
             return false;
         }
         self.sent.set(number + 1);
@@ -164,29 +147,30 @@ impl Channel {
         line.is_some()
     }
 
-    /// The shuttle if it is here, else the next line if that is free; with the bit of the way. It counts as used.
+    /// The reply line if this end owns it, else the next line if it is free, with the bit of the direction. It counts as
+    /// used.
     #[inline(always)]
-    fn free_line(&self) -> Option<(&[AtomicU64; 8], u64)> {
-        if self.holds.replace(false) {
-            return Some((&self.shuttle, self.there.down));
+    fn free_line(&self) -> Option<(&[M::Word; 8], u64)> {
+        if self.owns_reply_line.replace(false) {
+            return Some((&self.reply_line, self.outgoing.down));
         }
         if !self.has_room() {
             return None;
         }
-        let line = self.there.line(&self.mailed);
+        let line = self.outgoing.line(&self.mailed);
         self.mailed.set(self.mailed.get() + 1);
         Some((line, 0))
     }
 
     /// Writes a packet into a line whose last one was taken.
     #[inline(always)]
-    fn fill(&self, (line, down): (&[AtomicU64; 8], u64), packet: &ShortPacket) {
+    fn fill(&self, (line, down): (&[M::Word; 8], u64), packet: &ShortPacket) {
         let number = self.sent.get();
         for (place, word) in line[BEFORE..].iter().zip(packet.words()) {
             // Relaxed: ordered by the marker.
             place.store(word, Ordering::Relaxed);
         }
-        self.told.set(self.taken.get());
+        self.advertised.set(self.taken.get());
         // Relaxed: ordered by the marker.
         line[1].store(self.taken.get(), Ordering::Relaxed);
         // Release: pairs with the receiver's Acquire of the marker and orders the bytes before it.
@@ -196,43 +180,42 @@ impl Channel {
 
     #[inline]
     fn has_room(&self) -> bool {
-        if self.mailed.get() - self.known.get() < LINES as u64 {
+        if self.mailed.get() - self.credited.get() < LINES as u64 {
             return true;
         }
-        if self.patience.get() > 0 {
-            self.patience.set(self.patience.get() - 1);
+        if self.until_look.get() > 0 {
+            self.until_look.set(self.until_look.get() - 1);
             return false;
         }
         // Acquire: pairs with the Release of `give_back`: the receiver has read the lines.
-        self.learn(self.there.heads[1].load(Ordering::Acquire));
-        let free = self.mailed.get() - self.known.get() < LINES as u64;
-        self.patience.set(if free { 0 } else { PATIENCE });
+        self.take_credits(self.outgoing.heads[1].load(Ordering::Acquire));
+        let free = self.mailed.get() - self.credited.get() < LINES as u64;
+        self.until_look.set(if free { 0 } else { LOOK_AFTER });
         free
     }
 
-    /// Takes note of how many short packets the receiver has taken. Old news, and what it cannot have taken, are
-    /// ignored.
+    /// Takes credits: how many short packets the receiver has taken. Older and impossible numbers are ignored.
     #[inline]
-    fn learn(&self, taken: u64) {
-        if taken > self.known.get() && taken <= self.mailed.get() {
-            self.known.set(taken);
+    fn take_credits(&self, taken: u64) {
+        if taken > self.credited.get() && taken <= self.mailed.get() {
+            self.credited.set(taken);
         }
     }
 
-    /// Fetches the line that the next packet without the shuttle needs.
+    /// Fetches the line that the next packet outside the reply line needs.
     #[inline]
     fn fetch_ahead(&self) {
-        let line = self.there.line(&self.mailed);
+        let line = self.outgoing.line(&self.mailed);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint; it has no effect that a program can see, and none at all on processors without it.
         unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags));
+            std::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr().cast::<u8>(), options(nostack, preserves_flags));
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = line;
     }
 
-    /// Whether this is the marker of the next packet from the peer, `down` being the bit of the way in this line.
+    /// Whether this is the marker of the next packet from the peer, `down` being the bit of the direction in this line.
     #[inline(always)]
     fn is_next(&self, marker: u64, down: u64) -> bool {
         marker & !LENGTH == READY | self.received.get() << NUMBER_SHIFT | down
@@ -242,15 +225,15 @@ impl Channel {
     #[inline]
     pub(super) fn ready(&self) -> bool {
         // Relaxed, both: `pop` looks again with Acquire.
-        self.is_next(self.shuttle[0].load(Ordering::Relaxed), self.back.down)
-            || self.is_next(self.back.line(&self.taken)[0].load(Ordering::Relaxed), 0)
-            || self.back.ring.ready()
+        self.is_next(self.reply_line[0].load(Ordering::Relaxed), self.incoming.down)
+            || self.is_next(self.incoming.line(&self.taken)[0].load(Ordering::Relaxed), 0)
+            || self.incoming.ring.ready()
     }
 
     /// Whether the ring is to be looked at.
     #[inline(always)]
     pub(super) fn ring_ready(&self) -> bool {
-        self.back.ring.ready()
+        self.incoming.ring.ready()
     }
 
     /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet.
@@ -267,7 +250,7 @@ impl Channel {
             Popped::Empty => {}
             found => return found,
         }
-        match self.back.ring.pop(packet, self.received.get()) {
+        match self.incoming.ring.pop(packet, self.received.get()) {
             // A packet before that one is in a line, and was not there when we looked: it is now, since the
             // marker of the later one was acquired.
             Popped::Later => match short(packet) {
@@ -286,13 +269,13 @@ impl Channel {
     #[inline(always)]
     pub(super) fn pop_short(&self, words: &mut [u64; SHORT_WORDS]) -> Popped {
         // Acquire: pairs with the sender's Release; the bytes behind it are complete.
-        let marker = self.shuttle[0].load(Ordering::Acquire);
-        if self.is_next(marker, self.back.down) {
-            let popped = self.take(&self.shuttle, marker, words);
-            self.holds.set(matches!(popped, Popped::Packet(_)));
+        let marker = self.reply_line[0].load(Ordering::Acquire);
+        if self.is_next(marker, self.incoming.down) {
+            let popped = self.take(&self.reply_line, marker, words);
+            self.owns_reply_line.set(matches!(popped, Popped::Packet(_)));
             return popped;
         }
-        let line = self.back.line(&self.taken);
+        let line = self.incoming.line(&self.taken);
         // Acquire: as above.
         let marker = line[0].load(Ordering::Acquire);
         if !self.is_next(marker, 0) {
@@ -307,13 +290,13 @@ impl Channel {
     }
 
     #[inline(always)]
-    fn take(&self, line: &[AtomicU64; 8], marker: u64, words: &mut [u64; SHORT_WORDS]) -> Popped {
+    fn take(&self, line: &[M::Word; 8], marker: u64, words: &mut [u64; SHORT_WORDS]) -> Popped {
         let len = (marker & LENGTH) as usize;
         if len > SHORT {
             return Popped::Garbage(marker);
         }
         // Relaxed, both: ordered by the marker.
-        self.learn(line[1].load(Ordering::Relaxed));
+        self.take_credits(line[1].load(Ordering::Relaxed));
         for (word, place) in words.iter_mut().zip(&line[BEFORE..]) {
             *word = place.load(Ordering::Relaxed);
         }
@@ -321,17 +304,20 @@ impl Channel {
         Popped::Packet(len)
     }
 
-    /// Lets the peer know of all packets that were taken.
+    /// Advertises all packets that were taken.
     #[inline]
     pub(super) fn give_back(&self) {
-        self.back.ring.give_back();
-        if self.told.get() != self.taken.get() {
-            self.told.set(self.taken.get());
+        self.incoming.ring.give_back();
+        if self.advertised.get() != self.taken.get() {
+            self.advertised.set(self.taken.get());
             // Release: pairs with the sender's Acquire; the bytes have been read.
-            self.back.heads[1].store(self.taken.get(), Ordering::Release);
+            self.incoming.heads[1].store(self.taken.get(), Ordering::Release);
         }
     }
 }
+
+#[cfg(test)]
+mod models;
 
 #[cfg(test)]
 mod tests {
@@ -363,7 +349,7 @@ mod tests {
         let mut sides = [(&lower, VecDeque::new()), (&higher, VecDeque::new())];
         let mut packet = vec![0u8; LAYOUT.ring];
         let mut rng = StdRng::seed_from_u64(4321);
-        let (mut short, mut long, mut full, mut shuttles) = (0, 0, 0, 0);
+        let (mut short, mut long, mut full, mut replies) = (0, 0, 0, 0);
         for step in 0..400_000u32 {
             let x: u64 = rng.random();
             let me = (x >> 62 & 1) as usize;
@@ -373,10 +359,10 @@ mod tests {
                 let (head, tail) = bytes.split_at(len / 3);
                 let (channel, _) = &sides[me];
                 let body = [Block::of(tail.as_ptr(), tail.len())];
-                let held = channel.holds.get();
-                // SAFETY: live slices, one sender of each way.
+                let held = channel.owns_reply_line.get();
+                // SAFETY: live slices, one sender of each direction.
                 if unsafe { channel.push(head, &body, len) } {
-                    shuttles += u32::from(held && !channel.holds.get());
+                    replies += u32::from(held && !channel.owns_reply_line.get());
                     if len <= SHORT {
                         short += 1
                     } else {
@@ -398,11 +384,11 @@ mod tests {
                     }
                 }
             }
-            assert!(!(lower.holds.get() && higher.holds.get()), "one shuttle");
+            assert!(!(lower.owns_reply_line.get() && higher.owns_reply_line.get()), "two owners of the reply line");
         }
         let through_lines = lower.mailed.get() + higher.mailed.get();
         assert!(short > 10_000 && long > 10_000 && full > 100 && through_lines > 10_000, "{short} {long} {full}");
-        assert!(shuttles > 5_000, "{shuttles}");
+        assert!(replies > 5_000, "{replies}");
     }
 
     #[test]
@@ -421,7 +407,7 @@ mod tests {
             assert_eq!(words, [!word; SHORT_WORDS]);
         }
         assert_eq!((lower.mailed.get(), higher.mailed.get()), (0, 0));
-        // What is no answer goes through the lines of the way, and comes in order.
+        // Packets that are no answers go through the lines of the direction, in order.
         for word in 0..3 {
             assert!(lower.push_short(&ShortPacket::new([word; SHORT_WORDS], 48)));
         }
@@ -475,10 +461,10 @@ mod tests {
         line.store(READY | 49, Ordering::SeqCst);
         assert!(matches!(lower.pop(&mut packet), Popped::Garbage(_)));
         line.store(0, Ordering::SeqCst);
-        let line = own.mapping().word(LAYOUT.shuttle(1));
+        let line = own.mapping().word(LAYOUT.reply_line(1));
         line.store(READY | DOWN | 49, Ordering::SeqCst);
         assert!(matches!(lower.pop(&mut packet), Popped::Garbage(_)));
-        // The other way's bit: as if nothing were there.
+        // The bit of the other direction: as if nothing were there.
         line.store(READY, Ordering::SeqCst);
         assert_eq!(lower.pop(&mut packet), Popped::Empty);
         let line = own.mapping().word(LAYOUT.short(1)[0]);
@@ -488,6 +474,6 @@ mod tests {
         own.mapping().word(LAYOUT.short(1)[0] + 8).store(77, Ordering::SeqCst);
         line.store(READY, Ordering::SeqCst);
         assert_eq!(lower.pop(&mut packet), Popped::Packet(0));
-        assert_eq!(lower.known.get(), 0);
+        assert_eq!(lower.credited.get(), 0);
     }
 }

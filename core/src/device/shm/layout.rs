@@ -11,7 +11,7 @@
 //! 392   the transfer by `process_vm_*` that this rank makes; see `vm_transfer`
 //! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
 //!       heads of the packet rings, one line for each source, and in it the number of short packets taken
-//!       for each source two lines for short packets and one that goes to and fro, not side by side
+//!       for each source two lines for short packets, and the reply line, not side by side
 //!       packet rings, one for each source
 //!       request rings, one for each source
 //!       bounce buffer
@@ -53,7 +53,7 @@ pub(super) struct Layout {
 }
 
 /// Where a rank says that user memory of this key is still lent: the word holds the key as long as it is, unless
-/// a later key took its place. Others look here before they reach the memory past the rank's back.
+/// a later key took its place. Others look here before they reach the memory without the rank.
 pub(super) fn live_key(key: u64) -> usize {
     LIVE + 8 * (key as usize % LIVE_KEYS)
 }
@@ -75,8 +75,8 @@ impl Layout {
         [first, first + 2 * LINE]
     }
 
-    /// The line for short packets to and from a rank above this one.
-    pub(super) fn shuttle(&self, higher: usize) -> usize {
+    /// The reply line of this rank and a higher one.
+    pub(super) fn reply_line(&self, higher: usize) -> usize {
         self.short(higher)[1] + 2 * LINE
     }
 

@@ -49,7 +49,7 @@ use agent::Agent;
 use channel::Channel;
 use imports::{Import, OwnedRegion};
 use layout::Layout;
-use request::Server;
+use request::{Server, perform};
 use ring::Popped;
 use transfer::Transfers;
 
@@ -73,7 +73,16 @@ impl Shared {
     }
 
     fn serve(&self, stats: &Stats) -> bool {
-        self.server.serve(self.own.mapping(), &self.peers, &self.layout, &self.exposures, stats)
+        let own = self.own.mapping();
+        let perform = |source: usize, at| perform(own, at, &self.peers[source], &self.layout, &self.exposures, stats);
+        self.server.serve(own, &self.layout, perform, |source| {
+            stats.add(Kind::Served, 0);
+            // Full fence: pairs with the sleeper's barrier. Either the origin sees the marker, or this thread sees that
+            // it sleeps. The same for this rank itself, which may wait for a cell that was just set.
+            fence(Ordering::SeqCst);
+            park::wake_if_asleep(&self.peers[source], stats);
+            park::wake_if_asleep(own, stats);
+        })
     }
 }
 
@@ -349,21 +358,20 @@ impl Device for ShmDevice {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let Sleep::For(limit) = sleep else { return true };
         let own = self.own();
-        let bell = own.half(layout::DOORBELL).load(Ordering::SeqCst);
-        own.half(layout::SLEEPING).store(1, Ordering::SeqCst);
-        park::sleeper_barrier(self.asymmetric);
-        let work = ready()
-            || self.any_packet()
-            || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
-            || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared);
-        if !work {
+        let ready = || {
+            ready()
+                || self.any_packet()
+                || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
+                || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared)
+        };
+        let wait = |doorbell: &_, bell| {
             let asked = self.transfers.borrow().is_idle() || self.wake_agents();
             let limit = if asked { limit } else { limit.min(NAP) };
             self.stats.add(Kind::Park, 0);
-            park::futex_wait(own.half(layout::DOORBELL), bell, limit);
-        }
-        own.half(layout::SLEEPING).store(0, Ordering::SeqCst);
-        work
+            park::futex_wait(doorbell, bell, limit);
+        };
+        let [doorbell, sleeping] = [layout::DOORBELL, layout::SLEEPING].map(|at| own.half(at));
+        park::sleep(doorbell, sleeping, || park::sleeper_barrier(self.asymmetric), ready, wait)
     }
 
     #[inline]

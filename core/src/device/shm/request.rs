@@ -14,15 +14,15 @@
 //! The target serves in order and sets the highest bit of the marker when results and status are in the slot: a
 //! request and its answer cross in one line each. Everything in a slot is checked before use: it comes from a peer.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::layout::{LINE, Layout, SLOTS};
-use super::park::wake_if_asleep;
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};
 use crate::memory::segment::Mapping;
+use crate::memory::words::{Memory, Word};
 use crate::stats::{Kind, Stats};
 
 /// Bytes that fit into a slot.
@@ -48,7 +48,7 @@ const SERVED: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Status {
+pub(super) enum Status {
     Ok = 1,
     BadKey = 2,
     OutOfRange = 3,
@@ -70,7 +70,7 @@ pub(super) struct Request {
 }
 
 /// Writes request number `sequence` of rank `me` into a slot of the target.
-pub(super) fn write(target: &Mapping, layout: &Layout, me: usize, sequence: u64, r: &Request) {
+pub(super) fn write<M: Memory>(target: &M, layout: &Layout, me: usize, sequence: u64, r: &Request) {
     let at = layout.request(me, sequence as usize % SLOTS);
     let words = [
         r.code as u64 | u64::from(r.accumulate) << 32,
@@ -90,14 +90,14 @@ pub(super) fn write(target: &Mapping, layout: &Layout, me: usize, sequence: u64,
 }
 
 /// Whether the target has served request `sequence` of rank `me`.
-pub(super) fn is_served(target: &Mapping, layout: &Layout, me: usize, sequence: u64) -> bool {
+pub(super) fn is_served<M: Memory>(target: &M, layout: &Layout, me: usize, sequence: u64) -> bool {
     let at = layout.request(me, sequence as usize % SLOTS);
     // Acquire: pairs with the server's Release; results and status are there.
     target.word(at).load(Ordering::Acquire) == (sequence + 1) | SERVED
 }
 
 /// Status and operand words of a served request.
-pub(super) fn outcome(target: &Mapping, layout: &Layout, me: usize, sequence: u64) -> Result<[u64; 3], Error> {
+pub(super) fn outcome<M: Memory>(target: &M, layout: &Layout, me: usize, sequence: u64) -> Result<[u64; 3], Error> {
     let at = layout.request(me, sequence as usize % SLOTS);
     // Relaxed: after the Acquire of the marker in `is_served`.
     let word = |i: usize| target.word(at + 8 * i).load(Ordering::Relaxed);
@@ -114,74 +114,84 @@ pub(super) fn outcome(target: &Mapping, layout: &Layout, me: usize, sequence: u6
 
 /// The target's side: serves requests of all ranks, from the rank's own thread or its agent's.
 #[derive(Debug)]
-pub(super) struct Server {
-    serving: Mutex<()>,
-    /// Number of the next request of each rank; changed by who holds the mutex.
-    next: Vec<AtomicU64>,
+pub(super) struct Server<W = AtomicU64, L = Mutex<()>> {
+    serving: L,
+    /// Number of the next request of each rank; changed by the holder of the lock.
+    next: Vec<W>,
 }
 
 impl Server {
     pub(super) fn new(ranks: usize) -> Self {
         Self { serving: Mutex::new(()), next: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
+}
 
-    /// Serves what waits; returns whether anything did.
-    pub(super) fn serve(
+/// A lock that lets one thread in at a time.
+pub(super) trait Exclusive {
+    fn exclusively<T>(&self, f: impl FnOnce() -> T) -> T;
+}
+
+impl Exclusive for Mutex<()> {
+    fn exclusively<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _guard = self.lock().unwrap_or_else(PoisonError::into_inner);
+        f()
+    }
+}
+
+impl<W: Word, L: Exclusive> Server<W, L> {
+    /// Serves waiting requests: `perform` does one of a rank in its slot, and `served` comes after its answer. Whether
+    /// there were any.
+    pub(super) fn serve<M: Memory>(
         &self,
-        own: &Mapping,
-        peers: &[Mapping],
+        own: &M,
         layout: &Layout,
-        exposures: &Exposures,
-        stats: &Stats,
+        perform: impl Fn(usize, usize) -> Status,
+        served: impl Fn(usize),
     ) -> bool {
-        // What another thread has seen and not served yet it will serve.
+        // Another thread serves the requests that it has seen.
         if !self.ready(own, layout) {
             return false;
         }
         let mut any = false;
-        let guard = self.serving.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (source, next) in self.next.iter().enumerate() {
-            loop {
-                // Relaxed: changed under the mutex only.
-                let sequence = next.load(Ordering::Relaxed);
-                let at = layout.request(source, sequence as usize % SLOTS);
-                // Acquire: pairs with the origin's Release of the marker.
-                if own.word(at).load(Ordering::Acquire) != sequence + 1 {
-                    break;
+        self.serving.exclusively(|| {
+            for (source, next) in self.next.iter().enumerate() {
+                loop {
+                    // Relaxed: changed under the lock only.
+                    let sequence = next.load(Ordering::Relaxed);
+                    let at = layout.request(source, sequence as usize % SLOTS);
+                    // Acquire: pairs with the origin's Release of the marker.
+                    if own.word(at).load(Ordering::Acquire) != sequence + 1 {
+                        break;
+                    }
+                    let status = perform(source, at);
+                    // Relaxed: ordered by the Release of the marker.
+                    let code = own.word(at + 8).load(Ordering::Relaxed);
+                    own.word(at + 8).store(code & !0xff00 | (status as u64) << 8, Ordering::Relaxed);
+                    // Relaxed: as above.
+                    next.store(sequence + 1, Ordering::Relaxed);
+                    // Release: pairs with the origin's Acquire in `is_served`.
+                    own.word(at).store((sequence + 1) | SERVED, Ordering::Release);
+                    any = true;
+                    served(source);
                 }
-                let status = perform(own, at, &peers[source], layout, exposures, stats);
-                // Relaxed: ordered by the Release of the marker.
-                let code = own.word(at + 8).load(Ordering::Relaxed);
-                own.word(at + 8).store(code & !0xff00 | (status as u64) << 8, Ordering::Relaxed);
-                // Relaxed: as above.
-                next.store(sequence + 1, Ordering::Relaxed);
-                // Release: pairs with the origin's Acquire in `is_served`.
-                own.word(at).store((sequence + 1) | SERVED, Ordering::Release);
-                stats.add(Kind::Served, 0);
-                any = true;
-                // Full fence: pairs with the sleeper's barrier; either the origin sees the marker, or we see it
-                // asleep. The same for this rank itself, which may wait for a cell that was just set.
-                fence(Ordering::SeqCst);
-                wake_if_asleep(&peers[source], stats);
-                wake_if_asleep(own, stats);
             }
-        }
-        drop(guard);
+        });
         any
     }
 
     /// Whether a request waits.
-    pub(super) fn ready(&self, own: &Mapping, layout: &Layout) -> bool {
+    pub(super) fn ready<M: Memory>(&self, own: &M, layout: &Layout) -> bool {
         self.next.iter().enumerate().any(|(source, next)| {
-            // Relaxed, both: `serve` looks again under the mutex and with Acquire. One that is served already means
-            // that the number seen here is old: another thread may have gone on, so look again there too.
+            // Relaxed, both: `serve` looks again under the lock and with Acquire. A marker that is served already means
+            // that another thread has gone on since the number was read: `serve` looks there too.
             let next = next.load(Ordering::Relaxed);
             own.word(layout.request(source, next as usize % SLOTS)).load(Ordering::Relaxed) & !SERVED == next + 1
         })
     }
 }
 
-fn perform(
+/// Does the request in the slot at `at`.
+pub(super) fn perform(
     own: &Mapping,
     at: usize,
     origin: &Mapping,
@@ -272,3 +282,6 @@ unsafe fn accumulate(region: &Exposed, code: u32, p: *mut u8, operand: *const u8
 }
 
 const _: () = assert!(40 + INLINE_BYTES == LINE);
+
+#[cfg(test)]
+mod models;

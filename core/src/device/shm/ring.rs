@@ -17,11 +17,10 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::channel::store;
 use super::layout::LINE;
 use crate::device::Block;
-use crate::memory::copy;
 use crate::memory::segment::Mapping;
+use crate::memory::words::{Memory, Word};
 
 const MARKER: usize = 8;
 pub(super) const READY: u64 = 1 << 63;
@@ -33,8 +32,8 @@ const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 
 /// Position of one end. Positions count bytes from the start of time.
 #[derive(Debug)]
-pub(super) struct Ring {
-    memory: Mapping,
+pub(super) struct Ring<M = Mapping> {
+    memory: M,
     data: usize,
     size: usize,
     head: usize,
@@ -54,15 +53,15 @@ pub(super) enum Popped {
     Garbage(u64),
 }
 
-impl Ring {
-    /// One end of the ring in `memory` whose lines start at byte `data` and whose head word is at byte `head`.
-    pub(super) fn new(memory: Mapping, data: usize, size: usize, head: usize) -> Self {
-        Self { memory, data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
-    }
+/// Largest packet of a ring of `size` bytes: a quarter, so that a few always fit.
+pub(super) fn max_packet(size: usize) -> usize {
+    size / 4 - MARKER
+}
 
-    /// Largest packet: a quarter of the ring, so that a few always fit.
-    pub(super) fn max_packet(size: usize) -> usize {
-        size / 4 - MARKER
+impl<M: Memory> Ring<M> {
+    /// One end of the ring in `memory` whose lines start at byte `data` and whose head word is at byte `head`.
+    pub(super) fn new(memory: M, data: usize, size: usize, head: usize) -> Self {
+        Self { memory, data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
     }
 
     /// Appends packet `number`, of `len` bytes in all; `false` if there is no room now.
@@ -70,7 +69,7 @@ impl Ring {
     /// # Safety
     /// The blocks are valid for reads, and the ring has this one producer.
     pub(super) unsafe fn push(&self, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
-        assert!(len <= Self::max_packet(self.size), "a packet of {len} bytes");
+        assert!(len <= max_packet(self.size), "a packet of {len} bytes");
         let need = (MARKER + len).next_multiple_of(LINE);
         let mut position = self.position.get();
         let at = position as usize & (self.size - 1);
@@ -91,7 +90,7 @@ impl Ring {
         }
         let at = self.data + (position as usize & (self.size - 1));
         // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by the contract.
-        unsafe { store(header, body, self.memory.at(at + MARKER)) };
+        unsafe { self.memory.store_packet(at + MARKER, header, body) };
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
         self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
         self.position.set(position + need as u64);
@@ -130,13 +129,13 @@ impl Ring {
             let len = (marker & LENGTH) as usize;
             let lines = (MARKER + len).div_ceil(LINE);
             if marker & (READY | PAD) != READY
-                || len > Self::max_packet(self.size).min(packet.len())
+                || len > max_packet(self.size).min(packet.len())
                 || offset + lines * LINE > self.size
             {
                 return Popped::Garbage(marker);
             }
-            // SAFETY: inside the ring as just checked; `packet` has room for `len` bytes.
-            unsafe { copy::load(self.memory.at(at + MARKER), packet.as_mut_ptr(), len) };
+            // SAFETY: inside the ring as just checked; the producer writes there only after `head` has passed.
+            unsafe { self.memory.load_packet(at + MARKER, &mut packet[..len]) };
             self.advance(position + (lines * LINE) as u64);
             return Popped::Packet(len);
         }
@@ -171,6 +170,9 @@ impl Ring {
 }
 
 #[cfg(test)]
+mod models;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::segment::{Segment, open};
@@ -198,7 +200,7 @@ mod tests {
         for step in 0..200_000u32 {
             let x: u64 = rng.random();
             if x >> 63 == 0 {
-                let len = ((x >> 33) as usize % Ring::max_packet(SIZE)) >> ((x >> 20) % 9);
+                let len = ((x >> 33) as usize % max_packet(SIZE)) >> ((x >> 20) % 9);
                 // Bytes that look like markers must not confuse the consumer.
                 let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
                 let (head, tail) = bytes.split_at(len / 3);

@@ -12,7 +12,7 @@ use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::node::Node;
 use super::request::Server;
-use super::ring::Ring;
+use super::ring::max_packet;
 use super::transfer::Transfers;
 use super::{NOT_HERE, Shared, ShmDevice, liveness, park, vm};
 use crate::device::Capabilities;
@@ -142,14 +142,14 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
-            ..Capabilities::minimal("shm", Ring::max_packet(layout.ring).min(8192))
+            ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
         let own = (self.me, self.own.mapping());
         Ok(ShmDevice {
             channels: peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect(),
-            packet: RefCell::new(vec![0; Ring::max_packet(layout.ring)]),
+            packet: RefCell::new(vec![0; max_packet(layout.ring)]),
             shared: Arc::new(Shared {
                 me: self.me,
                 ranks: self.ranks,

@@ -1,0 +1,104 @@
+//! Packets through the reply line, lines and rings, under every interleaving of two ranks.
+
+use super::*;
+use crate::model::{Fault, Lines, caught, check};
+
+const LAYOUT: Layout = Layout { ranks: 2, ring: 4 * LINE, bounce: LINE };
+
+/// The ends of both ranks, with faults by the segment's rank and the offset of the word.
+fn ends(fault: impl Fn(usize) -> Fault) -> [Channel<Lines>; 2] {
+    let segments = [0, 1].map(|rank| {
+        let source = 1 - rank;
+        let ring = (0..LAYOUT.ring).step_by(LINE).map(|at| LAYOUT.ring(source) + at);
+        let others = [LAYOUT.ring_head(source), LAYOUT.reply_line(1)].into_iter().chain(LAYOUT.short(source));
+        Lines::new(ring.chain(others), &fault)
+    });
+    [0, 1].map(|me| Channel::new(&LAYOUT, (me, &segments[me]), (1 - me, &segments[1 - me])))
+}
+
+fn send(channel: &Channel<Lines>, value: u64) {
+    let bytes = value.to_le_bytes();
+    // SAFETY: live bytes, one sender.
+    while !unsafe { channel.push(&bytes, &[], bytes.len()) } {
+        loom::thread::yield_now();
+    }
+}
+
+fn receive(channel: &Channel<Lines>, value: u64) {
+    let mut packet = [0; LINE];
+    loop {
+        match channel.pop(&mut packet) {
+            Popped::Packet(len) => {
+                assert_eq!(packet[..len], value.to_le_bytes());
+                return;
+            }
+            Popped::Empty => {
+                channel.give_back();
+                loom::thread::yield_now();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Both lines are full. Two more packets go through a line that is free again, or the ring.
+fn one_direction(fault: impl Fn(usize) -> Fault) {
+    let [lower, higher] = ends(fault);
+    send(&lower, 0);
+    receive(&higher, 0);
+    (1..3).for_each(|value| send(&lower, value));
+    let sender = loom::thread::spawn(move || (3..5).for_each(|value| send(&lower, value)));
+    (1..5).for_each(|value| {
+        receive(&higher, value);
+        higher.give_back();
+    });
+    sender.join().unwrap();
+}
+
+/// Two packets each, of which the reply line carries some to and fro. `keeps`: a sender does not give it up.
+fn two_directions(keeps: bool, fault: impl Fn(usize) -> Fault) {
+    let [lower, higher] = ends(fault);
+    let other = loom::thread::spawn(move || {
+        for value in 10..12 {
+            send(&higher, value);
+            receive(&higher, value - 10);
+        }
+    });
+    for value in 0..2 {
+        send(&lower, value);
+        lower.owns_reply_line.set(keeps);
+    }
+    (10..12).for_each(|value| receive(&lower, value));
+    other.join().unwrap();
+}
+
+#[test]
+fn channel_model_delivers_in_the_order_of_sending() {
+    check(3, || one_direction(|_| Fault::No));
+}
+
+#[test]
+fn channel_model_delivers_both_directions_in_the_order_of_sending() {
+    check(3, || two_directions(false, |_| Fault::No));
+}
+
+#[test]
+fn channel_model_notices_markers_and_credits_that_are_not_ordered() {
+    let relaxed = |wrong: bool| if wrong { Fault::Relaxed } else { Fault::No };
+    caught(2, move || one_direction(|at| relaxed(LAYOUT.short(0).contains(&at))));
+    caught(2, move || one_direction(|at| relaxed(at >= LAYOUT.ring(0))));
+    caught(2, move || two_directions(false, |at| relaxed(at == LAYOUT.reply_line(1))));
+}
+
+#[test]
+fn channel_model_notices_a_line_used_before_its_packet_was_read() {
+    let taken = LAYOUT.ring_head(0) + 8;
+    caught(2, move || {
+        one_direction(|at| if at == taken { Fault::Stores(|taken| Some(taken + 1)) } else { Fault::No });
+    });
+}
+
+#[test]
+fn channel_model_notices_a_reply_line_that_its_sender_keeps() {
+    caught(2, || two_directions(true, |_| Fault::No));
+}

@@ -1,0 +1,118 @@
+#![allow(unsafe_code)]
+//! Atomic words and lines that ranks share. The protocols between ranks are generic over them: in production they are
+//! words of mapped memory, in tests those of `loom`, which runs the same code through every interleaving.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::copy;
+use super::segment::{Line, Mapping};
+use crate::device::Block;
+
+/// An atomic integer, with the operations of the standard library's.
+#[allow(missing_docs)]
+pub trait Word<T = u64> {
+    fn load(&self, order: Ordering) -> T;
+    fn store(&self, value: T, order: Ordering);
+    fn swap(&self, value: T, order: Ordering) -> T;
+    fn fetch_add(&self, value: T, order: Ordering) -> T;
+    /// # Errors
+    /// The value found, if it is not `current`.
+    fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
+}
+
+/// Implements [`Word`] for a type by its methods of the same names.
+macro_rules! word {
+    ($atomic:ty, $value:ty) => {
+        impl Word<$value> for $atomic {
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+            #[inline(always)]
+            fn store(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+            #[inline(always)]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.swap(value, order)
+            }
+            #[inline(always)]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_add(value, order)
+            }
+            #[inline(always)]
+            fn compare_exchange(&self, a: $value, b: $value, yes: Ordering, no: Ordering) -> Result<$value, $value> {
+                self.compare_exchange(a, b, yes, no)
+            }
+        }
+    };
+}
+word!(AtomicU64, u64);
+word!(AtomicU32, u32);
+
+/// Memory made of words, as [`Mapping`] is.
+pub(crate) trait Memory {
+    type Word: Word;
+    type Line: Deref<Target = [Self::Word; 8]>;
+
+    /// The word at byte `offset`.
+    fn word(&self, offset: usize) -> &Self::Word;
+
+    /// The words of the cache line at byte `offset`.
+    fn line(&self, offset: usize) -> Self::Line;
+
+    /// Stores a packet at byte `offset`, one piece behind the other.
+    ///
+    /// # Safety
+    /// The blocks are valid for reads, and nobody else uses the memory meanwhile.
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]);
+
+    /// Copies bytes from byte `offset` into `packet`, which they fill.
+    ///
+    /// # Safety
+    /// Nobody writes the memory meanwhile.
+    unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]);
+}
+
+/// Stores a packet's bytes, one piece behind the other.
+///
+/// # Safety
+/// The blocks are valid for reads, and there is room at `to`, as for [`copy::store`].
+#[inline]
+pub(crate) unsafe fn store_packet(header: &[u8], body: &[Block], mut to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { copy::store(header.as_ptr(), to, header.len()) };
+    to = to.wrapping_add(header.len());
+    for block in body.iter().filter(|block| block.len > 0) {
+        // SAFETY: as above.
+        unsafe { copy::store(block.base, to, block.len) };
+        to = to.wrapping_add(block.len);
+    }
+}
+
+impl Memory for Mapping {
+    type Word = AtomicU64;
+    type Line = Line;
+
+    #[inline(always)]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.word(offset)
+    }
+
+    fn line(&self, offset: usize) -> Line {
+        self.line(offset)
+    }
+
+    #[inline(always)]
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]) {
+        // SAFETY: the same contract.
+        unsafe { store_packet(header, body, self.at(offset)) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]) {
+        // SAFETY: the same contract.
+        unsafe { copy::load(self.at(offset), packet.as_mut_ptr(), packet.len()) };
+    }
+}
