@@ -114,7 +114,7 @@ impl Job {
         self.stats_by_device().iter().fold(Snapshot::default(), |all, (_, one)| all.merged(one))
     }
 
-    /// The same by device: more than one where ranks of one node share memory and others are reached by a card.
+    /// The same by device: more than one where ranks of one node share memory and others are reached by an HCA.
     #[must_use]
     pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
         self.0.device.counters()
