@@ -96,7 +96,7 @@ pub fn threads(n: u32) -> Vec<ThreadBootstrap> {
     threads_with_timeout(n, TIMEOUT)
 }
 
-/// As [`threads`], with the longest time that a fence waits.
+/// The `n` ranks of a job, in order, with the longest time that a fence waits.
 #[must_use]
 pub fn threads_with_timeout(n: u32, timeout: Duration) -> Vec<ThreadBootstrap> {
     let shared = shared(n, "threads", timeout);

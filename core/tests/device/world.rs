@@ -150,14 +150,14 @@ impl<'a> World<'a> {
     /// Takes this rank's own region back.
     pub fn release(&mut self) -> Result<()> {
         self.released = true;
-        release(&self.job, self.own.handle)
+        release(self.job, self.own.handle)
     }
 }
 
 impl Drop for World<'_> {
     fn drop(&mut self) {
         for r in &self.remotes {
-            forget(&self.job, r.handle);
+            forget(self.job, r.handle);
         }
         if !self.released {
             self.release().unwrap();
