@@ -114,7 +114,7 @@ impl Job {
         self.stats_by_device().iter().fold(Snapshot::default(), |all, (_, one)| all.merged(one))
     }
 
-    /// The same by device: more than one where ranks of one node share memory and others are reached by a card.
+    /// The same by device: more than one where ranks of one node share memory and others are reached by an HCA.
     #[must_use]
     pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
         self.0.device.counters()
@@ -129,7 +129,7 @@ impl Job {
         &self.0.next_context
     }
 
-    /// How often to look at something that is about to come before waiting for it: 0 where ranks outnumber cores.
+    /// How often to check for something that is about to come before waiting for it: 0 where ranks outnumber cores.
     #[must_use]
     #[inline]
     pub fn burst(&self) -> u32 {
@@ -244,7 +244,7 @@ impl Job {
         self.0.progress.wait(operation, self.device(), deadline, ready, || self.progress())
     }
 
-    /// Fails once the job has ended: then nobody answers any more.
+    /// Fails once the job has ended: then no rank answers any more.
     ///
     /// # Errors
     /// `Freed`.

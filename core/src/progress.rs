@@ -2,11 +2,10 @@
 //! The only place that waits: spin, then yield, then park.
 //!
 //! With a core for every rank a waiting rank spins for `FARSIDE_SPIN_US` and then sleeps; with more ranks than
-//! cores it gives the core away, a few times, and then sleeps. Two ranks that run at the same time need no turn of
-//! a core to answer each other, so as long as answers come like that, a rank looks for a moment before it gives its
-//! core away. Every sleep is bounded by
-//! `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead one is an error within
-//! that time and not a hang.
+//! cores it yields, a few times, and then sleeps. Two ranks that run at the same time need no turn of a core to answer
+//! each other, so as long as answers come like that, a rank spins for a moment before it yields. Every sleep is bounded
+//! by `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead one is an error within that time
+//! and not a hang.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -107,8 +106,7 @@ impl Progress {
         self.burst
     }
 
-    /// A turn has brought nothing, and what is waited for comes from other ranks: gives the core away where ranks share
-    /// cores.
+    /// Backs off after a turn that brought nothing: yields where ranks share cores.
     pub(crate) fn give_way(&self) {
         if self.yields > 0 {
             std::thread::yield_now();
@@ -123,7 +121,7 @@ impl Progress {
         }
     }
 
-    /// Looks for a moment.
+    /// Spins for a moment.
     fn look<R>(&self, ready: &mut impl FnMut() -> Result<Option<R>>) -> Result<Option<R>> {
         for _ in 0..LOOKS {
             self.relax();
@@ -134,7 +132,8 @@ impl Progress {
         Ok(None)
     }
 
-    /// Waits until `ready` gives a value, which only others can bring about: looking again does not. `turn` makes progress and says whether anything happened.
+    /// Waits until `ready` gives a value, which other ranks bring about. `turn` makes progress and returns whether anything
+    /// happened.
     ///
     /// # Errors
     /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` is over.
@@ -236,7 +235,7 @@ impl Progress {
         Ok(now)
     }
 
-    /// Says once of a rank that it is stopped: nobody fails for that, but all may wait for it.
+    /// Warns once of a rank that is stopped. That is no failure, but others may wait for it.
     fn name_stopped(&self, operation: &'static str, device: &dyn Device, now: Instant) {
         if self.last_look.get().is_some_and(|last| now.duration_since(last) < STOPPED) {
             return;
@@ -270,7 +269,7 @@ pub fn pace(pace: Pace) {
 pub struct Pace(u32);
 
 impl Pace {
-    /// Nothing: between two turns of progress, which take their time.
+    /// No delay: between two turns of progress, which take long enough themselves.
     pub const NEXT: Self = Self(0);
     /// Some 50 ns: where both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);

@@ -49,9 +49,9 @@ pub enum DeviceChoice {
     Auto,
     /// Shared memory.
     Shm,
-    /// An RDMA card, also between ranks of one node.
+    /// An HCA, also between ranks of one node.
     Verbs,
-    /// Shared memory between ranks of one node, an RDMA card between nodes.
+    /// Shared memory between ranks of one node, an HCA between nodes.
     Route,
 }
 
@@ -151,7 +151,7 @@ settings! {
         "How ranks of one node reach window memory that the runtime did not allocate.";
     device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route",
         |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), _ => None },
-        "How ranks reach each other: route is shared memory on a node and verbs between nodes; auto is that, or one of the two where it is enough; verbs uses the card on one node too.";
+        "How ranks reach each other: route is shared memory on a node and verbs between nodes; auto is that, or one of the two where it is enough; verbs uses the HCA on one node too.";
     nodes: Option<u32> = "FARSIDE_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
         "For tests: rank r counts as on node r modulo this number, also on one machine.";
     verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
@@ -165,9 +165,9 @@ settings! {
     verbs_traffic_class: u8 = "FARSIDE_VERBS_TRAFFIC_CLASS", "0", "0 to 255", |s| number(s),
         "The traffic class of connections (DSCP and ECN on Ethernet).";
     verbs_timeout: u8 = "FARSIDE_VERBS_TIMEOUT", "19", "1 to 31: 4 microseconds times 2 to this power", |s| number(s).filter(|v| (1..=31).contains(v)),
-        "How long the card waits for an answer before it sends again; on links that lose packets 14 (67 ms) is better.";
+        "How long the HCA waits for an answer before it sends again; on links that lose packets 14 (67 ms) is better.";
     verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "6", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
-        "How often the card sends again before the peer counts as lost; to Soft-RoCE 7 means for ever.";
+        "How often the HCA sends again before the peer counts as lost; to Soft-RoCE 7 means for ever.";
     verbs_silence_s: u32 = "FARSIDE_VERBS_SILENCE_S", "7", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
         "How long a rank of another machine may leave all questions unanswered before it counts as lost.";
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),

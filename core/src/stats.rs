@@ -52,11 +52,11 @@ kinds! {
     Scatter = "scatter";
     /// Layouts sent to a peer, for lists on both sides: part of a packet.
     Layout = "layout";
-    /// Registrations made with a card for transfers from and to memory of the user.
+    /// Registrations made with an HCA for transfers from and to memory of the user.
     Register = "register";
     /// Requests to the target's side for memory that is not mapped.
     Request = "request";
-    /// Work requests handed to a card: what it sends messages for.
+    /// Work requests posted to an HCA, each of which makes it send messages.
     Post = "post";
     /// Bytes copied by this rank's processor for transfers (each pass counts).
     Copy = "copy";

@@ -3,7 +3,8 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::{Bootstrap, pmi1::Pmi1, singleton::Singleton};
+use super::pmi1::Pmi1;
+use super::{Bootstrap, threads};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How this process was started, as far as the environment tells.
@@ -106,7 +107,7 @@ pub fn connect(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
     // A value that is not text is still a sign.
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
     Ok(match choose(lookup)? {
-        Start::Singleton => Box::new(Singleton::new()),
+        Start::Singleton => Box::new(threads::singleton()),
         Start::Pmi1Socket { fd, rank, size } => Box::new(Pmi1::from_fd(fd, rank, size, timeout)?),
         Start::Pmi1Port { address, id } => Box::new(Pmi1::from_port(&address, &id, timeout)?),
     })

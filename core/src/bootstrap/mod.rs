@@ -6,7 +6,6 @@
 pub mod detect;
 pub mod pmi1;
 pub mod pmi1_wire;
-pub mod singleton;
 pub mod threads;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -34,6 +34,8 @@ pub struct Pmi1 {
     key_max: usize,
     value_max: usize,
     timeout: Duration,
+    /// The call that is being made, for errors.
+    operation: &'static str,
     /// Why nothing works any more.
     broken: Option<String>,
 }
@@ -56,18 +58,18 @@ impl Pmi1 {
         let stream = dial(address, timeout)?;
         let mut me = Self::unready(stream, 0, 1, timeout);
         let hello = Line::new("initack").field("pmiid", id).end();
-        let ack = me.exchange("bootstrap connect", &hello, "initack")?;
-        me.require_rc("bootstrap connect", &ack)?;
+        let ack = me.exchange(&hello, "initack")?;
+        me.require_rc(&ack)?;
         // Then size, rank and debug follow, each on a line of its own.
         let (mut rank, mut size) = (None, None);
         for _ in 0..3 {
-            let set = me.receive("bootstrap connect", "set")?;
+            let set = me.receive("set")?;
             let field = |name| set.field(name).map(|_| set.number::<u32>(name)).transpose();
-            rank = field("rank").map_err(|e| me.broke("bootstrap connect", e))?.or(rank);
-            size = field("size").map_err(|e| me.broke("bootstrap connect", e))?.or(size);
+            rank = field("rank").map_err(|e| me.broke(e))?.or(rank);
+            size = field("size").map_err(|e| me.broke(e))?.or(size);
         }
         let (Some(rank), Some(size)) = (rank, size) else {
-            return Err(me.broke("bootstrap connect", "it did not say rank and size".into()));
+            return Err(me.broke("it did not say rank and size".into()));
         };
         (me.rank, me.size) = (rank, size);
         me.start()?;
@@ -94,73 +96,71 @@ impl Pmi1 {
             key_max: 0,
             value_max: 0,
             timeout,
+            operation: "bootstrap connect",
             broken: None,
         }
     }
 
     fn start(&mut self) -> Result<()> {
-        let operation = "bootstrap connect";
         if self.rank >= self.size {
-            return Err(self.broke(operation, format!("it says rank {} of {}", self.rank, self.size)));
+            return Err(self.broke(format!("it says rank {} of {}", self.rank, self.size)));
         }
         let hello = Line::new("init").field("pmi_version", 1).field("pmi_subversion", 1).end();
-        let reply = self.exchange(operation, &hello, "response_to_init")?;
-        self.require_rc(operation, &reply)?;
-        let version: u32 = reply.number("pmi_version").map_err(|e| self.broke(operation, e))?;
+        let reply = self.exchange(&hello, "response_to_init")?;
+        self.require_rc(&reply)?;
+        let version: u32 = reply.number("pmi_version").map_err(|e| self.broke(e))?;
         if version != 1 {
-            return Err(self.broke(operation, format!("it speaks PMI version {version}, not 1")));
+            return Err(self.broke(format!("it speaks PMI version {version}, not 1")));
         }
-        let maxes = self.exchange(operation, &Line::new("get_maxes").end(), "maxes")?;
+        let maxes = self.exchange(&Line::new("get_maxes").end(), "maxes")?;
         // The limits count the zero at the end of a C string.
         let limit = |name| maxes.number::<usize>(name).map(|n| n.saturating_sub(1));
-        self.key_max = limit("keylen_max").map_err(|e| self.broke(operation, e))?;
-        self.value_max = limit("vallen_max").map_err(|e| self.broke(operation, e))?;
+        self.key_max = limit("keylen_max").map_err(|e| self.broke(e))?;
+        self.value_max = limit("vallen_max").map_err(|e| self.broke(e))?;
         // The most parts that a value is cut into decides how long a key becomes.
-        let parts = pack(&[0; VALUE_MAX], self.value_max).map_err(|e| self.broke(operation, e))?.len();
+        let parts = pack(&[0; VALUE_MAX], self.value_max).map_err(|e| self.broke(e))?.len();
         let need = KEY_MAX + part_key("", parts).len();
         if self.key_max < need {
-            return Err(
-                self.broke(operation, format!("keys of at most {} characters, {need} are needed", self.key_max))
-            );
+            return Err(self.broke(format!("keys of at most {} characters, {need} are needed", self.key_max)));
         }
-        let name = self.exchange(operation, &Line::new("get_my_kvsname").end(), "my_kvsname")?;
-        name.need("kvsname").map_err(|e| self.broke(operation, e))?.clone_into(&mut self.job_id);
+        let name = self.exchange(&Line::new("get_my_kvsname").end(), "my_kvsname")?;
+        name.need("kvsname").map_err(|e| self.broke(e))?.clone_into(&mut self.job_id);
         if self.job_id.is_empty() || self.job_id.len() > 1024 {
-            return Err(self.broke(operation, format!("a job name of {} characters", self.job_id.len())));
+            return Err(self.broke(format!("a job name of {} characters", self.job_id.len())));
         }
         Ok(())
     }
 
     /// Sends a request and returns its reply, which must be `expected`.
-    fn exchange(&mut self, operation: &'static str, request: &str, expected: &str) -> Result<Message> {
-        self.send(operation, request)?;
-        self.receive(operation, expected)
+    fn exchange(&mut self, request: &str, expected: &str) -> Result<Message> {
+        self.send(request)?;
+        self.receive(expected)
     }
 
-    fn send(&mut self, operation: &'static str, request: &str) -> Result<()> {
+    fn send(&mut self, request: &str) -> Result<()> {
         if let Some(cause) = &self.broken {
-            return Err(self.error(ErrorKind::Launcher, operation, cause.clone()));
+            return Err(self.error(ErrorKind::Launcher, cause.clone()));
         }
         let mut rest = request.as_bytes();
-        let deadline = Deadline::after(self.timeout);
+        let start = Instant::now();
         while !rest.is_empty() {
-            self.stream.set_write_timeout(Some(deadline.left())).map_err(|e| self.lost(operation, &e))?;
+            self.stream.set_write_timeout(Some(self.left(start))).map_err(|e| self.lost(&e))?;
             match self.stream.write(rest) {
                 Ok(n) => rest = &rest[n..],
-                Err(e) => self.retry(operation, e, &deadline, "the launcher does not read")?,
+                Err(e) => self.retry(e, "the launcher does not read")?,
             }
         }
         Ok(())
     }
 
-    fn receive(&mut self, operation: &'static str, expected: &str) -> Result<Message> {
-        let deadline = Deadline::after(self.timeout);
+    fn receive(&mut self, expected: &str) -> Result<Message> {
+        let start = Instant::now();
         let line = loop {
-            if let Some(line) = self.lines.pop().map_err(|e| self.broke(operation, e))? {
+            if let Some(line) = self.lines.pop().map_err(|e| self.broke(e))? {
                 break line;
             }
             let mut bytes = [0; 4096];
-            self.stream.set_read_timeout(Some(deadline.left())).map_err(|e| self.lost(operation, &e))?;
+            self.stream.set_read_timeout(Some(self.left(start))).map_err(|e| self.lost(&e))?;
             match self.stream.read(&mut bytes) {
                 Ok(0) => {
                     let seen = match self.lines.rest() {
@@ -168,77 +168,80 @@ impl Pmi1 {
                         rest => format!(" inside the line {}", quote(rest)),
                     };
                     let cause = format!("the launcher closed the connection{seen}, `{expected}` was awaited");
-                    return Err(self.give_up(ErrorKind::Launcher, operation, cause));
+                    return Err(self.give_up(ErrorKind::Launcher, cause));
                 }
                 Ok(n) => self.lines.push(&bytes[..n]),
-                Err(e) => self.retry(operation, e, &deadline, &format!("no `{expected}` from the launcher"))?,
+                Err(e) => self.retry(e, &format!("no `{expected}` from the launcher"))?,
             }
         };
-        let message = Message::parse(&line).map_err(|e| self.broke(operation, e))?;
+        let message = Message::parse(&line).map_err(|e| self.broke(e))?;
         if message.command() != expected {
             let cause = format!("`{expected}` was awaited, the reply is {}", quote(&line));
-            return Err(self.broke(operation, cause));
+            return Err(self.broke(cause));
         }
         Ok(message)
     }
 
+    /// The rest of the time that a wait may take which has begun at `start`. Zero would mean without end.
+    fn left(&self, start: Instant) -> Duration {
+        self.timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1))
+    }
+
     /// Decides whether a read or write that failed may be tried again.
-    fn retry(&mut self, operation: &'static str, e: std::io::Error, deadline: &Deadline, what: &str) -> Result<()> {
+    fn retry(&mut self, e: std::io::Error, what: &str) -> Result<()> {
         match e.kind() {
             Io::Interrupted => Ok(()),
-            Io::WouldBlock | Io::TimedOut if !deadline.is_over() => Ok(()),
             Io::WouldBlock | Io::TimedOut => {
                 let cause = format!("{what} within {:?}", self.timeout);
-                Err(self.give_up(ErrorKind::Timeout, operation, cause))
+                Err(self.give_up(ErrorKind::Timeout, cause))
             }
-            _ => Err(self.lost(operation, &e)),
+            _ => Err(self.lost(&e)),
         }
     }
 
     /// The reply's return code, 0 where there is none.
-    fn rc(&mut self, operation: &'static str, reply: &Message) -> Result<i64> {
+    fn rc(&mut self, reply: &Message) -> Result<i64> {
         match reply.field("rc") {
             None => Ok(0),
-            Some(_) => reply.number("rc").map_err(|e| self.broke(operation, e)),
+            Some(_) => reply.number("rc").map_err(|e| self.broke(e)),
         }
     }
 
-    fn require_rc(&mut self, operation: &'static str, reply: &Message) -> Result<()> {
-        match self.rc(operation, reply)? {
+    fn require_rc(&mut self, reply: &Message) -> Result<()> {
+        match self.rc(reply)? {
             0 => Ok(()),
-            _ => Err(self.broke(operation, format!("it refuses: {}", quote(reply.line().as_bytes())))),
+            _ => Err(self.broke(format!("it refuses: {}", quote(reply.line().as_bytes())))),
         }
     }
 
-    fn error(&self, kind: ErrorKind, operation: &'static str, cause: String) -> Error {
-        Error::new(kind, operation).rank(self.rank).cause(cause)
+    fn error(&self, kind: ErrorKind, cause: String) -> Error {
+        Error::new(kind, self.operation).rank(self.rank).cause(cause)
     }
 
     /// Nothing after this can work.
-    fn give_up(&mut self, kind: ErrorKind, operation: &'static str, cause: String) -> Error {
+    fn give_up(&mut self, kind: ErrorKind, cause: String) -> Error {
         self.broken = Some(cause.clone());
-        self.error(kind, operation, cause)
+        self.error(kind, cause)
     }
 
-    fn broke(&mut self, operation: &'static str, what: String) -> Error {
-        self.give_up(ErrorKind::Launcher, operation, format!("the launcher broke the PMI-1 protocol: {what}"))
+    fn broke(&mut self, what: String) -> Error {
+        self.give_up(ErrorKind::Launcher, format!("the launcher broke the PMI-1 protocol: {what}"))
     }
 
-    fn lost(&mut self, operation: &'static str, e: &std::io::Error) -> Error {
+    fn lost(&mut self, e: &std::io::Error) -> Error {
         if matches!(e.kind(), Io::BrokenPipe | Io::ConnectionReset) {
-            return self.give_up(ErrorKind::Launcher, operation, "the launcher closed the connection".into());
+            return self.give_up(ErrorKind::Launcher, "the launcher closed the connection".into());
         }
-        self.give_up(ErrorKind::Launcher, operation, format!("the connection to the launcher failed: {e}"))
+        self.give_up(ErrorKind::Launcher, format!("the connection to the launcher failed: {e}"))
     }
 
     fn get_part(&mut self, key: &str, part: usize) -> Result<String> {
-        let operation = "bootstrap get";
         let request = Line::new("get").field("kvsname", &self.job_id).field("key", part_key(key, part)).end();
-        let reply = self.exchange(operation, &request, "get_result")?;
-        if self.rc(operation, &reply)? != 0 {
-            return Err(no_such_key(operation, key).rank(self.rank));
+        let reply = self.exchange(&request, "get_result")?;
+        if self.rc(&reply)? != 0 {
+            return Err(no_such_key(self.operation, key).rank(self.rank));
         }
-        let value = reply.need("value").map_err(|e| self.broke(operation, e))?;
+        let value = reply.need("value").map_err(|e| self.broke(e))?;
         Ok(value.to_owned())
     }
 }
@@ -261,48 +264,43 @@ impl Bootstrap for Pmi1 {
     }
 
     fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {
-        let operation = "bootstrap put";
-        check_key(operation, key)?;
-        check_value(operation, key, value)?;
-        let parts = pack(value, self.value_max).map_err(|e| self.broke(operation, e))?;
+        self.operation = "bootstrap put";
+        check_key(self.operation, key)?;
+        check_value(self.operation, key, value)?;
+        let parts = pack(value, self.value_max).map_err(|e| self.broke(e))?;
         for (i, part) in parts.iter().enumerate() {
             let request = Line::new("put").field("kvsname", &self.job_id).field("key", part_key(key, i));
-            let reply = self.exchange(operation, &request.field("value", part).end(), "put_result")?;
-            if self.rc(operation, &reply)? != 0 {
+            let reply = self.exchange(&request.field("value", part).end(), "put_result")?;
+            if self.rc(&reply)? != 0 {
                 let why = reply.field("msg").unwrap_or("it does not say why").replace('_', " ");
                 let cause = format!("the launcher refuses the value of key {key:?} ({} bytes): {why}", value.len());
-                return Err(self.error(ErrorKind::Launcher, operation, cause));
+                return Err(self.error(ErrorKind::Launcher, cause));
             }
         }
         Ok(())
     }
 
     fn fence(&mut self) -> Result<()> {
-        let operation = "bootstrap fence";
-        let reply = self.exchange(operation, &Line::new("barrier_in").end(), "barrier_out")?;
+        self.operation = "bootstrap fence";
+        let reply = self.exchange(&Line::new("barrier_in").end(), "barrier_out")?;
         if reply.field(LOST_FIELD).is_none() {
-            return self.require_rc(operation, &reply);
+            return self.require_rc(&reply);
         }
-        let peer: u32 = reply.number(LOST_FIELD).map_err(|e| self.broke(operation, e))?;
+        let peer: u32 = reply.number(LOST_FIELD).map_err(|e| self.broke(e))?;
         let why = reply.field("msg").unwrap_or("it ended").replace('_', " ");
-        Err(self.give_up(ErrorKind::PeerLost, operation, why).peer(peer))
+        Err(self.give_up(ErrorKind::PeerLost, why).peer(peer))
     }
 
     fn get(&mut self, key: &str) -> Result<Vec<u8>> {
-        check_key("bootstrap get", key)?;
-        let rank = self.rank;
-        unpack(
-            |part| self.get_part(key, part),
-            |what| {
-                Error::new(ErrorKind::Protocol, "bootstrap get")
-                    .rank(rank)
-                    .cause(format!("value of key {key:?}: {what}"))
-            },
-        )
+        self.operation = "bootstrap get";
+        check_key(self.operation, key)?;
+        let wrong = Error::new(ErrorKind::Protocol, self.operation).rank(self.rank);
+        unpack(|part| self.get_part(key, part), |what| wrong.again().cause(format!("value of key {key:?}: {what}")))
     }
 
     fn finalize(&mut self) -> Result<()> {
-        self.exchange("bootstrap finalize", &Line::new("finalize").end(), "finalize_ack")?;
+        self.operation = "bootstrap finalize";
+        self.exchange(&Line::new("finalize").end(), "finalize_ack")?;
         self.broken = Some("the rank has finalized".into());
         Ok(())
     }
@@ -315,27 +313,8 @@ impl Bootstrap for Pmi1 {
         let reason: String = reason.chars().take(500).collect();
         let line = Line::new("abort").field("exitcode", code).field("error_msg", reason).end();
         // The caller exits in any case, and the launcher sees that too.
-        let _ = self.send("bootstrap abort", &line);
+        let _ = self.send(&line);
         self.broken = Some("the rank has asked for the end of the job".into());
-    }
-}
-
-/// A point in time, or never.
-struct Deadline(Option<Instant>);
-
-impl Deadline {
-    fn after(timeout: Duration) -> Self {
-        Self(Instant::now().checked_add(timeout))
-    }
-
-    /// The time left, at least a millisecond: zero would mean for ever.
-    fn left(&self) -> Duration {
-        let left = self.0.map_or(Duration::from_secs(3600), |d| d.saturating_duration_since(Instant::now()));
-        left.max(Duration::from_millis(1))
-    }
-
-    fn is_over(&self) -> bool {
-        self.0.is_some_and(|d| Instant::now() >= d)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ranks as threads of one process: a table behind a lock. For tests and for simulation.
+//! Ranks as threads of one process: a table behind a lock. For tests and for simulation, and for a program that was
+//! started by hand, which is rank 0 of 1.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,7 @@ struct Shared {
     table: Mutex<Table>,
     changed: Condvar,
     size: u32,
+    kind: &'static str,
     job_id: String,
     timeout: Duration,
 }
@@ -94,23 +96,34 @@ pub fn threads(n: u32) -> Vec<ThreadBootstrap> {
     threads_with_timeout(n, TIMEOUT)
 }
 
-/// As [`threads`], with the longest time that a fence waits.
+/// The `n` ranks of a job, in order, with the longest time that a fence waits.
 #[must_use]
 pub fn threads_with_timeout(n: u32, timeout: Duration) -> Vec<ThreadBootstrap> {
-    let shared = Arc::new_cyclic(|me: &std::sync::Weak<Shared>| Shared {
-        table: Mutex::new(Table::default()),
-        changed: Condvar::new(),
-        size: n,
-        // The address names the job among those of this process that are alive.
-        job_id: format!("threads-{}-{:x}", std::process::id(), me.as_ptr().addr()),
-        timeout,
-    });
+    let shared = shared(n, "threads", timeout);
     (0..n).map(|rank| ThreadBootstrap { rank, finalized: false, shared: Arc::clone(&shared) }).collect()
+}
+
+/// Rank 0 of 1.
+#[must_use]
+pub fn singleton() -> ThreadBootstrap {
+    ThreadBootstrap { rank: 0, finalized: false, shared: shared(1, "singleton", TIMEOUT) }
+}
+
+fn shared(size: u32, kind: &'static str, timeout: Duration) -> Arc<Shared> {
+    Arc::new_cyclic(|me: &std::sync::Weak<Shared>| Shared {
+        table: Mutex::default(),
+        changed: Condvar::new(),
+        size,
+        kind,
+        // The address names the job among those of this process that are alive.
+        job_id: format!("{kind}-{}-{:x}", std::process::id(), me.as_ptr().addr()),
+        timeout,
+    })
 }
 
 impl Bootstrap for ThreadBootstrap {
     fn kind(&self) -> &'static str {
-        "threads"
+        self.shared.kind
     }
 
     fn rank(&self) -> u32 {
@@ -200,6 +213,7 @@ impl Drop for ThreadBootstrap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::{KEY_MAX, VALUE_MAX};
 
     fn run<R: Send>(ranks: Vec<ThreadBootstrap>, f: impl Fn(ThreadBootstrap) -> R + Sync) -> Vec<R> {
         std::thread::scope(|s| {
@@ -225,6 +239,28 @@ mod tests {
         });
     }
 
+    #[test]
+    fn put_is_visible_after_the_fence_only() {
+        let mut s = singleton();
+        assert_eq!((s.rank(), s.size()), (0, 1));
+        s.put("a", b"1").unwrap();
+        assert_eq!(s.get("a").unwrap_err().kind(), ErrorKind::Protocol);
+        s.fence().unwrap();
+        assert_eq!(s.get("a").unwrap(), b"1");
+        s.finalize().unwrap();
+    }
+
+    #[test]
+    fn put_refuses_bad_keys_and_long_values() {
+        let mut s = singleton();
+        let long = "k".repeat(KEY_MAX + 1);
+        for key in ["", "a b", "a=b", "a~1", "ä", long.as_str()] {
+            assert_eq!(s.put(key, b"").unwrap_err().kind(), ErrorKind::BadArgument, "{key:?}");
+            assert_eq!(s.get(key).unwrap_err().kind(), ErrorKind::BadArgument, "{key:?}");
+        }
+        s.put(&"k".repeat(KEY_MAX), &vec![0; VALUE_MAX]).unwrap();
+        assert_eq!(s.put("k", &vec![0; VALUE_MAX + 1]).unwrap_err().kind(), ErrorKind::BadArgument);
+    }
     #[test]
     fn jobs_have_names_of_their_own() {
         let (a, b) = (threads(1), threads(1));

@@ -1,6 +1,6 @@
 //! What the code of an accumulate tells a device. The lower 16 bits are the business of the region's function; the
 //! upper ones say what a device must know to do it without that function: the size of an element, and whether the
-//! operation is one that cards have. A code without them is correct everywhere, and slower on networks.
+//! operation is one that HCAs have. A code without them is correct everywhere, and slower on networks.
 
 /// What an operation does to an element, as far as devices care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

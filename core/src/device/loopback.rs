@@ -27,7 +27,7 @@ use crate::wire::{Reader, Writer};
 
 /// Longest packet.
 const MAX_PACKET: usize = 4096;
-/// Packets that may wait for one rank; a sender that finds so many is told that the device is busy.
+/// Packets that may wait for one rank; with as many waiting a post is `Busy`.
 const MOST_PACKETS: usize = 64;
 
 /// What waits for one rank.

@@ -1,5 +1,5 @@
 //! Which device a job uses: shared memory where all ranks are on one node, verbs where each is on its own, and both
-//! where some share a node. All ranks decide by the same cards, so all come to the same.
+//! where some share a node. All ranks decide by the same endpoint addresses, so all decide the same.
 
 use super::{Device, shm};
 use crate::bootstrap::Bootstrap;
@@ -18,11 +18,11 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         return open_verbs(bootstrap, settings);
     }
     let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;
-    let cards = exchange(bootstrap, "shm", &prepared.card()?)?;
-    let nodes = shm::Nodes::of(&cards)?;
+    let addresses = exchange(bootstrap, "shm", &prepared.address()?)?;
+    let nodes = shm::Nodes::of(&addresses)?;
     let auto = settings.device == DeviceChoice::Auto;
     if settings.device == DeviceChoice::Shm || auto && nodes.count() == 1 {
-        let device = prepared.connect(&cards, size)?;
+        let device = prepared.connect(&addresses, size)?;
         // Nobody ends, and nobody's segment goes, before everyone has mapped it.
         bootstrap.fence()?;
         Ok(Box::new(device))
@@ -50,10 +50,10 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let number = ranks.iter().position(|r| *r == me).unwrap_or(0);
     let intra = shm::Prepared::new(number, ranks.clone(), settings)?;
     let inter = super::verbs::Prepared::new(bootstrap, settings)?;
-    bootstrap.put(&format!("node.{me}"), &intra.card()?)?;
+    bootstrap.put(&format!("node.{me}"), &intra.address()?)?;
     let addresses = exchange(bootstrap, "verbs", &inter.address())?;
-    let intra_cards = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
-    let (intra, inter) = (intra.connect(&intra_cards, bootstrap.size())?, inter.connect(&addresses)?);
+    let intra_addresses = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
+    let (intra, inter) = (intra.connect(&intra_addresses, bootstrap.size())?, inter.connect(&addresses)?);
     // As for shared memory alone.
     bootstrap.fence()?;
     // Of its regions alone accumulates take steps.

@@ -112,7 +112,7 @@ impl Job {
         Self::threads_with(n, &Settings::from_env()?, f)
     }
 
-    /// As [`threads`](Self::threads), with given settings.
+    /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), with given settings.
     ///
     /// # Errors
     /// As [`threads`](Self::threads).
@@ -120,8 +120,8 @@ impl Job {
         Self::threads_by(n, &|bootstrap| Job::start(bootstrap, settings.clone()), f)
     }
 
-    /// As [`threads_with`](Self::threads_with), each rank on the device that `device` makes of its number: for devices that
-    /// connect threads.
+    /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), each on the device that `device` makes of its
+    /// number: for devices that connect threads.
     ///
     /// # Errors
     /// As [`threads`](Self::threads).

@@ -29,7 +29,7 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let ranks: Vec<u32> = (0..size).filter(|r| r % NODES == me % NODES).collect();
     let near = shm::Prepared::new((me / NODES) as usize, ranks.clone(), settings)?;
-    bootstrap.put(&format!("near.{me}"), &near.card()?)?;
+    bootstrap.put(&format!("near.{me}"), &near.address()?)?;
     bootstrap.fence()?;
     let cards = ranks.iter().map(|r| bootstrap.get(&format!("near.{r}"))).collect::<Result<Vec<_>>>()?;
     let near = near.connect(&cards, size)?;

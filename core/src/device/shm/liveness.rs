@@ -38,7 +38,7 @@ pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u
     Ok(())
 }
 
-/// Notes at this rank whose loss it has met: who then finds this rank gone too is told of the first.
+/// Notes at this rank whose loss it has seen: a peer that then finds this rank gone too reports the first loss.
 pub(super) fn note(own: &Mapping, error: &Error) {
     if let Some(rank) = error.blamed() {
         // Release: pairs with the Acquire in `lost`. The first stays.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::start::Card;
+use super::start::EndpointAddress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
@@ -65,16 +65,18 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// From the cards of all ranks of the job.
+    /// From the endpoint addresses of all ranks of the job.
     ///
     /// # Errors
-    /// `Protocol` for a malformed card.
-    pub fn of(cards: &[Vec<u8>]) -> Result<Self> {
+    /// `Protocol` for a malformed endpoint address.
+    pub fn of(addresses: &[Vec<u8>]) -> Result<Self> {
         let read = |(rank, bytes): (usize, &Vec<u8>)| {
             let malformed = || Error::new(ErrorKind::Protocol, "find the ranks of this node").peer(rank as u32);
-            Ok(Card::read(bytes).ok_or_else(|| malformed().device("shm").cause("malformed card"))?.node)
+            Ok(EndpointAddress::read(bytes)
+                .ok_or_else(|| malformed().device("shm").cause("malformed endpoint address"))?
+                .node)
         };
-        let nodes: Vec<Node> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
+        let nodes: Vec<Node> = addresses.iter().enumerate().map(read).collect::<Result<_>>()?;
         Ok(Self::group(nodes))
     }
 

@@ -1,4 +1,4 @@
-//! Start-up: every rank makes its base segment and publishes a card; with all cards in hand it maps the others.
+//! Start-up: every rank makes its base segment and publishes its endpoint address; with all addresses it maps the others.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -35,8 +35,8 @@ pub struct Prepared {
     settings: Settings,
 }
 
-/// What a rank tells the others.
-pub(super) struct Card {
+/// What a rank publishes so that the others reach it.
+pub(super) struct EndpointAddress {
     name: SegmentName,
     base: u64,
     asymmetric: bool,
@@ -44,7 +44,7 @@ pub(super) struct Card {
     pub(super) node: Node,
 }
 
-impl Card {
+impl EndpointAddress {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let name = SegmentName::read(&mut r)?;
@@ -76,63 +76,64 @@ impl Prepared {
         Ok(Self { me, ranks, layout, own, node, asymmetric: park::register_barrier(), settings: settings.clone() })
     }
 
-    /// The card for the other ranks.
+    /// The endpoint address, for the other ranks.
     ///
     /// # Errors
     /// None in practice: the segment's name is open until [`connect`](Self::connect).
-    pub fn card(&self) -> Result<Vec<u8>> {
-        let card = self.own.name()?.write(Writer::new());
-        let card = card
+    pub fn address(&self) -> Result<Vec<u8>> {
+        let address = self.own.name()?.write(Writer::new());
+        let address = address
             .u64(self.own.mapping().at(0).addr() as u64)
             .u8(u8::from(self.asymmetric))
             .u64(self.layout.ring as u64)
             .u64(self.layout.bounce as u64);
-        Ok(self.node.write(card).done())
+        Ok(self.node.write(address).done())
     }
 
-    /// Maps all the others of a job of `size` ranks, whose cards are given in the order of their numbers.
+    /// Maps all the others of a job of `size` ranks, whose endpoint addresses are given in the order of their numbers.
     ///
     /// # Errors
     /// `Unsupported` for a rank on another node, `Mismatch` for one with other settings, `PeerLost`,
     /// `Protocol`, `Limit`.
-    pub fn connect(self, cards: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
+    pub fn connect(self, addresses: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
         const OP: &str = "connect to the ranks of this node";
-        let mut peers = Vec::with_capacity(cards.len());
-        let mut processes = Vec::with_capacity(cards.len());
-        let mut pids = Vec::with_capacity(cards.len());
+        let mut peers = Vec::with_capacity(addresses.len());
+        let mut processes = Vec::with_capacity(addresses.len());
+        let mut pids = Vec::with_capacity(addresses.len());
         let mut asymmetric = true;
-        for (number, (bytes, peer)) in cards.iter().zip(self.ranks.iter().copied()).enumerate() {
+        for (number, (bytes, peer)) in addresses.iter().zip(self.ranks.iter().copied()).enumerate() {
             let fail = |kind| Error::new(kind, OP).rank(self.ranks[self.me]).peer(peer).device("shm");
-            let card = Card::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed card"))?;
-            if card.node != self.node {
+            let address = EndpointAddress::read(bytes)
+                .ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed endpoint address"))?;
+            if address.node != self.node {
                 return Err(fail(ErrorKind::Unsupported)
-                    .cause(format!("it is on `{}`, this rank on `{}`", card.node, self.node))
+                    .cause(format!("it is on `{}`, this rank on `{}`", address.node, self.node))
                     .remedy(
                         "start all ranks on one node, or leave FARSIDE_DEVICE at auto, which uses verbs between nodes",
                     ));
             }
-            if card.sizes != [self.layout.ring as u64, self.layout.bounce as u64]
-                || card.name.len != self.own.mapping().len() as u64
+            if address.sizes != [self.layout.ring as u64, self.layout.bounce as u64]
+                || address.name.len != self.own.mapping().len() as u64
             {
                 return Err(
                     fail(ErrorKind::Mismatch).cause("FARSIDE_SHM_RING or FARSIDE_SHM_BOUNCE differ between ranks")
                 );
             }
             // Watched before it is mapped: if the descriptor opens, the process is the right one.
-            processes.push(if card.name.pid == std::process::id() {
+            processes.push(if address.name.pid == std::process::id() {
                 None
             } else {
-                Some(liveness::watch(card.name.pid, peer)?)
+                Some(liveness::watch(address.name.pid, peer)?)
             });
-            let mapping = segment::open(card.name, peer)?;
-            let identity = (number as u64) << 32 | cards.len() as u64;
+            let mapping = segment::open(address.name, peer)?;
+            let identity = (number as u64) << 32 | addresses.len() as u64;
             if mapping.word(0).load(Ordering::SeqCst) != MAGIC
                 || mapping.word(IDENTITY).load(Ordering::SeqCst) != identity
             {
                 return Err(fail(ErrorKind::Protocol).cause("the segment is not that rank's"));
             }
-            pids.push((card.name.pid, card.base));
-            asymmetric &= card.asymmetric;
+            pids.push((address.name.pid, address.base));
+            asymmetric &= address.asymmetric;
             peers.push(mapping);
         }
         let layout = self.layout;

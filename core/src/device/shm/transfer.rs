@@ -69,8 +69,9 @@ struct InFlight {
     transfer: u64,
 }
 
+/// The requests to one target.
 #[derive(Debug, Default)]
-struct Lane {
+struct RequestQueue {
     next: u64,
     in_flight: VecDeque<InFlight>,
     /// The target's turns when this rank last ran out of patience.
@@ -83,7 +84,7 @@ struct Lane {
 #[derive(Debug)]
 pub(super) struct Transfers {
     active: VecDeque<(u64, Transfer)>,
-    lanes: Vec<Lane>,
+    queues: Vec<RequestQueue>,
     free: Vec<usize>,
     serial: u64,
     /// Turns since something was sent or served.
@@ -94,7 +95,7 @@ impl Transfers {
     pub(super) fn new(ranks: usize) -> Self {
         Self {
             active: VecDeque::new(),
-            lanes: (0..ranks).map(|_| Lane::default()).collect(),
+            queues: (0..ranks).map(|_| RequestQueue::default()).collect(),
             free: (0..CHUNKS).collect(),
             serial: 0,
             idle_turns: 0,
@@ -119,7 +120,7 @@ impl Transfers {
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
         let gone: Vec<u64> = self.active.iter().filter(|(_, t)| which(t.id)).map(|(s, _)| *s).collect();
         self.active.retain(|(s, _)| !gone.contains(s));
-        for f in self.lanes.iter_mut().flat_map(|l| l.in_flight.iter_mut()) {
+        for f in self.queues.iter_mut().flat_map(|q| q.in_flight.iter_mut()) {
             if gone.contains(&f.transfer) {
                 f.result = std::ptr::null_mut();
             }
@@ -135,10 +136,10 @@ impl Transfers {
     /// others.
     pub(super) fn left_alone(&mut self, shared: &Shared) -> (SmallVec<[usize; 4]>, bool) {
         let (mut left, mut others) = (SmallVec::new(), false);
-        for (peer, lane) in self.lanes.iter_mut().enumerate().filter(|(_, l)| !l.in_flight.is_empty()) {
+        for (peer, queue) in self.queues.iter_mut().enumerate().filter(|(_, q)| !q.in_flight.is_empty()) {
             // Relaxed: see where it is written.
             let turns = shared.peers[peer].half(TURNS).load(Ordering::Relaxed);
-            if lane.turns.replace(turns) == Some(turns) {
+            if queue.turns.replace(turns) == Some(turns) {
                 left.push(peer);
             } else {
                 others = true;
@@ -162,9 +163,9 @@ impl Transfers {
 
     /// Whether a target has served something that was not collected yet.
     pub(super) fn something_served(&self, shared: &Shared) -> bool {
-        self.lanes.iter().enumerate().any(|(peer, lane)| {
+        self.queues.iter().enumerate().any(|(peer, queue)| {
             let served = |f: &InFlight| request::is_served(&shared.peers[peer], &shared.layout, shared.me, f.sequence);
-            lane.in_flight.front().is_some_and(served)
+            queue.in_flight.front().is_some_and(served)
         })
     }
 
@@ -194,11 +195,11 @@ impl Transfers {
     }
 
     fn collect(&mut self, shared: &Shared, stats: &Stats) {
-        for (peer, lane) in self.lanes.iter_mut().enumerate().filter(|(_, l)| !l.in_flight.is_empty()) {
+        for (peer, queue) in self.queues.iter_mut().enumerate().filter(|(_, q)| !q.in_flight.is_empty()) {
             let target = &shared.peers[peer];
             let served = |f: &InFlight| request::is_served(target, &shared.layout, shared.me, f.sequence);
-            while lane.in_flight.front().is_some_and(served) {
-                let Some(f) = lane.in_flight.pop_front() else { break };
+            while queue.in_flight.front().is_some_and(served) {
+                let Some(f) = queue.in_flight.pop_front() else { break };
                 self.idle_turns = 0;
                 let outcome = request::outcome(target, &shared.layout, shared.me, f.sequence);
                 if let (Ok(words), false) = (&outcome, f.result.is_null()) {
@@ -224,11 +225,11 @@ impl Transfers {
 
     /// Sends what there is room for.
     pub(super) fn issue(&mut self, shared: &Shared, stats: &Stats, wake: &dyn Fn(u32)) {
-        self.lanes.iter_mut().for_each(|l| l.blocked = false);
+        self.queues.iter_mut().for_each(|q| q.blocked = false);
         for (serial, t) in &mut self.active {
-            let lane = &mut self.lanes[t.peer as usize];
+            let queue = &mut self.queues[t.peer as usize];
             let mut sent = false;
-            while t.error.is_none() && !lane.blocked && lane.in_flight.len() < SLOTS {
+            while t.error.is_none() && !queue.blocked && queue.in_flight.len() < SLOTS {
                 let Some(piece) = t.pieces.get_mut(t.next) else { break };
                 let len;
                 let mut chunk = None;
@@ -255,7 +256,7 @@ impl Transfers {
                     &shared.peers[t.peer as usize],
                     &shared.layout,
                     shared.me,
-                    lane.next,
+                    queue.next,
                     &Request {
                         code: piece.code,
                         accumulate: piece.accumulate,
@@ -272,8 +273,8 @@ impl Transfers {
                     Code::Read => piece.local,
                     Code::FetchAdd | Code::CompareSwap | Code::FetchAccumulate => piece.old,
                 };
-                lane.in_flight.push_back(InFlight { sequence: lane.next, chunk, len, result, transfer: *serial });
-                lane.next += 1;
+                queue.in_flight.push_back(InFlight { sequence: queue.next, chunk, len, result, transfer: *serial });
+                queue.next += 1;
                 t.in_flight += 1;
                 sent = true;
                 piece.offset += len as u64;
@@ -286,7 +287,7 @@ impl Transfers {
                     t.next += 1;
                 }
             }
-            lane.blocked |= t.error.is_none() && t.next < t.pieces.len();
+            queue.blocked |= t.error.is_none() && t.next < t.pieces.len();
             if sent {
                 self.idle_turns = 0;
                 wake(t.peer);
