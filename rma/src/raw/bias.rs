@@ -1,4 +1,4 @@
-//! Biased entry to a lock: whoever takes a lock again and again, with nobody in the way, stops using the lock word
+//! Biased entry to a lock: a rank that takes an uncontended lock again and again stops using the lock word
 //! (Dice, Kogan: BRAVO - biased locking for reader-writer locks; here also for one writer).
 //!
 //! Each rank has a claim word at every target, which it alone writes, and every target has a bias word. While the
@@ -8,12 +8,14 @@
 //!
 //! - The bias is set only by a rank that is inside by the lock word: for readers by a reader, for one rank by a
 //!   writer.
-//! - Who has come in by the lock word and is not covered by the bias revokes it: marks it, so that nobody enters by it
-//!   any more, waits until the claims that it covers are zero, and clears it.
+//! - A rank that is inside by the lock word and is not covered by the bias revokes it: marks it, so that no rank enters
+//!   by it any more, waits until the claims that it covers are zero, and clears it.
 //! - An entry sets the claim and then looks at the bias; a revocation sets the bias and then looks at the claims. Both
 //!   are sequentially consistent, so one of the two sees the other.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use farside_core::memory::words::Word;
 
 /// Nobody.
 pub(crate) const NONE: u64 = 0;
@@ -34,7 +36,7 @@ fn covers(bias: u64, me: usize, shared: bool) -> bool {
 
 /// Enters by claim, if the bias lets rank `me`.
 #[inline(always)]
-pub(crate) fn enter(bias: &AtomicU64, claim: &AtomicU64, me: usize, shared: bool) -> Entry {
+pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> Entry {
     // Relaxed: only whether it is worth trying.
     if !covers(bias.load(Ordering::Relaxed), me, shared) {
         return Entry::NotCovered;
@@ -52,25 +54,25 @@ pub(crate) fn enter(bias: &AtomicU64, claim: &AtomicU64, me: usize, shared: bool
 pub(crate) enum Entry {
     Inside,
     NotCovered,
-    /// The claim was set for a moment: who waits for it is to be woken.
+    /// The claim was set for a moment: ranks that wait for it are to be woken.
     Revoked,
 }
 
 /// Leaves by claim.
 #[inline(always)]
-pub(crate) fn leave(claim: &AtomicU64) {
+pub(crate) fn leave(claim: &impl Word) {
     // Release: pairs with the loads in `clear`, after which another rank is inside.
     claim.store(0, Ordering::Release);
 }
 
 /// For rank `me`, inside by the lock word: whether nobody can be inside by claim whom its lock excludes. Else it
 /// revokes the bias, and is to be called again once claims have changed. `claims` gives the claim word of a rank.
-pub(crate) fn clear<'a>(
-    bias: &AtomicU64,
+pub(crate) fn clear<'a, W: Word + 'a>(
+    bias: &W,
     me: usize,
     shared: bool,
     ranks: usize,
-    claims: impl Fn(usize) -> Option<&'a AtomicU64>,
+    claims: impl Fn(usize) -> Option<&'a W>,
 ) -> bool {
     loop {
         let now = bias.load(Ordering::SeqCst);
@@ -89,16 +91,19 @@ pub(crate) fn clear<'a>(
         if !drained {
             return false;
         }
-        // Whoever else waits for the same claims may have cleared it before.
+        // Another rank that waits for the same claims may have cleared it before.
         let _ = bias.compare_exchange(marked, NONE, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
 #[cfg(test)]
+pub(super) mod models;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::raw::lockword::*;
-    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
     #[test]
     fn enter_is_for_whom_the_bias_covers() {

@@ -319,7 +319,7 @@ impl RawWindow {
             }
             Held::Waiting(kind, ticket) if self.in_line => (kind, ticket, self.join_line(target, kind, ticket)?),
             Held::Waiting(kind, ticket) => (kind, ticket, self.board.read_word(target, word::LOCK)?),
-            Held::InLine(kind, ticket) => match self.look_if_told(target)? {
+            Held::InLine(kind, ticket) => match self.word_if_turn(target)? {
                 Some(now) => (kind, ticket, now),
                 None => return Ok(false),
             },

@@ -1,25 +1,24 @@
-//! Waiting for a lock word that is not mapped, where each look at it is a message: who waits leaves its rank in a line
-//! and sleeps until it is told (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
-//! multiprocessors; here the order is that of the lock word's tickets, and the line only says whom to tell).
+//! Waiting for a lock word that is not mapped, where each look at it is a message: a waiter leaves its rank in a queue
+//! and sleeps until its turn has come (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
+//! multiprocessors; here the tickets of the lock word give the order, and the queue says which rank has a ticket).
 //!
-//! The line is beside the target's lock word and has a place for each ticket that may wait. A waiter writes its rank
-//! into the place of its ticket, looks at the lock word once more, and sleeps until its own word for that target is
-//! set. Who changes the lock word so that the next ticket may enter reads the place of that ticket, and sets the word of
-//! the rank that it finds there. Where nobody waits none of this happens: the change itself tells how many tickets are out.
+//! The queue is beside the target's lock word and has a place for each ticket that may wait. A waiter writes its entry
+//! into the place of its ticket, reads the lock word once more, and sleeps until its own word for that target is set. A
+//! rank that changes the lock word so that the next ticket may enter reads the place of that ticket, and sets the word
+//! of the rank in it. With no waiter none of this happens: the change itself gives the tickets that are out.
 //!
 //! | in addition, where a rank waits | messages |
 //! |---|---|
-//! | who waits | the place, and a look at the lock word behind it; a look when it is told |
-//! | who leaves, or enters as a reader, with another one behind it | a read of the place, and a signal |
+//! | waiter | its entry, and a read of the lock word behind it; another read when its word is set |
+//! | rank that leaves, or enters as a reader, with a waiter behind it | a read of the place, and a signal |
 //!
-//! Nobody is missed. Exactly one change of the lock word lets a ticket in, and it stays so until the ticket has entered.
-//! Who makes that change reads the place after it; the waiter looks at the lock word when its place is written. Changes
-//! and looks are atomic additions, one after the other: before a look that came before the change stands the place,
-//! which is read after the change. And the waiter clears its own word before each look: what it clears speaks of a change
-//! that this look sees.
+//! No waiter is missed. Exactly one change of the lock word lets a ticket in, and it stays so until the ticket has
+//! entered. The rank that makes the change reads the place after it; the waiter reads the lock word after it has written
+//! its entry. Changes and reads are atomic additions, one after the other: if the waiter's read came before the change,
+//! its entry is there when the place is read. And the waiter clears its own word before each read: a cleared word speaks
+//! of a change that this read sees.
 //!
-//! A place may still say who waited there in former times; that one is told in vain, looks, and waits on. One that is
-//! dead is told like any other, and all hear of its loss as in every wait.
+//! A place may hold an entry of an earlier waiter: its word is set in vain, and it waits on.
 
 use std::sync::atomic::Ordering;
 
@@ -29,18 +28,18 @@ use super::lockword::{self, Ticket};
 use super::target::{Held, LockKind};
 use super::{RawWindow, cell, word};
 
-/// Places in a line beside a claim word, which is its lane 0.
+/// Places in the cache line of a claim word, which is its lane 0.
 const LANES: usize = 2;
 
-/// What stands in a place: ticket, rank and kind of who waits.
+/// What stands in a place: ticket, rank and kind of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct LockQueueEntry {
     ticket: Ticket,
     rank: usize,
     shared: bool,
 }
 
-impl Entry {
+impl LockQueueEntry {
     fn word(self) -> u64 {
         self.ticket << 32 | (self.rank as u64 + 1) << 1 | u64::from(self.shared)
     }
@@ -52,53 +51,106 @@ impl Entry {
     }
 }
 
-impl RawWindow {
+/// The words of the queue at one target, as one rank reaches them.
+trait QueueWords {
+    /// This rank's word for the target: not 0 once its turn may have come.
+    fn turn(&self) -> u64;
+    fn clear_turn(&self);
+    /// Sets the word of another rank for the target.
+    fn set_turn(&self, rank: usize) -> Result<()>;
+    fn write_entry(&self, entry: LockQueueEntry) -> Result<()>;
+    fn read_entry(&self, ticket: Ticket) -> Result<Option<LockQueueEntry>>;
+    /// The lock word, by an atomic addition.
+    fn lock_word(&self) -> Result<u64>;
+}
+
+/// Enters the queue; the lock word after that.
+fn join(queue: &impl QueueWords, entry: LockQueueEntry) -> Result<u64> {
+    queue.clear_turn();
+    queue.write_entry(entry)?;
+    queue.lock_word()
+}
+
+/// The lock word, if the turn of this rank may have come.
+fn word_if_turn(queue: &impl QueueWords) -> Result<Option<u64>> {
+    if queue.turn() == 0 {
+        return Ok(None);
+    }
+    queue.clear_turn();
+    queue.lock_word().map(Some)
+}
+
+/// After this rank has changed the lock word to `now`: sets the word of the next rank, if that may enter now.
+fn hand_on(queue: &impl QueueWords, now: u64) -> Result<()> {
+    let Some(ticket) = lockword::next_in_line(now) else { return Ok(()) };
+    match queue.read_entry(ticket)? {
+        Some(e) if e.ticket == ticket && (e.shared || lockword::may_write(now, ticket)) => queue.set_turn(e.rank),
+        // A rank whose entry is not written yet reads the lock word behind it.
+        _ => Ok(()),
+    }
+}
+
+/// The queue at a target of a window.
+struct TargetQueue<'w> {
+    window: &'w RawWindow,
+    target: usize,
+}
+
+impl TargetQueue<'_> {
     /// Word and lane of the place of `ticket`. As many places as ranks are enough: each waits with one ticket, and
     /// those that wait are consecutive. A power of two, so that this holds where tickets wrap.
     fn place_of(&self, ticket: Ticket) -> (usize, usize) {
-        let place = ticket as usize & (self.team.size().next_power_of_two() - 1);
-        (self.claims + place / LANES, 1 + place % LANES)
+        let place = ticket as usize & (self.window.team.size().next_power_of_two() - 1);
+        (self.window.claims + place / LANES, 1 + place % LANES)
+    }
+}
+
+impl QueueWords for TargetQueue<'_> {
+    fn turn(&self) -> u64 {
+        self.window.board.own_word(self.window.claims + self.target).load(Ordering::SeqCst)
+    }
+    fn clear_turn(&self) {
+        self.window.board.own_word(self.window.claims + self.target).store(0, Ordering::SeqCst);
+    }
+    fn set_turn(&self, rank: usize) -> Result<()> {
+        // A peer wrote the rank.
+        if rank < self.window.team.size() {
+            self.window.board.set_word(rank, self.window.claims + self.target, 1)?;
+        }
+        Ok(())
+    }
+    fn write_entry(&self, entry: LockQueueEntry) -> Result<()> {
+        self.window.board.write_lane(self.target, self.place_of(entry.ticket), entry.word())
+    }
+    fn read_entry(&self, ticket: Ticket) -> Result<Option<LockQueueEntry>> {
+        self.window.board.read_lane(self.target, self.place_of(ticket)).map(LockQueueEntry::read)
+    }
+    fn lock_word(&self) -> Result<u64> {
+        self.window.board.fetch_add(self.target, word::LOCK, 0)
+    }
+}
+
+impl RawWindow {
+    fn queue(&self, target: usize) -> TargetQueue<'_> {
+        TargetQueue { window: self, target }
     }
 
     /// Joins the line at `target`; the lock word after that.
     pub(super) fn join_line(&self, target: usize, kind: LockKind, ticket: Ticket) -> Result<u64> {
-        self.told(target).store(0, Ordering::SeqCst);
-        let entry = Entry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
-        self.board.write_lane(target, self.place_of(ticket), entry.word())?;
-        let now = self.board.fetch_add(target, word::LOCK, 0)?;
+        let entry = LockQueueEntry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
+        let now = join(&self.queue(target), entry)?;
         self.targets[target].lock.set(Held::InLine(kind, ticket));
         Ok(now)
     }
 
-    /// The lock word of `target`, if this rank was told that it has changed.
-    pub(super) fn look_if_told(&self, target: usize) -> Result<Option<u64>> {
-        let told = self.told(target);
-        if told.load(Ordering::SeqCst) == 0 {
-            return Ok(None);
-        }
-        told.store(0, Ordering::SeqCst);
-        self.board.fetch_add(target, word::LOCK, 0).map(Some)
+    /// The lock word of `target`, if the turn of this rank may have come.
+    pub(super) fn word_if_turn(&self, target: usize) -> Result<Option<u64>> {
+        word_if_turn(&self.queue(target))
     }
 
-    /// This rank's word that is set when its turn at `target` has come.
-    fn told(&self, target: usize) -> &std::sync::atomic::AtomicU64 {
-        self.board.own_word(self.claims + target)
-    }
-
-    /// After this rank has changed the lock word of `target` to `now`: tells the next in line, if it may enter now.
+    /// After this rank has changed the lock word of `target` to `now`.
     pub(super) fn hand_on(&self, target: usize, now: u64) -> Result<()> {
-        let Some(ticket) = lockword::next_in_line(now).filter(|_| self.in_line) else { return Ok(()) };
-        let place = self.board.read_lane(target, self.place_of(ticket))?;
-        match Entry::read(place) {
-            Some(e) if e.ticket == ticket && e.rank < self.team.size() => {
-                if e.shared || lockword::may_write(now, ticket) {
-                    self.board.set_word(e.rank, self.claims + target, 1)?;
-                }
-                Ok(())
-            }
-            // It has not come so far, and looks at the lock word when it has.
-            _ => Ok(()),
-        }
+        if self.in_line { hand_on(&self.queue(target), now) } else { Ok(()) }
     }
 
     /// Takes turns until one succeeds, and sleeps in between until something has changed at `target`.
@@ -110,7 +162,7 @@ impl RawWindow {
     ) -> Result<()> {
         let t = &self.targets[target];
         let changed = || match t.lock.get() {
-            Held::InLine(..) => self.told(target).load(Ordering::SeqCst) != 0,
+            Held::InLine(..) => self.queue(target).turn() != 0,
             Held::Wanted(_) | Held::Deferred | Held::Waiting(..) | Held::Draining(..) => true,
             // What is still awaited then is an exposure.
             _ => self.board.reached(target, cell::POST, t.starts.get()),
@@ -123,6 +175,9 @@ impl RawWindow {
 }
 
 #[cfg(test)]
+mod models;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -131,11 +186,11 @@ mod tests {
         for ticket in [0, 7, (1 << 20) - 1] {
             for rank in [0, 1, (1 << 30) - 1] {
                 for shared in [false, true] {
-                    let entry = Entry { ticket, rank, shared };
-                    assert_eq!(Entry::read(entry.word()), Some(entry));
+                    let entry = LockQueueEntry { ticket, rank, shared };
+                    assert_eq!(LockQueueEntry::read(entry.word()), Some(entry));
                 }
             }
         }
-        assert_eq!(Entry::read(0), None);
+        assert_eq!(LockQueueEntry::read(0), None);
     }
 }
