@@ -1,5 +1,5 @@
 //! Waiting for a lock word that is not mapped, where each look at it is a message: who waits leaves its rank in a line
-//! and sleeps until it is told (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
+//! and sleeps until it is notified (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
 //! multiprocessors; here the order is that of the lock word's tickets, and the line only says whom to tell).
 //!
 //! The line is beside the target's lock word and has a place for each ticket that may wait. A waiter writes its rank
@@ -9,7 +9,7 @@
 //!
 //! | in addition, where a rank waits | messages |
 //! |---|---|
-//! | who waits | the place, and a look at the lock word behind it; a look when it is told |
+//! | who waits | the place, and a look at the lock word behind it; a look when it is notified |
 //! | who leaves, or enters as a reader, with another one behind it | a read of the place, and a signal |
 //!
 //! Nobody is missed. Exactly one change of the lock word lets a ticket in, and it stays so until the ticket has entered.
@@ -18,29 +18,29 @@
 //! which is read after the change. And the waiter clears its own word before each look: what it clears speaks of a change
 //! that this look sees.
 //!
-//! A place may still say who waited there in former times; that one is told in vain, looks, and waits on. One that is
-//! dead is told like any other, and all hear of its loss as in every wait.
+//! A place may still say who waited there in former times; that one is notified in vain, looks, and waits on. One that is
+//! dead is notified like any other, and all get `PeerLost` as in every wait.
 
 use std::sync::atomic::Ordering;
 
 use farside_core::Result;
 
 use super::lockword::{self, Ticket};
-use super::target::{Held, LockKind};
+use super::target::{LockKind, LockState};
 use super::{RawWindow, cell, word};
 
-/// Places in a line beside a claim word, which is its lane 0.
-const LANES: usize = 2;
+/// Places in a cache line beside a claim word, which is its word 0.
+const PLACES: usize = 2;
 
 /// What stands in a place: ticket, rank and kind of who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct LockQueueEntry {
     ticket: Ticket,
     rank: usize,
     shared: bool,
 }
 
-impl Entry {
+impl LockQueueEntry {
     fn word(self) -> u64 {
         self.ticket << 32 | (self.rank as u64 + 1) << 1 | u64::from(self.shared)
     }
@@ -53,35 +53,35 @@ impl Entry {
 }
 
 impl RawWindow {
-    /// Word and lane of the place of `ticket`. As many places as ranks are enough: each waits with one ticket, and
+    /// Line, and word in it, of the place of `ticket`. As many places as ranks are enough: each waits with one ticket, and
     /// those that wait are consecutive. A power of two, so that this holds where tickets wrap.
     fn place_of(&self, ticket: Ticket) -> (usize, usize) {
         let place = ticket as usize & (self.team.size().next_power_of_two() - 1);
-        (self.claims + place / LANES, 1 + place % LANES)
+        (self.claims + place / PLACES, 1 + place % PLACES)
     }
 
     /// Joins the line at `target`; the lock word after that.
     pub(super) fn join_line(&self, target: usize, kind: LockKind, ticket: Ticket) -> Result<u64> {
-        self.told(target).store(0, Ordering::SeqCst);
-        let entry = Entry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
+        self.turn_cell(target).store(0, Ordering::SeqCst);
+        let entry = LockQueueEntry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
         self.board.write_lane(target, self.place_of(ticket), entry.word())?;
         let now = self.board.fetch_add(target, word::LOCK, 0)?;
-        self.targets[target].lock.set(Held::InLine(kind, ticket));
+        self.targets[target].lock.set(LockState::InLine(kind, ticket));
         Ok(now)
     }
 
-    /// The lock word of `target`, if this rank was told that it has changed.
-    pub(super) fn look_if_told(&self, target: usize) -> Result<Option<u64>> {
-        let told = self.told(target);
-        if told.load(Ordering::SeqCst) == 0 {
+    /// The lock word of `target`, if a notification says that it has changed.
+    pub(super) fn look_if_notified(&self, target: usize) -> Result<Option<u64>> {
+        let turn = self.turn_cell(target);
+        if turn.load(Ordering::SeqCst) == 0 {
             return Ok(None);
         }
-        told.store(0, Ordering::SeqCst);
+        turn.store(0, Ordering::SeqCst);
         self.board.fetch_add(target, word::LOCK, 0).map(Some)
     }
 
     /// This rank's word that is set when its turn at `target` has come.
-    fn told(&self, target: usize) -> &std::sync::atomic::AtomicU64 {
+    fn turn_cell(&self, target: usize) -> &std::sync::atomic::AtomicU64 {
         self.board.own_word(self.claims + target)
     }
 
@@ -89,14 +89,14 @@ impl RawWindow {
     pub(super) fn hand_on(&self, target: usize, now: u64) -> Result<()> {
         let Some(ticket) = lockword::next_in_line(now).filter(|_| self.in_line) else { return Ok(()) };
         let place = self.board.read_lane(target, self.place_of(ticket))?;
-        match Entry::read(place) {
+        match LockQueueEntry::read(place) {
             Some(e) if e.ticket == ticket && e.rank < self.team.size() => {
                 if e.shared || lockword::may_write(now, ticket) {
                     self.board.set_word(e.rank, self.claims + target, 1)?;
                 }
                 Ok(())
             }
-            // It has not come so far, and looks at the lock word when it has.
+            // That rank has not written its place yet, and looks at the lock word when it has.
             _ => Ok(()),
         }
     }
@@ -110,8 +110,8 @@ impl RawWindow {
     ) -> Result<()> {
         let t = &self.targets[target];
         let changed = || match t.lock.get() {
-            Held::InLine(..) => self.told(target).load(Ordering::SeqCst) != 0,
-            Held::Wanted(_) | Held::Deferred | Held::Waiting(..) | Held::Draining(..) => true,
+            LockState::InLine(..) => self.turn_cell(target).load(Ordering::SeqCst) != 0,
+            LockState::Wanted(_) | LockState::Deferred | LockState::Waiting(..) | LockState::Draining(..) => true,
             // What is still awaited then is an exposure.
             _ => self.board.reached(target, cell::POST, t.starts.get()),
         };
@@ -131,11 +131,11 @@ mod tests {
         for ticket in [0, 7, (1 << 20) - 1] {
             for rank in [0, 1, (1 << 30) - 1] {
                 for shared in [false, true] {
-                    let entry = Entry { ticket, rank, shared };
-                    assert_eq!(Entry::read(entry.word()), Some(entry));
+                    let entry = LockQueueEntry { ticket, rank, shared };
+                    assert_eq!(LockQueueEntry::read(entry.word()), Some(entry));
                 }
             }
         }
-        assert_eq!(Entry::read(0), None);
+        assert_eq!(LockQueueEntry::read(0), None);
     }
 }

@@ -26,7 +26,7 @@ pub enum LockKind {
 
 /// What this rank holds of a target's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum LockState {
     No,
     /// Lock was called; nothing was sent.
     Wanted(LockKind),
@@ -69,13 +69,13 @@ pub(crate) struct Target {
     /// How often this rank has started an access to it, and posted an exposure to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
-    pub(super) lock: Cell<Held>,
+    pub(super) lock: Cell<LockState>,
     /// Its rank in the window's team.
     pub(super) team_rank: usize,
     /// The way into the lock by claim, if there is one.
     pub(super) entry: Option<Entry>,
-    /// The last operation, kept back so that it can carry the notification.
-    pub(super) held: RefCell<Option<Item>>,
+    /// The last operation, withheld so that it can carry the notification.
+    pub(super) withheld: RefCell<Option<Item>>,
 }
 
 /// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
@@ -149,10 +149,10 @@ impl Target {
             unpacked: Counter::new(),
             starts: Cell::new(0),
             posts: Cell::new(0),
-            lock: Cell::new(Held::No),
+            lock: Cell::new(LockState::No),
             team_rank,
             entry: None,
-            held: RefCell::new(None),
+            withheld: RefCell::new(None),
         }
     }
 }
@@ -179,7 +179,7 @@ impl Target {
 
     /// Whether atomic operations on memory that is mapped may be done now, where the window is not mapped as a whole.
     pub(super) fn takes_atomics(&self) -> bool {
-        !self.apart && self.held.borrow().is_none()
+        !self.apart && self.withheld.borrow().is_none()
     }
 
     /// Bias, claim and waiters, if the lock can be entered by claim.
