@@ -29,7 +29,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use farside_core::{Error, ErrorKind, Result};
 
-use super::bias::{self, Entry};
+use super::bias::{self, ClaimEntry};
 use super::lockword::{self, Ticket};
 pub use super::target::LockKind;
 use super::target::{LockState, Target};
@@ -347,14 +347,14 @@ impl RawWindow {
         const LOOKS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
             let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
-            if entry != Entry::NotCovered {
+            if entry != ClaimEntry::NotCovered {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
             }
-            if entry == Entry::Inside {
+            if entry == ClaimEntry::Inside {
                 t.lock.set(LockState::Claimed);
                 return Ok(Some(true));
             }
-            if entry == Entry::Revoked {
+            if entry == ClaimEntry::Revoked {
                 self.wake_waiters(target);
             }
         }
@@ -465,13 +465,13 @@ impl RawWindow {
             return false;
         }
         match bias::enter(bias, claim, self.claimant, kind == LockKind::Shared) {
-            Entry::NotCovered => return false,
-            Entry::Revoked => {
+            ClaimEntry::NotCovered => return false,
+            ClaimEntry::Revoked => {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
                 self.wake_waiters(t.team_rank);
                 return false;
             }
-            Entry::Inside => {}
+            ClaimEntry::Inside => {}
         }
         self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
         let epoch = self.open_epoch(Access::Lock(1), true);

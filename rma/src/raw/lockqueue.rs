@@ -1,6 +1,6 @@
 //! Waiting for a lock word that is not mapped, where each look at it is a message: who waits leaves its rank in a line
 //! and sleeps until it is notified (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
-//! multiprocessors; here the order is that of the lock word's tickets, and the line only says whom to tell).
+//! multiprocessors; here the order is that of the lock word's tickets, and the line only says which rank to notify).
 //!
 //! The line is beside the target's lock word and has a place for each ticket that may wait. A waiter writes its rank
 //! into the place of its ticket, looks at the lock word once more, and sleeps until its own word for that target is

@@ -90,8 +90,8 @@ impl RawWindow {
             })?;
         }
         if self.nothing_under_way() {
-            let tell = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
-            return self.started.borrow().iter().try_for_each(tell);
+            let notify = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
+            return self.started.borrow().iter().try_for_each(notify);
         }
         for target in self.started.borrow().iter() {
             let t = &self.targets[*target];

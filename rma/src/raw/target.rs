@@ -34,7 +34,7 @@ pub(crate) enum LockState {
     Deferred,
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
-    /// The ticket is taken, and who comes before it will tell.
+    /// The ticket is taken, and the rank before it notifies this one.
     InLine(LockKind, Ticket),
     /// Inside by the word; who is inside by claim may have to leave first.
     Draining(LockKind, Ticket),
@@ -73,14 +73,14 @@ pub(crate) struct Target {
     /// Its rank in the window's team.
     pub(super) team_rank: usize,
     /// The way into the lock by claim, if there is one.
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<ClaimWords>,
     /// The last operation, withheld so that it can carry the notification.
     pub(super) withheld: RefCell<Option<Item>>,
 }
 
 /// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ClaimWords {
     pub(super) bias: NonNull<AtomicU64>,
     pub(super) claim: NonNull<AtomicU64>,
     /// First word of those who wait.
@@ -92,7 +92,7 @@ pub(super) struct Entry {
     pub(super) patience: Cell<u32>,
 }
 
-impl Entry {
+impl ClaimWords {
     pub(super) fn new(board: &Board, target: usize, claim: usize) -> Option<Self> {
         let at = |word| board.peer_word(target, word).map(NonNull::from);
         Some(Self {
@@ -108,12 +108,12 @@ impl Entry {
 
 /// The group of the exposure that is open; the memory is kept for the next.
 #[derive(Debug, Default)]
-pub(super) struct Exposed {
+pub(super) struct OpenExposure {
     open: bool,
     origins: Vec<usize>,
 }
 
-impl Exposed {
+impl OpenExposure {
     pub(super) fn open(&mut self, origins: &[usize]) {
         self.open = true;
         origins.iter().for_each(|origin| self.origins.push(*origin));

@@ -16,9 +16,8 @@ use super::item::{Item, Queued, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
-use super::target::{Entry, Exposed, Target};
+use super::target::{ClaimWords, OpenExposure, Target};
 use super::words::word;
-use crate::elements::bytes;
 use crate::op::{CasElement, Element, ElementType, Op};
 
 /// The present access epoch.
@@ -70,7 +69,7 @@ pub struct RawWindow {
     pub(super) synchronized: Cell<bool>,
     /// The members of the started access, and of the posted exposure.
     pub(super) started: RefCell<Vec<usize>>,
-    pub(super) posted: RefCell<Exposed>,
+    pub(super) posted: RefCell<OpenExposure>,
     pub(super) queue: RefCell<Vec<Queued>>,
     /// Memory for the queue's next turn.
     pub(super) spare: RefCell<Vec<Queued>>,
@@ -115,16 +114,11 @@ impl RawWindow {
         Self::allocate_of(team, Ok(len), options, None)
     }
 
-    /// Makes a window of `len` zeroed elements. A length that does not fit an address space fails as all
-    /// failures do, on every rank.
+    /// A window of `len` bytes that all ranks use for elements of type `element`. A length that does not fit an address
+    /// space fails on every rank.
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
-    pub(crate) fn allocate_elements<T: Element>(team: &Team, len: usize, options: Options) -> Result<Self> {
-        Self::allocate_of(team, bytes::<T>(len), options, Some(T::TYPE))
-    }
-
-    /// A window of `len` bytes that all ranks use for elements of type `element`.
     pub(crate) fn allocate_of(
         team: &Team,
         len: Result<usize>,
@@ -151,24 +145,14 @@ impl RawWindow {
         unsafe { Self::create_of(team, base, len, options, None) }
     }
 
-    /// Makes a window over `len` elements of the user.
+    /// A window over memory of the user that all ranks use for elements of type `element`.
     ///
     /// # Safety
     /// The contract of [`create`](Self::create).
     ///
     /// # Errors
     /// Those of [`create`](Self::create); `Mismatch` on every rank if element types differ.
-    pub(crate) unsafe fn create_elements<T: Element>(
-        team: &Team,
-        base: *mut T,
-        len: usize,
-        options: Options,
-    ) -> Result<Self> {
-        // SAFETY: the same contract.
-        unsafe { Self::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }
-    }
-
-    unsafe fn create_of(
+    pub(crate) unsafe fn create_of(
         team: &Team,
         base: *mut u8,
         len: usize,
@@ -273,7 +257,7 @@ impl RawWindow {
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {
             for (rank, t) in window.targets.iter_mut().enumerate() {
-                t.entry = Entry::new(&window.board, rank, claims + team.rank());
+                t.entry = ClaimWords::new(&window.board, rank, claims + team.rank());
             }
         }
         Ok(window)
