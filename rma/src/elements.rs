@@ -1,6 +1,9 @@
-//! Displacements and lengths in elements.
+//! Elements: displacements and lengths in them, and the predefined types that stand for them.
 
 use farside_core::{Error, ErrorKind, Result};
+use farside_datatype::Named;
+
+use crate::op::ElementType;
 
 /// A displacement in bytes.
 #[inline(always)]
@@ -21,5 +24,21 @@ pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
         Ok(())
     } else {
         Err(Error::new(ErrorKind::BadArgument, "check buffers").cause(format!("lengths {a} and {b}")))
+    }
+}
+
+/// The predefined type of an element.
+pub(crate) fn named(ty: ElementType) -> Named {
+    match ty {
+        ElementType::I8 => Named::Int8,
+        ElementType::I16 => Named::Int16,
+        ElementType::I32 => Named::Int32,
+        ElementType::I64 => Named::Int64,
+        ElementType::U8 => Named::Uint8,
+        ElementType::U16 => Named::Uint16,
+        ElementType::U32 => Named::Uint32,
+        ElementType::U64 => Named::Uint64,
+        ElementType::F32 => Named::Float,
+        ElementType::F64 => Named::Double,
     }
 }

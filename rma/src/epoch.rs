@@ -44,7 +44,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// Puts one value, which is copied if it has to wait.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     #[inline(always)]
     pub fn put_value(&self, value: T, target: usize, displacement: usize) -> Result<()> {
         self.raw.put_value(value, target, bytes::<T>(displacement)?)
@@ -53,7 +53,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// Gets elements of `target` from `displacement` on into `into`. One message and its answer.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     #[inline(always)]
     pub fn get(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<()> {
         // SAFETY: as in `put`, exclusively.
@@ -64,7 +64,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// are applied in order. One message.
     ///
     /// # Errors
-    /// As [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
     #[inline(always)]
     pub fn accumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<()> {
         let offset = bytes::<T>(displacement)?;
@@ -72,11 +72,11 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
     }
 
-    /// As [`accumulate`](Self::accumulate), and gets the former values into `old`, of the same length. One
+    /// Accumulates `operand` into `target`, and gets the former values into `old`, of the same length. One
     /// message and its answer.
     ///
     /// # Errors
-    /// As [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.
+    /// Those of [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.
     pub fn get_accumulate(
         &'scope self,
         op: Op,
@@ -91,10 +91,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.accumulate(op, operand.as_ptr(), old.as_mut_ptr(), operand.len(), target, offset) }
     }
 
-    /// As [`get_accumulate`](Self::get_accumulate) of one element.
+    /// Applies `op` to one element; its former value goes to `old`.
     ///
     /// # Errors
-    /// As [`accumulate`](Self::accumulate).
+    /// Those of [`accumulate`](Self::accumulate).
     #[inline(always)]
     pub fn fetch_and_op(
         &'scope self,
@@ -112,7 +112,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// answer.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     #[inline(always)]
     pub fn compare_and_swap(
         &'scope self,
@@ -134,7 +134,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// ([`RawWindow::put_typed`]).
     ///
     /// # Errors
-    /// As [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer that does not hold what is
+    /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer that does not hold what is
     /// selected, and for one that receives and has an element twice.
     #[inline]
     pub fn put_selected(
@@ -152,7 +152,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// `into`.
     ///
     /// # Errors
-    /// As [`put_selected`](Self::put_selected).
+    /// Those of [`put_selected`](Self::put_selected).
     #[inline]
     pub fn get_selected(
         &'scope self,
@@ -165,7 +165,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         self.raw.transfer_layouts(target, Layouts::get(into, of, displacement, at)?)
     }
 
-    /// As [`get_selected`](Self::get_selected), several into one buffer: what of it is filled, target, displacement, what
+    /// Gets several selections into one buffer: what of it is filled, target, displacement, what
     /// is taken there. Where two fill the same element, either is left.
     pub(crate) fn get_all_selected<'s>(
         &'scope self,
@@ -189,7 +189,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// atomically. One that is selected twice there is changed twice.
     ///
     /// # Errors
-    /// As [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
+    /// Those of [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
     pub fn accumulate_selected(
         &'scope self,
         op: Op,
@@ -202,11 +202,11 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         self.raw.issue_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?, None)
     }
 
-    /// As [`accumulate_selected`](Self::accumulate_selected), and gets the former values to the elements that `of`
+    /// Accumulates what is selected, and gets the former values to the elements that `of`
     /// selects of `old`: those that have the operands in `operand`.
     ///
     /// # Errors
-    /// As [`accumulate_selected`](Self::accumulate_selected).
+    /// Those of [`accumulate_selected`](Self::accumulate_selected).
     #[allow(clippy::too_many_arguments)] // those of MPI's call
     pub fn get_accumulate_selected(
         &'scope self,

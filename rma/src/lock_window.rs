@@ -31,7 +31,7 @@ impl<T: Element> LockWindow<T> {
     /// A window of `len` zeroed elements at this rank. Collective; lengths may differ.
     ///
     /// # Errors
-    /// As [`crate::Window::allocate`].
+    /// Those of [`crate::Window::allocate`].
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
         Ok(Self { memory: WindowMemory::allocate(team, len, Options::default())? })
     }
@@ -40,7 +40,7 @@ impl<T: Element> LockWindow<T> {
     /// mapped are served by an agent thread of this rank while it computes.
     ///
     /// # Errors
-    /// As [`crate::Window::from_vec`].
+    /// Those of [`crate::Window::from_vec`].
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
         Ok(Self { memory: WindowMemory::from_vec(team, vec, Options::default())? })
     }
@@ -48,7 +48,7 @@ impl<T: Element> LockWindow<T> {
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
     ///
     /// # Errors
-    /// As [`free`](Self::free); the vector is then leaked.
+    /// Those of [`free`](Self::free); the vector is then leaked.
     pub fn into_vec(self) -> Result<Vec<T>> {
         self.memory.into_vec()
     }
@@ -67,7 +67,7 @@ impl<T: Element> LockWindow<T> {
         self.memory.raw.team()
     }
 
-    /// As [`RawWindow::set_transfer`].
+    /// Fixes how transfers between layouts travel from now on ([`RawWindow::set_transfer`]).
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.memory.raw.set_transfer(scheme);
     }
@@ -166,10 +166,10 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.epoch.raw.flush(target)
     }
 
-    /// As [`flush`](Self::flush), for all targets.
+    /// Completes this rank's operations on all targets, here and there.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_all(&self) -> Result<()> {
         self.epoch.raw.flush_all()
     }
@@ -177,15 +177,15 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Completes this rank's operations on `target` here: gets have arrived.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_local(&self, target: usize) -> Result<()> {
         self.epoch.raw.flush_local(target)
     }
 
-    /// As [`flush_local`](Self::flush_local), for all targets.
+    /// Completes this rank's operations on all targets here.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_local_all(&self) -> Result<()> {
         self.epoch.raw.flush_local_all()
     }
@@ -201,7 +201,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Gets one element, now.
     ///
     /// # Errors
-    /// As [`Epoch::get`] and [`flush`](Self::flush).
+    /// Those of [`Epoch::get`] and [`flush`](Self::flush).
     #[inline]
     pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
         let mut value = T::zeroed();
@@ -214,7 +214,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Applies `op` to one element and returns its former value, now.
     ///
     /// # Errors
-    /// As [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
+    /// Those of [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
     #[inline]
     pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T> {
         let mut old = T::zeroed();
@@ -227,7 +227,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Sets one element to `desired` if it is `expected` and returns its former value, now.
     ///
     /// # Errors
-    /// As [`Epoch::compare_and_swap`] and [`flush`](Self::flush).
+    /// Those of [`Epoch::compare_and_swap`] and [`flush`](Self::flush).
     #[inline]
     pub fn compare_and_swap_now(&self, expected: T, desired: T, target: usize, displacement: usize) -> Result<T>
     where
@@ -254,7 +254,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a put that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::put`].
+    /// Those of [`Epoch::put`].
     pub fn rput(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
         self.request(target, Item::put(from, displacement)?)
     }
@@ -262,7 +262,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a get that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::get`].
+    /// Those of [`Epoch::get`].
     pub fn rget(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
         self.request(target, Item::get(into, displacement)?)
     }
@@ -270,7 +270,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts an accumulate that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::accumulate`].
+    /// Those of [`Epoch::accumulate`].
     pub fn raccumulate(
         &'scope self,
         op: Op,
@@ -284,7 +284,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a get_accumulate that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::get_accumulate`].
+    /// Those of [`Epoch::get_accumulate`].
     pub fn rget_accumulate(
         &'scope self,
         op: Op,
@@ -299,7 +299,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a fetch_and_op that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::fetch_and_op`].
+    /// Those of [`Epoch::fetch_and_op`].
     pub fn rfetch_and_op(
         &'scope self,
         op: Op,
@@ -314,7 +314,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a compare_and_swap that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::compare_and_swap`].
+    /// Those of [`Epoch::compare_and_swap`].
     pub fn rcompare_and_swap(
         &'scope self,
         expected: T,
@@ -332,7 +332,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a [`put_selected`](Epoch::put_selected) that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::put_selected`].
+    /// Those of [`Epoch::put_selected`].
     pub fn rput_selected(
         &'scope self,
         from: &'scope [T],
@@ -347,7 +347,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts a [`get_selected`](Epoch::get_selected) that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::get_selected`].
+    /// Those of [`Epoch::get_selected`].
     pub fn rget_selected(
         &'scope self,
         into: &'scope mut [T],
@@ -362,7 +362,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// Starts an [`accumulate_selected`](Epoch::accumulate_selected) that can be waited for singly.
     ///
     /// # Errors
-    /// As [`Epoch::accumulate_selected`].
+    /// Those of [`Epoch::accumulate_selected`].
     pub fn raccumulate_selected(
         &'scope self,
         op: Op,

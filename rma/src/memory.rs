@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use farside_core::{Result, Team};
 
+use crate::elements::bytes;
 use crate::op::Element;
 use crate::raw::{Options, RawWindow};
 
@@ -21,7 +22,7 @@ pub(crate) struct WindowMemory<T: Element> {
 
 impl<T: Element> WindowMemory<T> {
     pub(crate) fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        let raw = RawWindow::allocate_elements::<T>(team, len, options)?;
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), options, Some(T::TYPE))?;
         Ok(Self { raw, len, owned: None })
     }
 
@@ -31,7 +32,7 @@ impl<T: Element> WindowMemory<T> {
     /// The contract of [`RawWindow::create`].
     pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
         // SAFETY: the same contract.
-        let raw = unsafe { RawWindow::create_elements(team, base, len, options) }?;
+        let raw = unsafe { RawWindow::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }?;
         Ok(Self { raw, len, owned: None })
     }
 

@@ -36,7 +36,7 @@ impl<'scope> Request<'scope> {
     /// Whether the operation is complete, making progress once.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool> {
         self.window.test_request(&self.inner, self.target)
     }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Datatype, DatatypeError, Order, Subarray, TypeMap};
 
+use crate::elements::named;
 use crate::op::Element;
-use crate::raw::typed::named;
 
 /// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. Takes a few
 /// words, whatever the counts; only lists take memory of their length.
@@ -49,7 +49,7 @@ impl<T: Element> Selection<T> {
     /// `count` blocks of `block` elements, `stride` elements from the start of one to that of the next.
     ///
     /// # Errors
-    /// As [`contiguous`](Self::contiguous).
+    /// Those of [`contiguous`](Self::contiguous).
     pub fn vector(count: usize, block: usize, stride: usize) -> Result<Self> {
         let stride = i64::try_from(stride).unwrap_or(i64::MAX);
         Self::of(Datatype::vector(count as u64, block as u64, stride, &Self::one()))
@@ -58,7 +58,7 @@ impl<T: Element> Selection<T> {
     /// The ranges of elements, in the order of the list.
     ///
     /// # Errors
-    /// As [`contiguous`](Self::contiguous).
+    /// Those of [`contiguous`](Self::contiguous).
     pub fn ranges(ranges: &[Range<usize>]) -> Result<Self> {
         let lens: Vec<u64> = ranges.iter().map(|r| r.len() as u64).collect();
         let starts: Vec<i64> = ranges.iter().map(|r| i64::try_from(r.start).unwrap_or(i64::MAX)).collect();

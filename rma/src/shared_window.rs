@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use farside_core::memory::copy;
 use farside_core::{Error, ErrorKind, Result, Team};
 
+use crate::elements::bytes;
 use crate::op::{Element, Op};
 use crate::raw::{Options, RawWindow};
 
@@ -22,7 +23,7 @@ impl<T: Element> SharedWindow<T> {
     /// # Errors
     /// `Unsupported` if ranks of the team cannot map each other's memory; else as [`crate::Window::allocate`].
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate_elements::<T>(team, len, Options::default())?;
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(T::TYPE))?;
         if !raw.is_mapped() {
             raw.free()?;
             return Err(Error::new(ErrorKind::Unsupported, "make a shared window")

@@ -45,7 +45,7 @@ impl<T: Element> Window<'static, T> {
     /// back with [`into_vec`](Self::into_vec).
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
+    /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
         Ok(Self { memory: WindowMemory::from_vec(team, vec, ACTIVE)?, lent: PhantomData })
     }
@@ -53,7 +53,7 @@ impl<T: Element> Window<'static, T> {
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
     ///
     /// # Errors
-    /// As [`free`](Self::free); the vector is then leaked.
+    /// Those of [`free`](Self::free); the vector is then leaked.
     pub fn into_vec(self) -> Result<Vec<T>> {
         self.memory.into_vec()
     }
@@ -74,7 +74,7 @@ impl<T: Element> Window<'_, T> {
     /// While it runs, whole pages of the buffer may be shared memory: a child made by `fork` would share them.
     ///
     /// # Errors
-    /// As [`Window::from_vec`] and [`Window::free`]; what `body` fails with.
+    /// Those of [`Window::from_vec`] and [`Window::free`]; what `body` fails with.
     ///
     /// # Aborts
     /// If the memory cannot be taken back from the device: the borrow ends here, so the process must.
@@ -115,7 +115,7 @@ impl<T: Element> Window<'_, T> {
     /// This rank's elements, to change.
     ///
     /// # Errors
-    /// As [`local`](Self::local).
+    /// Those of [`local`](Self::local).
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
         self.memory.raw.usable("access a window's memory")?;
         // SAFETY: as in `local`, exclusively.
@@ -128,7 +128,7 @@ impl<T: Element> Window<'_, T> {
         self.memory.raw.team()
     }
 
-    /// As [`RawWindow::set_transfer`].
+    /// Fixes how transfers between layouts travel from now on ([`RawWindow::set_transfer`]).
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.memory.raw.set_transfer(scheme);
     }
@@ -173,7 +173,7 @@ impl<T: Element> Window<'_, T> {
     /// fence, of the same messages.
     ///
     /// # Errors
-    /// As [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
+    /// Those of [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
     pub fn fences<R>(&mut self, body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R>) -> Result<R> {
         self.memory.raw.fence(Assert::NOPRECEDE)?;
         let mut fences = Fences { raw: &self.memory.raw, element: PhantomData };
@@ -185,7 +185,7 @@ impl<T: Element> Window<'_, T> {
     /// when that has closed its exposure.
     ///
     /// # Errors
-    /// As [`fence`](Self::fence); `NoSuchRank`, `BadArgument` for the group.
+    /// Those of [`fence`](Self::fence); `NoSuchRank`, `BadArgument` for the group.
     pub fn start<'env, R>(
         &mut self,
         targets: &[usize],
@@ -200,7 +200,7 @@ impl<T: Element> Window<'_, T> {
     /// memory is this rank's own.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Those of [`start`](Self::start).
     pub fn expose<R>(
         &mut self,
         origins: &[usize],
@@ -251,7 +251,7 @@ impl<T: Element> Fences<'_, T> {
     /// One epoch of the run: `body`, then a fence that closes it and opens the next. Collective.
     ///
     /// # Errors
-    /// As [`Window::fence`].
+    /// Those of [`Window::fence`].
     pub fn epoch<'env, R>(
         &mut self,
         asserts: Assert,
@@ -274,7 +274,7 @@ impl<T: Element> Exposure<'_, T> {
     /// An access epoch inside the exposure; as [`Window::start`].
     ///
     /// # Errors
-    /// As [`Window::start`].
+    /// Those of [`Window::start`].
     pub fn start<'env, R>(
         &self,
         targets: &[usize],

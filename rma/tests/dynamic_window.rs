@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use farside_rma::prelude::Team;
 use farside_rma::{Attachment, DynamicWindow, ErrorKind, Job, Op, Result};
 
-/// Tells all ranks the attachment of rank 0.
-fn tell(team: &Team, mine: Attachment) -> Result<Attachment> {
+/// The attachment of rank 0, on all ranks.
+fn broadcast(team: &Team, mine: Attachment) -> Result<Attachment> {
     let bytes = farside_rma::core::coll::broadcast(team, 0, bytemuck::bytes_of(&mine))?;
     Ok(bytemuck::pod_read_unaligned(&bytes))
 }
@@ -27,7 +27,7 @@ fn run(fault: &str, user_memory: &str) {
         let window = DynamicWindow::<u64>::new(&team)?;
         // 5,001 elements: whole pages and ragged edges.
         let mine = window.attach(vec![7; 5001])?;
-        let zero = tell(&team, mine)?;
+        let zero = broadcast(&team, mine)?;
         let block = vec![me as u64 + 100; 1000];
         window.put(&block, 0, zero, me * 1000 + 1)?;
         window.accumulate(Op::Sum, &[1; 3], None, 0, zero, 4000)?;
@@ -59,7 +59,7 @@ fn run(fault: &str, user_memory: &str) {
         let again = if me == 0 { window.attach(vec![1; 10])? } else { mine };
         team.barrier()?;
         assert_eq!(kind(window.put(&[1], 0, zero, 0)), ErrorKind::NotAttached);
-        let again = tell(&team, again)?;
+        let again = broadcast(&team, again)?;
         let mut one = [0];
         window.get(&mut one, 0, again, 9)?;
         assert_eq!(one, [1]);

@@ -191,7 +191,7 @@ fn packets_of_every_operation_are_as_few_as_the_protocol_needs() {
         println!("skipped: FARSIDE_DEVICE is not verbs, or no RDMA device here counts its packets");
         return;
     }
-    // A card that sends again after seconds of load would be counted too.
+    // An adapter that sends again after seconds of load would be counted too.
     let find = |name: &str| std::env::var(name).ok().or_else(|| (name == "FARSIDE_VERBS_TIMEOUT").then(|| "23".into()));
     let settings = Settings::from_lookup(find).unwrap();
     let meeting = Barrier::new(2);

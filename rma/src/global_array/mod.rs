@@ -83,10 +83,10 @@ impl<T: Element> GlobalArray<T, 2> {
         Self::make(team, shape, near_aspect(shape, team.size()))
     }
 
-    /// As [`new`](Self::new), over a given grid: `grid[0]` x `grid[1]` ranks, numbered by rows.
+    /// An array of zeros over a given grid: `grid[0]` x `grid[1]` ranks, numbered by rows.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `BadArgument` for a grid that has not as many places as the team ranks, `Mismatch` for
+    /// Those of [`new`](Self::new); `BadArgument` for a grid that has not as many places as the team ranks, `Mismatch` for
     /// grids that differ.
     pub fn with_grid(team: &Team, shape: [usize; 2], grid: [usize; 2]) -> Result<Self> {
         Self::make(team, shape, grid)
@@ -111,7 +111,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     /// Frees the array. Collective, with a barrier.
     ///
     /// # Errors
-    /// As [`LockWindow::free`].
+    /// Those of [`LockWindow::free`].
     pub fn free(self) -> Result<()> {
         self.window.free()
     }
@@ -175,7 +175,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     /// Gets a section into a row-major buffer; it is there on return. Not atomic. Messages: see the module.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn get(&self, section: impl Into<Section<D>>, into: &mut [T]) -> Result<()> {
         const OP: &str = "get from a global array";
         let section = self.check(OP, section.into(), into.len())?;
@@ -189,7 +189,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     /// to `fetch_and_op`. On return it is complete at the owners. Messages: see the module.
     ///
     /// # Errors
-    /// As [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
     pub fn accumulate(&self, op: Op, section: impl Into<Section<D>>, operand: &[T]) -> Result<()> {
         const OP: &str = "accumulate into a global array";
         op.check(T::TYPE, OP)?;
@@ -203,7 +203,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     /// The element at `index`. Messages: one get, its lock and unlock.
     ///
     /// # Errors
-    /// As [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    /// Those of [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
     pub fn get_element(&self, index: [usize; D]) -> Result<T> {
         let (rank, at) = self.locate(index)?;
         self.not_lent("get an element of a global array")?;
@@ -214,7 +214,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     /// accumulate, its lock and unlock.
     ///
     /// # Errors
-    /// As [`get_element`](Self::get_element); `Unsupported` for a logical or bitwise operation on floats.
+    /// Those of [`get_element`](Self::get_element); `Unsupported` for a logical or bitwise operation on floats.
     pub fn fetch_and_op(&self, op: Op, operand: T, index: [usize; D]) -> Result<T> {
         let (rank, at) = self.locate(index)?;
         self.not_lent("fetch and op on a global array")?;

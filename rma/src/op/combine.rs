@@ -31,10 +31,10 @@ pub fn combine<T: Element>(op: Op, acc: &mut [T], operand: &[T]) -> Result<()> {
     Ok(())
 }
 
-/// As [`combine`], on elements of `ty` given as bytes at any alignment.
+/// Combines elements of `ty` given as bytes at any alignment; not atomic.
 ///
 /// # Errors
-/// As [`combine`]; `BadArgument` also if the length is not a whole number of elements.
+/// Those of [`combine`]; `BadArgument` also if the length is not a whole number of elements.
 pub fn combine_bytes(op: Op, ty: ElementType, acc: &mut [u8], operand: &[u8]) -> Result<()> {
     op.check(ty, "combine")?;
     check_lengths(acc.len(), operand.len())?;

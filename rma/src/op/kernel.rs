@@ -36,12 +36,12 @@ pub unsafe fn accumulate(op: Op, ty: ElementType, target: *mut u8, operand: *con
     with_type!(ty, T => unsafe { accumulate_typed::<T>(op, target.cast(), operand.cast(), count) });
 }
 
-/// As [`accumulate`], and writes what each element was just before to `result`.
+/// Accumulates, and writes what each element was just before to `result`.
 ///
 /// [`Op::NoOp`] is an atomic read, and does not look at `operand`.
 ///
 /// # Safety
-/// As [`accumulate`]; `operand` need not be valid for [`Op::NoOp`]. `result` is valid for writes of `count` elements
+/// The contract of [`accumulate`]; `operand` need not be valid for [`Op::NoOp`]. `result` is valid for writes of `count` elements
 /// at any alignment, nobody else accesses it while the call runs, and it overlaps neither `target` nor `operand`.
 pub unsafe fn fetch_accumulate(
     op: Op,
@@ -73,10 +73,10 @@ pub unsafe fn apply<T: Element>(op: Op, target: *mut T, operand: T) {
     update!(op, T, f => { f(cell, operand); });
 }
 
-/// As [`apply`], and returns what the element was just before.
+/// Accumulates into the one element at `target`, atomically, and returns what it was just before.
 ///
 /// # Safety
-/// As [`apply`].
+/// The contract of [`apply`].
 #[inline(always)]
 pub unsafe fn fetch_apply<T: Element>(op: Op, target: *mut T, operand: T) -> T {
     debug_assert!(op.allowed(T::TYPE), "{op} is not defined on {}", T::TYPE);
@@ -88,7 +88,7 @@ pub unsafe fn fetch_apply<T: Element>(op: Op, target: *mut T, operand: T) -> T {
 /// Writes `desired` to the element at `target` if it is `expected`, atomically, and returns what it was just before.
 ///
 /// # Safety
-/// As [`apply`].
+/// The contract of [`apply`].
 #[inline(always)]
 pub unsafe fn compare_and_swap<T: CasElement>(target: *mut T, expected: T, desired: T) -> T {
     // SAFETY: the caller promises an aligned, valid target that is otherwise accessed atomically.
@@ -98,7 +98,7 @@ pub unsafe fn compare_and_swap<T: CasElement>(target: *mut T, expected: T, desir
     }
 }
 
-/// As [`compare_and_swap`], on an element of type `ty`, and writes what it was just before to `result`.
+/// Compares and swaps an element of type `ty`, and writes what it was just before to `result`.
 ///
 /// # Errors
 /// `Unsupported` if the type is not an integer.
@@ -133,7 +133,7 @@ pub unsafe fn compare_and_swap_untyped(
 }
 
 /// # Safety
-/// As [`accumulate`], for `T`.
+/// The contract of [`accumulate`], for `T`.
 unsafe fn accumulate_typed<T: Element>(op: Op, target: *mut T, operand: *const T, count: usize) {
     if op == Op::NoOp {
         return;
@@ -145,7 +145,7 @@ unsafe fn accumulate_typed<T: Element>(op: Op, target: *mut T, operand: *const T
 }
 
 /// # Safety
-/// As [`fetch_accumulate`], for `T`.
+/// The contract of [`fetch_accumulate`], for `T`.
 unsafe fn fetch_typed<T: Element>(op: Op, target: *mut T, operand: *const T, result: *mut T, count: usize) {
     if op == Op::NoOp {
         for i in 0..count {

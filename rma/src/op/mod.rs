@@ -90,7 +90,7 @@ impl Op {
         }
     }
 
-    /// As [`Op::allowed`], as a result for the call `operation`.
+    /// Checks for the call `operation` that the operation is defined on the type.
     ///
     /// # Errors
     /// `Unsupported` if the operation is not defined on the type.

@@ -36,22 +36,22 @@ fn covers(bias: u64, me: usize, shared: bool) -> bool {
 
 /// Enters by claim, if the bias lets rank `me`.
 #[inline(always)]
-pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> Entry {
+pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> ClaimEntry {
     // Relaxed: only whether it is worth trying.
     if !covers(bias.load(Ordering::Relaxed), me, shared) {
-        return Entry::NotCovered;
+        return ClaimEntry::NotCovered;
     }
     claim.swap(1, Ordering::SeqCst);
     if covers(bias.load(Ordering::SeqCst), me, shared) {
-        return Entry::Inside;
+        return ClaimEntry::Inside;
     }
     leave(claim);
-    Entry::Revoked
+    ClaimEntry::Revoked
 }
 
 /// What became of an attempt to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum ClaimEntry {
     Inside,
     NotCovered,
     /// The claim was set for a moment: ranks that wait for it are to be woken.
@@ -109,16 +109,16 @@ mod tests {
     fn enter_is_for_whom_the_bias_covers() {
         let claim = AtomicU64::new(0);
         for (bias, me, shared, entry) in [
-            (NONE, 0, true, Entry::NotCovered),
-            (READERS, 0, true, Entry::Inside),
-            (READERS, 0, false, Entry::NotCovered),
-            (owner(3), 3, false, Entry::Inside),
-            (owner(3), 3, true, Entry::Inside),
-            (owner(3), 2, true, Entry::NotCovered),
-            (READERS | REVOKED, 0, true, Entry::NotCovered),
+            (NONE, 0, true, ClaimEntry::NotCovered),
+            (READERS, 0, true, ClaimEntry::Inside),
+            (READERS, 0, false, ClaimEntry::NotCovered),
+            (owner(3), 3, false, ClaimEntry::Inside),
+            (owner(3), 3, true, ClaimEntry::Inside),
+            (owner(3), 2, true, ClaimEntry::NotCovered),
+            (READERS | REVOKED, 0, true, ClaimEntry::NotCovered),
         ] {
             assert_eq!(enter(&AtomicU64::new(bias), &claim, me, shared), entry, "{bias:x}");
-            assert_eq!(claim.load(SeqCst) == 1, entry == Entry::Inside);
+            assert_eq!(claim.load(SeqCst) == 1, entry == ClaimEntry::Inside);
             leave(&claim);
         }
     }
@@ -165,7 +165,7 @@ mod tests {
                                 inside.store(0, SeqCst);
                             }
                         };
-                        if enter(bias, &claims[me], me, shared) == Entry::Inside {
+                        if enter(bias, &claims[me], me, shared) == ClaimEntry::Inside {
                             by_claim.fetch_add(1, SeqCst);
                             check();
                             leave(&claims[me]);

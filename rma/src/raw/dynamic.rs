@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Dynamic windows: memory is attached and detached by its owner alone, without the others (MPI-5.0 section 12.2.4).
+//! Dynamic windows: memory is attached and detached by its owner alone, without the others (MPI-4 §12.2.4).
 //!
 //! Each rank publishes a table of its attachments, itself a window. An origin reads the entry before every operation, so
 //! that it notices a detached region, and imports the region at its first. Detaching clears the entry and then takes the

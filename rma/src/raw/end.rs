@@ -116,12 +116,12 @@ impl RawWindow {
             sgrs.abandon();
         }
         for t in &self.targets {
-            t.held.replace(None);
+            t.withheld.replace(None);
             if t.track.open() > 0 {
                 self.job.cancel(&t.track);
             }
         }
-        self.kept.borrow_mut().clear();
+        self.copies.borrow_mut().clear();
         self.broken.set(true);
         self.no_epoch();
     }

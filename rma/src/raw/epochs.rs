@@ -16,7 +16,7 @@ impl RawWindow {
     /// Closes the access epoch, if one is open, and opens the next.
     #[inline]
     pub(super) fn next_epoch(&self, access: Access) -> u64 {
-        self.forget_kept();
+        self.drop_copies();
         if self.counted.get() {
             self.job.store_order().before_load();
             self.number_epoch(access)
@@ -38,13 +38,13 @@ impl RawWindow {
     pub(super) fn close_epoch(&self) {
         self.access.set(Access::None);
         self.no_epoch();
-        self.forget_kept();
+        self.drop_copies();
     }
 
     #[inline]
-    fn forget_kept(&self) {
-        if !self.kept.borrow().is_empty() {
-            self.kept.borrow_mut().clear();
+    fn drop_copies(&self) {
+        if !self.copies.borrow().is_empty() {
+            self.copies.borrow_mut().clear();
         }
     }
 

@@ -170,7 +170,7 @@ impl RawWindow {
         })
     }
 
-    /// Posts what was kept back for this rank itself: nobody is to be notified, and a cell that nobody waits for could
+    /// Posts what was withheld for this rank itself: nobody is to be notified, and a cell that nobody waits for could
     /// be set late, over the value of a later fence.
     fn finish_self(&self) -> Result<()> {
         let me = self.team.rank();
@@ -179,8 +179,7 @@ impl RawWindow {
         }
         self.complete_at(me)?;
         let t = &self.targets[me];
-        let held = t.held.take();
-        held.map_or(Ok(()), |item| self.send(t, &item, None, None))
+        t.withheld.take().map_or(Ok(()), |item| self.send(t, &item, None, None))
     }
 
     /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with
@@ -216,7 +215,7 @@ impl RawWindow {
         self.wake_after_atomic(owner);
     }
 
-    /// As [`wake_waiters`](Self::wake_waiters), if the change was an atomic operation: a full fence by itself.
+    /// Wakes the ranks that sleep on a word of `owner`, if the change was an atomic operation: a full fence by itself.
     #[inline]
     pub(crate) fn wake_after_atomic(&self, owner: usize) {
         for index in 0..self.team.size().div_ceil(64) {

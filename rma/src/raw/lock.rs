@@ -16,7 +16,7 @@
 //!
 //! Where the word is not mapped each is a message (a shared lock two: a look and a compare-and-swap), and the request is
 //! put off until the first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
-//! Who has to wait there is told when its turn has come ([`super::lockqueue`]).
+//! Who has to wait there is notified when its turn has come ([`super::lockqueue`]).
 //!
 //! A reader's ticket keeps those behind it waiting until that reader has entered. So it is taken by calls that wait for the
 //! lock alone, which enter as soon as they may, and one at a time: two readers that wait for two targets in different
@@ -29,10 +29,10 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use farside_core::{Error, ErrorKind, Result};
 
-use super::bias::{self, Entry};
+use super::bias::{self, ClaimEntry};
 use super::lockword::{self, Ticket};
 pub use super::target::LockKind;
-use super::target::{Held, Target};
+use super::target::{LockState, Target};
 use super::{Access, RawWindow, word};
 use crate::assert::Assert;
 
@@ -69,14 +69,14 @@ impl RawWindow {
             Access::Lock(count) => count,
             _ => return Err(self.wrong_epoch(OP, "another access epoch is open")),
         };
-        if t.lock.get() != Held::No {
+        if t.lock.get() != LockState::No {
             return Err(self.wrong_epoch(OP, "the target is locked by this rank already").peer(t.region.peer));
         }
         if asserts.contains(Assert::NOCHECK) {
-            t.lock.set(Held::Unchecked);
+            t.lock.set(LockState::Unchecked);
             t.ready.set(self.epoch.get());
         } else {
-            t.lock.set(Held::Wanted(kind));
+            t.lock.set(LockState::Wanted(kind));
             // A word that is mapped costs no message: ask at once.
             if self.board.is_mapped(target) && self.advance(target)? {
                 t.ready.set(self.epoch.get());
@@ -90,7 +90,7 @@ impl RawWindow {
     /// Sends nothing.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     pub fn lock_all(&self, asserts: Assert) -> Result<()> {
         const OP: &str = "lock_all";
         self.check_lockable(OP)?;
@@ -100,10 +100,10 @@ impl RawWindow {
         let epoch = self.open_epoch(Access::LockAll, self.mapped && !asserts.contains(Assert::NOCHECK));
         for t in &self.targets {
             if asserts.contains(Assert::NOCHECK) {
-                t.lock.set(Held::Unchecked);
+                t.lock.set(LockState::Unchecked);
                 t.ready.set(epoch);
             } else {
-                t.lock.set(Held::Wanted(LockKind::Shared));
+                t.lock.set(LockState::Wanted(LockKind::Shared));
             }
         }
         Ok(())
@@ -117,14 +117,14 @@ impl RawWindow {
         const OP: &str = "unlock";
         let t = self.target(target, OP)?;
         // Where all is mapped and nothing waits in the queue, all operations are complete.
-        if t.lock.get() == Held::Claimed
+        if t.lock.get() == LockState::Claimed
             && self.access.get() == Access::Lock(1)
             && self.mapped
             && self.epoch.get() != super::NO_EPOCH
             && self.queue.borrow().is_empty()
         {
             self.leave_by_claim(t, target);
-            t.lock.set(Held::No);
+            t.lock.set(LockState::No);
             t.ready.set(0);
             self.close_epoch();
             return Ok(());
@@ -133,7 +133,7 @@ impl RawWindow {
         let Access::Lock(count) = self.access.get() else {
             return Err(self.wrong_epoch(OP, "lock was not called"));
         };
-        if t.lock.get() == Held::No {
+        if t.lock.get() == LockState::No {
             return Err(self.wrong_epoch(OP, "the target is not locked by this rank").peer(t.region.peer));
         }
         self.or_abandon(|| self.leave(OP, target))?;
@@ -147,7 +147,7 @@ impl RawWindow {
     /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).
     ///
     /// # Errors
-    /// As [`unlock`](Self::unlock).
+    /// Those of [`unlock`](Self::unlock).
     pub fn unlock_all(&self) -> Result<()> {
         const OP: &str = "unlock_all";
         self.usable(OP)?;
@@ -188,10 +188,10 @@ impl RawWindow {
         Ok(())
     }
 
-    /// As [`flush`](Self::flush), for all targets.
+    /// Completes all operations of this rank, at their targets too.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_all(&self) -> Result<()> {
         const OP: &str = "flush_all";
         self.check_passive(OP)?;
@@ -208,7 +208,7 @@ impl RawWindow {
     /// Completes all operations of this rank on `target` locally: buffers are free, gets have arrived.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_local(&self, target: usize) -> Result<()> {
         const OP: &str = "flush_local";
         self.check_passive(OP)?;
@@ -219,10 +219,10 @@ impl RawWindow {
         self.complete_at(target)
     }
 
-    /// As [`flush_local`](Self::flush_local), for all targets.
+    /// Completes all operations of this rank locally.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_local_all(&self) -> Result<()> {
         (0..self.targets.len()).try_for_each(|t| self.flush_local(t))
     }
@@ -265,8 +265,8 @@ impl RawWindow {
     /// For an operation: an error if `target` is not locked by this rank, or lent to it.
     pub(crate) fn permit_locked(&self, name: &'static str, target: usize) -> Result<()> {
         match self.targets[target].lock.get() {
-            Held::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
-            Held::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
+            LockState::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
+            LockState::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
             _ => Ok(()),
         }
     }
@@ -275,33 +275,35 @@ impl RawWindow {
     pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
         self.permit_locked(name, target)?;
         match self.targets[target].lock.get() {
-            Held::No | Held::Local(_) => Ok(false),
-            Held::Unchecked | Held::Inside(..) | Held::Claimed => Ok(true),
-            Held::Wanted(_) | Held::Deferred | Held::Waiting(..) | Held::InLine(..) | Held::Draining(..) => {
-                self.advance(target)
-            }
+            LockState::No | LockState::Local(_) => Ok(false),
+            LockState::Unchecked | LockState::Inside(..) | LockState::Claimed => Ok(true),
+            LockState::Wanted(_)
+            | LockState::Deferred
+            | LockState::Waiting(..)
+            | LockState::InLine(..)
+            | LockState::Draining(..) => self.advance(target),
         }
     }
 
     /// Lets the next step look at the lock once more, of a call that does not wait.
     pub(super) fn look_again(&self, target: usize) {
         let t = &self.targets[target];
-        if t.lock.get() == Held::Deferred {
-            t.lock.set(Held::Wanted(LockKind::Shared));
+        if t.lock.get() == LockState::Deferred {
+            t.lock.set(LockState::Wanted(LockKind::Shared));
         }
     }
 
     /// One step towards the lock; whether it is held.
     fn advance(&self, target: usize) -> Result<bool> {
         let t = &self.targets[target];
-        if let Held::Draining(kind, ticket) = t.lock.get() {
+        if let LockState::Draining(kind, ticket) = t.lock.get() {
             return Ok(self.drained(t, kind, ticket));
         }
         let (kind, ticket, now) = match t.lock.get() {
-            held @ (Held::Wanted(_) | Held::Deferred) => {
+            held @ (LockState::Wanted(_) | LockState::Deferred) => {
                 let waits = self.waits_for.get() == Some(target);
-                let kind = if let Held::Wanted(kind) = held { kind } else { LockKind::Shared };
-                if held == Held::Deferred && !waits {
+                let kind = if let LockState::Wanted(kind) = held { kind } else { LockKind::Shared };
+                if held == LockState::Deferred && !waits {
                     return Ok(false);
                 }
                 if let Some(inside) = self.enter_without_ticket(t, target, kind, waits)? {
@@ -309,17 +311,17 @@ impl RawWindow {
                 }
                 if kind == LockKind::Shared && !waits {
                     // Where another look costs nothing there will be one.
-                    t.lock.set(if self.board.is_mapped(target) { held } else { Held::Deferred });
+                    t.lock.set(if self.board.is_mapped(target) { held } else { LockState::Deferred });
                     return Ok(false);
                 }
                 let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
                 let ticket = lockword::ticket(before);
-                t.lock.set(Held::Waiting(kind, ticket));
+                t.lock.set(LockState::Waiting(kind, ticket));
                 (kind, ticket, before)
             }
-            Held::Waiting(kind, ticket) if self.in_line => (kind, ticket, self.join_line(target, kind, ticket)?),
-            Held::Waiting(kind, ticket) => (kind, ticket, self.board.read_word(target, word::LOCK)?),
-            Held::InLine(kind, ticket) => match self.word_if_turn(target)? {
+            LockState::Waiting(kind, ticket) if self.in_line => (kind, ticket, self.join_line(target, kind, ticket)?),
+            LockState::Waiting(kind, ticket) => (kind, ticket, self.board.read_word(target, word::LOCK)?),
+            LockState::InLine(kind, ticket) => match self.word_if_turn(target)? {
                 Some(now) => (kind, ticket, now),
                 None => return Ok(false),
             },
@@ -345,14 +347,14 @@ impl RawWindow {
         const LOOKS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
             let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
-            if entry != Entry::NotCovered {
+            if entry != ClaimEntry::NotCovered {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
             }
-            if entry == Entry::Inside {
-                t.lock.set(Held::Claimed);
+            if entry == ClaimEntry::Inside {
+                t.lock.set(LockState::Claimed);
                 return Ok(Some(true));
             }
-            if entry == Entry::Revoked {
+            if entry == ClaimEntry::Revoked {
                 self.wake_waiters(target);
             }
         }
@@ -397,7 +399,7 @@ impl RawWindow {
             let claims = self.claims;
             let ranks = self.team.size();
             if !bias::clear(bias, self.team.rank(), shared, ranks, |r| self.board.peer_word(t.team_rank, claims + r)) {
-                t.lock.set(Held::Draining(kind, ticket));
+                t.lock.set(LockState::Draining(kind, ticket));
                 return false;
             }
             let again = lockword::follows(entry.last.replace(ticket), ticket) || shared;
@@ -410,7 +412,7 @@ impl RawWindow {
                 bias.store(to, Ordering::SeqCst);
             }
         }
-        t.lock.set(Held::Inside(kind, ticket));
+        t.lock.set(LockState::Inside(kind, ticket));
         true
     }
 
@@ -436,19 +438,19 @@ impl RawWindow {
             self.enter(name, target)?;
             self.complete_at(target)?;
         }
-        match t.lock.replace(Held::No) {
-            Held::No | Held::Unchecked | Held::Wanted(_) | Held::Deferred => {}
-            Held::Claimed | Held::Local(None) => self.leave_by_claim(t, target),
-            held @ (Held::Waiting(..) | Held::InLine(..) | Held::Draining(..)) => {
+        match t.lock.replace(LockState::No) {
+            LockState::No | LockState::Unchecked | LockState::Wanted(_) | LockState::Deferred => {}
+            LockState::Claimed | LockState::Local(None) => self.leave_by_claim(t, target),
+            held @ (LockState::Waiting(..) | LockState::InLine(..) | LockState::Draining(..)) => {
                 // No operation needed it, but the ticket is out and its turn must come and pass.
                 t.lock.set(held);
                 self.wait_for_turn(name, target)?;
                 return self.leave(name, target);
             }
-            Held::Inside(LockKind::Exclusive, ticket) | Held::Local(Some(ticket)) => {
+            LockState::Inside(LockKind::Exclusive, ticket) | LockState::Local(Some(ticket)) => {
                 self.change_word(target, lockword::writer_leaves(ticket))?;
             }
-            Held::Inside(LockKind::Shared, _) => self.change_word(target, lockword::READER_LEAVES)?,
+            LockState::Inside(LockKind::Shared, _) => self.change_word(target, lockword::READER_LEAVES)?,
         }
         t.ready.set(0);
         Ok(())
@@ -459,21 +461,21 @@ impl RawWindow {
     #[inline]
     fn lock_by_claim(&self, kind: LockKind, t: &Target) -> bool {
         let Some((bias, claim, _)) = t.claim() else { return false };
-        if self.broken.get() || self.released.get() || t.lock.get() != Held::No {
+        if self.broken.get() || self.released.get() || t.lock.get() != LockState::No {
             return false;
         }
         match bias::enter(bias, claim, self.claimant, kind == LockKind::Shared) {
-            Entry::NotCovered => return false,
-            Entry::Revoked => {
+            ClaimEntry::NotCovered => return false,
+            ClaimEntry::Revoked => {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
                 self.wake_waiters(t.team_rank);
                 return false;
             }
-            Entry::Inside => {}
+            ClaimEntry::Inside => {}
         }
         self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
         let epoch = self.open_epoch(Access::Lock(1), true);
-        t.lock.set(Held::Claimed);
+        t.lock.set(LockState::Claimed);
         t.ready.set(epoch);
         true
     }
@@ -507,7 +509,7 @@ impl RawWindow {
     /// until [`unlock`](Self::unlock): for local access by load and store.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); `PeerLost`.
+    /// Those of [`lock`](Self::lock); `PeerLost`.
     pub fn lock_local(&self) -> Result<()> {
         const OP: &str = "lock for local access";
         let me = self.team.rank();
@@ -515,8 +517,8 @@ impl RawWindow {
         self.or_abandon(|| self.wait_for_turn(OP, me))?;
         let t = &self.targets[me];
         match t.lock.get() {
-            Held::Inside(_, ticket) => t.lock.set(Held::Local(Some(ticket))),
-            Held::Claimed => t.lock.set(Held::Local(None)),
+            LockState::Inside(_, ticket) => t.lock.set(LockState::Local(Some(ticket))),
+            LockState::Claimed => t.lock.set(LockState::Local(None)),
             _ => {}
         }
         t.ready.set(0);

@@ -25,11 +25,11 @@ use std::sync::atomic::Ordering;
 use farside_core::Result;
 
 use super::lockword::{self, Ticket};
-use super::target::{Held, LockKind};
+use super::target::{LockKind, LockState};
 use super::{RawWindow, cell, word};
 
-/// Places in the cache line of a claim word, which is its lane 0.
-const LANES: usize = 2;
+/// Places in the cache line of a claim word, which is its word 0.
+const PLACES: usize = 2;
 
 /// What stands in a place: ticket, rank and kind of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl TargetQueue<'_> {
     /// those that wait are consecutive. A power of two, so that this holds where tickets wrap.
     fn place_of(&self, ticket: Ticket) -> (usize, usize) {
         let place = ticket as usize & (self.window.team.size().next_power_of_two() - 1);
-        (self.window.claims + place / LANES, 1 + place % LANES)
+        (self.window.claims + place / PLACES, 1 + place % PLACES)
     }
 }
 
@@ -139,7 +139,7 @@ impl RawWindow {
     pub(super) fn join_line(&self, target: usize, kind: LockKind, ticket: Ticket) -> Result<u64> {
         let entry = LockQueueEntry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
         let now = join(&self.queue(target), entry)?;
-        self.targets[target].lock.set(Held::InLine(kind, ticket));
+        self.targets[target].lock.set(LockState::InLine(kind, ticket));
         Ok(now)
     }
 
@@ -162,8 +162,8 @@ impl RawWindow {
     ) -> Result<()> {
         let t = &self.targets[target];
         let changed = || match t.lock.get() {
-            Held::InLine(..) => self.queue(target).turn() != 0,
-            Held::Wanted(_) | Held::Deferred | Held::Waiting(..) | Held::Draining(..) => true,
+            LockState::InLine(..) => self.queue(target).turn() != 0,
+            LockState::Wanted(_) | LockState::Deferred | LockState::Waiting(..) | LockState::Draining(..) => true,
             // What is still awaited then is an exposure.
             _ => self.board.reached(target, cell::POST, t.starts.get()),
         };

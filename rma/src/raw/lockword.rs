@@ -1,12 +1,12 @@
 //! The lock word: a fair queue lock for readers and writers in 64 bits, changed by fetch-and-add alone.
 //!
-//! Three lanes of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer
-//! enters when `write` reaches its ticket and moves both lanes on when it leaves. A reader enters when `read`
+//! Three fields of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer
+//! enters when `write` reaches its ticket and moves both fields on when it leaves. A reader enters when `read`
 //! reaches its ticket, moves `read` on at once, so that the next reader may enter too, and `write` when it
 //! leaves. So requests are granted in the order of their tickets, and readers share.
 //!
-//! Lanes wrap: `users` is on top, where its carry falls off; who moves a lane that it alone may move knows the
-//! value and adds the right difference; a leaving reader does not, and clears the guard bit above the lane
+//! Fields wrap: `users` is on top, where its carry falls off; who moves a field that it alone may move knows the
+//! value and adds the right difference; a leaving reader does not, and clears the guard bit above the field
 //! when its own addition has set it.
 
 const BITS: u32 = 20;
@@ -44,9 +44,9 @@ pub(crate) const fn may_read(word: u64, ticket: Ticket) -> bool {
     word & MASK == ticket
 }
 
-/// One more, in a lane.
-const fn next(lane: u64) -> u64 {
-    if lane == MASK { MASK.wrapping_neg() } else { 1 }
+/// One more, in a field.
+const fn next(field: u64) -> u64 {
+    if field == MASK { MASK.wrapping_neg() } else { 1 }
 }
 
 /// Added when the reader with `ticket` enters.
@@ -93,7 +93,7 @@ mod tests {
         Write,
     }
 
-    /// A word, and who is inside and waiting, run through millions of entries: lanes wrap many times.
+    /// A word, and who is inside and waiting, run through millions of entries: fields wrap many times.
     #[test]
     fn lock_word_is_fifo_and_exclusive_across_wraps() {
         let mut word = 0u64;

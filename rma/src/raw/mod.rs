@@ -23,7 +23,7 @@ mod packed_put;
 pub mod pscw;
 mod sgrs;
 pub(crate) mod target;
-pub(crate) mod typed;
+mod typed;
 mod window;
 mod words;
 

@@ -60,25 +60,25 @@ impl RawWindow {
     /// # Errors
     /// Those of [`put`](Self::put).
     pub(crate) fn put_bytes(&self, bytes: &[u8], target: usize, offset: usize) -> Result<()> {
-        let item = Item::Put { from: self.keep(bytes)?, len: bytes.len(), offset };
+        let item = Item::Put { from: self.copy_bytes(bytes)?, len: bytes.len(), offset };
         self.issue(target, item, None)
     }
 
     /// Copies bytes that an operation needs until the epoch is closed.
-    fn keep(&self, bytes: &[u8]) -> Result<*const u8> {
-        if self.kept.borrow().len() >= 64 && self.queue.borrow().is_empty() {
-            let idle = |t: &Target| t.track.open() == 0 && t.held.borrow().is_none();
-            if self.kept.borrow().len() >= 4096 {
+    fn copy_bytes(&self, bytes: &[u8]) -> Result<*const u8> {
+        if self.copies.borrow().len() >= 64 && self.queue.borrow().is_empty() {
+            let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
+            if self.copies.borrow().len() >= 4096 {
                 // Enough is under way: wait, so that memory stays bounded.
                 self.complete_all()?;
             }
             if self.targets.iter().all(idle) {
-                self.kept.borrow_mut().clear();
+                self.copies.borrow_mut().clear();
             }
         }
-        let kept: Box<[u8]> = bytes.into();
-        let p = kept.as_ptr();
-        self.kept.borrow_mut().push(kept);
+        let copy: Box<[u8]> = bytes.into();
+        let p = copy.as_ptr();
+        self.copies.borrow_mut().push(copy);
         Ok(p)
     }
 
@@ -143,7 +143,7 @@ impl RawWindow {
         Ok(ready)
     }
 
-    /// Whether the last operation to a target is kept back, to carry the notification of the closing call:
+    /// Whether the last operation to a target is withheld, to carry the notification of the closing call:
     /// where operations are messages, and the epoch ends with a notification.
     fn holds_back(&self) -> bool {
         !self.mapped && matches!(self.access.get(), Access::Fence(_) | Access::Start)
@@ -158,9 +158,9 @@ impl RawWindow {
             return Ok(());
         }
         if self.holds_back() {
-            // One that is waited for singly is not kept back, but neither overtakes the one before it.
-            let (now, kept_back) = if request.is_none() { (None, Some(item)) } else { (Some(item), None) };
-            let previous = t.held.replace(kept_back);
+            // One that is waited for singly is not withheld, but neither overtakes the one before it.
+            let (now, withheld) = if request.is_none() { (None, Some(item)) } else { (Some(item), None) };
+            let previous = t.withheld.replace(withheld);
             if let Some(previous) = previous {
                 self.send(t, &previous, None, None)?;
             }
@@ -267,20 +267,19 @@ impl RawWindow {
 
     /// Whether this epoch has an operation for `target` that has not been posted yet.
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
-        self.targets[target].held.borrow().is_some()
+        self.targets[target].withheld.borrow().is_some()
             || self.has_lists(target)
             || self.queue.borrow().iter().any(|q| q.target == target)
     }
 
-    /// Posts the operation that was kept back, with the notification, or sends the notification alone once
+    /// Posts the operation that was withheld, with the notification, or sends the notification alone once
     /// everything before it is complete.
     pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         let t = &self.targets[target];
         // The notification speaks for all operations before it, and devices order at most those on the same
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
         self.complete_at(target)?;
-        let held = t.held.take();
-        match held {
+        match t.withheld.take() {
             Some(item) => self.send(t, &item, Some((self.board.cell_at(target, cell, value), value)), None),
             None => self.board.set(target, cell, value),
         }

@@ -19,7 +19,7 @@ use super::layouts::{Shared, reach};
 
 /// This rank's own memory, as what unpacks into it sees it.
 #[derive(Clone)]
-struct Own {
+struct WindowBytes {
     base: *mut u8,
     len: usize,
     stats: NonNull<Stats>,
@@ -38,7 +38,7 @@ impl Listener {
     /// For the window over `len` bytes at `base`.
     pub(super) fn new(job: &Job, base: *mut u8, len: usize) -> Self {
         let alive = Rc::new(Cell::new(true));
-        let own = Own { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
+        let own = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
         let handler = move |_: Message<'_>| {
             let own = own.clone();
             let unpack = move |bytes: Vec<u8>| {
@@ -67,7 +67,7 @@ impl Listener {
     }
 }
 
-impl Own {
+impl WindowBytes {
     /// Unpacks a piece as [`super::packed_put`] makes it; `None` for anything else.
     fn unpack(&self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader::new(bytes);

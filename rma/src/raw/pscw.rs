@@ -28,14 +28,13 @@ impl RawWindow {
         if self.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
-        let tell = |origin: &usize| {
+        let notify = |origin: &usize| {
             let t = &self.targets[*origin];
             t.posts.set(t.posts.get() + 1);
-            let told = asserts.contains(Assert::NOCHECK);
-            if told { Ok(()) } else { self.board.set(*origin, cell::POST, t.posts.get()) }
+            if asserts.contains(Assert::NOCHECK) { Ok(()) } else { self.board.set(*origin, cell::POST, t.posts.get()) }
         };
-        // Where one cannot be told, others have been, and may write: the memory is nobody's own any more.
-        self.or_abandon(|| origins.iter().try_for_each(tell))?;
+        // If one origin cannot be notified, others were, and may write: the window cannot be used any more.
+        self.or_abandon(|| origins.iter().try_for_each(notify))?;
         self.posted.borrow_mut().open(origins);
         Ok(())
     }
@@ -43,7 +42,7 @@ impl RawWindow {
     /// Opens an access to `targets` (team ranks). Never blocks, sends nothing.
     ///
     /// # Errors
-    /// As [`post`](Self::post).
+    /// Those of [`post`](Self::post).
     pub fn start(&self, targets: &[usize], asserts: Assert) -> Result<()> {
         const OP: &str = "start";
         self.check_group(OP, targets)?;
@@ -91,8 +90,8 @@ impl RawWindow {
             })?;
         }
         if self.nothing_under_way() {
-            let tell = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
-            return self.started.borrow().iter().try_for_each(tell);
+            let notify = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
+            return self.started.borrow().iter().try_for_each(notify);
         }
         for target in self.started.borrow().iter() {
             let t = &self.targets[*target];
@@ -119,10 +118,10 @@ impl RawWindow {
         })
     }
 
-    /// As [`wait`](Self::wait) without blocking: whether the exposure is closed now.
+    /// Tests without blocking whether the exposure is closed now.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     pub fn test(&self) -> Result<bool> {
         self.check_posted("test")?;
         self.job.progress()?;
@@ -172,7 +171,7 @@ impl RawWindow {
 
     #[cold]
     fn leave_open_fence(&self, operation: &'static str) -> Result<()> {
-        let undone = |t: &Target| t.held.borrow().is_some() || t.is_busy();
+        let undone = |t: &Target| t.withheld.borrow().is_some() || t.is_busy();
         if !self.queue.borrow().is_empty() || self.targets.iter().any(undone) {
             return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
         }

@@ -26,7 +26,7 @@ pub enum LockKind {
 
 /// What this rank holds of a target's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum LockState {
     No,
     /// Lock was called; nothing was sent.
     Wanted(LockKind),
@@ -34,7 +34,7 @@ pub(crate) enum Held {
     Deferred,
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
-    /// The ticket is taken, and who comes before it will tell.
+    /// The ticket is taken, and the rank before it notifies this one.
     InLine(LockKind, Ticket),
     /// Inside by the word; who is inside by claim may have to leave first.
     Draining(LockKind, Ticket),
@@ -69,18 +69,18 @@ pub(crate) struct Target {
     /// How often this rank has started an access to it, and posted an exposure to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
-    pub(super) lock: Cell<Held>,
+    pub(super) lock: Cell<LockState>,
     /// Its rank in the window's team.
     pub(super) team_rank: usize,
     /// The way into the lock by claim, if there is one.
-    pub(super) entry: Option<Entry>,
-    /// The last operation, kept back so that it can carry the notification.
-    pub(super) held: RefCell<Option<Item>>,
+    pub(super) entry: Option<ClaimWords>,
+    /// The last operation, withheld so that it can carry the notification.
+    pub(super) withheld: RefCell<Option<Item>>,
 }
 
 /// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ClaimWords {
     pub(super) bias: NonNull<AtomicU64>,
     pub(super) claim: NonNull<AtomicU64>,
     /// First word of those who wait.
@@ -92,7 +92,7 @@ pub(super) struct Entry {
     pub(super) patience: Cell<u32>,
 }
 
-impl Entry {
+impl ClaimWords {
     pub(super) fn new(board: &Board, target: usize, claim: usize) -> Option<Self> {
         let at = |word| board.peer_word(target, word).map(NonNull::from);
         Some(Self {
@@ -108,12 +108,12 @@ impl Entry {
 
 /// The group of the exposure that is open; the memory is kept for the next.
 #[derive(Debug, Default)]
-pub(super) struct Exposed {
+pub(super) struct OpenExposure {
     open: bool,
     origins: Vec<usize>,
 }
 
-impl Exposed {
+impl OpenExposure {
     pub(super) fn open(&mut self, origins: &[usize]) {
         self.open = true;
         origins.iter().for_each(|origin| self.origins.push(*origin));
@@ -149,10 +149,10 @@ impl Target {
             unpacked: Counter::new(),
             starts: Cell::new(0),
             posts: Cell::new(0),
-            lock: Cell::new(Held::No),
+            lock: Cell::new(LockState::No),
             team_rank,
             entry: None,
-            held: RefCell::new(None),
+            withheld: RefCell::new(None),
         }
     }
 }
@@ -179,7 +179,7 @@ impl Target {
 
     /// Whether atomic operations on memory that is mapped may be done now, where the window is not mapped as a whole.
     pub(super) fn takes_atomics(&self) -> bool {
-        !self.apart && self.held.borrow().is_none()
+        !self.apart && self.withheld.borrow().is_none()
     }
 
     /// Bias, claim and waiters, if the lock can be entered by claim.

@@ -8,10 +8,10 @@
 //! |---|---|
 //! | mapped, ready | none: one copy from layout to layout |
 //! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring; for puts of short blocks packed pieces, as below |
-//! | by a card, target consecutive | one for up to 1024 blocks of the origin |
-//! | by a card, else | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
+//! | inter-node, target consecutive | one for up to 1024 blocks of the origin |
+//! | inter-node, else | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
 //!
-//! By a card, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
+//! Inter-node, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
 //! many short blocks go in lists on both sides ([`super::sgrs`]).
 //!
 //! Accumulates are one message for each piece that is consecutive on all sides, and applied in packed order, each
@@ -68,7 +68,7 @@ impl RawWindow {
     /// [`put_typed`](Self::put_typed).
     ///
     /// # Errors
-    /// As [`put_typed`](Self::put_typed); `BadArgument` for an origin layout that has a byte twice.
+    /// Those of [`put_typed`](Self::put_typed); `BadArgument` for an origin layout that has a byte twice.
     #[inline]
     pub unsafe fn get_typed(
         &self,
@@ -90,10 +90,10 @@ impl RawWindow {
     /// An error that the target finds (`Misaligned`) leaves what came before it in packed order applied.
     ///
     /// # Safety
-    /// As [`put_typed`](Self::put_typed) for `operand`, and as [`get_typed`](Self::get_typed) for `old`.
+    /// The contract of [`put_typed`](Self::put_typed) for `operand`, and as [`get_typed`](Self::get_typed) for `old`.
     ///
     /// # Errors
-    /// As [`put_typed`](Self::put_typed) but for the bytes twice, which only `old` must not have; `Misaligned`;
+    /// Those of [`put_typed`](Self::put_typed) but for the bytes twice, which only `old` must not have; `Misaligned`;
     /// `Unsupported` for an operation that the element type does not have, for elements of several types, and for
     /// predefined types that are no [`ElementType`].
     pub unsafe fn accumulate_typed(
@@ -259,20 +259,4 @@ fn element_type(named: Named) -> Option<ElementType> {
     };
     // A complex number is aligned as one of its two.
     types.iter().copied().find(|ty| (ty.size(), ty.size()) == (named.size(), named.align()))
-}
-
-/// The predefined type of an element.
-pub(crate) fn named(ty: ElementType) -> Named {
-    match ty {
-        ElementType::I8 => Named::Int8,
-        ElementType::I16 => Named::Int16,
-        ElementType::I32 => Named::Int32,
-        ElementType::I64 => Named::Int64,
-        ElementType::U8 => Named::Uint8,
-        ElementType::U16 => Named::Uint16,
-        ElementType::U32 => Named::Uint32,
-        ElementType::U64 => Named::Uint64,
-        ElementType::F32 => Named::Float,
-        ElementType::F64 => Named::Double,
-    }
 }

@@ -16,9 +16,8 @@ use super::item::{Item, Queued, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
-use super::target::{Entry, Exposed, Target};
+use super::target::{ClaimWords, OpenExposure, Target};
 use super::words::word;
-use crate::elements::bytes;
 use crate::op::{CasElement, Element, ElementType, Op};
 
 /// The present access epoch.
@@ -70,7 +69,7 @@ pub struct RawWindow {
     pub(super) synchronized: Cell<bool>,
     /// The members of the started access, and of the posted exposure.
     pub(super) started: RefCell<Vec<usize>>,
-    pub(super) posted: RefCell<Exposed>,
+    pub(super) posted: RefCell<OpenExposure>,
     pub(super) queue: RefCell<Vec<Queued>>,
     /// Memory for the queue's next turn.
     pub(super) spare: RefCell<Vec<Queued>>,
@@ -79,7 +78,7 @@ pub struct RawWindow {
     /// For those by lists on both sides, where the devices of all ranks have them.
     pub(super) sgrs: Option<Sgrs>,
     /// Bytes of operations whose buffer did not outlive the call.
-    pub(super) kept: RefCell<Vec<Box<[u8]>>>,
+    pub(super) copies: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
     pub(super) stored: Cell<bool>,
     /// This rank's number in the team.
@@ -92,9 +91,9 @@ pub struct RawWindow {
     pub(super) waits_for: Cell<Option<usize>>,
     /// Whether an access epoch is counted in the job's store order.
     pub(super) counted: Cell<bool>,
-    /// A store may be followed by a look at who sleeps without a fence.
+    /// The waiting side pays for the store-load fence, so a writer may check the sleeper flag right after its store.
     pub(super) sleepers_fence: bool,
-    /// By which packed pieces for this rank's memory come; whether this rank has sent any that it has not waited for.
+    /// Receives packed pieces for this rank's memory; and whether this rank has sent pieces that it has not waited for.
     pub(super) listener: Listener,
     pub(super) packed: Cell<bool>,
     pub(super) broken: Cell<bool>,
@@ -115,16 +114,11 @@ impl RawWindow {
         Self::allocate_of(team, Ok(len), options, None)
     }
 
-    /// As [`allocate`](Self::allocate), `len` in elements: one that does not fit an address space fails as all
-    /// failures do, on every rank.
+    /// A window of `len` bytes that all ranks use for elements of type `element`. A length that does not fit an address
+    /// space fails on every rank.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
-    pub(crate) fn allocate_elements<T: Element>(team: &Team, len: usize, options: Options) -> Result<Self> {
-        Self::allocate_of(team, bytes::<T>(len), options, Some(T::TYPE))
-    }
-
-    /// A window of `len` bytes that all ranks use for elements of type `element`.
+    /// Those of [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
     pub(crate) fn allocate_of(
         team: &Team,
         len: Result<usize>,
@@ -145,30 +139,20 @@ impl RawWindow {
     /// or [`free`](Self::free) has succeeded.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
+    /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
         // SAFETY: the same contract.
         unsafe { Self::create_of(team, base, len, options, None) }
     }
 
-    /// As [`create`](Self::create), of `len` elements.
+    /// A window over memory of the user that all ranks use for elements of type `element`.
     ///
     /// # Safety
-    /// As [`create`](Self::create).
+    /// The contract of [`create`](Self::create).
     ///
     /// # Errors
-    /// As [`create`](Self::create); `Mismatch` on every rank if element types differ.
-    pub(crate) unsafe fn create_elements<T: Element>(
-        team: &Team,
-        base: *mut T,
-        len: usize,
-        options: Options,
-    ) -> Result<Self> {
-        // SAFETY: the same contract.
-        unsafe { Self::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }
-    }
-
-    unsafe fn create_of(
+    /// Those of [`create`](Self::create); `Mismatch` on every rank if element types differ.
+    pub(crate) unsafe fn create_of(
         team: &Team,
         base: *mut u8,
         len: usize,
@@ -229,7 +213,7 @@ impl RawWindow {
             spare: RefCell::default(),
             sgrs: None,
             planner: Planner::new(job.device().capabilities(), job.settings()),
-            kept: RefCell::default(),
+            copies: RefCell::default(),
             stored: Cell::new(false),
             claimant: team.rank(),
             claims,
@@ -247,13 +231,13 @@ impl RawWindow {
         // but the closing calls must be of one kind on all of them.
         let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
         let lists = Sgrs::new(&window.job, &window.own, team.size())?;
-        let mut card = vec![u8::from(mapped), u8::from(boards)];
-        card.extend(window.listener.id().to_le_bytes());
+        let mut announcement = vec![u8::from(mapped), u8::from(boards)];
+        announcement.extend(window.listener.id().to_le_bytes());
         // 0 where elements have no type.
         let element = element.map_or(0, |element| element as u8 + 1);
-        card.push(element);
-        card.extend(Sgrs::card(lists.as_ref()));
-        let all = coll::allgather(team, &card)?;
+        announcement.push(element);
+        announcement.extend(Sgrs::announcement(lists.as_ref()));
+        let all = coll::allgather(team, &announcement)?;
         if all.iter().any(|other| other.get(4) != all[0].get(4)) {
             let other = all.iter().position(|other| other.get(4) != Some(&element)).unwrap_or(0);
             return Err(Error::new(ErrorKind::Mismatch, "make a window")
@@ -268,12 +252,12 @@ impl RawWindow {
         for (t, m) in window.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
         }
-        let cards: Vec<&[u8]> = all.iter().map(|card| card.get(5..).unwrap_or_default()).collect();
-        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.meet(&cards));
+        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(5..).unwrap_or_default()).collect();
+        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.with_announcements(&announcements));
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {
             for (rank, t) in window.targets.iter_mut().enumerate() {
-                t.entry = Entry::new(&window.board, rank, claims + team.rank());
+                t.entry = ClaimWords::new(&window.board, rank, claims + team.rank());
             }
         }
         Ok(window)
@@ -354,12 +338,12 @@ impl RawWindow {
         }
     }
 
-    /// As [`direct`](Self::direct), for atomic operations: not past one that is kept back, and not where the device does
+    /// The address for an atomic operation on a ready and mapped target: not past an operation that is withheld, and not where the device does
     /// them.
     #[inline(always)]
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
-        // On a mapped window nothing is ever kept back, and no target is apart.
+        // On a mapped window nothing is ever withheld, and no target is apart.
         if self.mapped || self.targets[target].takes_atomics() { Some(to) } else { None }
     }
 
@@ -385,10 +369,10 @@ impl RawWindow {
         self.issue(target, Item::Put { from, len, offset }, None)
     }
 
-    /// As [`put`](Self::put) of one value, which need not outlive the call.
+    /// Puts one value, which need not outlive the call.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     #[inline(always)]
     pub fn put_value<T: Element>(&self, value: T, target: usize, offset: usize) -> Result<()> {
         if let Some(to) = self.direct(target, offset, size_of::<T>()) {
@@ -408,7 +392,7 @@ impl RawWindow {
     /// `into` is valid for `len` bytes, and touched by nobody else, as for [`put`](Self::put).
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     #[inline(always)]
     pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
         if let Some(from) = self.direct(target, offset, len) {
@@ -425,10 +409,10 @@ impl RawWindow {
     /// which this rank issues them; where `old` is not null the former values go there.
     ///
     /// # Safety
-    /// As [`put`](Self::put) for `operand`, and as [`get`](Self::get) for `old`.
+    /// The contract of [`put`](Self::put) for `operand`, and as [`get`](Self::get) for `old`.
     ///
     /// # Errors
-    /// As [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that the type does not have.
+    /// Those of [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that the type does not have.
     #[inline(always)]
     pub unsafe fn accumulate<T: Element>(
         &self,
@@ -464,13 +448,13 @@ impl RawWindow {
         unsafe { self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) }
     }
 
-    /// As [`accumulate`](Self::accumulate), with the type as a value and the length in bytes.
+    /// Accumulates elements whose type is a value, with the length in bytes.
     ///
     /// # Safety
-    /// As [`accumulate`](Self::accumulate).
+    /// The contract of [`accumulate`](Self::accumulate).
     ///
     /// # Errors
-    /// As [`accumulate`](Self::accumulate); `BadArgument` for a length that is no multiple of the element.
+    /// Those of [`accumulate`](Self::accumulate); `BadArgument` for a length that is no multiple of the element.
     #[allow(clippy::too_many_arguments)]
     pub unsafe fn accumulate_bytes(
         &self,
@@ -493,10 +477,10 @@ impl RawWindow {
     /// its former value goes to `old`. Complete as a get is. One message and its answer.
     ///
     /// # Safety
-    /// As [`get`](Self::get) for `old`.
+    /// The contract of [`get`](Self::get) for `old`.
     ///
     /// # Errors
-    /// As [`put`](Self::put); `Misaligned`.
+    /// Those of [`put`](Self::put); `Misaligned`.
     #[inline(always)]
     pub unsafe fn compare_and_swap<T: CasElement>(
         &self,

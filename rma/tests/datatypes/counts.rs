@@ -247,7 +247,7 @@ fn elements(map: &TypeMap) -> impl Iterator<Item = usize> {
     map.blocks(0).flat_map(|(at, len)| (at as usize / 4)..(at as usize + len as usize) / 4)
 }
 
-/// Put and get between registered memory (the origin's own window) and consecutive bytes over a card.
+/// Put and get between registered memory (the origin's own window) and consecutive bytes between nodes.
 #[test]
 fn gathered_put_and_scattered_get_copy_nothing_over_verbs() {
     if !config::verbs() {

@@ -91,7 +91,7 @@ fn waiting(team: &Team, kind: LockKind) -> Result<()> {
         let spent = stats() - before;
         team.barrier()?;
         if !w.is_mapped() {
-            // Ticket, place, look; put; leave. Then looks when told, of which one may be in vain, who is behind, and its
+            // Ticket, place, look; put; leave. Then looks when notified, one possibly in vain; which rank is behind, and its
             // signal; a reader looks before it takes a ticket, and enters by an addition, after which it too looks who is
             // behind.
             let most = 5 + 2 + 2 + if kind == LockKind::Shared { 4 } else { 0 };

@@ -62,7 +62,7 @@ impl Ranks {
                 let node = |rank| if peer == 2 { vec![0, 2] } else { vec![rank] };
                 let number = |rank| node(rank).iter().position(|r| *r == rank).unwrap();
                 let intra = [0, peer].map(|r| (r, shm::Prepared::new(number(r), node(r), &settings).unwrap()));
-                let addresses = [0, 1].map(|i| intra[i].1.card().unwrap());
+                let addresses = [0, 1].map(|i| intra[i].1.address().unwrap());
                 intra.map(|(rank, prepared)| {
                     let on_node: Vec<Vec<u8>> =
                         node(rank).iter().map(|r| addresses[usize::from(*r != 0)].clone()).collect();

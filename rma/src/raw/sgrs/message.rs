@@ -1,10 +1,10 @@
-//! What the two ranks of a transfer tell each other: requests of the origin, answers of the target.
+//! The messages between the two ranks of a transfer: requests of the origin, answers of the target.
 
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind};
 use farside_datatype::Direction;
 
-/// Lists that are posted for one request. Twice as many, and as many for a transfer the other way, have room on a lane.
+/// Lists that are posted for one request. An SGRS queue pair has room for twice as many each way.
 pub(super) const LISTS: usize = 16;
 /// Layouts of one version that an origin names, and its peers remember.
 pub(super) const LAYOUTS: usize = 64;

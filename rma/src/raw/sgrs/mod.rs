@@ -8,7 +8,7 @@
 //! | origin | posts gather lists | |
 //!
 //! Who receives decides how the layouts are cut; both ranks cut by the same function ([`Plan::descriptors`]), so what is
-//! told is a number of lists and of bytes, for [`message::LISTS`] lists at a time. A layout that was sent is known by rank, name and
+//! sent is a number of lists and of bytes, for [`message::LISTS`] lists at a time. A layout that was sent is known by rank, name and
 //! version, and not sent again. Messages: of a put one request and one answer, of a get one request, for each [`message::LISTS`]
 //! lists, and one for each list.
 //!
@@ -16,13 +16,13 @@
 //! transfer is carried out by the closing call of the origin, while the target is in its own, or wherever it waits. A rank
 //! that is locked may compute, and there transfers go without its help.
 //!
-//! An error of a transfer does not keep the closing calls from meeting: both ranks get it from theirs.
+//! An error of a transfer does not keep the closing calls from completing: both ranks get it from theirs.
 //!
 //! [`Plan::descriptors`]: farside_datatype::Plan::descriptors
 
+mod known_layouts;
 mod message;
 mod serve;
-mod told;
 mod transfer;
 
 use std::cell::{Cell, RefCell};
@@ -35,8 +35,8 @@ use farside_core::{Error, ErrorKind, Job, Result};
 use farside_datatype::PlanLimits;
 
 use super::layouts::Owned;
+use known_layouts::KnownLayouts;
 use serve::Shared;
-use told::Told;
 
 /// Where the handlers of windows begin.
 const FIRST_HANDLER: u16 = 0x8000;
@@ -48,7 +48,7 @@ pub(super) struct Sgrs {
     handler: HandlerId,
     /// By team rank.
     handlers: Vec<HandlerId>,
-    told: RefCell<Vec<Told>>,
+    known: RefCell<Vec<KnownLayouts>>,
     /// Transfers of this epoch, by target.
     pending: RefCell<Vec<(usize, Rc<Owned>)>>,
     /// The first transfer of this rank that failed.
@@ -73,19 +73,19 @@ impl Sgrs {
         let shared = Rc::new(Shared::new(own.base, own.len, limits(lists)));
         let taken = |handler: u16| {
             let shared = Rc::clone(&shared);
-            job.active_messages().register(HandlerId(handler), move |m| shared.hear(m)).is_err()
+            job.active_messages().register(HandlerId(handler), move |m| shared.receive(m)).is_err()
         };
         let mut free = (FIRST_HANDLER..u16::MAX).skip_while(|handler| taken(*handler));
         let handler = free.next().map(HandlerId).ok_or_else(|| {
             Error::new(ErrorKind::Limit, "make a window").cause("all handlers of active messages are taken")
         })?;
-        let told = (0..ranks).map(|_| Told::default()).collect();
+        let known = (0..ranks).map(|_| KnownLayouts::default()).collect();
         let (pending, failed, last) = Default::default();
         Ok(Some(Self {
             shared,
             handler,
             handlers: Vec::new(),
-            told: RefCell::new(told),
+            known: RefCell::new(known),
             pending,
             failed,
             last,
@@ -93,18 +93,18 @@ impl Sgrs {
         }))
     }
 
-    /// What the other ranks must know: the handler, and the limits.
-    pub(super) fn card(this: Option<&Self>) -> Vec<u8> {
+    /// What the other ranks need: the handler, and the limits.
+    pub(super) fn announcement(this: Option<&Self>) -> Vec<u8> {
         let (handler, limits) = this.map_or((0, None), |s| (s.handler.0, Some(s.shared.limits.get())));
         let (blocks, bytes) = limits.map_or((0, 0), |l| (l.max_sge, l.max_message));
         Writer::new().u32(u32::from(handler)).u32(blocks).u64(bytes).done()
     }
 
-    /// With the cards of all ranks; `None` if one of them has no lists.
-    pub(super) fn meet(mut self, cards: &[&[u8]]) -> Option<Self> {
+    /// Takes the announcements of all ranks, and the least of their limits; `None` if one of them has no lists.
+    pub(super) fn with_announcements(mut self, all: &[&[u8]]) -> Option<Self> {
         let mut least = self.shared.limits.get();
-        for card in cards {
-            let mut r = Reader::new(card);
+        for announcement in all {
+            let mut r = Reader::new(announcement);
             let (handler, blocks, bytes) = (u16::try_from(r.u32()?).ok()?, r.u32()?, r.u64()?);
             self.handlers.push(HandlerId(handler));
             least.max_sge = least.max_sge.min(blocks);

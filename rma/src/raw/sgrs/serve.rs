@@ -55,7 +55,7 @@ impl Shared {
     }
 
     /// The handler's part in the dispatcher: answers are taken in, requests are served after it.
-    pub(super) fn hear(self: &Rc<Self>, m: Active<'_>) -> Delivery {
+    pub(super) fn receive(self: &Rc<Self>, m: Active<'_>) -> Delivery {
         match Message::read(m.header, m.data) {
             Some(Message::Answer(answer)) => {
                 self.answer.replace(Some(answer));

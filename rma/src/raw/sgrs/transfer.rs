@@ -56,7 +56,7 @@ impl RawWindow {
         self.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
     }
 
-    /// Carries out the transfers to `target`, in order. A failure ends them, and is kept for
+    /// Carries out the transfers to `target`, in order. A failure ends them, and is stored for
     /// [`check_lists`](Self::check_lists).
     ///
     /// # Errors
@@ -69,8 +69,8 @@ impl RawWindow {
         let mut flow = Flow { job: &self.job, earlier: Track::new(), now: Track::new() };
         let name = now.last().map_or("put", |(_, owned)| owned.action.name());
         let sent = now.iter().try_for_each(|(_, owned)| self.transfer(sgrs, target, &owned.borrow(), &mut flow));
-        let landed = sent.and_then(|()| self.landed(name, &flow.earlier));
-        let Err(e) = landed else { return Ok(()) };
+        let completed = sent.and_then(|()| self.completed(name, &flow.earlier));
+        let Err(e) = completed else { return Ok(()) };
         let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
         if e.kind() == ErrorKind::PeerLost {
             return Err(e);
@@ -88,11 +88,11 @@ impl RawWindow {
         failed.map_or(Ok(()), Err)
     }
 
-    /// As [`check_lists`](Self::check_lists), and for the transfers of others to and from this rank, all of whom have said
+    /// Gives the first error of this rank's own transfers, and of the transfers of others to and from this rank, all of whom have said
     /// that they are done: waits until what they have sent is here.
     ///
     /// # Errors
-    /// As [`check_lists`](Self::check_lists); `Timeout` for lists that were asked for and are not used.
+    /// Those of [`check_lists`](Self::check_lists); `Timeout` for lists that were asked for and are not used.
     pub(crate) fn end_lists(&self) -> Result<()> {
         self.check_lists()?;
         let Some(sgrs) = &self.sgrs else { return Ok(()) };
@@ -128,13 +128,13 @@ impl RawWindow {
             }
             self.part(sgrs, target, l, &plan, &part, packed, &flow.now)?;
             // At most two parts are under way, of this transfer or the one before.
-            self.landed(name, &flow.earlier)?;
+            self.completed(name, &flow.earlier)?;
             packed += decide(&part).bytes;
             flow.earlier = std::mem::replace(&mut flow.now, Track::new());
         }
     }
 
-    fn landed(&self, name: &'static str, track: &Track) -> Result<()> {
+    fn completed(&self, name: &'static str, track: &Track) -> Result<()> {
         self.job.wait_until(name, None, || Ok((track.open() == 0).then_some(())))?;
         track.check()
     }
@@ -162,7 +162,7 @@ impl RawWindow {
             let number = self.ask(sgrs, target, l, plan, packed, asked)?;
             let verdict = self.job.wait(l.action.name(), || {
                 let answer = sgrs.shared.answer.borrow_mut().take();
-                // Of a get only a refusal is told.
+                // The target answers a get only to refuse it.
                 let done = get && track.open() == 0;
                 let verdict = answer.filter(|a| a.number == number).map(|a| a.verdict);
                 Ok(verdict.or_else(|| done.then_some(Verdict::Go(decision))))
@@ -175,7 +175,7 @@ impl RawWindow {
                         d.lists, d.bytes, decision.lists, decision.bytes
                     )));
                 }
-                Verdict::Unknown if std::mem::take(&mut again) => sgrs.told.borrow_mut()[target].forget(),
+                Verdict::Unknown if std::mem::take(&mut again) => sgrs.known.borrow_mut()[target].forget(),
                 Verdict::Unknown => {
                     return Err(Error::new(ErrorKind::Protocol, l.action.name())
                         .cause("the target does not know the layouts that were sent to it"));
@@ -200,7 +200,7 @@ impl RawWindow {
     ) -> Result<u32> {
         debug_assert_eq!(plan.scheme(), Scheme::Sgrs);
         let wires = [l.origin, l.target].map(TypeMap::to_wire);
-        let (version, named) = sgrs.told.borrow_mut()[target].names([&wires[0], &wires[1]]);
+        let (version, named) = sgrs.known.borrow_mut()[target].names([&wires[0], &wires[1]]);
         let mut data = Vec::new();
         for (wire, _) in wires.iter().zip(&named).filter(|(_, n)| n.len.is_some()) {
             self.stats().add(Kind::Layout, wire.len());

@@ -177,11 +177,11 @@ fn everywhere_of(ranks: &[u32], f: Arc<Check>) {
 pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
     // An emulated machine is slower.
     let seconds = if verbs() { 10 * seconds } else { seconds };
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let _ = tell.send(f());
+        let _ = sender.send(f());
     });
-    match told.recv_timeout(Duration::from_secs(seconds)) {
+    match receiver.recv_timeout(Duration::from_secs(seconds)) {
         Ok(r) => {
             let _ = thread.join();
             r

@@ -1,4 +1,4 @@
-//! Names of layouts: what was sent once is called by its name.
+//! The layouts that a target already has: each is sent once and then named.
 
 use rustc_hash::FxHashMap;
 
@@ -6,12 +6,12 @@ use super::message::{LAYOUTS, Named};
 
 /// The layouts that one target knows.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct KnownLayouts {
     version: u32,
     names: FxHashMap<Vec<u8>, u32>,
 }
 
-impl Told {
+impl KnownLayouts {
     /// The names of two layouts, the version that they are of, and which of them are new.
     pub(super) fn names(&mut self, wires: [&[u8]; 2]) -> (u32, [Named; 2]) {
         if self.names.len() + 2 > LAYOUTS {
@@ -43,19 +43,19 @@ mod tests {
 
     #[test]
     fn layout_is_told_once_in_each_version() {
-        let mut told = Told::default();
+        let mut known = KnownLayouts::default();
         let (a, b) = (&b"first"[..], &b"second"[..]);
         let new = |id, wire: &[u8]| Named { id, len: Some(wire.len() as u32) };
         let old = |id| Named { id, len: None };
-        assert_eq!(told.names([a, b]), (0, [new(0, a), new(1, b)]));
-        assert_eq!(told.names([b, a]), (0, [old(1), old(0)]));
-        assert_eq!(told.names([b, b]), (0, [old(1), old(1)]));
-        told.forget();
-        assert_eq!(told.names([a, a]), (1, [new(0, a), old(0)]), "one layout on both sides");
+        assert_eq!(known.names([a, b]), (0, [new(0, a), new(1, b)]));
+        assert_eq!(known.names([b, a]), (0, [old(1), old(0)]));
+        assert_eq!(known.names([b, b]), (0, [old(1), old(1)]));
+        known.forget();
+        assert_eq!(known.names([a, a]), (1, [new(0, a), old(0)]), "one layout on both sides");
         for i in 0..1000u32 {
-            let (_, names) = told.names([&i.to_le_bytes(), a]);
+            let (_, names) = known.names([&i.to_le_bytes(), a]);
             assert!(names.iter().all(|n| (n.id as usize) < LAYOUTS));
         }
-        assert!(told.version > 1 && told.names.len() <= LAYOUTS);
+        assert!(known.version > 1 && known.names.len() <= LAYOUTS);
     }
 }
