@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::arrays::{Darray, Subarray};
-use crate::datatype::{Datatype, Repr};
+use crate::datatype::Datatype;
 use crate::named::Named;
 
 /// The constructor of a type with its arguments, as they were given.
@@ -84,10 +84,7 @@ impl Datatype {
     /// The constructor that made it, with its arguments.
     #[must_use]
     pub fn contents(&self) -> Contents {
-        match &self.0 {
-            Repr::Named(named) => Contents::Named(*named),
-            Repr::Derived(derived) => derived.contents.clone(),
-        }
+        self.0.contents.clone()
     }
 
     /// The constructor that made it, and the number of its arguments.

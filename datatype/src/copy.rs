@@ -5,7 +5,7 @@
 //! two sides of which `NEITHER` is packed from two nodes that are alike ([`Node::is_alike`]).
 #![allow(unsafe_code)]
 
-use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, Steps, TO, listed, nested, pairs, sides, strided};
+use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, PairClass, Steps, TO, listed, nested, pairs, sides, strided};
 use crate::runs::{Run, Runs};
 use crate::shape::{Inner, Node, Shape};
 
@@ -33,16 +33,13 @@ pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
     len: u64,
     packed: *mut u8,
 ) -> usize {
-    // Short messages of the simplest kind are not called for.
-    if let Node::Run { .. } = shape.node
-        && skip == 0
-        && len >= shape.size
-    {
+    if skip == 0 && len >= shape.size {
         let at = base.wrapping_offset(shape.offset as isize);
         let (from, to) = sides::<PACKED, _>(packed, at, at);
         // SAFETY: the caller's promise; the first block is at 0 of `at`.
-        unsafe { whole::<M, PACKED>(&shape.node, &shape.node, from, to) };
-        return shape.size as usize;
+        if unsafe { by_one_loop::<M, PACKED>(&shape.node, &shape.node, from, to) } {
+            return shape.size as usize;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { walk_any::<M, PACKED>(shape, base, skip, len, packed) }
@@ -89,16 +86,12 @@ pub(crate) unsafe fn transfer<M: Mover>(
     skip: u64,
     len: u64,
 ) -> usize {
-    // As in `walk`.
-    if let (Node::Run { count, len: each, .. }, Node::Run { count: n, len: other, .. }) = (&from.node, &to.node)
-        && (count, each) == (n, other)
-        && skip == 0
-        && len >= from.size
-    {
+    if skip == 0 && len >= from.size && (std::ptr::eq(from, to) || from.node.is_alike(&to.node)) {
         let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
         // SAFETY: the caller's promise, for the blocks of each side.
-        unsafe { whole::<M, NEITHER>(&from.node, &to.node, a, b) };
-        return from.size as usize;
+        if unsafe { by_one_loop::<M, NEITHER>(&from.node, &to.node, a, b) } {
+            return from.size as usize;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { transfer_any::<M>(from, from_base, to, to_base, skip, len) }
@@ -134,6 +127,54 @@ unsafe fn transfer_any<M: Mover>(
     len as usize
 }
 
+/// Moves all of a node of which one loop copies all, and says whether it is one.
+///
+/// # Safety
+/// As [`walk`], with the first block, or the first packed byte, at `from` and `to`.
+#[inline(always)]
+unsafe fn by_one_loop<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (a, b) {
+            (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) => {
+                let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
+                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
+                true
+            }
+            (Node::Repeat { count, stride, inner }, Node::Repeat { stride: by, inner: other, .. }) => {
+                let (from_step, to_step) = sides::<PACKED, _>(inner.size as isize, *stride as isize, *by as isize);
+                let steps = Steps { count: *count as usize, from: from_step, to: to_step };
+                repeated_pairs::<M, PACKED>(inner, other, steps, from, to)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Moves repetitions of two blocks, if they are that and of lengths that a loop has.
+///
+/// # Safety
+/// As [`walk`], for every repetition.
+#[inline(always)]
+unsafe fn repeated_pairs<M: Mover, const PACKED: usize>(
+    inner: &Inner,
+    other: &Inner,
+    steps: Steps,
+    from: *const u8,
+    to: *mut u8,
+) -> bool {
+    if inner.pair != PairClass::NONE
+        && let (Node::Blocks(blocks), Node::Blocks(places)) = (&inner.node, &other.node)
+        && let ([first, second], [_, other]) = (&**blocks, &**places)
+    {
+        let lens = (first.end as usize, (second.end - first.end) as usize);
+        let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
+        // SAFETY: the caller's promise.
+        return unsafe { pairs::<M, PACKED>(inner.pair, &pair, from, to) };
+    }
+    false
+}
+
 /// Moves all of a node.
 ///
 /// # Safety
@@ -143,10 +184,7 @@ unsafe fn whole<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const 
     // SAFETY: the caller's promise.
     unsafe {
         match (a, b) {
-            (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) => {
-                let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
-            }
+            _ if by_one_loop::<M, PACKED>(a, b, from, to) => {}
             (Node::Repeat { count, stride, inner }, Node::Repeat { stride: by, inner: other, .. }) => {
                 repeat_whole::<M, PACKED>(*count as usize, (*stride, inner), (*by, other), from, to);
             }
@@ -247,14 +285,8 @@ unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
             let inner = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
             return nested::<M, PACKED>(Len(*len as usize, *class), steps, inner, from, to);
         }
-        if let (Node::Blocks(blocks), Node::Blocks(places)) = (&inner.node, &other.node)
-            && let ([first, second], [_, other]) = (&**blocks, &**places)
-        {
-            let lens = (first.end as usize, (second.end - first.end) as usize);
-            let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
-            if pairs::<M, PACKED>(&pair, from, to) {
-                return;
-            }
+        if repeated_pairs::<M, PACKED>(inner, other, steps, from, to) {
+            return;
         }
         // Only bytes that are written must keep their order, and these are of `other`, if they are not packed.
         let apart = by.unsigned_abs();

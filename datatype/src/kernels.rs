@@ -9,6 +9,9 @@ use crate::shape::Block;
 /// How the copy loops access memory. [`Private`] serves memory that nobody else accesses during the call; for memory that
 /// others may access at the same time the caller brings an implementation that the compiler cannot reason about.
 pub trait Mover: 'static {
+    /// The same for functions with AVX2 enabled, which are only called on processors that have it.
+    type Wide: Mover;
+
     /// Copies `N` bytes, at most 64.
     ///
     /// # Safety
@@ -27,6 +30,8 @@ pub trait Mover: 'static {
 pub struct Private;
 
 impl Mover for Private {
+    type Wide = Self;
+
     #[inline(always)]
     unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
         // SAFETY: the caller's promise.
@@ -135,6 +140,11 @@ const COLUMN_MIN: usize = 16;
 /// Blocks of this length and more are copied by a call for each.
 const LONG: usize = 256;
 const CLASSES: usize = 14;
+/// Blocks whole pages apart lie in one set of the nearest cache, where the lines for the stores that a processor prepares
+/// evict each other; so it finishes a few before it starts the next. From so many blocks on, and up to this length.
+const PAGE: isize = 4096;
+const PACED_MIN: usize = 24;
+const PACED_MAX: usize = 128;
 
 /// The loop `$copy` for each class, in the order that [`Class`] gives.
 macro_rules! each_class {
@@ -158,7 +168,7 @@ macro_rules! each_class {
     };
 }
 
-/// The loops over pairs of which the first block is of class `$first`; [`pair_class`] gives the index of the second.
+/// The loops over pairs of which the first block is of class `$first`; [`PairClass`] gives the index of the second.
 macro_rules! each_second {
     ($first:ty) => {
         [
@@ -353,31 +363,44 @@ pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
     unsafe { copy(len, a, b.as_ptr(), from, to) };
 }
 
-/// Copies repetitions of two blocks, in their order, and says whether it has a loop for their lengths.
+/// Which loop copies repetitions of two blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PairClass(u8);
+
+impl PairClass {
+    /// No loop does.
+    pub(crate) const NONE: Self = Self(u8::MAX);
+
+    pub(crate) fn of(lens: (u64, u64)) -> Self {
+        let class = |len: u64| match len {
+            1 => Some(0),
+            2..=3 => Some(1),
+            4 => Some(2),
+            5..=7 => Some(3),
+            8 => Some(4),
+            9..=16 => Some(5),
+            17..=32 => Some(6),
+            _ => None,
+        };
+        class(lens.0).zip(class(lens.1)).map_or(Self::NONE, |(a, b)| Self(7 * a + b))
+    }
+}
+
+/// Copies repetitions of two blocks, in their order, and says whether it has a loop for their class.
 ///
 /// # Safety
 /// As [`strided`]. What the `PACKED` side has between repetitions is given, but the two blocks are consecutive there.
 #[inline(always)]
-pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(pair: &Pair, from: *const u8, to: *mut u8) -> bool {
-    let (Some(a), Some(b)) = (pair_class(pair.lens.0), pair_class(pair.lens.1)) else { return false };
+pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(
+    class: PairClass,
+    pair: &Pair,
+    from: *const u8,
+    to: *mut u8,
+) -> bool {
+    let Some(copy) = Loops::<M, i64, PACKED>::PAIRS.as_flattened().get(usize::from(class.0)) else { return false };
     // SAFETY: the caller's promise.
-    unsafe { Loops::<M, i64, PACKED>::PAIRS[a][b](pair, from, to) };
+    unsafe { copy(pair, from, to) };
     true
-}
-
-/// The class of one of two blocks.
-#[inline(always)]
-fn pair_class(len: usize) -> Option<usize> {
-    Some(match len {
-        1 => 0,
-        2..=3 => 1,
-        4 => 2,
-        5..=7 => 3,
-        8 => 4,
-        9..=16 => 5,
-        17..=32 => 6,
-        _ => return None,
-    })
 }
 
 /// # Safety
@@ -392,7 +415,7 @@ unsafe fn copy_strided_wide<M: Mover, const PACKED: usize, L: Length>(
     to: *mut u8,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { copy_strided::<M, PACKED, L>(len, count, from_step, to_step, from, to) };
+    unsafe { copy_strided::<M::Wide, PACKED, L>(len, count, from_step, to_step, from, to) };
 }
 
 /// # Safety
@@ -406,7 +429,7 @@ unsafe fn copy_nested_wide<M: Mover, const PACKED: usize, L: Length>(
     to: *mut u8,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { copy_nested::<M, PACKED, L>(len, outer, inner, from, to) };
+    unsafe { copy_nested::<M::Wide, PACKED, L>(len, outer, inner, from, to) };
 }
 
 /// # Safety
@@ -420,7 +443,17 @@ unsafe fn copy_listed_wide<M: Mover, P: Place, const PACKED: usize, L: Length>(
     to: *mut u8,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { copy_listed::<M, P, PACKED, L>(len, a, b, from, to) };
+    unsafe { copy_listed::<M::Wide, P, PACKED, L>(len, a, b, from, to) };
+}
+
+/// Waits for the loads that were issued, and so issues no further stores.
+#[inline(always)]
+fn pause() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
 }
 
 /// # Safety
@@ -436,6 +469,19 @@ unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
 ) {
     let block = L::of(len);
     let (from_step, to_step) = sides::<PACKED, _>(block.len() as isize, from_step, to_step);
+    // Addresses past the last block are never used, so they may wrap.
+    let place = |i: isize| (from_step.wrapping_mul(i), to_step.wrapping_mul(i));
+    let few = |count: usize, mut from: *const u8, mut to: *mut u8| {
+        for _ in 0..count {
+            // SAFETY: a block that the caller vouches for.
+            unsafe { block.copy::<M>(from, to) };
+            (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
+        }
+    };
+    // Returns here, so that a short message does not save the registers that the loops below take.
+    if count <= 4 {
+        return few(count, from, to);
+    }
     // A column of an array of pairs: with its stride known, the compiler copies several elements by an instruction.
     if PACKED == TO && from_step == 2 * to_step && count >= COLUMN_MIN {
         for i in 0..count {
@@ -445,22 +491,20 @@ unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
         }
         return;
     }
-    // Addresses past the last block are never used, so they may wrap.
-    let place = |i: isize| (from_step.wrapping_mul(i), to_step.wrapping_mul(i));
+    let is_paced = PACKED != TO && to_step % PAGE == 0 && count >= PACED_MIN && block.len() <= PACED_MAX;
     // Four at a time from the same two addresses: none waits for the address of the one before.
     for _ in 0..count / 4 {
         for i in 0..4 {
             let (from_at, to_at) = place(i);
             // SAFETY: a block that the caller vouches for.
             unsafe { block.copy::<M>(from.wrapping_offset(from_at), to.wrapping_offset(to_at)) };
+            if is_paced && (i == 3 || i == 1 && PACKED == FROM) {
+                pause();
+            }
         }
         (from, to) = (from.wrapping_offset(place(4).0), to.wrapping_offset(place(4).1));
     }
-    for _ in 0..count % 4 {
-        // SAFETY: as above.
-        unsafe { block.copy::<M>(from, to) };
-        (from, to) = (from.wrapping_offset(from_step), to.wrapping_offset(to_step));
-    }
+    few(count % 4, from, to);
 }
 
 /// # Safety

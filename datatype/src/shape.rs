@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
-use crate::kernels::Class;
+use crate::kernels::{Class, PairClass};
 
 /// Levels of a layout, and constructors of a datatype, that may nest.
 pub const MAX_DEPTH: usize = 64;
@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     /// How many of it make a tile; see [`TILE_BYTES`].
     pub(crate) in_tile: u32,
     depth: u32,
+    /// Of two blocks.
+    pub(crate) pair: PairClass,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,7 +306,11 @@ fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
     }
     let (low, high) = node.reach();
     let span = high.wrapping_sub(low) as u64;
-    Ok(Arc::new(Inner { in_tile: (TILE_BYTES / span.max(1)) as u32, span, node, size, low, depth }))
+    let pair = match &node {
+        Node::Blocks(blocks) if blocks.len() == 2 => PairClass::of((blocks[0].end, size - blocks[0].end)),
+        _ => PairClass::NONE,
+    };
+    Ok(Arc::new(Inner { in_tile: (TILE_BYTES / span.max(1)) as u32, span, node, size, low, depth, pair }))
 }
 
 /// Shapes one after the other in packed order; neighbours merge as they come.

@@ -7,6 +7,8 @@ use farside_datatype::{Datatype, Mover, Named, TypeMap};
 struct Inverting;
 
 impl Mover for Inverting {
+    type Wide = Self;
+
     unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
         assert!(N <= 64);
         // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Copies to and from memory that other ranks may touch at the same time.
 //!
-//! Words go through atomics, the blocks of layouts through volatile accesses, and anything else through a function that
-//! the compiler cannot see into, which puts it in the same class as an HCA writing memory: a conflicting access may give
+//! Words go through atomics, the blocks of layouts through volatile accesses and instructions that the compiler does not
+//! look into, and anything else through a function that it cannot see into, which puts it in the same class as an HCA writing memory: a conflicting access may give
 //! torn values (as MPI allows), never an assumption of the compiler that turns out wrong. No slice over such memory is
 //! made.
 
@@ -26,20 +26,74 @@ unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
-/// What the widest register that every processor has holds.
-#[cfg(target_arch = "x86_64")]
-type Wide = std::arch::x86_64::__m128i;
-#[cfg(not(target_arch = "x86_64"))]
-type Wide = u128;
+/// Moves of a register, by instructions that the compiler knows nothing of: volatile accesses to a vector type of no alignment
+/// would go over the stack.
+macro_rules! register_moves {
+    ($($(#[$attribute:meta])* $name:ident: $bytes:literal, $instruction:literal, $class:ident;)*) => {
+        $(
+            /// # Safety
+            /// As [`bytes`], for the bytes of the register.
+            #[cfg(target_arch = "x86_64")]
+            $(#[$attribute])*
+            unsafe fn $name(from: *const u8, to: *mut u8) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    std::arch::asm!(
+                        concat!($instruction, " {word}, [{from}]"),
+                        concat!($instruction, " [{to}], {word}"),
+                        word = out($class) _,
+                        from = in(reg) from,
+                        to = in(reg) to,
+                        options(nostack, preserves_flags),
+                    );
+                }
+            }
+            /// # Safety
+            /// As [`bytes`], for as many bytes.
+            #[cfg(not(target_arch = "x86_64"))]
+            #[inline(always)]
+            unsafe fn $name(from: *const u8, to: *mut u8) {
+                for at in (0..$bytes).step_by(8) {
+                    // SAFETY: the caller's promise; the type has no alignment and no invalid values.
+                    unsafe {
+                        let word = from.add(at).cast::<Unaligned<u64>>().read_volatile();
+                        to.add(at).cast::<Unaligned<u64>>().write_volatile(word);
+                    }
+                }
+            }
+        )*
+    };
+}
+register_moves! {
+    #[inline(always)] sixteen: 16, "movups", xmm_reg;
+    #[inline] #[target_feature(enable = "avx2")] sixteen_of_wide: 16, "vmovups", xmm_reg;
+    #[inline] #[target_feature(enable = "avx2")] thirty_two: 32, "vmovups", ymm_reg;
+}
 
-/// Copies `N` bytes (at most 64) between memory that others may touch on either side, by volatile accesses: each byte is
-/// read once and written once, and the compiler assumes nothing about what it finds.
+/// Copies `N` bytes (at most 64) between memory that others may touch on either side: each byte is
+/// read once and written once, and the compiler assumes nothing about what it finds. `WIDE` is for functions with AVX2
+/// enabled.
 ///
 /// # Safety
-/// As [`bytes`], for `N` bytes.
+/// As [`bytes`], for `N` bytes; `WIDE` on a processor with AVX2.
 #[inline(always)]
-pub unsafe fn words<const N: usize>(from: *const u8, to: *mut u8) {
+pub unsafe fn words<const N: usize, const WIDE: bool>(from: *const u8, to: *mut u8) {
     let mut at = 0;
+    // SAFETY: parts of both ranges.
+    unsafe {
+        while WIDE && N - at >= 32 {
+            thirty_two(from.add(at), to.add(at));
+            at += 32;
+        }
+        while N - at >= 16 {
+            if WIDE {
+                sixteen_of_wide(from.add(at), to.add(at));
+            } else {
+                sixteen(from.add(at), to.add(at));
+            }
+            at += 16;
+        }
+    }
     macro_rules! words {
         ($($word:ty),*) => {
             $(while N - at >= size_of::<$word>() {
@@ -52,7 +106,7 @@ pub unsafe fn words<const N: usize>(from: *const u8, to: *mut u8) {
             })*
         };
     }
-    words!(Wide, u64, u32, u16, u8);
+    words!(u64, u32, u16, u8);
 }
 
 /// Copies `len` bytes between memory that others may touch on either side, by a call into the C library.
@@ -203,11 +257,19 @@ mod tests {
     use super::*;
 
     fn copied<const N: usize>() {
+        copied_by::<N>(words::<N, false>);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            copied_by::<N>(words::<N, true>);
+        }
+    }
+
+    fn copied_by<const N: usize>(words: unsafe fn(*const u8, *mut u8)) {
         let from: Vec<u8> = (0..100).collect();
         for (skip, at) in [(0, 0), (1, 0), (3, 8), (8, 5)] {
             let mut to = vec![200; 100];
-            // SAFETY: inside both vectors.
-            unsafe { words::<N>(from.as_ptr().add(skip), to.as_mut_ptr().add(at)) };
+            // SAFETY: inside both vectors, on a processor that has the registers.
+            unsafe { words(from.as_ptr().add(skip), to.as_mut_ptr().add(at)) };
             assert_eq!(to[at..at + N], from[skip..skip + N]);
             assert!(to[..at].iter().chain(&to[at + N..]).all(|byte| *byte == 200), "{N} bytes");
         }

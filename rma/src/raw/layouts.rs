@@ -20,13 +20,15 @@ use crate::selection::Selection;
 const MAX_MESSAGE: u64 = 1 << 30;
 
 /// How the copy loops of layouts access window memory, which other ranks may access at the same time.
-pub(super) struct Shared;
+pub(super) struct Shared<const WIDE: bool = false>;
 
-impl Mover for Shared {
+impl<const WIDE: bool> Mover for Shared<WIDE> {
+    type Wide = Shared<true>;
+
     #[inline(always)]
     unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
         // SAFETY: the caller's promise; others access window memory through `memory::copy`, atomics and devices.
-        unsafe { copy::words::<N>(from, to) };
+        unsafe { copy::words::<N, WIDE>(from, to) };
     }
 
     #[inline(always)]
