@@ -47,13 +47,11 @@ use connect::datagrams::Endpoint;
 use connect::links::Links;
 use connect::liveness::{Heartbeat, Suspects};
 use memory::buffers::Receives;
+use post::PATIENCE;
 use post::engine::Engine;
 use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
 use wait::Elsewhere;
-
-/// How long a cancelled transfer may take until its connection is ended instead.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Turns in a row, while requests are under way, of which one looks for receives.
 const PASSED_MOST: u32 = 4;
