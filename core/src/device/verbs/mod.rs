@@ -141,7 +141,7 @@ impl VerbsDevice {
             tracing::warn!("a message to queue pair {}, which serves nobody, was dropped", c.qp);
         }
         if let (0, Some(source)) = (c.status, source) {
-            self.heartbeat.borrow_mut().heard(source);
+            self.heartbeat.borrow_mut().alive(source);
             match (c.opcode, c.immediate) {
                 (RECEIVE, Some(immediate)) => {
                     // SAFETY: the buffer came back with this completion and is given back below.
@@ -202,7 +202,7 @@ impl VerbsDevice {
     fn take_sends(&self, engine: &mut Engine) -> Result<bool> {
         let taken = self.sends_done.poll(|c| {
             if c.status == 0 {
-                self.heartbeat.borrow_mut().heard(post::peer_of(c.id) as u32);
+                self.heartbeat.borrow_mut().alive(post::peer_of(c.id) as u32);
             }
             engine.completed(&c);
         });
