@@ -47,13 +47,11 @@ use connect::datagrams::Endpoint;
 use connect::links::Links;
 use connect::liveness::{Heartbeat, Suspects};
 use memory::buffers::Receives;
+use post::PATIENCE;
 use post::engine::Engine;
 use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
 use wait::Elsewhere;
-
-/// How long a cancelled transfer may take until its connection is ended instead.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Turns in a row, while requests are under way, of which one looks for receives.
 const PASSED_MOST: u32 = 4;
@@ -143,7 +141,7 @@ impl VerbsDevice {
             tracing::warn!("a message to queue pair {}, which serves nobody, was dropped", c.qp);
         }
         if let (0, Some(source)) = (c.status, source) {
-            self.heartbeat.borrow_mut().heard(source);
+            self.heartbeat.borrow_mut().alive(source);
             match (c.opcode, c.immediate) {
                 (RECEIVE, Some(immediate)) => {
                     // SAFETY: the buffer came back with this completion and is given back below.
@@ -204,7 +202,7 @@ impl VerbsDevice {
     fn take_sends(&self, engine: &mut Engine) -> Result<bool> {
         let taken = self.sends_done.poll(|c| {
             if c.status == 0 {
-                self.heartbeat.borrow_mut().heard(post::peer_of(c.id) as u32);
+                self.heartbeat.borrow_mut().alive(post::peer_of(c.id) as u32);
             }
             engine.completed(&c);
         });

@@ -81,11 +81,11 @@ impl Lock {
     fn by_claim(&self) {
         let entry = if self.claim.1 == Broken::ReadsOnce && self.bias.load(Ordering::Relaxed) == owner(0) {
             self.claim.swap(1, Ordering::SeqCst);
-            Entry::Inside
+            ClaimEntry::Inside
         } else {
             enter(&self.bias, &self.claim, 0, false)
         };
-        if entry == Entry::Inside {
+        if entry == ClaimEntry::Inside {
             self.write();
             leave(&self.claim);
         }

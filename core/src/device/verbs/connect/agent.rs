@@ -63,7 +63,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
                 tracing::debug!("a datagram of {} bytes that is not for this rank was dropped", bytes.len());
                 return;
             };
-            if let Some(answer) = links.hear(source, message) {
+            if let Some(answer) = links.receive(source, message) {
                 send(links, endpoint, source, &answer);
             }
         });

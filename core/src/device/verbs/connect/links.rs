@@ -182,10 +182,7 @@ impl Links {
             return Ok(Standing::Ready(ready));
         }
         if let Some(why) = &entry.refused {
-            return Err(Error::new(ErrorKind::Limit, OP)
-                .peer(peer)
-                .device("verbs")
-                .cause(format!("it refused: {why}")));
+            return Err(refused(OP, peer, why));
         }
         if entry.making.is_some() {
             return Ok(Standing::Making);
@@ -226,7 +223,7 @@ impl Links {
     }
 
     /// What a message from `source` leads to: the answer, if there is one.
-    pub(crate) fn hear(&self, source: u32, message: Message) -> Option<Message> {
+    pub(crate) fn receive(&self, source: u32, message: Message) -> Option<Message> {
         let mut table = self.lock();
         let entry = table.peers.get_mut(source as usize)?;
         entry.unanswered = 0;
@@ -264,7 +261,7 @@ impl Links {
                 None
             }
             Message::Pair { .. } | Message::Paired { .. } | Message::Unpaired { .. } => {
-                let (answer, look) = self.hear_of_sgrs(&mut table, source, message);
+                let (answer, look) = self.receive_for_sgrs(&mut table, source, message);
                 changed = look;
                 answer
             }
@@ -357,6 +354,11 @@ impl Links {
         self.stop.store(true, Ordering::SeqCst);
         self.agent_wake.wake();
     }
+}
+
+/// The error of a peer that made no queue pair for this rank.
+pub(super) fn refused(operation: &'static str, peer: u32, why: &str) -> Error {
+    Error::new(ErrorKind::Limit, operation).peer(peer).device("verbs").cause(format!("it refused: {why}"))
 }
 
 /// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.

@@ -65,7 +65,7 @@ impl Suspects {
 /// What this rank knows of the others' lives.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    heard: Vec<bool>,
+    seen: Vec<bool>,
     last: Vec<Instant>,
     asked: Instant,
     turn: usize,
@@ -97,7 +97,7 @@ impl Heartbeat {
         }
         let ranks = addresses.len();
         Ok(Self {
-            heard: vec![false; ranks],
+            seen: vec![false; ranks],
             last: vec![now; ranks],
             asked: now,
             turn: 0,
@@ -118,8 +118,8 @@ impl Heartbeat {
     }
 
     /// Notes that something came from a peer, without a look at the clock.
-    pub(crate) fn heard(&mut self, peer: u32) {
-        if let Some(h) = self.heard.get_mut(peer as usize) {
+    pub(crate) fn alive(&mut self, peer: u32) {
+        if let Some(h) = self.seen.get_mut(peer as usize) {
             *h = true;
         }
     }
@@ -172,7 +172,7 @@ impl Heartbeat {
         for i in 0..ranks {
             let rank = (start + i) % ranks;
             let peer = &mut table.peers[rank];
-            if std::mem::take(&mut self.heard[rank]) {
+            if std::mem::take(&mut self.seen[rank]) {
                 self.last[rank] = now;
                 peer.unanswered = 0;
             }

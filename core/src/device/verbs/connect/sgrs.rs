@@ -17,8 +17,8 @@ use super::super::address::Message;
 use super::super::limit::limit;
 use super::super::sys::sgrs::SgrsQueuePair;
 use super::super::wait::random;
-use super::links::{Links, REPEAT, REPEAT_MOST, Table};
-use crate::error::{Error, ErrorKind, Result};
+use super::links::{Links, REPEAT, REPEAT_MOST, Table, refused};
+use crate::error::Result;
 
 const OP: &str = "connect to a peer for lists";
 
@@ -89,10 +89,7 @@ impl Links {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         if let Some(why) = &pairing.refused {
-            return Err(Error::new(ErrorKind::Limit, OP)
-                .peer(peer)
-                .device("verbs")
-                .cause(format!("it refused: {why}")));
+            return Err(refused(OP, peer, why));
         }
         match &pairing.own {
             Some(own) if own.ended().is_none() => Ok(Arc::clone(own)),
@@ -142,7 +139,7 @@ impl Links {
     }
 
     /// Takes in a message about the SGRS queue pair to `source`; the answer, and whether the rank is to look.
-    pub(crate) fn hear_of_sgrs(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
+    pub(crate) fn receive_for_sgrs(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
             Message::Pair { attempt, number, psn } => match self.meet(pairing, source, attempt, number, psn) {

@@ -83,7 +83,7 @@ pub(crate) struct Regions {
     /// Registered memory by address, for local buffers.
     by_address: BTreeMap<(usize, u64), (usize, u32)>,
     imports: Slots<Import>,
-    lingering: VecDeque<(Instant, Owned)>,
+    released: VecDeque<(Instant, Owned)>,
     last: u64,
     /// For each rank how many of its packets this rank has taken.
     words: Slab,
@@ -103,7 +103,7 @@ impl Regions {
             owned: FxHashMap::default(),
             by_address: BTreeMap::new(),
             imports: Slots::default(),
-            lingering: VecDeque::new(),
+            released: VecDeque::new(),
             last: 0,
             words: Slab::new(domain, Self::bytes(ranks), Rights::Remote)?,
         })
@@ -177,7 +177,7 @@ impl Regions {
         };
         self.by_address.remove(&(owned.base.addr(), handle));
         if owned.map.is_some() && owned.len <= LINGER_BYTES {
-            self.lingering.push_back((Instant::now(), owned));
+            self.released.push_back((Instant::now(), owned));
             return self.let_go();
         }
         give_up(owned, OP)
@@ -185,12 +185,12 @@ impl Regions {
 
     /// Deregisters what has lingered long enough, or is too much.
     pub(crate) fn let_go(&mut self) -> Result<()> {
-        let mut bytes: usize = self.lingering.iter().map(|(_, o)| o.len).sum();
-        while let Some((since, _)) = self.lingering.front() {
-            if bytes <= LINGER_BYTES && self.lingering.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
+        let mut bytes: usize = self.released.iter().map(|(_, o)| o.len).sum();
+        while let Some((since, _)) = self.released.front() {
+            if bytes <= LINGER_BYTES && self.released.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
                 break;
             }
-            if let Some((_, owned)) = self.lingering.pop_front() {
+            if let Some((_, owned)) = self.released.pop_front() {
                 bytes -= owned.len;
                 give_up(owned, "release memory")?;
             }

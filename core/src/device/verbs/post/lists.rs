@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::PATIENCE;
 use super::engine::Engine;
 use super::request::{Held, Owner};
-use crate::device::verbs::PATIENCE;
 use crate::device::verbs::memory::buffers::LARGEST;
 use crate::device::verbs::status::explain;
 use crate::device::verbs::sys::Rights;

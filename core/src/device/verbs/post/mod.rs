@@ -13,3 +13,6 @@ mod request;
 mod staged;
 
 pub(super) use queue::peer_of;
+
+/// How long a cancelled transfer may take until its connection is ended instead.
+pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);

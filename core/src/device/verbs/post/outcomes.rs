@@ -5,12 +5,33 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::request::{Held, Notice, Owner};
-use super::staged::Staged;
+use crate::device::Block;
 use crate::device::verbs::connect::credits::Credit;
 use crate::device::verbs::memory::buffers::Pool;
-use crate::error::Result;
+use crate::device::verbs::sys::qp::Action;
+use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
+/// A transfer through bounce buffers, piece after piece, that is not complete.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(super) number: u64,
+    /// Of the user's operation.
+    pub(super) id: u64,
+    pub(super) peer: u32,
+    /// Of the first byte that is left: a write or a read.
+    pub(super) action: Action,
+    /// What is left.
+    pub(super) blocks: VecDeque<Block>,
+    /// Longest piece.
+    pub(super) most: usize,
+    /// Pieces under way.
+    pub(super) open: usize,
+    pub(super) error: Option<Error>,
+    pub(super) notice: Option<Notice>,
+}
+
+/// What is to be done when operations end.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     pub(crate) pool: Pool,
@@ -69,6 +90,24 @@ impl Outcomes {
     pub(crate) fn end_user(&mut self, id: u64, result: Result<()>) {
         self.open -= 1;
         self.done.push_back((id, result));
+    }
+
+    pub(super) fn end_piece(&mut self, number: u64, result: Result<()>) {
+        let Some(at) = self.staged.iter().position(|s| s.number == number) else { return };
+        let staged = &mut self.staged[at];
+        staged.open -= 1;
+        if let Err(e) = result {
+            staged.blocks.clear();
+            staged.error.get_or_insert(e);
+        }
+        if staged.open > 0 || !staged.blocks.is_empty() {
+            return;
+        }
+        let Some(staged) = self.staged.remove(at) else { return };
+        if let (None, Some(notice)) = (&staged.error, staged.notice) {
+            self.notices.push((staged.peer, notice));
+        }
+        self.end_user(staged.id, staged.error.map_or(Ok(()), Err));
     }
 
     /// Whether the rest of an operation is not worth executing.

@@ -7,32 +7,13 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::engine::Engine;
-use super::outcomes::Outcomes;
+use super::outcomes::Staged;
 use super::request::{Held, Notice, Owner};
 use crate::device::verbs::memory::buffers::LARGEST;
 use crate::device::verbs::sys::qp::Action;
 use crate::device::{Block, Posted, WorkRequest};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stats::Kind;
-
-/// A transfer that is not complete.
-#[derive(Debug)]
-pub(crate) struct Staged {
-    pub(crate) number: u64,
-    /// Of the user's operation.
-    pub(crate) id: u64,
-    peer: u32,
-    /// Of the first byte that is left: a write or a read.
-    action: Action,
-    /// What is left.
-    blocks: VecDeque<Block>,
-    /// Longest piece.
-    most: usize,
-    /// Pieces under way.
-    open: usize,
-    pub(crate) error: Option<Error>,
-    notice: Option<Notice>,
-}
 
 /// Takes up to `len` bytes off the front.
 fn take(blocks: &mut VecDeque<Block>, len: usize) -> SmallVec<[Block; 1]> {
@@ -46,26 +27,6 @@ fn take(blocks: &mut VecDeque<Block>, len: usize) -> SmallVec<[Block; 1]> {
         }
     }
     out
-}
-
-impl Outcomes {
-    pub(super) fn end_piece(&mut self, number: u64, result: Result<()>) {
-        let Some(at) = self.staged.iter().position(|s| s.number == number) else { return };
-        let staged = &mut self.staged[at];
-        staged.open -= 1;
-        if let Err(e) = result {
-            staged.blocks.clear();
-            staged.error.get_or_insert(e);
-        }
-        if staged.open > 0 || !staged.blocks.is_empty() {
-            return;
-        }
-        let Some(staged) = self.staged.remove(at) else { return };
-        if let (None, Some(notice)) = (&staged.error, staged.notice) {
-            self.notices.push((staged.peer, notice));
-        }
-        self.end_user(staged.id, staged.error.map_or(Ok(()), Err));
-    }
 }
 
 impl Engine {
