@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::arrays::{Darray, Subarray};
-use crate::datatype::Datatype;
+use crate::datatype::{Datatype, Repr};
 use crate::named::Named;
 
 /// The constructor of a type with its arguments, as they were given.
@@ -84,7 +84,10 @@ impl Datatype {
     /// The constructor that made it, with its arguments.
     #[must_use]
     pub fn contents(&self) -> Contents {
-        self.0.contents.clone()
+        match &self.0 {
+            Repr::Named(named) => Contents::Named(*named),
+            Repr::Derived(derived) => derived.contents.clone(),
+        }
     }
 
     /// The constructor that made it, and the number of its arguments.

@@ -1,6 +1,6 @@
 //! The datatype: its constructors (MPI-4.1 §5.1.2, §5.1.7) and its bounds (§5.1.6 to §5.1.9).
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use crate::contents::Contents;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -16,10 +16,16 @@ use crate::typemap::{Known, TypeMap};
 /// throughout, and counts cannot be negative. Every constructor fails with `Overflow` if a size, an extent or a
 /// displacement does not fit 64 bits signed, and with `TooDeep` beyond [`MAX_DEPTH`] constructors inside each other.
 #[derive(Clone, Debug)]
-pub struct Datatype(pub(crate) Arc<Definition>);
+pub struct Datatype(pub(crate) Repr);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Repr {
+    Named(Named),
+    Derived(Arc<Derived>),
+}
 
 #[derive(Debug)]
-pub(crate) struct Definition {
+pub(crate) struct Derived {
     /// Its type map, without what follows from the shape.
     map: Shape,
     signature: Signature,
@@ -32,7 +38,7 @@ pub(crate) struct Definition {
     pub(crate) contents: Contents,
 }
 
-impl Definition {
+impl Derived {
     fn map(&self) -> TypeMap {
         TypeMap { shape: self.map.clone(), signature: self.signature, overlap: self.overlap.clone() }
     }
@@ -48,10 +54,7 @@ pub(crate) struct Draft {
 
 impl From<Named> for Datatype {
     fn from(named: Named) -> Self {
-        // Made once for the whole program.
-        static ALL: LazyLock<Vec<Datatype>> =
-            LazyLock::new(|| Named::ALL.iter().map(|named| Datatype::predefined(*named)).collect());
-        ALL[named as usize].clone()
+        Self(Repr::Named(named))
     }
 }
 
@@ -193,21 +196,32 @@ impl Datatype {
     /// Bytes of data in one element of this type.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.0.map.size
+        match &self.0 {
+            Repr::Named(named) => named.size() as u64,
+            Repr::Derived(derived) => derived.map.size,
+        }
     }
 
     /// The lower bound, bytes.
     #[must_use]
     pub fn lb(&self) -> i64 {
-        self.0.marks.as_ref().map_or(self.0.map.low, |marks| marks.0)
+        match &self.0 {
+            Repr::Named(_) => 0,
+            Repr::Derived(derived) => derived.marks.as_ref().map_or(derived.map.low, |marks| marks.0),
+        }
     }
 
     /// The upper bound, bytes.
     #[must_use]
     pub fn ub(&self) -> i64 {
-        let map = &self.0.map;
-        // The sum fits: `finish` has checked it.
-        self.0.marks.as_ref().map_or_else(|| map.high + padding(map.low, map.high, self.0.align_log), |marks| marks.1)
+        match &self.0 {
+            Repr::Named(named) => named.extent() as i64,
+            Repr::Derived(derived) => match &derived.marks {
+                Some(marks) => marks.1,
+                // It fits: `finish` has looked.
+                None => derived.map.high + padding(derived.map.low, derived.map.high, derived.align_log),
+            },
+        }
     }
 
     /// Bytes from one element of this type to the next: upper minus lower bound.
@@ -219,33 +233,44 @@ impl Datatype {
     /// Where the lowest byte of data lies; 0 if there is none.
     #[must_use]
     pub fn true_lb(&self) -> i64 {
-        self.0.map.low
+        match &self.0 {
+            Repr::Named(_) => 0,
+            Repr::Derived(derived) => derived.map.low,
+        }
     }
 
     /// Bytes from the lowest to the highest byte of data.
     #[must_use]
     pub fn true_extent(&self) -> u64 {
-        self.0.map.high.abs_diff(self.0.map.low)
+        match &self.0 {
+            Repr::Named(named) => {
+                (named.second_at() + named.pair().map_or(named.size(), |(_, second)| second.size())) as u64
+            }
+            Repr::Derived(derived) => derived.map.high.abs_diff(derived.map.low),
+        }
     }
 
     /// The strictest alignment of its elements, bytes.
     #[must_use]
     pub fn align(&self) -> u64 {
-        1 << self.0.align_log
+        1 << self.align_log()
     }
 
     /// The elements of one of this type.
     #[must_use]
     pub fn signature(&self) -> Signature {
-        self.0.signature
+        match &self.0 {
+            Repr::Named(named) => named.signature(),
+            Repr::Derived(derived) => derived.signature,
+        }
     }
 
     /// The predefined type, if this is one and not made by a constructor.
     #[must_use]
     pub fn named(&self) -> Option<Named> {
-        match self.0.contents {
-            Contents::Named(named) => Some(named),
-            _ => None,
+        match &self.0 {
+            Repr::Named(named) => Some(*named),
+            Repr::Derived(_) => None,
         }
     }
 
@@ -258,25 +283,30 @@ impl Datatype {
         self.draft(call)?.map.repeat(count, self.extent(), call)
     }
 
-    fn depth(&self) -> u8 {
-        self.0.depth
+    fn align_log(&self) -> u8 {
+        match &self.0 {
+            Repr::Named(named) => named.align().trailing_zeros() as u8,
+            Repr::Derived(derived) => derived.align_log,
+        }
     }
 
-    fn predefined(named: Named) -> Self {
-        // The few bytes of a predefined type fit.
-        let TypeMap { shape: map, signature, overlap } = TypeMap::named(named).unwrap_or(TypeMap::EMPTY);
-        let (align_log, contents) = (named.align().trailing_zeros() as u8, Contents::Named(named));
-        Self(Arc::new(Definition { map, signature, overlap, marks: None, align_log, depth: 0, contents }))
+    fn depth(&self) -> u8 {
+        match &self.0 {
+            Repr::Named(_) => 0,
+            Repr::Derived(derived) => derived.depth,
+        }
     }
 
     pub(crate) fn draft(&self, call: &'static str) -> Result<Draft> {
+        let (map, marks) = match &self.0 {
+            Repr::Named(named) => (TypeMap::named(*named)?, None),
+            Repr::Derived(derived) => (derived.map(), derived.marks.as_deref().copied()),
+        };
         if usize::from(self.depth()) >= MAX_DEPTH {
             let cause = format!("more than {MAX_DEPTH} constructors inside each other");
             return Err(DatatypeError::new(DatatypeErrorKind::TooDeep, call, cause));
         }
-        let definition = &*self.0;
-        let marks = definition.marks.as_deref().copied();
-        Ok(Draft { map: definition.map(), marks, align_log: definition.align_log, depth: definition.depth })
+        Ok(Draft { map, marks, align_log: self.align_log(), depth: self.depth() })
     }
 
     fn indexed_draft(&self, blocks: impl Iterator<Item = (u64, i64)>, unit: i64, call: &'static str) -> Result<Draft> {
@@ -345,7 +375,7 @@ impl Draft {
             }
         };
         ub.checked_sub(lb).ok_or_else(too_far)?;
-        Ok(Datatype(Arc::new(Definition {
+        Ok(Datatype(Repr::Derived(Arc::new(Derived {
             map: self.map.shape,
             signature: self.map.signature,
             overlap: self.map.overlap,
@@ -353,7 +383,7 @@ impl Draft {
             align_log: self.align_log,
             depth: self.depth + 1,
             contents,
-        })))
+        }))))
     }
 }
 

@@ -58,10 +58,8 @@ fn ten_million_blocks_no_heap() {
 #[test]
 fn datatype_of_ten_million_blocks_below_200_bytes() {
     const BLOCKS: u64 = 10_000_000;
-    // The predefined types are made once for the whole program.
-    let double = Datatype::from(Named::Double);
     let before = BYTES.get();
-    let vector = Datatype::vector(BLOCKS, 1, 3, &double).unwrap();
+    let vector = Datatype::vector(BLOCKS, 1, 3, &Named::Double.into()).unwrap();
     let held = BYTES.get().wrapping_sub(before);
     assert!(held > 0, "the counter does not count");
     assert!(held + size_of::<Datatype>() < 200, "{held} bytes");
