@@ -350,11 +350,6 @@ fn one_packet_of_twenty_lost_changes_no_result() {
 }
 
 /// Every third answer to a read or to an atomic is lost, in operations of several steps and behind reads that notify: all
-/// Applies nothing.
-unsafe fn no_accumulate(_: u32, _: *mut u8, _: *const u8, _: *mut u8, _: usize) -> bool {
-    false
-}
-
 /// that is sent again goes through, and no addition is done twice.
 #[test]
 fn lost_answers_of_operations_in_steps_stop_nothing() {
@@ -364,10 +359,8 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
         Links::change(&["drop", "all", "3", answer]);
         well(two_with(&[("FARSIDE_VERBS_TIMEOUT", "14")], |job| {
             let team = job.world()?;
-            // A region that takes accumulates has the lock for steps on fewer than 8 bytes.
-            let accumulate = Some(no_accumulate as farside_core::memory::keys::AccumulateFn);
-            let region = farside_core::device::Region { accumulate, ..farside_core::device::Region::allocated(64) };
-            let (own, remotes) = exchange_regions(&team, job.device().allocate(region), accumulate)?;
+            let own = job.device().allocate(farside_core::device::Region::allocated(64));
+            let (own, remotes) = exchange_regions(&team, own, None)?;
             let board = Board::new(&team, 0)?;
             let peer = 1 - job.rank();
             let at = |offset| Place { region: remotes[peer as usize].handle, offset };

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Packets through the reply line, lines and rings, under every interleaving of two ranks.
 
 use super::*;

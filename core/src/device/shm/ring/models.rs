@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The ring under every interleaving of its producer and its consumer.
 
 use super::*;
