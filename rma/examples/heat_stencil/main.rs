@@ -106,7 +106,9 @@ fn compare(job: &Job, options: &Options) -> Outcome {
             plate.get((0..size, 0..size), &mut cells)?;
             same_bits(version, size, &cells, serial)?;
             let path = options.out.join(format!("heat-{}.png", version.name()));
-            png_file::heat_picture(&path, &format!("heat, {}", version.name()), options.size, options.size, &cells)
+            // The same for every version, so that pictures can be compared byte by byte.
+            let title = format!("heat after {} steps", options.steps);
+            png_file::heat_picture(&path, &title, options.size, options.size, &cells)
                 .map_err(|e| format!("{}: {e}", path.display()))?;
             let all_steps = (options.steps.max(1) * team.size() as u64) as f64;
             println!(
