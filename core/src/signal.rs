@@ -34,6 +34,13 @@ pub const fn marked(number: u64, mark: u16) -> u64 {
     number | (mark as u64) << MARK
 }
 
+/// The number of a value, and its mark.
+#[must_use]
+#[inline]
+pub const fn unmarked(value: u64) -> (u64, u16) {
+    (value & NUMBER, (value >> MARK) as u16)
+}
+
 /// Cells for one peer.
 pub const CELLS: usize = 8;
 /// Cells with which two ranks can [`meet`](Board::meet).

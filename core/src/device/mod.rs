@@ -345,6 +345,25 @@ pub enum Operation<'a> {
     },
 }
 
+impl Operation<'_> {
+    /// The region of a peer that it is about, if any.
+    #[must_use]
+    pub fn region(&self) -> Option<u64> {
+        match self {
+            Operation::Write { to: at, .. }
+            | Operation::Read { from: at, .. }
+            | Operation::FetchAdd { at, .. }
+            | Operation::CompareSwap { at, .. }
+            | Operation::Accumulate { at, .. }
+            | Operation::Signal { at, .. } => Some(at.region),
+            Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => Some(at.region),
+            Operation::SendShort(_) | Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {
+                None
+            }
+        }
+    }
+}
+
 /// A work request.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkRequest<'a> {

@@ -105,6 +105,7 @@ pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
 /// Operations on what selections take of slices. The caller keeps the slices borrowed until the operation is complete or
 /// abandoned.
 impl<'a> Layouts<'a> {
+    #[inline(always)]
     fn selected<T: Element>(
         action: Action,
         (local, len): (*mut T, usize),

@@ -158,6 +158,17 @@ impl ShmDevice {
         Error::new(kind, operation).peer(peer).device("shm").cause("it is no rank of this node")
     }
 
+    /// The error of a request to a rank that is not here: of a region that is not known, that.
+    #[cold]
+    fn refused(&self, request: &WorkRequest<'_>, error: Error) -> Error {
+        match request.operation.region() {
+            Some(region) if error.kind() == ErrorKind::BadArgument && !self.imports.borrow().contains_key(&region) => {
+                Error::new(ErrorKind::BadKey, "post a work request").peer(request.peer).device("shm")
+            }
+            _ => error,
+        }
+    }
+
     /// An error that names a peer by its number on this node, with its rank of the job.
     #[cold]
     fn named(&self, error: Error) -> Error {
@@ -289,7 +300,10 @@ impl Device for ShmDevice {
 
     #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let peer = self.number(request.peer, "post a work request")?;
+        let peer = match self.number(request.peer, "post a work request") {
+            Ok(peer) => peer,
+            Err(e) => return Err(self.refused(request, e)),
+        };
         // SAFETY: the same contract, in both.
         unsafe {
             match request.operation {

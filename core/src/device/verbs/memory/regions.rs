@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::slab::Slab;
 use crate::device::verbs::limit::{limit, registration};
+use crate::device::verbs::post::notices::raised;
 use crate::device::verbs::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -292,8 +293,8 @@ impl Regions {
         Ok(import)
     }
 
-    /// Sets a signal cell of this rank to a value that ends in `low`, if that is more than it has: the cell only
-    /// grows, and the HCA may have written a later value already.
+    /// Sets a signal cell of this rank to the value that `low`, half of an immediate, says, if that is more than it has: the
+    /// cell only grows, and the HCA may have written a later value already.
     pub(crate) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
         let Some(owned) = self.owned.get(&number) else { return false };
         let inside = offset.checked_add(8).is_some_and(|end| end <= owned.len as u64);
@@ -304,10 +305,7 @@ impl Regions {
         let cell = unsafe { AtomicU64::from_ptr(owned.base.wrapping_add(offset as usize).cast()) };
         // Release: pairs with the Acquire of who waits for the cell; the data came before the completion. Acquire
         // side: a value that the HCA wrote.
-        let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            let value = nearest(now, low);
-            (value > now).then_some(value)
-        });
+        let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| raised(now, low));
         true
     }
 }
@@ -320,25 +318,4 @@ fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
         std::mem::forget(owned);
         Error::system(operation, e).device("verbs")
     })
-}
-
-/// The value nearest to `now` whose low bits are `low`.
-fn nearest(now: u64, low: u16) -> u64 {
-    let distance = low.wrapping_sub(now as u16) as i16;
-    now.wrapping_add(i64::from(distance) as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nearest_value_with_given_low_bits() {
-        assert_eq!(nearest(0, 1), 1);
-        assert_eq!(nearest(70_000, (70_005 & 0xffff) as u16), 70_005);
-        assert_eq!(nearest(70_000, (69_990 & 0xffff) as u16), 69_990);
-        assert_eq!(nearest(0xffff, 0), 0x1_0000);
-        assert_eq!(nearest(0x1_0000, 0xffff), 0xffff);
-        assert_eq!(nearest(u64::MAX - 3, 0xfffe), u64::MAX - 1);
-    }
 }

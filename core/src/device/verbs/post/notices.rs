@@ -1,19 +1,22 @@
 //! Notifications that travel with a write: its immediate data names a signal cell and says what to set it to.
 //!
-//! The immediate has 32 bits: a slot, and the low 16 bits of the cell's value. A slot stands for a cell of the
-//! target; its meaning is sent once, in a packet, before it is first used. A value too far from the last one for
-//! 16 bits goes in a message of its own behind the write.
+//! The immediate has 32 bits: a slot, two bits of the mark of the cell's value, and the low 14 bits of its number
+//! ([`crate::signal::marked`]). A slot stands for a cell of the target; its meaning is sent once, in a packet, before it is
+//! first used. A number too far from the last one for 14 bits goes in a message of its own behind the write.
 
 use rustc_hash::FxHashMap;
 
+use crate::signal::{marked, unmarked};
 use crate::wire::{Reader, Writer};
 
 /// A cell of a peer: number of its region there, and offset.
 pub(crate) type Cell = (u64, u64);
 
-/// Steps up to this are expressed by 16 bits: half of what they could express, for values that were written directly and
-/// are ahead of what was known.
-const STEP: u64 = 1 << 14;
+/// Steps up to this are expressed by 14 bits: a quarter of what they could express, for values that were written directly
+/// and are ahead of what was known.
+const STEP: u64 = 1 << 12;
+/// Bits of the number in an immediate.
+const BITS: u32 = 14;
 
 #[derive(Debug)]
 struct Known {
@@ -41,20 +44,31 @@ pub(crate) enum Notification {
 }
 
 fn immediate(slot: u16, value: u64) -> u32 {
-    u32::from(slot) << 16 | u32::from(value as u16)
+    let (number, mark) = unmarked(value);
+    u32::from(slot) << 16 | u32::from(mark & 3) << BITS | (number as u32 & ((1 << BITS) - 1))
+}
+
+/// The value nearest to `now` that ends as the lower half of an immediate says, if its number is greater.
+pub(crate) fn raised(now: u64, low: u16) -> Option<u64> {
+    let (number, _) = unmarked(now);
+    let (mark, low) = (low >> BITS, u64::from(low) & ((1 << BITS) - 1));
+    let ahead = low.wrapping_sub(number) & ((1 << BITS) - 1);
+    // Half of the values are ahead of the present one, the others behind it.
+    (1..1 << (BITS - 1)).contains(&ahead).then(|| marked(number + ahead, mark))
 }
 
 impl SentSlots {
     /// Notes that a cell was set by a message of its own.
     pub(crate) fn set(&mut self, cell: Cell, value: u64) {
-        self.cells.entry(cell).or_insert(Known { slot: None, last: 0 }).last = value;
+        self.cells.entry(cell).or_insert(Known { slot: None, last: 0 }).last = unmarked(value).0;
     }
 
     /// How `cell` can be set to `value` together with a write.
     pub(crate) fn notify(&mut self, cell: Cell, value: u64) -> Notification {
         let known = self.cells.entry(cell).or_insert(Known { slot: None, last: 0 });
-        let is_step = value > known.last && value - known.last < STEP;
-        known.last = value;
+        let (number, mark) = unmarked(value);
+        let is_step = number > known.last && number - known.last < STEP && mark < 4;
+        known.last = number;
         if !is_step {
             return Notification::Alone;
         }
@@ -135,13 +149,28 @@ mod tests {
     }
 
     #[test]
-    fn values_that_16_bits_cannot_express_go_alone() {
+    fn raised_value_has_the_mark_and_only_grows() {
+        for now in [0, 5, (1 << BITS) - 1, marked(1 << 20, 2), marked(70_000, 1)] {
+            let (number, _) = unmarked(now);
+            for (step, mark) in [(1, 0), (1, 1), (STEP - 1, 2), (7, 3)] {
+                let value = marked(number + step, mark);
+                assert_eq!(raised(now, immediate(1, value) as u16), Some(value), "{now:x} {step} {mark}");
+                assert_eq!(raised(value, immediate(1, now) as u16), None, "backwards from {value:x}");
+            }
+            assert_eq!(raised(now, immediate(1, now) as u16), None);
+        }
+    }
+
+    #[test]
+    fn values_that_14_bits_cannot_express_go_alone() {
         let mut sent = SentSlots::default();
         let cell = (1, 0);
         assert_eq!(sent.notify(cell, STEP), Notification::Alone);
         assert!(matches!(sent.notify(cell, STEP + 1), Notification::Define(1, _)));
+        assert!(matches!(sent.notify(cell, marked(STEP + 2, 2)), Notification::Immediate(_)), "a mark of two bits");
+        assert_eq!(sent.notify(cell, marked(STEP + 3, 4)), Notification::Alone, "a longer mark");
         assert_eq!(sent.notify(cell, 1), Notification::Alone, "backwards");
-        sent.set(cell, 100);
+        sent.set(cell, marked(100, 1));
         assert!(matches!(sent.notify(cell, 101), Notification::Immediate(_)));
     }
 
