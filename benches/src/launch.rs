@@ -62,7 +62,7 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
 /// This program as `ranks` ranks that work (see [`crate::program`]), ended after `limit`.
 ///
 /// # Errors
-/// As [`farside`].
+/// `Launcher` if the command `farside` is not found; `System` if the path of this program is not known.
 pub fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(farside()?);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);

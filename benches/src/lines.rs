@@ -17,7 +17,7 @@ pub(crate) enum Pattern {
     TwoLines = 1,
     /// A barrier of two: each stores a number in a word of its own and waits for the other's, both words in one line.
     Meeting = 2,
-    /// As [`RoundTrip`](Self::RoundTrip), with work before each store.
+    /// There and back in one word, with work before each store.
     Worked = 3,
 }
 

@@ -168,7 +168,7 @@ impl Board {
     /// other each costs one transfer of a line, and not one each way.
     ///
     /// # Errors
-    /// As [`Job::wait`].
+    /// `PeerLost`, naming the rank that is gone; what a handler fails with.
     #[inline]
     pub fn meet(&self, operation: &'static str, peer: usize, cell: usize, number: u64, mark: u16) -> Result<u16> {
         assert!(cell < MEETING);
@@ -198,7 +198,7 @@ impl Board {
     /// boards: a rank comes in one turn of its core, and leaves in the next, in which it can come again.
     ///
     /// # Errors
-    /// As [`Job::wait`].
+    /// `PeerLost`, naming the rank that is gone; what a handler fails with.
     pub fn gather(&self, operation: &'static str, mark: u16) -> Result<u16> {
         let number = self.gatherings.get() + 1;
         self.gatherings.set(number);
@@ -281,7 +281,7 @@ impl Board {
     /// Waits until cell `cell` of team rank `from` is set to `value`: see [`reached`](Self::reached).
     ///
     /// # Errors
-    /// As [`Job::wait`].
+    /// `PeerLost`, naming the rank that is gone; what a handler fails with.
     #[inline]
     pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64, pace: Pace) -> Result<()> {
         self.job.wait_signal(operation, pace, || self.reached(from, cell, value))

@@ -326,7 +326,7 @@ pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(
 /// As [`strided`], for each of `outer` the blocks of `inner`.
 ///
 /// # Safety
-/// As [`strided`].
+/// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
 #[inline(always)]
 pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
     Len(len, class): Len,
@@ -348,7 +348,7 @@ pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
 /// a side that is not, in their order.
 ///
 /// # Safety
-/// As [`strided`].
+/// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
 #[inline(always)]
 pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
     Len(len, class): Len,
@@ -457,7 +457,7 @@ fn pause() {
 }
 
 /// # Safety
-/// As [`strided`].
+/// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
 #[inline(always)]
 unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
@@ -508,7 +508,7 @@ unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
 }
 
 /// # Safety
-/// As [`strided`].
+/// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
 #[inline(always)]
 unsafe fn copy_nested<M: Mover, const PACKED: usize, L: Length>(
     len: usize,

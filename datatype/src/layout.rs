@@ -76,7 +76,7 @@ impl Layout {
     /// A section of a row-major array: the first `cols_bytes` of each of `rows` rows that are `row_bytes` apart.
     ///
     /// # Errors
-    /// As [`Layout::strided`].
+    /// `Overlap` if a row is shorter than its section, `Overflow` if the extent exceeds `isize::MAX`.
     pub fn section_2d(row_bytes: usize, rows: usize, cols_bytes: usize) -> Result<Self, LayoutError> {
         Self::strided(rows, cols_bytes, row_bytes)
     }

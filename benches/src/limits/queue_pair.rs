@@ -280,7 +280,7 @@ impl QueuePair {
     /// Writes a number to the other side's memory, and waits for the completion.
     ///
     /// # Errors
-    /// As [`QueuePair::transfer`].
+    /// `System`, `Protocol` for a completion with an error, `Timeout`.
     #[inline]
     pub fn send(&self, number: u64) -> Result<()> {
         // Relaxed: read by the post, on this thread.

@@ -219,7 +219,7 @@ impl Loopback {
     /// Does what a request asks for; what kind of operation it was, and how many bytes.
     ///
     /// # Safety
-    /// As [`Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     unsafe fn perform(&self, request: &WorkRequest<'_>) -> Result<(Kind, usize)> {
         let peer = request.peer;
         let sum = |blocks: &[Block]| blocks.iter().map(|b| b.len).sum::<usize>();

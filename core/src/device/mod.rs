@@ -583,7 +583,7 @@ impl dyn Device + '_ {
     /// Allocates memory that peers can reach: [`register`](Device::register) of a region without a base.
     ///
     /// # Errors
-    /// As [`register`](Device::register).
+    /// `SharedMemoryFull`, `Limit`, `Forbidden`.
     #[allow(unsafe_code)]
     pub fn allocate(&self, region: Region) -> Result<Registration> {
         // SAFETY: no memory of the caller.

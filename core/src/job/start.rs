@@ -115,7 +115,7 @@ impl Job {
     /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), with given settings.
     ///
     /// # Errors
-    /// As [`threads`](Self::threads).
+    /// The error of the lowest rank that failed by itself, rather than for want of another.
     pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
         Self::threads_by(n, &|bootstrap| Job::start(bootstrap, settings.clone()), f)
     }
@@ -124,7 +124,7 @@ impl Job {
     /// number: for devices that connect threads.
     ///
     /// # Errors
-    /// As [`threads`](Self::threads).
+    /// The error of the lowest rank that failed by itself, rather than for want of another.
     pub fn threads_on<R: Send>(
         n: u32,
         settings: &Settings,

@@ -11,7 +11,7 @@ impl Job {
     /// The team of all ranks. The first call is collective.
     ///
     /// # Errors
-    /// As [`Team::split`].
+    /// `PeerLost`, `SharedMemoryFull`.
     pub fn world(&self) -> Result<Team> {
         if let Some(world) = self.0.world.borrow().as_ref().and_then(|world| world.downcast_ref::<Team>()) {
             return Ok(world.clone());

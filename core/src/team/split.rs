@@ -96,7 +96,7 @@ impl Team {
     /// [`split`](Self::split).
     ///
     /// # Errors
-    /// As [`split`](Self::split).
+    /// `PeerLost`, `SharedMemoryFull`.
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
         let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);

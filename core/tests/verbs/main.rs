@@ -31,7 +31,7 @@ fn two(body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static) -> Option<Vec<
     two_with(&[], body)
 }
 
-/// As [`two`], with some settings given.
+/// Runs `body` as two ranks with the settings `set`.
 fn two_with(
     set: &'static [(&'static str, &'static str)],
     body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static,
@@ -39,7 +39,7 @@ fn two_with(
     ranks(2, set, body)
 }
 
-/// As [`two_with`], with `n` ranks.
+/// Runs `body` as `n` ranks with the settings `set`.
 fn ranks(
     n: u32,
     set: &'static [(&'static str, &'static str)],

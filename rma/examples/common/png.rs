@@ -29,7 +29,7 @@ pub fn heat_png(path: &Path, width: u32, height: u32, values: &[f64]) -> io::Res
 /// As [`heat_png`], with a title above the field and a scale beside it, from the least value at the bottom to the greatest.
 ///
 /// # Errors
-/// As [`heat_png`].
+/// `InvalidInput` if there are not `width * height` values or no pixels; else what the file system says.
 pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
     const GLYPH: usize = 8;
     const TOP: usize = 2 * GLYPH;

@@ -97,7 +97,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
     /// Joins `intra`, which connects the ranks of its [`Capabilities::node`], and `inter`, which connects all `size`.
     ///
     /// # Errors
-    /// As [`Device::waker`].
+    /// `Unsupported` if the intra-node device has no waker.
     pub fn new(intra: N, inter: F, size: u32) -> Result<Self> {
         let waker = intra.waker()?;
         let (n, f) = (intra.capabilities(), inter.capabilities());

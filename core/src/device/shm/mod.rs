@@ -207,7 +207,7 @@ impl ShmDevice {
     /// Sends a packet.
     ///
     /// # Safety
-    /// As [`Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     #[inline(always)]
     unsafe fn send(&self, to: usize, header: &[u8], body: &[Block]) -> Result<Posted> {
         let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();

@@ -35,7 +35,7 @@ impl ShmDevice {
     /// Posts any operation but a packet.
     ///
     /// # Safety
-    /// As [`Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     pub(super) unsafe fn post_transfer(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         if self.transfers.borrow().is_full() {
             return Ok(Posted::Busy);
@@ -112,7 +112,7 @@ impl ShmDevice {
     /// Posts a write or a read of consecutive remote bytes.
     ///
     /// # Safety
-    /// As [`Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     unsafe fn post_run(&self, request: &WorkRequest<'_>, code: Code, blocks: &[Block], at: Place) -> Result<Posted> {
         let ranges = [Range { offset: at.offset, len: blocks.iter().map(|b| b.len).sum() }];
         // SAFETY: the same contract.
@@ -123,7 +123,7 @@ impl ShmDevice {
     /// of what is mapped and requests for the rest.
     ///
     /// # Safety
-    /// As [`Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     unsafe fn post_copy(
         &self,
         request: &WorkRequest<'_>,

@@ -140,7 +140,7 @@ pub fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy 
     everywhere_with(ranks(), f);
 }
 
-/// As [`everywhere`], with given numbers of ranks.
+/// Runs `f` over all configurations with the given numbers of ranks.
 pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_of(ranks, Arc::new(f));
 }

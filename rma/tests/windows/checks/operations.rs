@@ -53,7 +53,7 @@ pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     win.free()
 }
 
-/// As [`put`], value by value, from both ends of the part.
+/// Every origin puts its part to every target, value by value, from both ends of the part.
 pub fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const FEW: usize = 9;
     let (p, me) = (team.size(), team.rank());

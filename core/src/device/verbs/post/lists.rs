@@ -96,7 +96,7 @@ impl Drop for SgrsQueues {
 
 impl Engine {
     /// # Safety
-    /// As [`crate::device::Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     pub(crate) unsafe fn list(&mut self, request: &WorkRequest<'_>, blocks: &[Block], list: List) -> Result<Posted> {
         let (peer, limits) = (request.peer, self.sgrs.limits);
         let bad = |cause: String| {

@@ -50,7 +50,7 @@ fn unsupported(operation: &'static str, peer: u32, cause: &'static str) -> Resul
 
 impl Engine {
     /// # Safety
-    /// As [`crate::device::Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     pub(crate) unsafe fn post(&mut self, request: &WorkRequest<'_>) -> Result<Posted> {
         let peer = request.peer;
         if peer as usize >= self.links.addresses.len() {
@@ -224,7 +224,7 @@ impl Engine {
     }
 
     /// # Safety
-    /// As [`crate::device::Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     #[inline]
     unsafe fn write(
         &mut self,
@@ -256,7 +256,7 @@ impl Engine {
     /// A write or a read by zcopy or bcopy.
     ///
     /// # Safety
-    /// As [`crate::device::Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     unsafe fn transfer(
         &mut self,
         request: &WorkRequest<'_>,

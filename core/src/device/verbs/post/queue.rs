@@ -179,7 +179,7 @@ impl SendQueue {
     /// `scarce` it is signalled.
     ///
     /// # Safety
-    /// As [`post`](Self::post).
+    /// The memory of pieces stays registered and mapped until the request has ended.
     #[inline(always)]
     unsafe fn post_next(&mut self, scarce: bool) -> bool {
         let id = u64::from(self.peer) << COUNT | self.next;
@@ -221,7 +221,7 @@ impl SendQueue {
     /// Posts the backlog, as far as there are places; returns how many were posted.
     ///
     /// # Safety
-    /// As [`post`](Self::post).
+    /// The memory of pieces stays registered and mapped until the request has ended.
     pub(crate) unsafe fn flush(&mut self, scarce: bool) -> usize {
         let before = self.posted;
         while self.refused.is_none() && self.is_connected() && self.is_waiting() && self.posted < self.capacity {

@@ -33,7 +33,7 @@ impl Engine {
     /// Begins a transfer, whose request has been checked.
     ///
     /// # Safety
-    /// As [`crate::device::Device::post`].
+    /// All local pointers stay valid (and exclusive where written) until the request has completed.
     pub(super) unsafe fn stage(
         &mut self,
         request: &WorkRequest<'_>,

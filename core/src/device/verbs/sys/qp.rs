@@ -183,7 +183,7 @@ impl Pair {
     }
 
     /// # Safety
-    /// As [`send`](Self::send).
+    /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
     #[inline(never)]
     unsafe fn send_many(&self, order: &Order<'_>) -> i32 {
         let mut pieces: SmallVec<[ibv_sge; MOST]> = order.pieces.iter().map(|p| p.raw()).collect();
