@@ -273,8 +273,8 @@ impl Pace {
     pub const NEXT: Self = Self(0);
     /// Some 50 ns: where both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);
-    /// Some 30 ns: where a rank waits for what it has asked for.
-    pub const ANSWER: Self = Self(15);
+    /// Some 40 ns: where a rank waits for what it has asked for.
+    pub const ANSWER: Self = Self(20);
 }
 
 #[cfg(test)]
