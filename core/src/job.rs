@@ -225,6 +225,7 @@ impl Job {
             if ready() {
                 return Ok(());
             }
+            progress::pace(Pace::AGAIN);
         }
         self.wait_until(operation, None, || Ok(ready().then_some(())))
     }

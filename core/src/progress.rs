@@ -273,8 +273,10 @@ impl Pace {
     pub const NEXT: Self = Self(0);
     /// Some 50 ns: where both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);
-    /// Some 40 ns: where a rank waits for what it has asked for.
-    pub const ANSWER: Self = Self(20);
+    /// Some 30 ns: where a rank waits for what it has asked for.
+    pub const ANSWER: Self = Self(15);
+    /// Some 15 ns more between a look in vain and the next one.
+    pub const AGAIN: Self = Self(8);
 }
 
 #[cfg(test)]
