@@ -127,7 +127,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
         Memory::Unmapped => reduce_scatter(puts),
     };
     let first_fence = if mapped { words(k + together) } else { reduce_scatter(k) };
-    // The notification is a message where the put is none, and travels with it where it is one.
+    // A put that is a copy is followed by a message with the notification; a put that is a message carries it.
     let complete = either(2 * k, k);
 
     call("barrier", words(together), &|| team.barrier())?;

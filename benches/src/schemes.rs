@@ -180,7 +180,7 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
     Ok(Diagonals { bytes, blocks, known_us, new_us, layout_bytes: [known_bytes, new_bytes] })
 }
 
-/// Microseconds of so many puts by rank 0, and the fence that closes them.
+/// Microseconds of the given number of puts by rank 0, and the fence that closes them.
 fn fenced(window: &RawWindow, buffer: &[u8], map: &TypeMap, puts: u32) -> Result<f64> {
     let start = Instant::now();
     for _ in 0..if window.team().rank() == 0 { puts } else { 0 } {

@@ -134,7 +134,7 @@ pub fn report(job: &Job, pause: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Starts so many ranks that report.
+/// Starts the given number of ranks, which report.
 ///
 /// # Errors
 /// [`ErrorKind::Launcher`] without the command `farside`; [`ErrorKind::Aborted`] if the ranks fail.

@@ -36,6 +36,7 @@ impl ModelWord {
         Self { value: AtomicU64::new(value), fault }
     }
 
+    // Relaxed: the injected fault, which pairs with nothing.
     fn order(&self, order: Ordering) -> Ordering {
         if matches!(self.fault, Fault::Relaxed) { Ordering::Relaxed } else { order }
     }

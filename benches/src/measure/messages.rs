@@ -116,7 +116,7 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     Delivery::Into(buffer, Then::Quick(Box::new(filled)))
 }
 
-/// An iteration: one exchange of areas of so many integers. Two exchanges are looked at before. Collective.
+/// An iteration: one exchange of areas of the given number of integers. Two exchanges are looked at before. Collective.
 pub(super) fn ghost(bench: &Bench<'_>, counts: &[u64]) -> Result<()> {
     let inbox = Rc::new(RefCell::new(Inbox::default()));
     let taken = inbox.clone();

@@ -19,7 +19,7 @@ const SINGLES_MAX: u64 = 10_000;
 const BLOCKS: usize = 5;
 const LONGER: u64 = 4;
 
-/// Does so many iterations.
+/// Does the given number of iterations.
 pub(super) type Run<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
 /// One way.

@@ -106,11 +106,11 @@ pub struct Subject<'a> {
     pub name: &'a str,
     /// How it is used.
     pub setup: Setup,
-    /// Runs a function as so many ranks, each with the device in its job, for example by `Job::threads_on`.
+    /// Runs a function as that number of ranks, each with the device in its job, for example by `Job::threads_on`.
     pub launch: &'a Launch<'a>,
 }
 
-/// Runs the function as so many ranks.
+/// Runs the function as that number of ranks.
 pub type Launch<'a> = dyn Fn(u32, &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> + 'a;
 
 /// What came of checks.

@@ -1,4 +1,4 @@
-//! Packets to a rank that does not take them: their senders wait, and the card never meets a rank without a buffer.
+//! Packets to a rank that does not take them: their senders wait, and the HCA never finds a rank without a buffer.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Jobs of threads on two nodes, rank r on node r modulo 2, with shared memory on each and a network in memory between
-//! all. The same over a real card: `ci/test verbs`.
+//! all. The same over verbs: `ci/test verbs`.
 
 use std::cell::RefCell;
 use std::rc::Rc;

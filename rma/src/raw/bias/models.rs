@@ -33,10 +33,12 @@ impl Word for ModelWord {
         value
     }
     fn store(&self, value: u64, order: Ordering) {
+        // Relaxed: the injected fault, which pairs with nothing.
         self.0.store(value, if self.1 == Broken::LeavesRelaxed { Ordering::Relaxed } else { order });
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         if self.1 == Broken::ClaimByStore {
+            // Release: the injected fault, a store in place of the exchange, which no fence orders before the next load.
             self.0.store(value, Ordering::Release);
             return 0;
         }
