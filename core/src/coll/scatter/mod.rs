@@ -1,0 +1,6 @@
+//! Scatters: one rank gives every rank a block of its own.
+
+use super::operation::Algorithm;
+
+/// All of them.
+pub const ALGORITHMS: &[&Algorithm] = &[];

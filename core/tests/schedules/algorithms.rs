@@ -1,0 +1,120 @@
+//! The results of every algorithm, for every number of ranks, root, in place and not, with equal and irregular blocks.
+
+use farside_core::coll::operation::{Algorithm, Call, Neighbors, Operation};
+use farside_core::coll::schedule::check::check_algorithm;
+use farside_core::coll::table;
+
+/// Numbers of ranks.
+fn ranks() -> Vec<u32> {
+    let most = std::env::var("FARSIDE_TEST_RANKS").map_or(u32::MAX, |n| n.parse().unwrap());
+    (1..=128).chain([255, 256, 257]).filter(|p| *p <= most).collect()
+}
+
+fn wanted(a: &Algorithm) -> bool {
+    std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
+}
+
+/// Values of the parameters to be tried: least, default, the next two, most of small ones.
+fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
+    let mut all = vec![Vec::new()];
+    for p in a.parameters {
+        let mut values = vec![p.default, p.least, p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        values.retain(|v| (p.least..=p.most).contains(v));
+        values.sort_unstable();
+        values.dedup();
+        all = all.iter().flat_map(|have| values.iter().map(move |v| [&have[..], &[*v]].concat())).collect();
+    }
+    all
+}
+
+/// Irregular sizes with zeros among them.
+fn irregular(n: u32) -> Vec<u64> {
+    (0..u64::from(n)).map(|i| if i % 3 == 1 { 0 } else { 1 + i * 7 % 5 }).collect()
+}
+
+/// Destinations of all ranks of a graph, with edges to itself and double ones; and each rank's sources.
+fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    let destinations: Vec<Vec<u32>> =
+        (0..p).map(|r| vec![(r + 1) % p, (r * r + 2) % p, (r + p - 1) % p, r].split_off((r % 3) as usize)).collect();
+    let sources = (0..p)
+        .map(|r| {
+            (0..p).flat_map(|s| destinations[s as usize].iter().filter(move |d| **d == r).map(move |_| s)).collect()
+        })
+        .collect();
+    (destinations, sources)
+}
+
+fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
+    let rooted = a.operation.is_rooted();
+    let by_rank =
+        matches!(a.operation, Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter);
+    let (destinations, sources) = graph(p);
+    let sizes = irregular(p);
+    for root in 0..if rooted { p } else { 1 } {
+        for in_place in [false, true] {
+            for irregular in [false, true] {
+                if irregular && !by_rank || irregular && in_place && root > 0 {
+                    continue;
+                }
+                let call = |rank: u32| Call {
+                    root,
+                    in_place,
+                    parameters,
+                    sizes: if irregular { &sizes } else { &[] },
+                    elements: 1000,
+                    neighbors: Neighbors {
+                        sources: &sources[rank as usize],
+                        destinations: &destinations[rank as usize],
+                    },
+                    ..Call::new(a.operation, rank, p)
+                };
+                if !(a.applies)(&call(0)) {
+                    continue;
+                }
+                let by_number = if irregular { vec![sizes.clone(); p as usize] } else { Vec::new() };
+                if let Err(fault) = check_algorithm(a, call, &by_number) {
+                    panic!(
+                        "{}/{}{parameters:?}, P {p}, root {root}, in place {in_place}: {fault}",
+                        a.operation.name(),
+                        a.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn check_family(operation: Operation) {
+    for a in table::of(operation).filter(|a| wanted(a)) {
+        for p in ranks() {
+            for values in parameters(a) {
+                check_one(a, p, &values);
+            }
+        }
+    }
+}
+
+macro_rules! families {
+    ($($name:ident: $operation:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            check_family(Operation::$operation);
+        }
+    )* };
+}
+
+families! {
+    barrier: Barrier;
+    broadcast: Broadcast;
+    scatter: Scatter;
+    gather: Gather;
+    allgather: Allgather;
+    alltoall: Alltoall;
+    reduce: Reduce;
+    allreduce: Allreduce;
+    reduce_scatter: ReduceScatter;
+    scan: Scan;
+    exscan: Exscan;
+    neighbor_allgather: NeighborAllgather;
+    neighbor_alltoall: NeighborAlltoall;
+}

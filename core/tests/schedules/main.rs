@@ -1,0 +1,5 @@
+//! Every algorithm is right for every number of ranks, without a device: its schedules are run symbolically.
+//!
+//! `FARSIDE_TEST_ALGORITHM=operation/name` checks one, `FARSIDE_TEST_RANKS=n` up to so many ranks.
+
+mod algorithms;
