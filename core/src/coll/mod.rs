@@ -13,6 +13,7 @@ pub mod barrier;
 pub mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast;
+pub mod butterfly;
 mod broadcast_binomial;
 pub mod gather;
 pub(crate) mod mailbox;
