@@ -3,4 +3,6 @@
 //! `FARSIDE_TEST_ALGORITHM=operation/name` checks one, `FARSIDE_TEST_RANKS=n` up to so many ranks.
 
 mod algorithms;
+mod barriers;
+mod cost;
 mod predictions;
