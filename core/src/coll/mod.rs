@@ -27,6 +27,7 @@ pub mod scan;
 pub mod scatter;
 pub mod schedule;
 pub mod table;
+pub mod tree;
 
 use std::rc::Rc;
 

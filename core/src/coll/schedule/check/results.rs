@@ -1,7 +1,5 @@
 //! What a rank has before a call, and what it is promised after it.
 
-use rustc_hash::FxHashMap;
-
 use super::value::{Ranks, Value};
 use super::{Fault, FaultKind};
 use crate::coll::operation::{Call, Operation};
@@ -54,7 +52,7 @@ pub fn promised(
 ) -> Result<bool, Fault> {
     let operation = calls.first().map(|c| c.operation);
     // By block: how it was put together at the first rank that has it.
-    let mut first: FxHashMap<u32, u64> = FxHashMap::default();
+    let mut first = vec![None; memories.iter().map(|m| m.output().len()).max().unwrap_or(0)];
     let mut same = true;
     for (call, memory) in calls.iter().zip(memories).filter(|(call, _)| !is_idle(call)) {
         let fault = |kind: FaultKind, what: String| Fault { rank: call.rank, step: None, kind, what };
@@ -64,7 +62,7 @@ pub fn promised(
                 let what = format!("block {b} of the output of {} is {value:?}", call.operation.name());
                 return Err(fault(FaultKind::Result, what));
             };
-            let like = *first.entry(b).or_insert(value.tree);
+            let like = *first[b as usize].get_or_insert(value.tree);
             if operation == Some(Operation::Allreduce) && like != value.tree {
                 let what = format!("block {b} was put together in another way than at a rank before");
                 return Err(fault(FaultKind::Bracketing, what));
