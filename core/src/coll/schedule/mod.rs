@@ -7,6 +7,7 @@
 
 mod builder;
 pub mod check;
+pub mod predict;
 
 use std::fmt;
 
