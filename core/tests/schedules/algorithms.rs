@@ -23,14 +23,15 @@ fn wanted(a: &Algorithm) -> bool {
     std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
 }
 
-/// Values of the parameters to be tried: of each its least, default, the next two, most of small ones, with defaults of the
-/// others; and none of them a default.
+/// Values of the parameters to be tried: of each its least, and of those with small defaults the next two and one beyond, with
+/// defaults of the others; and none of them a default.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
     let mut all = vec![a.defaults(), a.parameters.iter().map(|p| p.most.min(p.default + 1)).collect()];
     for (i, p) in a.parameters.iter().enumerate() {
-        let values = [p.least, p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        let beyond = [p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        let values = [p.least].into_iter().chain(beyond.into_iter().filter(|_| p.default < 10));
         let of = |v: u32| a.defaults().iter().enumerate().map(|(j, d)| if i == j { v } else { *d }).collect();
-        all.extend(values.into_iter().filter(|v| (p.least..=p.most).contains(v)).map(of));
+        all.extend(values.filter(|v| (p.least..=p.most).contains(v)).map(of));
     }
     all.sort_unstable();
     all.dedup();
