@@ -23,14 +23,15 @@ fn wanted(a: &Algorithm) -> bool {
     std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
 }
 
-/// Values of the parameters to be tried: of each its least, default, the next two, most of small ones, with defaults of the
-/// others; and none of them a default.
+/// Values of the parameters to be tried: of each its least, and of those with small defaults the next two and one beyond, with
+/// defaults of the others; and none of them a default.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
     let mut all = vec![a.defaults(), a.parameters.iter().map(|p| p.most.min(p.default + 1)).collect()];
     for (i, p) in a.parameters.iter().enumerate() {
-        let values = [p.least, p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        let beyond = [p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        let values = [p.least].into_iter().chain(beyond.into_iter().filter(|_| p.default < 10));
         let of = |v: u32| a.defaults().iter().enumerate().map(|(j, d)| if i == j { v } else { *d }).collect();
-        all.extend(values.into_iter().filter(|v| (p.least..=p.most).contains(v)).map(of));
+        all.extend(values.filter(|v| (p.least..=p.most).contains(v)).map(of));
     }
     all.sort_unstable();
     all.dedup();
@@ -54,6 +55,28 @@ fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     (destinations, sources)
 }
 
+/// Irregular sizes of the blocks of each rank, by number.
+fn irregular_sizes(operation: Operation, destinations: &[Vec<u32>], sources: &[Vec<u32>]) -> Vec<Vec<u64>> {
+    let p = destinations.len();
+    let by_rank = irregular(p as u32);
+    let pair = |from: usize, to: usize| by_rank[(from * 5 + to) % p];
+    // The nth edge between two ranks has another size than the one before.
+    let edge = |from: usize, to: usize, n: usize| pair(from, to + n);
+    let edges = |ranks: &[u32], of: &dyn Fn(usize, usize) -> u64| -> Vec<u64> {
+        let n = |i: usize| ranks[..i].iter().filter(|r| **r == ranks[i]).count();
+        (0..ranks.len()).map(|i| of(ranks[i] as usize, n(i))).collect()
+    };
+    let of = |r: usize| match operation {
+        Operation::Alltoall => (0..p).map(|to| pair(r, to)).chain((0..p).map(|from| pair(from, r))).collect(),
+        Operation::NeighborAllgather => [vec![by_rank[r]], edges(&sources[r], &|from, _| by_rank[from])].concat(),
+        Operation::NeighborAlltoall => {
+            [edges(&destinations[r], &|to, n| edge(r, to, n)), edges(&sources[r], &|from, n| edge(from, r, n))].concat()
+        }
+        _ => by_rank.clone(),
+    };
+    (0..p).map(of).collect()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocks {
     Equal,
@@ -67,15 +90,15 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
     let rooted = a.operation.is_rooted();
     let blocks: &[Blocks] = match a.operation {
         O::Scatter | O::Gather => &[Blocks::Equal, Blocks::Irregular, Blocks::Unknown],
-        O::Allgather | O::ReduceScatter => &[Blocks::Equal, Blocks::Irregular],
-        _ => &[Blocks::Equal],
+        o if o.is_of_a_vector() || o == O::Barrier => &[Blocks::Equal],
+        _ => &[Blocks::Equal, Blocks::Irregular],
     };
     let places: &[bool] = match a.operation {
         O::Scatter | O::Gather | O::Allgather | O::Reduce | O::Allreduce | O::Scan | O::Exscan => &[false, true],
         _ => &[false],
     };
     let (destinations, sources) = graph(p);
-    let sizes = irregular(p);
+    let sizes = irregular_sizes(a.operation, &destinations, &sources);
     let root_in_place = |root| places.iter().flat_map(move |i| blocks.iter().map(move |b| (root, *i, *b)));
     for (root, in_place, blocks) in if rooted { roots(p) } else { vec![0] }.into_iter().flat_map(root_in_place) {
         if blocks != Blocks::Equal && in_place && root > 0 {
@@ -85,7 +108,11 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             root,
             in_place,
             parameters,
-            sizes: if blocks == Blocks::Equal || blocks == Blocks::Unknown && rank != root { &[] } else { &sizes },
+            sizes: match blocks {
+                Blocks::Irregular => &sizes[rank as usize],
+                Blocks::Unknown if rank == root => &sizes[rank as usize],
+                _ => &[],
+            },
             sizes_known: blocks != Blocks::Unknown,
             elements: 1000,
             neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
@@ -99,8 +126,7 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             a.operation.name(),
             a.name
         );
-        let by_number = if blocks == Blocks::Equal { Vec::new() } else { vec![sizes.clone(); p as usize] };
-        if let Err(fault) = check_algorithm(a, call, &by_number) {
+        if let Err(fault) = check_algorithm(a, call, if blocks == Blocks::Equal { &[] } else { &sizes }) {
             panic!("{context}: {fault}");
         }
         if blocks == Blocks::Unknown {

@@ -4,4 +4,7 @@
 //! `FARSIDE_TEST_ROOTS=all` every root also of more than 20 ranks.
 
 mod algorithms;
+mod barriers;
+mod cost;
+mod predictions;
 mod trees;

@@ -43,37 +43,36 @@ impl Memory {
     }
 }
 
-/// Whether the outputs are what the operation promises. Gives whether all blocks of a reduction were put together alike.
-pub fn promised(calls: &[Call<'_>], memories: &[Memory]) -> Result<bool, Fault> {
+/// Whether the outputs are what the operation promises, except for blocks without elements. Gives whether all blocks of a
+/// reduction were put together alike.
+pub fn promised(
+    calls: &[Call<'_>],
+    memories: &[Memory],
+    has_elements: impl Fn(u32, u32) -> bool,
+) -> Result<bool, Fault> {
+    let operation = calls.first().map(|c| c.operation);
+    // By block: how it was put together at the first rank that has it.
+    let mut first = vec![None; memories.iter().map(|m| m.output().len()).max().unwrap_or(0)];
     let mut same = true;
-    for (call, memory) in calls.iter().zip(memories) {
-        if is_idle(call) {
-            continue;
-        }
+    for (call, memory) in calls.iter().zip(memories).filter(|(call, _)| !is_idle(call)) {
         let fault = |kind: FaultKind, what: String| Fault { rank: call.rank, step: None, kind, what };
-        for (b, value) in memory.output().iter().enumerate() {
-            if !value.is_some_and(|v| is_right(calls, call, b as u32, &v)) {
+        let mut own = None;
+        for (value, b) in memory.output().iter().zip(0..).filter(|(_, b)| has_elements(call.rank, *b)) {
+            let Some(value) = value.filter(|v| is_right(calls, call, b, v)) else {
                 let what = format!("block {b} of the output of {} is {value:?}", call.operation.name());
                 return Err(fault(FaultKind::Result, what));
+            };
+            let like = *first[b as usize].get_or_insert(value.tree);
+            if operation == Some(Operation::Allreduce) && like != value.tree {
+                let what = format!("block {b} was put together in another way than at a rank before");
+                return Err(fault(FaultKind::Bracketing, what));
             }
-        }
-        let tree = |v: &Option<Value>| v.map(|v| v.tree);
-        if call.operation == Operation::Allreduce {
-            let mut pairs = memories[0].output().iter().zip(memory.output());
-            if let Some(b) = pairs.position(|(first, own)| tree(first) != tree(own)) {
-                return Err(fault(
-                    FaultKind::Bracketing,
-                    format!("block {b} was put together in another way than at rank 0"),
-                ));
-            }
-        }
-        // Each rank of a reduce_scatter has one block of the result; elsewhere a rank has all blocks of its own.
-        let like = if call.operation == Operation::ReduceScatter { &memories[0] } else { memory };
-        if call.operation.is_reduction() {
-            same &= memory.output().iter().all(|v| tree(v) == tree(&like.output()[0]));
+            // Ranks of a reduce_scatter have one block each of the same result, others all blocks of one of their own.
+            let of = if operation == Some(Operation::ReduceScatter) { like } else { *own.get_or_insert(value.tree) };
+            same &= of == value.tree;
         }
     }
-    Ok(same)
+    Ok(same || operation.is_none_or(|o| !o.is_reduction()))
 }
 
 /// Whether the rank has an output that is not written.

@@ -8,7 +8,7 @@ use super::results::{self, Memory};
 use super::value::{Sets, Value};
 use super::{Cost, Fault, FaultKind};
 use crate::coll::operation::{Call, Operation};
-use crate::coll::schedule::{Action, Side, Slice};
+use crate::coll::schedule::{Action, Buffer, Side, Slice};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -16,6 +16,14 @@ enum State {
     /// A side of a message whose other side may not have begun.
     Begun,
     Done,
+}
+
+/// A block that a step moves. One without elements needs no content.
+#[derive(Clone, Copy)]
+struct Moved {
+    size: u32,
+    elements: u64,
+    value: Option<Value>,
 }
 
 /// A send is complete only when its receive has begun, so that a deadlock shows that would be hidden by buffers; a signal
@@ -38,8 +46,7 @@ pub struct Run<'a> {
     memories: Vec<Memory>,
     sets: Sets,
     ready: VecDeque<Node>,
-    /// Blocks that a step moves: their size numbers and contents.
-    moved: Vec<(u32, Value)>,
+    moved: Vec<Moved>,
     cost: Cost,
 }
 
@@ -94,7 +101,9 @@ impl<'a> Run<'a> {
         for r in 0..self.words.min(1) * self.calls.len() {
             self.all_have_come(r)?;
         }
-        self.cost.same_bracketing = results::promised(self.calls, &self.memories)?;
+        let has_elements =
+            |r: u32, b: u32| self.count(r, self.graph.schedules[r as usize].size_of(Buffer::Output, b)) > 0;
+        self.cost.same_bracketing = results::promised(self.calls, &self.memories, has_elements)?;
         Ok(self.cost)
     }
 
@@ -102,11 +111,15 @@ impl<'a> Run<'a> {
         Fault::at(&self.graph.schedules[r as usize], i as usize, kind, what)
     }
 
+    /// Elements of a block of size number `size` at a rank, or 1 where sizes are not known.
+    fn count(&self, r: u32, size: u32) -> u64 {
+        self.sizes.get(r as usize).and_then(|s| s.get(size as usize)).copied().unwrap_or(1)
+    }
+
     fn elements(&self, r: u32, slices: &[Slice]) -> u64 {
-        match self.sizes.get(r as usize) {
-            Some(sizes) if !sizes.is_empty() => self.graph.schedules[r as usize].elements(slices, sizes),
-            _ => slices.iter().map(|s| u64::from(s.count)).sum(),
-        }
+        let schedule = &self.graph.schedules[r as usize];
+        let blocks = slices.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
+        blocks.map(|(buffer, b)| self.count(r, schedule.size_of(buffer, b))).sum()
     }
 
     /// Starts a step: gives the number of steps that are complete by this.
@@ -178,11 +191,14 @@ impl<'a> Run<'a> {
         let schedule = &self.graph.schedules[node.0 as usize];
         self.moved.clear();
         for (buffer, b) in from.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b))) {
-            let Some(value) = *self.memories[node.0 as usize].at(buffer, b) else {
-                let what = format_args!("reads block {b} of the {buffer:?}, which has no content").to_string();
+            let size = schedule.size_of(buffer, b);
+            let elements = self.count(node.0, size);
+            let value = *self.memories[node.0 as usize].at(buffer, b);
+            if value.is_none() && elements > 0 {
+                let what = format!("reads block {b} of the {buffer:?}, which has no content");
                 return Err(self.fault(node, FaultKind::Empty, what));
-            };
-            self.moved.push((schedule.size_of(buffer, b), value));
+            }
+            self.moved.push(Moved { size, elements, value });
         }
         Ok(())
     }
@@ -205,20 +221,20 @@ impl<'a> Run<'a> {
         }
         let blocks = step.into.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
         for (place, (buffer, b)) in blocks.enumerate() {
-            let (size, value) = self.moved[place];
-            if !self.fits(node.0, size, schedule.size_of(buffer, b)) {
-                let what = format!("a block of size number {size} comes for block {b} of the {buffer:?}");
-                return Err(self.fault(node, FaultKind::Shape, what));
-            }
+            let moved = self.moved[place];
+            self.fits(node, moved, buffer, b)?;
             let own = *self.memories[node.0 as usize].at(buffer, b);
-            let value = side.map_or(Ok(value), |side| self.reduced(node, value, own, side))?;
-            *self.memories[node.0 as usize].at(buffer, b) = Some(value);
+            let value = match side {
+                Some(side) if moved.elements > 0 => Some(self.reduced(node, moved.value, own, side)?),
+                _ => moved.value,
+            };
+            *self.memories[node.0 as usize].at(buffer, b) = value;
         }
         Ok(())
     }
 
-    fn reduced(&mut self, node: Node, operand: Value, own: Option<Value>, side: Side) -> Result<Value, Fault> {
-        let Some(own) = own else {
+    fn reduced(&mut self, node: Node, operand: Option<Value>, own: Option<Value>, side: Side) -> Result<Value, Fault> {
+        let Some((operand, own)) = operand.zip(own) else {
             return Err(self.fault(node, FaultKind::Empty, "reduces into a block without content"));
         };
         let (left, right) = if side == Side::Left { (operand, own) } else { (own, operand) };
@@ -226,13 +242,17 @@ impl<'a> Run<'a> {
             .map_err(|kind| self.fault(node, kind, format_args!("{left:?} and {right:?}")))
     }
 
-    /// Whether a block of size number `from` of any rank fits one of size number `into` of rank `r`: the numbers are the
-    /// same, or the elements are, or the numbers are counted differently and the elements not known.
-    fn fits(&self, r: u32, from: u32, into: u32) -> bool {
-        let by_number = |n: u32| self.sizes.get(r as usize).and_then(|s| s.get(n as usize));
-        from == into
-            || self.sizes.is_empty() && !self.numbered_alike
-            || by_number(from).is_some() && by_number(from) == by_number(into)
+    /// A block fits another of as many elements; where sizes are not known, of the same number if all ranks count alike.
+    fn fits(&self, node: Node, moved: Moved, buffer: Buffer, block: u32) -> Result<(), Fault> {
+        let size = self.graph.schedules[node.0 as usize].size_of(buffer, block);
+        let elements = self.count(node.0, size);
+        let alike = !self.sizes.is_empty() || !self.numbered_alike || size == moved.size;
+        if alike && elements == moved.elements {
+            return Ok(());
+        }
+        let Moved { size: from, elements: come, .. } = moved;
+        let what = format!("size {from}, {come} elements, for block {block} of size {size}, {elements} elements");
+        Err(self.fault(node, FaultKind::Shape, what))
     }
 
     fn complete(&mut self, node: Node) {

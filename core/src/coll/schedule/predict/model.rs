@@ -9,19 +9,19 @@ pub struct Sending {
     pub port: f64,
     /// Until steps that wait for the send may start.
     pub done: f64,
-    /// Until the receiver may begin with the message.
+    /// Until the message is at the receiver's port.
     pub transit: f64,
 }
 
-/// What receiving a message costs. All times count from when the message is there and the processor and the port are free.
+/// What receiving a message costs, from when it is at the receiver's port and the port is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Receiving {
-    /// The processor is busy.
-    pub overhead: f64,
     /// The port is busy: the least time between two messages.
     pub port: f64,
-    /// Until the data is there.
-    pub done: f64,
+    /// Until the message is through the port and the processor may take it.
+    pub transfer: f64,
+    /// The processor is busy, after the transfer; then the data is there.
+    pub overhead: f64,
 }
 
 /// A model of a network. `fan` is the number of messages that a rank sends, or receives, in the whole schedule.
@@ -32,14 +32,19 @@ pub trait Model {
     /// Receives `bytes` between a sender with `from` messages and a receiver with `fan`.
     fn receive(&self, bytes: u64, from: u32, fan: u32) -> Receiving;
 
+    /// Whether a message may be at the receiver's port before its receive has begun.
+    fn is_eager(&self, _bytes: u64) -> bool {
+        true
+    }
+
     /// The processor reduces `bytes`.
     fn reduce(&self, _bytes: u64) -> f64 {
         0.0
     }
 }
 
-/// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS without its threshold (Hoefler et al. 2010): those
-/// are the same where the parameters that they do not have are 0.
+/// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS (Hoefler et al. 2010): those are the same where the
+/// parameters that they do not have are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LogGP {
     /// L: from the sender's network interface to the receiver's.
@@ -54,6 +59,8 @@ pub struct LogGP {
     pub gap_per_byte: f64,
     /// O: of the processor for each byte.
     pub overhead_per_byte: f64,
+    /// S: the longest message that does not wait for its receive; without, none waits.
+    pub threshold: Option<u64>,
     /// Of the processor for each byte that is reduced.
     pub reduction: f64,
 }
@@ -73,14 +80,17 @@ impl LogGP {
 impl Model for LogGP {
     fn send(&self, bytes: u64, _fan: u32) -> Sending {
         let overhead = self.send_overhead + bytes as f64 * self.overhead_per_byte;
-        let stretch = self.stretch(bytes);
-        let transit = overhead + self.latency + stretch;
-        Sending { overhead, port: self.gap + stretch, done: overhead, transit }
+        let port = self.gap + self.stretch(bytes);
+        Sending { overhead, port, done: overhead, transit: overhead + self.latency }
     }
 
     fn receive(&self, bytes: u64, _from: u32, _fan: u32) -> Receiving {
-        let overhead = self.receive_overhead + bytes as f64 * self.overhead_per_byte;
-        Receiving { overhead, port: self.gap + self.stretch(bytes), done: overhead }
+        let (overhead, transfer) = (self.receive_overhead + bytes as f64 * self.overhead_per_byte, self.stretch(bytes));
+        Receiving { port: self.gap + transfer, transfer, overhead }
+    }
+
+    fn is_eager(&self, bytes: u64) -> bool {
+        self.threshold.is_none_or(|most| bytes <= most)
     }
 
     fn reduce(&self, bytes: u64) -> f64 {
@@ -124,13 +134,12 @@ pub struct PLogP {
 impl Model for PLogP {
     fn send(&self, bytes: u64, _fan: u32) -> Sending {
         let (gap, overhead) = (self.gap.at(bytes), self.send_overhead.at(bytes));
-        let transit = self.latency + gap - self.receive_overhead.at(bytes);
-        Sending { overhead, port: gap, done: overhead, transit }
+        Sending { overhead, port: gap, done: overhead, transit: self.latency }
     }
 
     fn receive(&self, bytes: u64, _from: u32, _fan: u32) -> Receiving {
-        let overhead = self.receive_overhead.at(bytes);
-        Receiving { overhead, port: self.gap.at(bytes), done: overhead }
+        let (port, overhead) = (self.gap.at(bytes), self.receive_overhead.at(bytes));
+        Receiving { port, transfer: port - overhead, overhead }
     }
 
     fn reduce(&self, bytes: u64) -> f64 {
@@ -193,7 +202,7 @@ impl Model for LoP {
 
     fn receive(&self, _bytes: u64, from: u32, fan: u32) -> Receiving {
         let (overhead, port) = (self.receive_overhead.at(f64::from(fan)), self.latency(from.max(fan)));
-        Receiving { overhead, port, done: port + overhead }
+        Receiving { port, transfer: port, overhead }
     }
 }
 
@@ -217,7 +226,11 @@ impl Model for OnePort {
 
     fn receive(&self, bytes: u64, _from: u32, _fan: u32) -> Receiving {
         let port = self.latency + bytes as f64 * self.byte;
-        Receiving { overhead: 0.0, port, done: port }
+        Receiving { port, transfer: port, overhead: 0.0 }
+    }
+
+    fn is_eager(&self, _bytes: u64) -> bool {
+        false
     }
 
     fn reduce(&self, bytes: u64) -> f64 {

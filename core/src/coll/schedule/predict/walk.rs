@@ -40,8 +40,12 @@ pub struct Moment {
 /// No step.
 const NONE: u32 = u32::MAX;
 
-/// In the number of a step of an event: its message is there and is to be reduced.
-const ARRIVED: u32 = 1 << 31;
+/// In the second number of an event: a message is at the receiver's port.
+const ARRIVES: u32 = 1 << 31;
+
+/// A rank, its step or [`ARRIVES`] with a number that orders messages, the place of the message. Of events at the same time
+/// those of earlier steps come first.
+type Event = (u32, u32, u32);
 
 /// A step that may start before all steps of its rank's stretch are complete.
 #[derive(Clone, Copy, Debug)]
@@ -56,21 +60,19 @@ struct Step {
     ready: f64,
     /// Where the steps that wait for it begin in the stretch's list.
     dependents: u32,
-    /// The step behind it in the queue for its port.
+    /// The step behind it in the queue for the port.
     behind: u32,
-    /// Messages of the sender of a message that it receives.
-    from: u32,
 }
 
-/// One side of a network interface, and the steps that queue for it.
+/// The side of a network interface that sends, and the steps that queue for it.
 #[derive(Clone, Copy, Debug)]
-struct Port {
+struct Out {
     free: f64,
     first: u32,
     last: u32,
 }
 
-impl Default for Port {
+impl Default for Out {
     fn default() -> Self {
         Self { free: 0.0, first: NONE, last: NONE }
     }
@@ -86,15 +88,28 @@ struct Rank {
     dependents: Vec<u32>,
     /// When the processor is free.
     processor: f64,
-    ports: [Port; 2],
+    out: Out,
+    /// When the side of the network interface that receives is free.
+    into: f64,
     end: f64,
 }
 
-/// A message of which only one side has come.
+/// A message under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Message {
+    key: (u32, u32, u32),
+    bytes: u64,
+    /// Messages that its sender sends.
+    fan: u32,
+}
+
+/// What is known of a message that is not received.
 #[derive(Clone, Copy, Debug)]
 enum Side {
-    /// It is there from a time on, of a sender with so many messages.
+    /// It could be at the receiver's port from a time on, and waits for the receive.
     Sent(f64, u32),
+    /// It is through the receiver's port from a time on.
+    Through(f64),
     /// The step that receives it.
     Receives(u32),
 }
@@ -103,19 +118,23 @@ pub struct Walk<'a, M, F> {
     model: &'a M,
     told: F,
     ranks: Vec<Rank>,
-    /// Events by time, which is never negative, so that its bits are in its order. Each is a rank and the step of its stretch.
-    events: BTreeMap<u64, Vec<(u32, u32)>>,
+    /// Events by time, which is never negative, so that its bits are in its order.
+    events: BTreeMap<u64, Vec<Event>>,
     /// Lists of events without any, for reuse.
-    spare: Vec<Vec<(u32, u32)>>,
-    messages: FxHashMap<(u32, u32, u32), Side>,
+    spare: Vec<Vec<Event>>,
+    sides: FxHashMap<(u32, u32, u32), Side>,
+    messages: Vec<Message>,
+    /// Places in `messages` without one.
+    places: Vec<u32>,
     decoded: usize,
     result: Prediction,
 }
 
 impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     pub fn new(size: u32, model: &'a M, told: F) -> Self {
-        let (events, spare, messages, result) = Default::default();
-        Self { model, told, ranks: Vec::with_capacity(size as usize), events, spare, messages, decoded: 0, result }
+        let (events, spare, sides, messages, places, result) = Default::default();
+        let ranks = Vec::with_capacity(size as usize);
+        Self { model, told, ranks, events, spare, sides, messages, places, decoded: 0, result }
     }
 
     /// Adds the next rank.
@@ -131,10 +150,9 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
             self.decode(r, 0.0);
         }
         while let Some((at, mut events)) = self.events.pop_first() {
-            // Of events at the same time those come first whose steps do.
             events.sort_unstable();
-            for (r, i) in events.drain(..) {
-                self.event(f64::from_bits(at), r, i);
+            for event in events.drain(..) {
+                self.event(f64::from_bits(at), event);
             }
             self.spare.push(events);
         }
@@ -147,9 +165,9 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         Ok(self.result)
     }
 
-    fn push(&mut self, time: f64, r: u32, i: u32) {
+    fn push(&mut self, time: f64, event: Event) {
         let spare = &mut self.spare;
-        self.events.entry(time.to_bits()).or_insert_with(|| spare.pop().unwrap_or_default()).push((r, i));
+        self.events.entry(time.to_bits()).or_insert_with(|| spare.pop().unwrap_or_default()).push(event);
     }
 
     /// Takes the next stretch of a rank, whose steps may start from `time` on.
@@ -179,7 +197,6 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
                 ready: time,
                 dependents: 0,
                 behind: NONE,
-                from: 0,
             });
         }
         pairs.sort_unstable();
@@ -204,47 +221,41 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     fn ready(&mut self, r: u32, i: u32) {
         let step = self.ranks[r as usize].stretch[i as usize];
         if !matches!(step.kind, Kind::Receive | Kind::ReceiveReduce) {
-            self.push(step.ready, r, i);
+            self.push(step.ready, (r, i, NONE));
             return;
         }
         let key = (step.peer, r, step.tag);
-        match self.messages.remove(&key) {
-            Some(Side::Sent(time, from)) => self.arrives(time, from, r, i),
-            _ => {
-                self.messages.insert(key, Side::Receives(i));
+        match self.sides.remove(&key) {
+            Some(Side::Through(time)) => self.push(time.max(step.ready), (r, i, NONE)),
+            side => {
+                self.sides.insert(key, Side::Receives(i));
+                if let Some(Side::Sent(time, place)) = side {
+                    self.push(time.max(step.ready), (r, ARRIVES | i, place));
+                }
             }
         }
     }
 
-    /// Both sides of a message are there.
-    fn arrives(&mut self, time: f64, from: u32, r: u32, i: u32) {
-        let step = &mut self.ranks[r as usize].stretch[i as usize];
-        step.from = from;
-        let start = time.max(step.ready);
-        self.push(start, r, i);
-    }
-
-    fn event(&mut self, now: f64, r: u32, event: u32) {
-        let i = event & !ARRIVED;
+    fn event(&mut self, now: f64, (r, i, place): Event) {
+        if i & ARRIVES != 0 {
+            self.arrives(now, place);
+            return;
+        }
         let step = self.ranks[r as usize].stretch[i as usize];
         match step.kind {
             Kind::Send => {
-                if self.takes_port(now, r, i, 0) {
+                if self.takes_port(now, r, i) {
                     self.send(now, r, i, step);
                 }
             }
-            Kind::Receive | Kind::ReceiveReduce if event & ARRIVED == 0 => {
-                if self.takes_port(now, r, i, 1) {
-                    self.receive(now, r, i, step);
-                }
-            }
-            Kind::Reduce | Kind::ReceiveReduce => {
+            Kind::Receive | Kind::ReceiveReduce => self.process(now, r, i, step),
+            Kind::Reduce => {
                 let cost = self.model.reduce(step.bytes);
                 let start = processor(&mut self.ranks[r as usize], now, cost);
                 self.tell(r, i, start, start + cost, true);
                 self.complete(r, i, start + cost);
             }
-            Kind::Receive | Kind::Copy => self.complete(r, i, now),
+            Kind::Copy => self.complete(r, i, now),
         }
     }
 
@@ -252,53 +263,55 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         (self.told)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
     }
 
-    /// Whether a step has its port now. If not it queues: only the first in a queue has an event, when the port is free.
-    fn takes_port(&mut self, now: f64, r: u32, i: u32, port: usize) -> bool {
+    /// Whether a send has the port now. If not it queues: only the first in the queue has an event, when the port is free.
+    fn takes_port(&mut self, now: f64, r: u32, i: u32) -> bool {
         let rank = &mut self.ranks[r as usize];
-        let queue = &mut rank.ports[port];
-        if queue.first == i && queue.free <= now {
+        let out = &mut rank.out;
+        if out.free <= now && (out.first == i || out.first == NONE) {
             return true;
         }
-        if queue.first == NONE {
-            if queue.free <= now {
-                return true;
-            }
-            (queue.first, queue.last) = (i, i);
-            let free = queue.free;
-            self.push(free, r, i);
+        if out.first == NONE {
+            (out.first, out.last) = (i, i);
+            let free = out.free;
+            self.push(free, (r, i, NONE));
         } else {
-            rank.stretch[queue.last as usize].behind = i;
-            queue.last = i;
+            rank.stretch[out.last as usize].behind = i;
+            out.last = i;
         }
         false
     }
 
-    /// The step uses its port until `free`, and the next in the queue has it then.
-    fn leaves_port(&mut self, r: u32, i: u32, port: usize, free: f64) {
-        let rank = &mut self.ranks[r as usize];
-        let queue = &mut rank.ports[port];
-        queue.free = free;
-        if queue.first == i {
-            queue.first = rank.stretch[i as usize].behind;
-        }
-        let next = queue.first;
-        if next != NONE {
-            self.push(free, r, next);
-        }
-    }
-
     fn send(&mut self, now: f64, r: u32, i: u32, step: Step) {
         let rank = &mut self.ranks[r as usize];
-        let cost = self.model.send(step.bytes, rank.program.sends);
-        let start = processor(rank, now, cost.overhead);
         let fan = rank.program.sends;
-        self.leaves_port(r, i, 0, start + cost.port);
+        let cost = self.model.send(step.bytes, fan);
+        let start = processor(rank, now, cost.overhead);
+        rank.out.free = start + cost.port;
+        if rank.out.first == i {
+            rank.out.first = step.behind;
+        }
+        // The next in the queue has the port when it is free.
+        let next = rank.out.first;
+        if next != NONE {
+            self.push(start + cost.port, (r, next, NONE));
+        }
         let key = (r, step.peer, step.tag);
+        let message = Message { key, bytes: step.bytes, fan };
+        let place = self.places.pop().unwrap_or(self.messages.len() as u32);
+        match self.messages.get_mut(place as usize) {
+            Some(at) => *at = message,
+            None => self.messages.push(message),
+        }
         let there = start + cost.transit;
-        match self.messages.remove(&key) {
-            Some(Side::Receives(receive)) => self.arrives(there, fan, step.peer, receive),
+        match self.sides.get(&key) {
+            _ if self.model.is_eager(step.bytes) => self.push(there, (step.peer, ARRIVES | r, place)),
+            Some(Side::Receives(receive)) => {
+                let receive = *receive;
+                let ready = self.ranks[step.peer as usize].stretch[receive as usize].ready;
+                self.push(there.max(ready), (step.peer, ARRIVES | receive, place));
+            }
             _ => {
-                self.messages.insert(key, Side::Sent(there, fan));
+                self.sides.insert(key, Side::Sent(there, place));
             }
         }
         let busy = if cost.overhead > 0.0 { cost.overhead } else { cost.port };
@@ -306,18 +319,57 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.complete(r, i, start + cost.done);
     }
 
-    fn receive(&mut self, now: f64, r: u32, i: u32, step: Step) {
+    /// A message comes in through the port.
+    fn arrives(&mut self, now: f64, place: u32) {
+        let message = self.messages[place as usize];
+        self.places.push(place);
+        let r = message.key.1;
         let rank = &mut self.ranks[r as usize];
-        let cost = self.model.receive(step.bytes, step.from, rank.program.receives);
-        let start = processor(rank, now, cost.overhead);
-        let end = start + cost.done;
-        self.leaves_port(r, i, 1, start + cost.port);
-        self.tell(r, i, start, end, false);
-        if step.kind == Kind::ReceiveReduce && self.model.reduce(step.bytes) > 0.0 {
-            self.push(end, r, i | ARRIVED);
-        } else {
-            self.complete(r, i, end);
+        let cost = self.model.receive(message.bytes, message.fan, rank.program.receives);
+        let start = now.max(rank.into);
+        rank.into = start + cost.port;
+        let through = start + cost.transfer;
+        match self.sides.remove(&message.key) {
+            Some(Side::Receives(i)) => self.through(now, through, r, i),
+            _ => {
+                self.sides.insert(message.key, Side::Through(through));
+            }
         }
+    }
+
+    /// The message of a step is through the port at `time`.
+    fn through(&mut self, now: f64, time: f64, r: u32, i: u32) {
+        let step = self.ranks[r as usize].stretch[i as usize];
+        let time = time.max(step.ready);
+        if self.overhead(r, step) + self.reduction(step) == 0.0 {
+            self.tell(r, i, time, time, false);
+            self.complete(r, i, time);
+        } else if time > now {
+            self.push(time, (r, i, NONE));
+        } else {
+            self.process(now, r, i, step);
+        }
+    }
+
+    /// The processor takes a message, and reduces it.
+    fn process(&mut self, now: f64, r: u32, i: u32, step: Step) {
+        let (overhead, reduction) = (self.overhead(r, step), self.reduction(step));
+        let start = processor(&mut self.ranks[r as usize], now, overhead + reduction);
+        let there = start + overhead;
+        self.tell(r, i, start, there, false);
+        if reduction > 0.0 {
+            self.tell(r, i, there, there + reduction, true);
+        }
+        self.complete(r, i, there + reduction);
+    }
+
+    fn overhead(&self, r: u32, step: Step) -> f64 {
+        let fan = self.ranks[r as usize].program.receives;
+        self.model.receive(step.bytes, fan, fan).overhead
+    }
+
+    fn reduction(&self, step: Step) -> f64 {
+        if step.kind == Kind::ReceiveReduce { self.model.reduce(step.bytes) } else { 0.0 }
     }
 
     /// Steps that wait for a step may start at `done`.
