@@ -12,6 +12,7 @@ pub mod error;
 pub mod job;
 #[cfg(feature = "log")]
 mod log;
+pub mod matching;
 pub mod memory;
 #[cfg(test)]
 mod model;
