@@ -23,6 +23,7 @@ use crate::progress::{self, Pace, Progress};
 use crate::settings::Settings;
 use crate::stats::Snapshot;
 use crate::tracked::Tracked;
+use crate::two_sided::TwoSided;
 
 pub use crate::tracked::Track;
 pub use requests::CancelOnDrop;
@@ -41,6 +42,7 @@ struct Inner {
     order: StoreOrder,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
+    two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
@@ -137,6 +139,13 @@ impl Job {
     #[must_use]
     pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
         self.0.device.counters()
+    }
+
+    /// The two-sided messages.
+    #[must_use]
+    #[inline]
+    pub fn two_sided(&self) -> &TwoSided {
+        &self.0.two_sided
     }
 
     pub(crate) fn mailbox(&self) -> &Mailbox {

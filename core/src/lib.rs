@@ -27,6 +27,7 @@ mod slots;
 pub mod stats;
 pub mod team;
 mod tracked;
+pub mod two_sided;
 pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};

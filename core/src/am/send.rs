@@ -126,6 +126,8 @@ struct Queued {
     completion: Option<Counter>,
     /// Bytes that have gone.
     sent: usize,
+    /// It waits here until its target says where it goes, however short it is.
+    waits: bool,
 }
 
 /// A message whose target is asked.
@@ -308,6 +310,50 @@ pub unsafe fn start_send(
     Ok(false)
 }
 
+/// Starts to send an active message that waits at its sender, however short it is, until its target says where the data
+/// goes. Returns at once.
+///
+/// # Safety
+/// As [`start_send`].
+///
+/// # Errors
+/// As [`start_send`].
+pub unsafe fn start_rendezvous(
+    job: &Job,
+    target: u32,
+    handler: HandlerId,
+    header: &[u8],
+    source: Source,
+    track: &Rc<Track>,
+) -> Result<()> {
+    check(job, target, header)?;
+    let am = job.active_messages();
+    let data = Data::Lent(Lent::new(source, None, track));
+    if target == job.rank() {
+        am.send_own(handler, header, data, Counters::default());
+        return Ok(());
+    }
+    let mut out = am.outgoing.borrow_mut();
+    am.enqueue(&mut out, target, handler, header, data, Counters::default());
+    if let Some(message) = out.queues.get_mut(&target).and_then(VecDeque::back_mut) {
+        message.waits = true;
+    }
+    drop(out);
+    drain(am, job).map(|_| ())
+}
+
+/// Sends a message of one short packet to another rank, if there is room and nothing is queued: `false` if not.
+#[inline]
+pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header: &[u8], data: &[u8]) -> Result<bool> {
+    if !job.active_messages().is_quiet() || header.len() + data.len() > 8 * REST {
+        return Ok(false);
+    }
+    let prefix = Prefix::of_first(handler, header.len(), data.len(), 0, 0);
+    let ([first, number, last], [a, b, c]) = (prefix.words(), joined(header, data));
+    let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + header.len() + data.len());
+    job.try_send(target, Operation::SendShort(&packet))
+}
+
 fn check(job: &Job, target: u32, header: &[u8]) -> Result<()> {
     job.running(OP)?;
     if header.len() > MAX_HEADER {
@@ -318,6 +364,12 @@ fn check(job: &Job, target: u32, header: &[u8]) -> Result<()> {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
     }
     Ok(())
+}
+
+/// Longest data of a message with a header of this length that goes without asking the target.
+#[inline]
+pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
+    job.device().capabilities().messages.eager.max(room(job, header_len))
 }
 
 /// Bytes of data that fit into a packet with a header of this length.
@@ -518,7 +570,7 @@ impl Turn<'_> {
         let mut prefix = Prefix::of_first(message.handler, header_len, len, message.number, message.target);
         prefix.completion = if message.completion.is_some() { message.number } else { 0 };
         let header = Block::of(message.header.as_ptr(), header_len);
-        if len > eager.max(most - header_len) {
+        if message.waits || len > eager.max(most - header_len) {
             prefix.kind = RTS;
             let sent = self.packet(target, Operation::Send { header: &prefix.write(), body: &[header] })?;
             return Ok(if sent { Step::Asks } else { Step::Full });
@@ -594,7 +646,8 @@ impl ActiveMessages {
     ) {
         let number = self.next_number(|number| out.is_free(number));
         let (to, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        let message = Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0 };
+        let message =
+            Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0, waits: false };
         out.queues.entry(target).or_default().push_back(message);
         self.busy.set(true);
     }
