@@ -5,7 +5,13 @@ use crate::coll::operation::Parameter;
 
 /// Costs as parameters of an algorithm, in the time β in which an element is sent.
 pub const COSTS: &[Parameter] = &[
-    Parameter { name: "alpha", default: 1000, least: 0, most: u32::MAX, help: "elements sent in the latency of a message" },
+    Parameter {
+        name: "alpha",
+        default: 1000,
+        least: 0,
+        most: u32::MAX,
+        help: "elements sent in the latency of a message",
+    },
     Parameter { name: "gamma", default: 10, least: 0, most: 10_000, help: "elements sent while a hundred are reduced" },
 ];
 

@@ -2,7 +2,7 @@
 
 use super::plan::{Meeting, Place, Plan};
 use crate::coll::operation::{Call, Operation};
-use crate::coll::schedule::{Builder, Buffer, Schedule, Side, Slice};
+use crate::coll::schedule::{Buffer, Builder, Schedule, Side, Slice};
 
 /// Parts of the vector: runs of (first, count).
 pub(super) type Piece = Vec<(u32, u32)>;

@@ -54,7 +54,11 @@ fn build(call: &Call<'_>) -> Schedule {
         if is_input {
             s.send(peer, tag, &[Slice::input(sent.0, sent.1)]);
             s.receive(peer, tag, &[into]);
-            s.reduce(&[Slice::input(kept.0, kept.1)], if side == Side::Left { Side::Right } else { Side::Left }, &[into]);
+            s.reduce(
+                &[Slice::input(kept.0, kept.1)],
+                if side == Side::Left { Side::Right } else { Side::Left },
+                &[into],
+            );
             is_input = false;
         } else {
             let from = reduced(&mut s).part(sent.0, sent.1);
