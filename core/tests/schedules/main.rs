@@ -6,6 +6,8 @@
 mod algorithms;
 mod barriers;
 mod cost;
+mod mistakes;
+mod mutants;
 mod predictions;
 mod reductions;
 mod trees;

@@ -273,6 +273,25 @@ impl Schedule {
         (0..self.steps.len()).map(|i| self.step(i))
     }
 
+    /// A schedule with the same buffers and other steps, taken as they are: nothing is derived or checked, which is for tests of
+    /// what finds mistakes.
+    #[must_use]
+    pub fn with_steps<'s>(&self, steps: impl IntoIterator<Item = Step<'s>>) -> Self {
+        fn listed<T: Copy>(table: &mut Vec<T>, of: &[T]) -> List {
+            table.extend_from_slice(of);
+            List { start: (table.len() - of.len()) as u32, len: of.len() as u32 }
+        }
+        let (mut slices, mut after) = (Vec::new(), Vec::new());
+        let stored = |step: Step<'_>| Stored {
+            action: step.action,
+            from: listed(&mut slices, step.from),
+            into: listed(&mut slices, step.into),
+            after: listed(&mut after, step.after),
+        };
+        let steps = steps.into_iter().map(stored).collect();
+        Self { scratch: self.scratch.clone(), steps, slices, after, ..*self }
+    }
+
     /// Size number of a block.
     #[must_use]
     pub fn size_of(&self, buffer: Buffer, block: u32) -> u32 {
