@@ -14,6 +14,7 @@ pub mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast;
 mod broadcast_binomial;
+pub mod execute;
 pub mod gather;
 pub(crate) mod mailbox;
 pub mod neighbor;
@@ -25,6 +26,7 @@ mod regions;
 pub mod scan;
 pub mod scatter;
 pub mod schedule;
+mod select;
 pub mod table;
 
 use std::rc::Rc;

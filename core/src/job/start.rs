@@ -9,6 +9,7 @@ use super::{Inner, Job};
 use crate::am::ActiveMessages;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll;
+use crate::coll::execute::{self, Calls};
 use crate::coll::mailbox::Mailbox;
 use crate::device::open::open;
 use crate::device::{Device, Leave, fault};
@@ -71,6 +72,8 @@ impl Job {
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
+        let calls = Rc::<Calls>::default();
+        execute::register(&am, &calls)?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
@@ -92,6 +95,7 @@ impl Job {
             order: StoreOrder::default(),
             am,
             mailbox,
+            calls,
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),

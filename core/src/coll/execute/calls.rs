@@ -6,6 +6,7 @@
 //! with it: context, number of the call, tag, and what the ranks agree on ([`Check`]).
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -18,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::wire::{Reader, Writer};
 
-pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
+pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX - 1);
 /// The tag of a message that says that a call has failed.
 const FAILED: u32 = u32::MAX;
 /// Bytes of the reason in such a message.
@@ -145,6 +146,12 @@ pub(crate) struct TeamCalls {
     failed: RefCell<Vec<u32>>,
     /// A message of a call that is over, which did not expect it.
     stray: RefCell<Option<Error>>,
+}
+
+impl fmt::Debug for TeamCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TeamCalls").field("started", &self.started).finish_non_exhaustive()
+    }
 }
 
 impl TeamCalls {

@@ -24,8 +24,6 @@ pub(super) struct Expected {
 pub(super) struct Plan {
     pub(super) schedule: Schedule,
     pub(super) operation: Operation,
-    pub(super) root: usize,
-    pub(super) algorithm: &'static Algorithm,
     /// Bytes of an element.
     pub(super) element: usize,
     /// Of each buffer: where its blocks begin, and where the last one ends, in bytes.
@@ -114,7 +112,7 @@ impl Plan {
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
         }
         let check = Self::check(arguments, algorithm, &parameters);
-        Self::prepared(team, arguments, algorithm, schedule, &sizes, check)
+        Self::prepared(team, arguments, schedule, &sizes, check)
     }
 
     fn check(arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
@@ -134,7 +132,6 @@ impl Plan {
     fn prepared(
         team: &Team,
         arguments: &Arguments<'_>,
-        algorithm: &'static Algorithm,
         schedule: Schedule,
         sizes: &[u64],
         check: Check,
@@ -189,12 +186,9 @@ impl Plan {
         let mut slots = vec![u32::MAX; steps.len()];
         expected.iter().enumerate().for_each(|(slot, e)| slots[e.step as usize] = slot as u32);
         drop(steps);
-        let (operation, root) = (arguments.operation, arguments.root);
         Ok(Self {
             schedule,
-            operation,
-            root,
-            algorithm,
+            operation: arguments.operation,
             element,
             starts,
             degrees,
