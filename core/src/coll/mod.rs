@@ -13,6 +13,7 @@ pub mod barrier;
 pub mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast;
+pub mod butterfly;
 mod broadcast_binomial;
 pub mod execute;
 pub mod gather;
@@ -28,6 +29,7 @@ pub mod scatter;
 pub mod schedule;
 mod select;
 pub mod table;
+pub mod tree;
 
 use std::rc::Rc;
 

@@ -115,8 +115,12 @@ pub struct Call<'a> {
     /// The root, of operations that have one.
     pub root: u32,
     /// Elements by size number, of operations with blocks by rank; algorithms may look which blocks are empty or how sizes
-    /// compare. Empty where it is not known. The same at all ranks but for alltoall and neighbours.
+    /// compare. Empty where all are equal. The same at all ranks but for alltoall and neighbours, and where they are not
+    /// known.
     pub sizes: &'a [u64],
+    /// Whether every rank knows the sizes of all blocks. Where not (scatterv and gatherv of MPI), the root does, and any other
+    /// rank knows only that of its own block: its schedule must not name another size number, nor depend on `sizes`.
+    pub sizes_known: bool,
     /// Elements of the vector, of operations that cut one into parts.
     pub elements: u64,
     /// Values of [`Algorithm::parameters`], in their order.
@@ -128,7 +132,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call without anything special: root 0, no sizes known, out of place.
+    /// A call without anything special: root 0, equal blocks, out of place.
     #[must_use]
     pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
         Self {
@@ -137,11 +141,18 @@ impl<'a> Call<'a> {
             size,
             root: 0,
             sizes: &[],
+            sizes_known: true,
             elements: 0,
             parameters: &[],
             neighbors: Neighbors::default(),
             in_place: false,
         }
+    }
+
+    /// Into how many parts a vector is cut that should have so many: no more than it has elements, and at least one.
+    #[must_use]
+    pub fn parts(&self, wanted: u32) -> u32 {
+        u64::from(wanted).min(self.elements).max(1) as u32
     }
 
     /// The rank's number counted from the root.
@@ -210,7 +221,7 @@ pub struct Algorithm {
     pub parameters: &'static [Parameter],
     /// Whether it reduces contributions in another order than that of the ranks.
     pub commutative: bool,
-    /// Whether it is for so many ranks, with these parameters.
+    /// Whether it is for so many ranks, with these parameters and sizes.
     pub applies: fn(&Call<'_>) -> bool,
     /// The schedule of one rank.
     pub build: fn(&Call<'_>) -> super::schedule::Schedule,
