@@ -167,6 +167,12 @@ impl<'a> Call<'a> {
         (relative + self.root) % self.size
     }
 
+    /// Whether a block of size number `number` has elements, as far as is known.
+    #[must_use]
+    pub fn has_elements(&self, number: u32) -> bool {
+        self.sizes.get(number as usize).is_none_or(|n| *n > 0)
+    }
+
     /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
     /// vector ([`Operation::is_of_a_vector`]).
     #[must_use]
@@ -228,6 +234,13 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
+    /// Values of its parameters: those that are given, within their limits, and defaults of the others.
+    #[must_use]
+    pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
+        let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).clamp(p.least, p.most));
+        self.parameters.iter().enumerate().map(value).collect()
+    }
+
     /// Defaults of its parameters.
     #[must_use]
     pub fn defaults(&self) -> Vec<u32> {

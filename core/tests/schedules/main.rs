@@ -4,3 +4,5 @@
 //! `FARSIDE_TEST_ROOTS=all` every root also of more than 32 ranks.
 
 mod algorithms;
+mod barriers;
+mod cost;
