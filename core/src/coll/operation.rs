@@ -115,7 +115,8 @@ pub struct Call<'a> {
     /// The root, of operations that have one.
     pub root: u32,
     /// Elements by size number, of operations with blocks by rank; algorithms may look which blocks are empty or how sizes
-    /// compare. Empty where it is not known. The same at all ranks but for alltoall and neighbours.
+    /// compare. Empty where it is not known. The same at all ranks but for alltoall and neighbours. Empty for an alltoall
+    /// whose blocks are all equal, at all ranks.
     pub sizes: &'a [u64],
     /// Elements of the vector, of operations that cut one into parts.
     pub elements: u64,
@@ -154,6 +155,12 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn absolute(&self, relative: u32) -> u32 {
         (relative + self.root) % self.size
+    }
+
+    /// Whether a block of size number `number` has elements, as far as is known.
+    #[must_use]
+    pub fn has_elements(&self, number: u32) -> bool {
+        self.sizes.get(number as usize).is_none_or(|n| *n > 0)
     }
 
     /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
@@ -217,6 +224,13 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
+    /// Values of its parameters: those that are given, within their limits, and defaults of the others.
+    #[must_use]
+    pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
+        let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).clamp(p.least, p.most));
+        self.parameters.iter().enumerate().map(value).collect()
+    }
+
     /// Defaults of its parameters.
     #[must_use]
     pub fn defaults(&self) -> Vec<u32> {

@@ -44,23 +44,55 @@ fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     (destinations, sources)
 }
 
+/// Irregular sizes of the blocks of each rank, by number, where the operation knows them.
+fn irregular_sizes(operation: Operation, destinations: &[Vec<u32>], sources: &[Vec<u32>]) -> Option<Vec<Vec<u64>>> {
+    let p = destinations.len();
+    let by_rank = irregular(p as u32);
+    let pair = |from: usize, to: usize| by_rank[(from * 5 + to) % p];
+    // The nth edge between two ranks has another size than the one before.
+    let edge = |from: usize, to: usize, n: usize| pair(from, to + n);
+    let edges = |ranks: &[u32], of: &dyn Fn(usize, usize) -> u64| -> Vec<u64> {
+        let n = |i: usize| ranks[..i].iter().filter(|r| **r == ranks[i]).count();
+        (0..ranks.len()).map(|i| of(ranks[i] as usize, n(i))).collect()
+    };
+    let of = |r: usize| match operation {
+        Operation::Alltoall => (0..p).map(|to| pair(r, to)).chain((0..p).map(|from| pair(from, r))).collect(),
+        Operation::NeighborAllgather => [vec![by_rank[r]], edges(&sources[r], &|from, _| by_rank[from])].concat(),
+        Operation::NeighborAlltoall => {
+            [edges(&destinations[r], &|to, n| edge(r, to, n)), edges(&sources[r], &|from, n| edge(from, r, n))].concat()
+        }
+        _ => by_rank.clone(),
+    };
+    let known = !operation.is_of_a_vector() && operation != Operation::Barrier;
+    known.then(|| (0..p).map(of).collect())
+}
+
+/// Whether input and output may be the same memory: else a schedule does not depend on it.
+fn may_be_in_place(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(operation, O::Scatter | O::Gather | O::Allgather | O::Reduce | O::Allreduce | O::Scan | O::Exscan)
+}
+
 fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
     let rooted = a.operation.is_rooted();
-    let by_rank =
-        matches!(a.operation, Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter);
     let (destinations, sources) = graph(p);
-    let sizes = irregular(p);
+    let sizes = irregular_sizes(a.operation, &destinations, &sources);
     for root in 0..if rooted { p } else { 1 } {
         for in_place in [false, true] {
             for irregular in [false, true] {
-                if irregular && !by_rank || irregular && in_place && root > 0 {
+                let skips = in_place && !may_be_in_place(a.operation) || irregular && in_place && root > 0;
+                let sizes = match &sizes {
+                    Some(sizes) if irregular => &sizes[..],
+                    _ => &[],
+                };
+                if skips || irregular && sizes.is_empty() {
                     continue;
                 }
                 let call = |rank: u32| Call {
                     root,
                     in_place,
                     parameters,
-                    sizes: if irregular { &sizes } else { &[] },
+                    sizes: sizes.get(rank as usize).map_or(&[], |s| &s[..]),
                     elements: 1000,
                     neighbors: Neighbors {
                         sources: &sources[rank as usize],
@@ -71,8 +103,7 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
                 if !(a.applies)(&call(0)) {
                     continue;
                 }
-                let by_number = if irregular { vec![sizes.clone(); p as usize] } else { Vec::new() };
-                if let Err(fault) = check_algorithm(a, call, &by_number) {
+                if let Err(fault) = check_algorithm(a, call, sizes) {
                     panic!(
                         "{}/{}{parameters:?}, P {p}, root {root}, in place {in_place}: {fault}",
                         a.operation.name(),

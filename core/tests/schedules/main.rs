@@ -3,3 +3,5 @@
 //! `FARSIDE_TEST_ALGORITHM=operation/name` checks one, `FARSIDE_TEST_RANKS=n` up to so many ranks.
 
 mod algorithms;
+mod barriers;
+mod cost;

@@ -161,6 +161,10 @@ struct Memory {
 }
 
 impl Memory {
+    fn of(&self, buffer: Buffer, block: u32) -> &Option<Value> {
+        &self.buffers[buffer as usize][block as usize]
+    }
+
     fn at(&mut self, buffer: Buffer, block: u32) -> &mut Option<Value> {
         &mut self.buffers[buffer as usize][block as usize]
     }
@@ -168,7 +172,7 @@ impl Memory {
 
 /// A message under way.
 struct Sent {
-    values: Vec<(u32, Option<Value>)>,
+    values: Vec<(u64, Option<Value>)>,
     step: usize,
     chain: u32,
     come: Vec<u64>,
@@ -318,7 +322,7 @@ impl<'a> Run<'a> {
         }
         self.ended()?;
         for (r, call) in calls.iter().enumerate() {
-            promised(call, &mut self.ranks[r].memory)?;
+            self.promised(r, calls)?;
             if call.operation == Operation::Barrier {
                 self.all_have_come(r)?;
             }
@@ -337,17 +341,22 @@ impl<'a> Run<'a> {
     }
 
     /// Contents of blocks, and their size numbers.
-    fn values(&mut self, r: usize, slices: &[Slice]) -> Vec<(u32, Option<Value>)> {
+    /// Elements of a block of size number `number` at rank `r`, or 1 where sizes are not known.
+    fn count(&self, r: usize, number: u32) -> u64 {
+        self.sizes.get(r).and_then(|s| s.get(number as usize)).copied().unwrap_or(1)
+    }
+
+    /// Elements and content of blocks.
+    fn values(&self, r: usize, slices: &[Slice]) -> Vec<(u64, Option<Value>)> {
         let s = &self.schedules[r];
         let blocks = slices.iter().flat_map(|slice| slice.blocks().map(|b| (slice.buffer, b)));
-        blocks.map(|(buffer, b)| (s.size_of(buffer, b), self.ranks[r].memory.at(buffer, b).clone())).collect()
+        let of = |(buffer, b)| (self.count(r, s.size_of(buffer, b)), self.ranks[r].memory.of(buffer, b).clone());
+        blocks.map(of).collect()
     }
 
     fn elements(&self, r: usize, slices: &[Slice]) -> u64 {
-        match self.sizes.get(r) {
-            Some(sizes) if !sizes.is_empty() => self.schedules[r].elements(slices, sizes),
-            _ => slices.iter().map(|s| u64::from(s.count)).sum(),
-        }
+        let s = &self.schedules[r];
+        slices.iter().flat_map(|slice| slice.blocks().map(|b| self.count(r, s.size_of(slice.buffer, b)))).sum()
     }
 
     fn start(&mut self, r: usize, i: usize) -> Result<(), Fault> {
@@ -364,7 +373,7 @@ impl<'a> Run<'a> {
         match step.action {
             Action::Send { to, tag } | Action::Signal { to, tag } => {
                 let values = self.values(r, step.from);
-                if values.iter().any(|(_, v)| v.is_none()) {
+                if values.iter().any(|(n, v)| *n > 0 && v.is_none()) {
                     return Err(self.fault(r, i, FaultKind::Empty, "sends a block without content".into()));
                 }
                 self.cost.messages[r] += 1;
@@ -456,46 +465,37 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a block of size number `from` of any rank fits one of size number `into` of rank `r`: the numbers are the
-    /// same, or, where they are counted differently, the elements are.
-    fn fits(&self, r: usize, from: u32, into: u32) -> bool {
-        let by_number = |n: u32| self.sizes.get(r).and_then(|s| s.get(n as usize));
-        from == into || self.sizes.is_empty() || by_number(from).is_some() && by_number(from) == by_number(into)
+    /// Whether a block has as many elements as what comes for it.
+    fn fits(&self, r: usize, i: usize, elements: u64, buffer: Buffer, block: u32) -> Result<(), Fault> {
+        let own = self.count(r, self.schedules[r].size_of(buffer, block));
+        if own == elements {
+            return Ok(());
+        }
+        Err(self.fault(r, i, FaultKind::Shape, format!("{elements} elements for block {block} of {own}")))
     }
 
-    fn store(&mut self, r: usize, i: usize, values: Vec<(u32, Option<Value>)>) -> Result<(), Fault> {
-        for ((buffer, block), (size, value)) in self.blocks_into(r, i, values.len())?.into_iter().zip(values) {
-            if value.is_none() {
+    fn store(&mut self, r: usize, i: usize, values: Vec<(u64, Option<Value>)>) -> Result<(), Fault> {
+        for ((buffer, block), (n, value)) in self.blocks_into(r, i, values.len())?.into_iter().zip(values) {
+            if n > 0 && value.is_none() {
                 return Err(self.fault(r, i, FaultKind::Empty, "reads a block without content".into()));
             }
-            if !self.fits(r, size, self.schedules[r].size_of(buffer, block)) {
-                return Err(self.fault(
-                    r,
-                    i,
-                    FaultKind::Shape,
-                    format!("a block of size number {size} for block {block}"),
-                ));
-            }
+            self.fits(r, i, n, buffer, block)?;
             *self.ranks[r].memory.at(buffer, block) = value;
         }
         Ok(())
     }
 
-    fn reduce(&mut self, r: usize, i: usize, operands: &[(u32, Option<Value>)], side: Side) -> Result<(), Fault> {
+    fn reduce(&mut self, r: usize, i: usize, operands: &[(u64, Option<Value>)], side: Side) -> Result<(), Fault> {
         self.cost.reduced[r] += self.elements(r, self.schedules[r].step(i).into);
-        for ((buffer, block), (size, operand)) in self.blocks_into(r, i, operands.len())?.into_iter().zip(operands) {
+        for ((buffer, block), (n, operand)) in self.blocks_into(r, i, operands.len())?.into_iter().zip(operands) {
+            self.fits(r, i, *n, buffer, block)?;
+            if *n == 0 {
+                continue;
+            }
             let own = self.ranks[r].memory.at(buffer, block).clone();
             let (Some(operand), Some(own)) = (operand, own) else {
                 return Err(self.fault(r, i, FaultKind::Empty, "reduces a block without content".into()));
             };
-            if !self.fits(r, *size, self.schedules[r].size_of(buffer, block)) {
-                return Err(self.fault(
-                    r,
-                    i,
-                    FaultKind::Shape,
-                    format!("a block of size number {size} for block {block}"),
-                ));
-            }
             let (left, right) = if side == Side::Left { (operand, &own) } else { (&own, operand) };
             let reduced = Value::reduced(left, right, self.commutative);
             let reduced = reduced.map_err(|kind| self.fault(r, i, kind, format!("{left:?} and {right:?}")))?;
@@ -539,6 +539,50 @@ impl<'a> Run<'a> {
         for (r, rank) in self.ranks.iter().enumerate() {
             if let Some(i) = rank.state.iter().position(|s| *s != State::Done) {
                 return Err(self.fault(r, i, FaultKind::Deadlock, "never ends".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the output is what the operation promises. Blocks without elements may be left out.
+    fn promised(&self, r: usize, calls: &[Call<'_>]) -> Result<(), Fault> {
+        use Operation as O;
+        let call = &calls[r];
+        let (p, rank, root) = (call.size, call.rank, call.root);
+        let whole = |value: &Value, b: u32, hi: u32| value.block == b && value.ranks == Ranks::Run(0, hi);
+        let own =
+            |value: &Value, block: u32, rank: u32| value.block == block && value.ranks == Ranks::Run(rank, rank + 1);
+        // Equal edges of a graph keep their order: of those from a source, the nth here is the nth there to this rank.
+        let edge = |i: usize| {
+            let source = call.neighbors.sources[i];
+            let earlier = call.neighbors.sources[..i].iter().filter(|s| **s == source).count();
+            let there = calls[source as usize].neighbors.destinations.iter().enumerate();
+            let (block, _) = there.filter(|(_, d)| **d == rank).nth(earlier).unwrap_or((usize::MAX, &0));
+            (source, block as u32)
+        };
+        for (b, value) in self.ranks[r].memory.buffers[Buffer::Output as usize].iter().enumerate() {
+            let b32 = b as u32;
+            if self.count(r, self.schedules[r].size_of(Buffer::Output, b32)) == 0 {
+                continue;
+            }
+            let right = |v: &Value| match call.operation {
+                O::Barrier => true,
+                O::Broadcast => own(v, b32, root),
+                O::Scatter => call.in_place && rank == root || own(v, rank, root),
+                O::Gather | O::Allgather => own(v, b32, b32),
+                O::Alltoall => own(v, rank, b32),
+                O::Reduce | O::Allreduce => whole(v, b32, p),
+                O::ReduceScatter => whole(v, rank, p),
+                O::Scan => whole(v, b32, rank + 1),
+                O::Exscan => rank == 0 || whole(v, b32, rank),
+                O::NeighborAllgather => own(v, 0, edge(b).0),
+                O::NeighborAlltoall => own(v, edge(b).1, edge(b).0),
+            };
+            let idle = call.operation == O::Exscan && rank == 0
+                || call.operation == O::Scatter && call.in_place && rank == root;
+            if value.as_ref().map_or(!idle, |v| !right(v)) {
+                let what = format!("block {b} of the output of {} is {value:?}", call.operation.name());
+                return Err(Fault { rank, step: None, kind: FaultKind::Result, what });
             }
         }
         Ok(())
@@ -609,43 +653,6 @@ fn initial(call: &Call<'_>, memory: &mut Memory) {
             memory.buffers[Buffer::Input as usize].iter_mut().for_each(|b| *b = None);
         }
     }
-}
-
-/// Whether the output is what the operation promises.
-fn promised(call: &Call<'_>, memory: &mut Memory) -> Result<(), Fault> {
-    use Operation as O;
-    let (p, rank, root) = (call.size, call.rank, call.root);
-    let whole = |value: &Value, b: u32, hi: u32| value.block == b && value.ranks == Ranks::Run(0, hi);
-    let own = |value: &Value, block: u32, rank: u32| value.block == block && value.ranks == Ranks::Run(rank, rank + 1);
-    // Of a neighbour it does not matter which of several equal edges a block came by, but that they come in their order.
-    let edge = |i: usize| {
-        let source = call.neighbors.sources[i];
-        (source, call.neighbors.sources[..i].iter().filter(|s| **s == source).count() as u32)
-    };
-    for (b, value) in memory.buffers[Buffer::Output as usize].iter().enumerate() {
-        let b32 = b as u32;
-        let right = |v: &Value| match call.operation {
-            O::Barrier => true,
-            O::Broadcast => own(v, b32, root),
-            O::Scatter => call.in_place && rank == root || own(v, rank, root),
-            O::Gather | O::Allgather => own(v, b32, b32),
-            O::Alltoall => own(v, rank, b32),
-            O::Reduce | O::Allreduce => whole(v, b32, p),
-            O::ReduceScatter => whole(v, rank, p),
-            O::Scan => whole(v, b32, rank + 1),
-            O::Exscan => rank == 0 || whole(v, b32, rank),
-            O::NeighborAllgather => own(v, 0, edge(b).0),
-            // The block of the source is told by the caller's graph: see the tests, which know all ranks' edges.
-            O::NeighborAlltoall => v.ranks == Ranks::Run(edge(b).0, edge(b).0 + 1),
-        };
-        let idle =
-            call.operation == O::Exscan && rank == 0 || call.operation == O::Scatter && call.in_place && rank == root;
-        if value.as_ref().map_or(!idle, |v| !right(v)) {
-            let what = format!("block {b} of the output of {} is {value:?}", call.operation.name());
-            return Err(Fault { rank, step: None, kind: FaultKind::Result, what });
-        }
-    }
-    Ok(())
 }
 
 /// Builds and checks an algorithm for one call, given as `of(rank)`.
