@@ -14,11 +14,14 @@ fn wanted(a: &Algorithm) -> bool {
     std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
 }
 
-/// Values of the parameters to be tried: least, default, the next two, most of small ones.
+/// Values of the parameters to be tried: least, default, and of those with small defaults the next two and one beyond.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
     let mut all = vec![Vec::new()];
     for p in a.parameters {
-        let mut values = vec![p.default, p.least, p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        let mut values = vec![p.default, p.least];
+        if p.default < 10 {
+            values.extend([p.default + 1, p.default + 2, p.most.min(p.default + 5)]);
+        }
         values.retain(|v| (p.least..=p.most).contains(v));
         values.sort_unstable();
         values.dedup();
