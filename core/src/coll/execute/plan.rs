@@ -92,6 +92,7 @@ impl Plan {
         let call = Call {
             root: arguments.root as u32,
             sizes: if by_rank { &sizes } else { &[] },
+            sizes_known: arguments.sizes_known,
             elements,
             neighbors: arguments.neighbors,
             in_place: arguments.in_place,
