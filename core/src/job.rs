@@ -191,14 +191,14 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() && inner.calls.is_idle() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+        if inner.am.is_quiet() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
     /// Sends what is queued and runs what was put off; whether there was any.
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
-        let mut any = am.carry_on(self)? | self.0.calls.advance();
+        let mut any = am.carry_on(self)?;
         while let Some(_running) = Running::new(&self.0.running_later, later) {
             let Some(f) = am.next_deferred() else { break };
             any = true;

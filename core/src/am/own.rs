@@ -90,8 +90,8 @@ impl ActiveMessages {
         let data = match &message.data {
             Data::Copied(bytes) => Some(&bytes[..]),
             Data::Lent(lent) => match lent.source() {
-                // SAFETY: valid and not written until the message is complete, by the contract of `start_send`.
                 Source::Bytes(block) if block.len > 0 => {
+                    // SAFETY: valid and not written until the message is complete, by the contract of `start_send`.
                     Some(unsafe { std::slice::from_raw_parts(block.base.cast_const(), block.len) })
                 }
                 Source::Bytes(_) => Some(&[][..]),
