@@ -6,4 +6,6 @@
 mod algorithms;
 mod barriers;
 mod cost;
+mod exchanges;
 mod predictions;
+mod scans;
