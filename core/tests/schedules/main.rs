@@ -6,6 +6,8 @@
 mod algorithms;
 mod barriers;
 mod cost;
+mod exchanges;
 mod predictions;
 mod reductions;
+mod scans;
 mod trees;
