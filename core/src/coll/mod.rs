@@ -26,6 +26,7 @@ mod regions;
 pub mod scan;
 pub mod scatter;
 pub mod schedule;
+pub mod selection;
 pub mod table;
 pub mod tree;
 

@@ -7,4 +7,5 @@ mod algorithms;
 mod barriers;
 mod cost;
 mod predictions;
+mod selection;
 mod trees;
