@@ -7,5 +7,6 @@ mod algorithms;
 mod barriers;
 mod cost;
 mod predictions;
+mod reductions;
 mod selection;
 mod trees;
