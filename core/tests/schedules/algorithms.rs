@@ -150,6 +150,19 @@ fn check_family(operation: Operation) {
     }
 }
 
+/// Parameters that are out of range are taken into their limits, within which no value is a fault.
+#[test]
+fn parameters_out_of_range() {
+    for a in Operation::ALL.into_iter().flat_map(table::of) {
+        for p in [1, 2, 3, 8, 13] {
+            for given in [0, 1, p, p + 1, u32::MAX] {
+                check_one(a, p, &a.within_limits(&vec![given; a.parameters.len()]));
+            }
+        }
+        assert_eq!(a.within_limits(&[]), a.defaults());
+    }
+}
+
 macro_rules! families {
     ($($name:ident: $operation:ident;)*) => { $(
         #[test]
