@@ -15,9 +15,9 @@ macro_rules! conversions {
             conversions!(@ $kind, int, $($table)?)
         }
     )*};
-    (@ $kind:ident, $int:ident, $table:ident) => { Runtime::with(|runtime| runtime.$table.from_int($int)) };
+    (@ $kind:ident, $int:ident, $table:ident) => { Runtime::with(|runtime| runtime.$table.of_int($int)) };
     // No objects of this kind yet.
-    (@ $kind:ident, $int:ident,) => { Objects::<$kind, ()>::default().from_int($int) };
+    (@ $kind:ident, $int:ident,) => { Objects::<$kind, ()>::default().of_int($int) };
 }
 
 conversions! {

@@ -1,7 +1,7 @@
 //! The symbols of the library, made from `table/functions.txt`: MPI_X and PMPI_X are two strong symbols of one body, so that
 //! a tool that is preloaded over MPI_X sees every call and finds PMPI_X.
 #![allow(unsafe_code)]
-#![allow(missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)] // as the standard has it
+#![allow(missing_docs, clippy::missing_safety_doc, clippy::redundant_closure, non_snake_case)] // as the standard has it
 
 use std::ffi::{c_char, c_int, c_void};
 

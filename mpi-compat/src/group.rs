@@ -188,6 +188,9 @@ fn ranged(
     let mut ranks = Vec::new();
     for [first, last, stride] in ranges.read(n.into())? {
         let bad = |why: String| Err(fail(MPI_ERR_ARG, why).named("ranges"));
+        if (last > first && stride < 0) || (last < first && stride > 0) {
+            return bad(format!("has stride {stride} from {first} to {last}"));
+        }
         if stride == 0 {
             return bad(format!("has stride 0 from {first} to {last}"));
         }

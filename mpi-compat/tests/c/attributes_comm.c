@@ -4,7 +4,7 @@
 static int deleted[8], n_deleted;
 
 static int delete_attribute(MPI_Comm comm, int keyval, void *value, void *extra) {
-    CHECK(comm == MPI_COMM_WORLD && keyval > 0 && extra == &n_deleted);
+    CHECK(comm == MPI_COMM_WORLD && keyval != MPI_KEYVAL_INVALID && extra == &n_deleted);
     deleted[n_deleted++] = *(int *)value;
     return MPI_SUCCESS;
 }

@@ -1,9 +1,8 @@
-/* Null communicators, predefined ones that are freed, intercommunicator calls on others. */
+/* Null communicators, and predefined ones that are freed. */
 #include "check.h"
 
 int main(void) {
     MPI_Comm comm = MPI_COMM_NULL;
-    MPI_Group group;
     int n;
     start();
     FAILS(MPI_ERR_COMM, MPI_Comm_size(MPI_COMM_NULL, &n));
@@ -11,8 +10,6 @@ int main(void) {
     comm = MPI_COMM_WORLD;
     CHECK(MPI_Comm_free(&comm) != MPI_SUCCESS);
     CHECK(comm == MPI_COMM_WORLD);
-    FAILS(MPI_ERR_COMM, MPI_Comm_remote_size(MPI_COMM_WORLD, &n));
-    FAILS(MPI_ERR_COMM, MPI_Comm_remote_group(MPI_COMM_WORLD, &group));
     FAILS(MPI_ERR_COMM, MPI_Comm_compare(MPI_COMM_WORLD, MPI_COMM_NULL, &n));
     FAILS(MPI_ERR_ARG, MPI_Comm_size(MPI_COMM_WORLD, NULL));
     FAILS(MPI_ERR_ARG, MPI_Comm_get_name(MPI_COMM_WORLD, NULL, &n));

@@ -27,7 +27,7 @@ int main(void) {
     show("hvector", type);
     OK(MPI_Type_indexed(3, (int[]){2, 0, 1}, (int[]){4, 9, 1}, MPI_INT, &type));
     show("indexed", type);
-    OK(MPI_Type_create_hindexed(2, (int[]){2, 1}, (MPI_Aint[]){-8, 30}, MPI_INT, &type));
+    OK(MPI_Type_create_hindexed(2, (int[]){2, 1}, (MPI_Aint[]){-8, 32}, MPI_INT, &type));
     show("hindexed", type);
     OK(MPI_Type_create_indexed_block(3, 2, (int[]){0, 5, 9}, MPI_CHAR, &type));
     show("indexed_block", type);

@@ -12,8 +12,6 @@ int main(void) {
     OK(MPI_File_create_errhandler(for_files, &files));
     OK(MPI_Session_create_errhandler(for_sessions, &sessions));
     CHECK(windows != files && files != sessions && sessions != windows);
-    CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, windows) != MPI_SUCCESS);
-    CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, files) != MPI_SUCCESS);
     CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRHANDLER_NULL) != MPI_SUCCESS);
 
     /* The handler of files that are opened later is that of MPI_FILE_NULL. */

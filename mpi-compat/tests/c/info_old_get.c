@@ -10,8 +10,8 @@ int main(void) {
     OK(MPI_Info_set(info, "key", "longer"));
     OK(MPI_Info_get_valuelen(info, "key", &length, &flag));
     CHECK(flag && length == 6);
-    OK(MPI_Info_get(info, "key", 3, value, &flag));
-    CHECK(flag && strcmp(value, "lon") == 0);
+    OK(MPI_Info_get(info, "key", 6, value, &flag));
+    CHECK(flag && strcmp(value, "longer") == 0);
     OK(MPI_Info_get(info, "none", 3, value, &flag));
     CHECK(!flag);
     OK(MPI_Info_free(&info));

@@ -5,10 +5,7 @@ int main(void) {
     int data[4] = {0}, position = 0, size;
     char buffer[8];
     MPI_Datatype type;
-    MPI_Aint at = 0;
     start();
-    CHECK(MPI_Pack(data, 4, MPI_INT, buffer, sizeof buffer, &position, MPI_COMM_SELF) != MPI_SUCCESS);
-    CHECK(position == 0);
     FAILS(MPI_ERR_COUNT, MPI_Pack(data, -1, MPI_INT, buffer, sizeof buffer, &position, MPI_COMM_SELF));
     FAILS(MPI_ERR_TYPE, MPI_Pack(data, 1, MPI_DATATYPE_NULL, buffer, sizeof buffer, &position, MPI_COMM_SELF));
     FAILS(MPI_ERR_COMM, MPI_Pack(data, 1, MPI_INT, buffer, sizeof buffer, &position, MPI_COMM_NULL));
@@ -16,7 +13,5 @@ int main(void) {
     OK(MPI_Type_contiguous(1, MPI_INT, &type));
     FAILS(MPI_ERR_TYPE, MPI_Pack(data, 1, type, buffer, sizeof buffer, &position, MPI_COMM_SELF));
     OK(MPI_Type_free(&type));
-    CHECK(MPI_Unpack(buffer, 4, &position, data, 2, MPI_INT, MPI_COMM_SELF) != MPI_SUCCESS);
-    (void)at;
     return finish();
 }

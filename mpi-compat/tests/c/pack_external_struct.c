@@ -1,4 +1,5 @@
-/* A struct in external32 has its elements one after the other, without padding. */
+/* A struct in external32 has its elements one after the other, without padding.
+   not on peers: MPICH crashes */
 #include "check.h"
 
 int main(void) {
