@@ -10,4 +10,5 @@ mod exchanges;
 mod predictions;
 mod reductions;
 mod scans;
+mod selection;
 mod trees;

@@ -146,6 +146,8 @@ pub(crate) struct TeamCalls {
     failed: RefCell<Vec<u32>>,
     /// A message of a call that is over, which did not expect it.
     stray: RefCell<Option<Error>>,
+    /// A call that is over here, of which a message has shown that the ranks disagreed: the others are to hear of it.
+    disputed: Cell<Option<u32>>,
 }
 
 impl fmt::Debug for TeamCalls {
@@ -200,6 +202,11 @@ impl TeamCalls {
         Some(announced.swap_remove(at).1)
     }
 
+    /// The call whose ranks disagreed, once.
+    pub(super) fn take_disputed(&self) -> Option<u32> {
+        self.disputed.take()
+    }
+
     /// The error that a message of an earlier call has shown.
     pub(crate) fn take_stray(&self) -> Option<Error> {
         if self.stray.borrow().is_some() { self.stray.borrow_mut().take() } else { None }
@@ -241,13 +248,19 @@ impl TeamCalls {
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
             let e = e.cause("it sent a message of an earlier call that this rank did not expect");
-            let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
-            match active {
-                Some(run) => run.disturbed(e),
-                None => _ = self.stray.borrow_mut().get_or_insert(e),
-            }
+            self.disputed.set(Some(header.sequence));
+            self.disturb(e);
         }
         Delivery::Done
+    }
+
+    /// The ranks disagreed in a call that is over here: the one in progress fails, or the next one.
+    fn disturb(&self, error: Error) {
+        let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
+        match active {
+            Some(run) => run.disturbed(error),
+            None => _ = self.stray.borrow_mut().get_or_insert(error),
+        }
     }
 
     fn heard(&self, header: Header, source: u32, rest: &[u8]) {
@@ -261,6 +274,11 @@ impl TeamCalls {
             run.told(&announcement);
         } else if header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
             self.announced.borrow_mut().push((header.sequence, announcement));
+        } else if announcement.kind == ErrorKind::Mismatch && !self.failed.borrow().contains(&header.sequence) {
+            // The call is over here, and the ranks disagreed in it: who noticed may make no further call.
+            self.disturb(
+                Error::new(ErrorKind::Mismatch, "collective").peer(announcement.blamed).cause(announcement.reason),
+            );
         }
     }
 

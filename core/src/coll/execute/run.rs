@@ -636,6 +636,10 @@ impl Run {
         self.team.fail(&self.job, sequence);
         if tell {
             self.team.tell(&self.job, &self.plan.peers, sequence, &error);
+            // A rank that is still in the call in which they disagreed would wait for ever.
+            if let Some(earlier) = self.team.take_disputed() {
+                self.team.tell(&self.job, &self.plan.peers, earlier, &error);
+            }
         }
         *self.error.borrow_mut() = Some(error);
     }
