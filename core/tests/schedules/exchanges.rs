@@ -81,7 +81,7 @@ fn allgather_leaves_out_empty_messages() {
 fn alltoalls_send_each_block_straight() {
     for p in 2..=128 {
         let what = format!("P {p}");
-        for window in [0, 1, 3, 200] {
+        for window in [0, 3] {
             let c = cost(Operation::Alltoall, "linear", &[window], p);
             let chain = if window == 0 { 1 } else { (p - 1).div_ceil(window) };
             assert_each(&c, p - 1, p - 1, p - 1, chain, &what);
@@ -95,7 +95,7 @@ fn alltoalls_send_each_block_straight() {
 #[test]
 fn alltoall_of_bruck_moves_a_block_once_for_each_digit() {
     for p in 2..=128 {
-        for radix in [2_u32, 3, 8, 64] {
+        for radix in [2_u32, 3, 8] {
             let digits = |i: u32| (0..log_ceil(radix, p)).map(move |k| i / radix.pow(k) % radix);
             let moves = |i: u32| digits(i).filter(|z| *z > 0).count() as u32;
             let messages = (1..p).filter(|i| moves(*i) == 1).count() as u32;
