@@ -15,6 +15,7 @@ pub mod barrier_dissemination;
 pub mod broadcast;
 mod broadcast_binomial;
 pub mod butterfly;
+pub mod execute;
 pub mod gather;
 pub(crate) mod mailbox;
 pub mod neighbor;
@@ -26,6 +27,7 @@ mod regions;
 pub mod scan;
 pub mod scatter;
 pub mod schedule;
+pub mod selection;
 pub mod table;
 pub mod tree;
 

@@ -9,6 +9,7 @@ use super::{Inner, Job};
 use crate::am::ActiveMessages;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll;
+use crate::coll::execute::{self, Calls};
 use crate::coll::mailbox::Mailbox;
 use crate::device::open::open;
 use crate::device::{Device, Leave, fault};
@@ -73,6 +74,8 @@ impl Job {
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
+        let calls = Rc::<Calls>::default();
+        execute::register(&am, &calls)?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
@@ -95,6 +98,7 @@ impl Job {
             am,
             mailbox,
             two_sided,
+            calls,
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),

@@ -6,8 +6,11 @@
 mod algorithms;
 mod barriers;
 mod cost;
+mod exchanges;
 mod mistakes;
 mod mutants;
 mod predictions;
 mod reductions;
+mod scans;
+mod selection;
 mod trees;

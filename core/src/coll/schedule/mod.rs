@@ -7,6 +7,8 @@
 
 mod builder;
 pub mod check;
+pub mod goal;
+pub mod picture;
 pub mod predict;
 
 use std::fmt;
@@ -137,6 +139,26 @@ pub enum Action {
         /// Its number between the two ranks.
         tag: u32,
     },
+}
+
+/// Whether a step sends or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Out,
+    In,
+}
+
+impl Action {
+    /// The port that it uses and the message, as (from, to, tag), at rank `own`.
+    pub(crate) fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
+        match self {
+            Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
+            Self::Receive { source, tag } | Self::ReceiveReduce { source, tag, .. } | Self::Await { source, tag } => {
+                Some((Port::In, (source, own, tag)))
+            }
+            Self::Reduce { .. } | Self::Copy => None,
+        }
+    }
 }
 
 /// A list in a table of the schedule.

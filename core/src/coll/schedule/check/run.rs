@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::graph::{Graph, Node, Port};
+use super::graph::{Graph, Node};
 use super::results::{self, Memory};
 use super::value::{Sets, Value};
 use super::{Cost, Fault, FaultKind};
 use crate::coll::operation::{Call, Operation};
-use crate::coll::schedule::{Action, Buffer, Side, Slice};
+use crate::coll::schedule::{Action, Buffer, Port, Side, Slice};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
