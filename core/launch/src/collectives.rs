@@ -109,7 +109,9 @@ pub fn print(question: &Question) -> Result<()> {
             return Err(bad(format!("a picture is of at most {PICTURE} ranks")));
         }
         let root = if operation.is_rooted() { format!(", root {}", question.root) } else { String::new() };
-        let title = format!("{} by {choice}, P = {}{root}, {} bytes", operation.name(), question.ranks, question.bytes);
+        let bytes_of =
+            if operation == Operation::Barrier { String::new() } else { format!(", {} bytes", question.bytes) };
+        let title = format!("{} by {choice}, P = {}{root}{bytes_of}", operation.name(), question.ranks);
         let labels = Labels { title: &title, subtitle: &question.model(), unit: "µs" };
         let text = svg(labels, question.ranks, of, bytes, &question.network).map_err(|at| bad(stopped(at)))?;
         out.write_all(text.as_bytes()).map_err(written)?;
@@ -170,7 +172,8 @@ impl Question {
     }
 
     fn head(&self) -> String {
-        format!("P = {}, root {}, {} bytes\n{}\n", self.ranks, self.root, self.bytes, self.model())
+        let Self { ranks, root, bytes, .. } = self;
+        format!("P = {ranks} on several nodes, root {root}, {bytes} bytes; * is chosen\n{}\n", self.model())
     }
 
     /// All algorithms of an operation; the chosen one is marked, with the parameters that are chosen for it.

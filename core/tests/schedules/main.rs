@@ -7,6 +7,7 @@ mod algorithms;
 mod barriers;
 mod cost;
 mod exchanges;
+mod exports;
 mod mistakes;
 mod mutants;
 mod predictions;
