@@ -365,7 +365,10 @@ fn tag() {
 }
 
 /// A schedule of one rank with dependencies as given.
-fn raced(steps: &[(Action, &[Slice], &[Slice], &[u32])]) -> Result<(), FaultKind> {
+/// A step: what it does, what it reads, what it writes, what it waits for.
+type Written<'a> = (Action, &'a [Slice], &'a [Slice], &'a [u32]);
+
+fn raced(steps: &[Written<'_>]) -> Result<(), FaultKind> {
     let call = Call::new(Operation::Scan, 0, 1);
     let mut s = call.builder(1);
     s.scratch([0]);

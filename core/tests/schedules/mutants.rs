@@ -122,7 +122,7 @@ fn mutants(
             add("sooner", changed(&|s| s.after.retain(|other| other != d)), why);
         }
         let redirected = |action: Action, by: u32| {
-            let moved = |peer: u32| Some((peer + by) % p).filter(|peer| *peer != rank && by % p != 0);
+            let moved = |peer: u32| Some((peer + by) % p).filter(|peer| *peer != rank && !by.is_multiple_of(p));
             Some(match action {
                 Action::Send { to, tag } => Action::Send { to: moved(to)?, tag },
                 Action::Receive { source, tag } => Action::Receive { source: moved(source)?, tag },
