@@ -19,7 +19,7 @@ pub use builder::Builder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
     /// What the rank contributes: only read. In a call in place it may be the same memory as the output, where the
-    /// operation says so ([`Operation`](super::Operation)).
+    /// operation says so ([`Operation`](super::operation::Operation)).
     Input,
     /// What the rank gets. The root of a broadcast has its data here.
     Output,
