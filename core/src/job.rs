@@ -187,7 +187,7 @@ impl Job {
         let mut failed = None;
         let any = inner.device.poll(&mut |event| {
             let r = match event {
-                Event::Packet { source, bytes } => inner.am.dispatch(self, source, bytes),
+                Event::Packet { source, bytes } => inner.am.dispatch(source, bytes),
                 Event::Completed { id, result } => {
                     self.completed(id, result);
                     Ok(())

@@ -8,7 +8,6 @@ use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS};
 use super::sink::{Filling, Sink};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::stats::Kind;
 
 const OP: &str = "receive an active message";
 /// Longest message, as a bound on what a peer can make this rank allocate.
@@ -54,7 +53,7 @@ impl Drop for Refused<'_> {
 impl ActiveMessages {
     /// Takes a packet apart and runs its handler.
     #[inline(always)]
-    pub(crate) fn dispatch(&self, job: &Job, source: u32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn dispatch(&self, source: u32, bytes: &[u8]) -> Result<()> {
         if let Some((p, rest)) = Prefix::read(bytes)
             && p.kind == FIRST
             && let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len))
@@ -67,7 +66,7 @@ impl ActiveMessages {
                 other => self.whole(source, &p, data, other),
             };
         }
-        self.dispatch_other(job, source, bytes)
+        self.dispatch_other(source, bytes)
     }
 
     /// A whole message goes where its handler says.
@@ -87,7 +86,7 @@ impl ActiveMessages {
 
     /// What is no whole message, and what makes no sense.
     #[inline(never)]
-    fn dispatch_other(&self, job: &Job, source: u32, bytes: &[u8]) -> Result<()> {
+    fn dispatch_other(&self, source: u32, bytes: &[u8]) -> Result<()> {
         let Some((p, rest)) = Prefix::read(bytes) else { return Err(garbage(source, "shorter than its prefix")) };
         let token = Token { source, number: p.message };
         match p.kind {
@@ -103,9 +102,9 @@ impl ActiveMessages {
                     return Err(garbage(source, "message number used twice"));
                 }
                 let envelope = Envelope { token, len: p.number as usize, target: p.target, completion: p.completion };
-                self.begin(job, envelope, &p, header, if waits { None } else { Some(data) })
+                self.begin(envelope, &p, header, if waits { None } else { Some(data) })
             }
-            MORE => self.more(job, token, p.number, rest),
+            MORE => self.more(token, p.number, rest),
             CANCEL => self.cancelled(token),
             ACKNOWLEDGE => self.acknowledged(source, p.message),
             CTS => self.clear_to_send(source, p.message, p.number),
@@ -115,7 +114,7 @@ impl ActiveMessages {
     }
 
     /// A message begins of which only `came` is here, or nothing, since it waits at its sender.
-    fn begin(&self, job: &Job, envelope: Envelope, p: &Prefix, header: &[u8], came: Option<&[u8]>) -> Result<()> {
+    fn begin(&self, envelope: Envelope, p: &Prefix, header: &[u8], came: Option<&[u8]>) -> Result<()> {
         let (token, waits) = (envelope.token, came.is_none());
         let handler = match self.handler_for(p.handler, token.source) {
             Ok(handler) => handler,
@@ -151,7 +150,7 @@ impl ActiveMessages {
                 Filling::discarding(envelope.len)
             }
         };
-        job.device().stats().add(Kind::Copy, filling.take(data));
+        filling.take(data);
         let arrival = Arrival::Coming { envelope, filling, expected: envelope.len, then };
         self.arrivals.borrow_mut().0.insert(token, arrival);
         wrong.map_or(Ok(()), Err)
@@ -178,7 +177,7 @@ impl ActiveMessages {
         Ok(())
     }
 
-    fn more(&self, job: &Job, token: Token, offset: u64, data: &[u8]) -> Result<()> {
+    fn more(&self, token: Token, offset: u64, data: &[u8]) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Coming { filling, expected, .. }) = arrivals.0.get_mut(&token) else {
             return Err(garbage(token.source, "a piece that fits nowhere"));
@@ -187,7 +186,7 @@ impl ActiveMessages {
         if filling.filled as u64 != offset || data.is_empty() || data.len() > left {
             return Err(garbage(token.source, "a piece that fits nowhere"));
         }
-        job.device().stats().add(Kind::Copy, filling.take(data));
+        filling.take(data);
         if data.len() < left {
             return Ok(());
         }

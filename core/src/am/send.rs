@@ -13,7 +13,6 @@ use super::{ActiveMessages, Counter, Counters, HandlerId, MAX_HEADER};
 use crate::device::{Block, Operation, SHORT_WORDS, ShortPacket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{CancelOnDrop, Job};
-use crate::stats::Kind;
 use crate::tracked::Track;
 
 const OP: &str = "send an active message";
@@ -624,7 +623,6 @@ impl Turn<'_> {
             if !self.packet(target, Operation::Send { header: &prefix.write(), body: &blocks })? {
                 return Ok(false);
             }
-            self.job.device().stats().add(Kind::Copy, now);
             *sent += now;
             if *sent == wanted {
                 return Ok(true);
