@@ -149,7 +149,7 @@ pub(super) struct Outgoing {
     asked: FxHashMap<u32, Asked>,
     /// Of those the ones whose data goes.
     streams: VecDeque<u32>,
-    /// By number: who is to acknowledge it.
+    /// The rank that is to acknowledge a message, by the number of the message.
     awaited: FxHashMap<u32, (u32, Counter)>,
     /// Messages that are queued and copied.
     copied: usize,
