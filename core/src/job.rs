@@ -13,17 +13,17 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::am::{self, ActiveMessages};
+use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
 use crate::coll::mailbox::Mailbox;
 use crate::device::{Device, Event};
-use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
 use crate::settings::Settings;
 use crate::stats::Snapshot;
 use crate::tracked::Tracked;
+use crate::two_sided::TwoSided;
 
 pub use crate::tracked::Track;
 pub use requests::CancelOnDrop;
@@ -42,13 +42,14 @@ struct Inner {
     order: StoreOrder,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
+    two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
     /// depends on this one.
     world: RefCell<Option<Box<dyn Any>>>,
-    running_later: Cell<bool>,
-    acknowledging: Cell<bool>,
+    /// Deferred completions that run, each in a wait of the one before.
+    running_later: Cell<u32>,
     left: Cell<bool>,
     /// Of every wait, while the job ends.
     deadline: Cell<Option<Instant>>,
@@ -58,6 +59,26 @@ struct Inner {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// Deferred completions that run at a time, each in a wait of the one before: a bound on the stack.
+const DEEPEST: u32 = 8;
+
+/// A deferred completion that runs, until it is left: by a panic too.
+struct Running<'a>(&'a Cell<u32>);
+
+impl<'a> Running<'a> {
+    /// `None` if `most` are running.
+    fn new(running: &'a Cell<u32>, most: u32) -> Option<Self> {
+        let room = running.get() < most;
+        room.then(|| running.set(running.get() + 1)).map(|()| Self(running))
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -120,6 +141,13 @@ impl Job {
         self.0.device.counters()
     }
 
+    /// The two-sided messages.
+    #[must_use]
+    #[inline]
+    pub fn two_sided(&self) -> &TwoSided {
+        &self.0.two_sided
+    }
+
     pub(crate) fn mailbox(&self) -> &Mailbox {
         &self.0.mailbox
     }
@@ -140,12 +168,19 @@ impl Job {
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
+    #[inline]
     pub fn progress(&self) -> Result<bool> {
+        self.turn(1)
+    }
+
+    /// Makes progress; runs deferred completions if fewer than `later` are running.
+    #[inline]
+    fn turn(&self, later: u32) -> Result<bool> {
         let inner = &*self.0;
         let mut failed = None;
         let any = inner.device.poll(&mut |event| {
             let r = match event {
-                Event::Packet { source, bytes } => inner.am.dispatch(source, bytes),
+                Event::Packet { source, bytes } => inner.am.dispatch(self, source, bytes),
                 Event::Completed { id, result } => {
                     self.completed(id, result);
                     Ok(())
@@ -158,37 +193,19 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() { Ok(any) } else { Ok(self.carry_out()? || any) }
+        if inner.am.is_quiet() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
-    /// Sends what acknowledgements are owed and runs what was put off; whether there was any.
+    /// Sends what is queued and runs what was put off; whether there was any.
     #[inline(never)]
-    fn carry_out(&self) -> Result<bool> {
-        let inner = &*self.0;
-        let mut any = self.acknowledge()?;
-        // Deferred completions may send and wait, and so come back here: one level is enough.
-        if let Some(_entered) = Entered::new(&inner.running_later) {
-            while let Some(f) = inner.am.next_deferred() {
-                any = true;
-                f(self)?;
-                self.acknowledge()?;
-            }
-        }
-        Ok(any)
-    }
-
-    /// Sends the acknowledgements that are owed. Sending may come back here for want of room: then the call
-    /// further out goes on with the rest.
-    fn acknowledge(&self) -> Result<bool> {
-        let mut any = false;
-        if !self.0.am.owes() {
-            return Ok(false);
-        }
-        if let Some(_entered) = Entered::new(&self.0.acknowledging) {
-            while let Some(owed) = self.0.am.next_owed() {
-                any = true;
-                am::acknowledge(self, owed)?;
-            }
+    fn carry_out(&self, later: u32) -> Result<bool> {
+        let am = &self.0.am;
+        let mut any = am.carry_on(self)?;
+        while let Some(_running) = Running::new(&self.0.running_later, later) {
+            let Some(f) = am.next_deferred() else { break };
+            any = true;
+            f(self)?;
+            am.carry_on(self)?;
         }
         Ok(any)
     }
@@ -204,7 +221,7 @@ impl Job {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            if !self.progress()? {
+            if !self.turn(DEEPEST)? {
                 progress::pace(Pace::NEXT);
             }
         }
@@ -242,7 +259,8 @@ impl Job {
     ) -> Result<R> {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
-        self.0.progress.wait(operation, self.device(), deadline, ready, || self.progress())
+        let turn = || self.turn(DEEPEST);
+        self.0.progress.wait(operation, self.device(), deadline, ready, turn, || self.0.am.is_blocked())
     }
 
     /// Fails once the job has ended: then no rank answers any more.

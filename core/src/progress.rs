@@ -39,6 +39,9 @@ const STOPPED: Duration = Duration::from_secs(2);
 /// nanoseconds, and a turn of progress in between would see it later.
 const BURST: u32 = 64;
 
+/// Longest sleep while something waits for room at a target.
+const NAP: Duration = Duration::from_micros(50);
+
 /// Turns between two looks at the clock.
 const TURNS: u32 = 256;
 
@@ -133,7 +136,7 @@ impl Progress {
     }
 
     /// Waits until `ready` gives a value, which other ranks bring about. `turn` makes progress and returns whether anything
-    /// happened.
+    /// happened; `blocked` says that something waits for room at a target, of which no event tells.
     ///
     /// # Errors
     /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` is over.
@@ -144,6 +147,7 @@ impl Progress {
         deadline: Option<Instant>,
         mut ready: impl FnMut() -> Result<Option<R>>,
         mut turn: impl FnMut() -> Result<bool>,
+        blocked: impl Fn() -> bool,
     ) -> Result<R> {
         let (mut turns, mut busy) = (0u32, 0u32);
         let mut spun_since = None;
@@ -194,7 +198,7 @@ impl Progress {
                 continue;
             }
             let mut failed = None;
-            device.park(Sleep::For(self.check), &mut || match ready() {
+            device.park(Sleep::For(if blocked() { self.check.min(NAP) } else { self.check }), &mut || match ready() {
                 Ok(None) => false,
                 Ok(Some(_)) => true,
                 Err(e) => {

@@ -45,6 +45,12 @@ impl Track {
         if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
+    /// One more request is counted.
+    #[inline]
+    pub(crate) fn open_one(&self) {
+        self.open.set(self.open.get() + 1);
+    }
+
     /// A request has ended well, or was cancelled.
     #[inline]
     pub(crate) fn close(&self) {
@@ -100,7 +106,7 @@ impl Tracked {
 
     #[inline]
     pub(crate) fn add(&mut self, tracks: &[&Rc<Track>]) {
-        tracks.iter().for_each(|t| t.open.set(t.open.get() + 1));
+        tracks.iter().for_each(|t| t.open_one());
         self.0.add(Tracks::of(tracks));
     }
 

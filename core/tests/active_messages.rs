@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Then};
+use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Then};
 use farside_core::device::{Block, Operation, Posted, WorkRequest};
 use farside_core::settings::Settings;
 use farside_core::signal::Board;
@@ -57,10 +57,8 @@ fn messages_of_every_length_come_whole_and_in_order() {
         job.active_messages().register(ID, move |m| {
             let (into, source, header) = (into.clone(), m.source as usize, m.header.to_vec());
             // The buffer that a handler gives back may hold anything before.
-            Delivery::Into(
-                vec![9; 50],
-                Then::Quick(Box::new(move |data| into.borrow_mut()[source].push((header, data)))),
-            )
+            let then = Then::quick(move |r| into.borrow_mut()[source].push((header, r.unwrap().buffer)));
+            Delivery::Into(Sink::buffer(vec![9; 50]), then)
         })?;
         job.world()?.barrier()?;
         let (to, from) = ((job.rank() + 1) % 3, (job.rank() as usize + 2) % 3);
@@ -87,13 +85,13 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
             let ran = later.clone();
             match m.header[0] {
                 0 => Delivery::Done,
-                1 => Delivery::Into(Vec::new(), Then::Quick(Box::new(move |_| ran.set(ran.get() + 1)))),
+                1 => Delivery::Into(Sink::discard(), Then::quick(move |_| ran.set(ran.get() + 1))),
                 _ => Delivery::Into(
-                    Vec::new(),
-                    Then::Later(Box::new(move |_, _| {
+                    Sink::buffer(Vec::new()),
+                    Then::later(move |_, _| {
                         ran.set(ran.get() + 1);
                         Ok(())
-                    })),
+                    }),
                 ),
             }
         })?;
@@ -130,16 +128,16 @@ fn later_completions_send_while_both_rings_are_full() {
         job.active_messages().register(ID, move |m| {
             let (generation, source, count) = (m.header[0], m.source, count.clone());
             Delivery::Into(
-                Vec::new(),
-                Then::Later(Box::new(move |job, data| {
+                Sink::buffer(Vec::new()),
+                Then::later(move |job, received| {
                     count.set(count.get() + 1);
-                    assert!(data == pattern(generation as usize, 3000));
+                    assert!(received?.buffer == pattern(generation as usize, 3000));
                     if generation > 0 {
                         let next = generation - 1;
                         am::send(job, source, ID, &[next], &pattern(next as usize, 3000), Counters::default())?;
                     }
                     Ok(())
-                })),
+                }),
             )
         })?;
         job.world()?.barrier()?;
@@ -160,14 +158,14 @@ fn later_completions_run_after_one_that_panicked() {
         job.active_messages().register(HandlerId(7), move |m| {
             let (panics, count) = (m.header == b"panic", count.clone());
             Delivery::Into(
-                Vec::new(),
-                Then::Later(Box::new(move |_, _| {
+                Sink::buffer(Vec::new()),
+                Then::later(move |_, _| {
                     if panics {
                         std::panic::resume_unwind(Box::new("on purpose"));
                     }
                     count.set(count.get() + 1);
                     Ok(())
-                })),
+                }),
             )
         })?;
         let send = |header: &[u8]| am::send(job, 0, HandlerId(7), header, &[], Counters::default());
@@ -191,8 +189,8 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
                 return Delivery::Done;
             }
             Delivery::Into(
-                Vec::new(),
-                Then::Later(Box::new(move |job, _| {
+                Sink::buffer(Vec::new()),
+                Then::later(move |job, _| {
                     // Both ranks are in here at once, and each needs the other's acknowledgement to get out.
                     let completion = Counter::new();
                     let counters = Counters { completion: Some(&completion), ..Counters::default() };
@@ -201,7 +199,7 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
                     job.wait_until("a completion", Some(deadline), || Ok((completion.value() == 1).then_some(())))?;
                     count.set(count.get() + 1);
                     Ok(())
-                })),
+                }),
             )
         })?;
         job.world()?.barrier()?;
@@ -220,7 +218,10 @@ fn messages_to_oneself_arrive() {
         let count = got.clone();
         job.active_messages().register(ID, move |_| {
             let count = count.clone();
-            Delivery::Into(Vec::new(), Then::Quick(Box::new(move |data| count.set(count.get() + data.len()))))
+            Delivery::Into(
+                Sink::buffer(Vec::new()),
+                Then::quick(move |r| count.set(count.get() + r.unwrap().buffer.len())),
+            )
         })?;
         let counters = Counters { completion: Some(&completion), ..Counters::default() };
         am::send(job, 0, ID, &[], &pattern(0, 300_000), counters)?;
@@ -302,7 +303,7 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
         let board = Board::new(&team, 0)?;
         job.active_messages().register(ID, |m| match m.header.first() {
             None => Delivery::Done,
-            Some(_) => Delivery::Into(Vec::new(), Then::Quick(Box::new(drop))),
+            Some(_) => Delivery::Into(Sink::buffer(Vec::new()), Then::quick(drop)),
         })?;
         let _ = job.active_messages().expose(&Counter::new());
         let meet = |round: u64| {
@@ -353,7 +354,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         (vec![], Some(true)),
         (vec![1; PREFIX - 1], Some(true)),
         (prefix(0, 0, 7, 1, 0, 0, 0), Some(true)),
-        (prefix(4, 0, 7, 1, 0, 0, 0), Some(true)),
+        (prefix(8, 0, 7, 1, 0, 0, 0), Some(true)),
         // A header longer than the packet, more data than announced, no such handler, no such counter.
         (prefix(1, 1, 7, 1, 0, 0, 0), Some(true)),
         (with(prefix(1, 0, 7, 1, 3, 0, 0), 4), Some(true)),
@@ -374,6 +375,26 @@ fn hostile_packets_of_every_sort_are_refused() {
         // Acknowledgements of what was never sent.
         (prefix(3, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(3, 0, 0, 0, 0, 0, 0), Some(true)),
+        // Requests to send: too long, to no handler, twice. Their data, out of place and then in place.
+        (with(prefix(4, 1, 7, 20, 1 << 41, 0, 0), 1), Some(true)),
+        (prefix(4, 1, 7, 20, 10, 0, 0), Some(true)),
+        (prefix(4, 0, 8, 20, 10, 0, 0), Some(true)),
+        (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(false)),
+        (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(true)),
+        (with(prefix(2, 0, 0, 20, 4, 0, 0), 6), Some(true)),
+        (with(prefix(2, 0, 0, 20, 0, 0, 0), 6), Some(false)),
+        (with(prefix(2, 0, 0, 20, 6, 0, 0), 5), Some(true)),
+        (with(prefix(2, 0, 0, 20, 6, 0, 0), 4), Some(false)),
+        (prefix(7, 0, 0, 20, 0, 0, 0), Some(false)),
+        // One that is cancelled while its data comes, and what comes then.
+        (with(prefix(4, 1, 7, 21, 10, 0, 0), 1), Some(false)),
+        (prefix(7, 0, 0, 21, 0, 0, 0), Some(false)),
+        (with(prefix(2, 0, 0, 21, 0, 0, 0), 6), Some(true)),
+        // Clear to send, and the end, of what was never sent.
+        (prefix(5, 0, 0, 1, 5, 0, 0), Some(true)),
+        (prefix(5, 0, 0, 0, 0, 0, 0), Some(true)),
+        (prefix(6, 0, 0, 1, 0, 0, 0), Some(true)),
+        (prefix(6, 0, 0, 1, u64::MAX, 0, 0), Some(true)),
         // And what is in order.
         (prefix(1, 0, 7, 9, 0, 1, 0), Some(false)),
         (with(prefix(1, 2, 7, 9, 5, 0, 0), 7), Some(false)),
@@ -387,7 +408,7 @@ fn hostile_packets_at_random_never_panic() {
     let fields = prop::collection::vec(field, 7);
     let structured = (fields, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(f, data)| {
         let handler = if f[2] % 3 == 0 { u16::MAX } else { 7 };
-        let mut p = prefix(f[0] as u8 % 5, f[1] as u8, handler, f[3] as u32 % 4, f[4], f[5] as u32 % 3, f[6] as u32);
+        let mut p = prefix(f[0] as u8 % 9, f[1] as u8, handler, f[3] as u32 % 4, f[4], f[5] as u32 % 3, f[6] as u32);
         p.extend(data);
         p
     });

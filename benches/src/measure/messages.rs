@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
 use farside_core::error::Result;
 
 use super::Bench;
@@ -108,12 +108,15 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
         return Delivery::Done;
     }
     let (buffer, inbox) = (std::mem::take(&mut now.areas[parity][d]), inbox.clone());
-    let filled = move |data| {
-        let mut inbox = inbox.borrow_mut();
-        inbox.areas[parity][d] = data;
-        inbox.arrived[d] += 1;
-    };
-    Delivery::Into(buffer, Then::Quick(Box::new(filled)))
+    let then = Then::quick(move |received| {
+        // A neighbour that has cancelled it has failed itself.
+        if let Ok(received) = received {
+            let mut inbox = inbox.borrow_mut();
+            inbox.areas[parity][d] = received.buffer;
+            inbox.arrived[d] += 1;
+        }
+    });
+    Delivery::Into(Sink::buffer(buffer), then)
 }
 
 /// An iteration: one exchange of areas of the given number of integers. Two exchanges are looked at before. Collective.

@@ -14,6 +14,7 @@ pub mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast;
 mod broadcast_binomial;
+pub mod butterfly;
 pub mod gather;
 pub(crate) mod mailbox;
 pub mod neighbor;
@@ -26,6 +27,7 @@ pub mod scan;
 pub mod scatter;
 pub mod schedule;
 pub mod table;
+pub mod tree;
 
 use std::rc::Rc;
 
@@ -35,7 +37,7 @@ pub use broadcast_binomial::broadcast;
 pub use reduce_scatter_bruck::reduce_scatter;
 pub use regions::exchange_regions;
 
-use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Then};
+use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Sink, Then};
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 use crate::wire::{Reader, Writer};
@@ -92,13 +94,13 @@ pub(crate) fn register(am: &ActiveMessages, mailbox: &Rc<Mailbox>) -> Result<()>
             return Delivery::Done;
         };
         let key = (context, sequence, round, m.source);
+        if let Some(data) = m.data {
+            mailbox.put(key, Ok(data.to_vec()));
+            return Delivery::Done;
+        }
         let mailbox = mailbox.clone();
-        Delivery::Into(
-            Vec::new(),
-            Then::Quick(Box::new(move |data| {
-                mailbox.put(key, data);
-            })),
-        )
+        let then = Then::quick(move |received| mailbox.put(key, received.map(|r| r.buffer)));
+        Delivery::Into(Sink::buffer(Vec::new()), then)
     })
 }
 
@@ -133,7 +135,7 @@ impl<'a> Call<'a> {
     pub fn receive(&self, from: usize, round: usize) -> Result<Vec<u8>> {
         let job = self.team.job();
         let key = (self.team.context(), self.sequence, round as u32, self.team.job_rank(from)?);
-        job.wait(self.name, || Ok(job.mailbox().take(&key)))
+        job.wait(self.name, || job.mailbox().take(&key).transpose())
     }
 
     /// The error for data that no rank of the same call can have sent.

@@ -115,8 +115,12 @@ pub struct Call<'a> {
     /// The root, of operations that have one.
     pub root: u32,
     /// Elements by size number, of operations with blocks by rank; algorithms may look which blocks are empty or how sizes
-    /// compare. Empty where it is not known. The same at all ranks but for alltoall and neighbours.
+    /// compare. Empty where all are equal. The same at all ranks but for alltoall and neighbours, and where they are not
+    /// known.
     pub sizes: &'a [u64],
+    /// Whether every rank knows the sizes of all blocks. Where not (scatterv and gatherv of MPI), the root does, and any other
+    /// rank knows only that of its own block: its schedule must not name another size number, nor depend on `sizes`.
+    pub sizes_known: bool,
     /// Elements of the vector, of operations that cut one into parts.
     pub elements: u64,
     /// Values of [`Algorithm::parameters`], in their order.
@@ -128,7 +132,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call without anything special: root 0, no sizes known, out of place.
+    /// A call without anything special: root 0, equal blocks, out of place.
     #[must_use]
     pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
         Self {
@@ -137,11 +141,18 @@ impl<'a> Call<'a> {
             size,
             root: 0,
             sizes: &[],
+            sizes_known: true,
             elements: 0,
             parameters: &[],
             neighbors: Neighbors::default(),
             in_place: false,
         }
+    }
+
+    /// Into how many parts a vector is cut that should have so many: no more than it has elements, and at least one.
+    #[must_use]
+    pub fn parts(&self, wanted: u32) -> u32 {
+        u64::from(wanted).min(self.elements).max(1) as u32
     }
 
     /// The rank's number counted from the root.
@@ -154,6 +165,12 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn absolute(&self, relative: u32) -> u32 {
         (relative + self.root) % self.size
+    }
+
+    /// Whether a block of size number `number` has elements, as far as is known.
+    #[must_use]
+    pub fn has_elements(&self, number: u32) -> bool {
+        self.sizes.get(number as usize).is_none_or(|n| *n > 0)
     }
 
     /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
@@ -210,13 +227,20 @@ pub struct Algorithm {
     pub parameters: &'static [Parameter],
     /// Whether it reduces contributions in another order than that of the ranks.
     pub commutative: bool,
-    /// Whether it is for so many ranks, with these parameters.
+    /// Whether it is for so many ranks, with these parameters and sizes.
     pub applies: fn(&Call<'_>) -> bool,
     /// The schedule of one rank.
     pub build: fn(&Call<'_>) -> super::schedule::Schedule,
 }
 
 impl Algorithm {
+    /// Values of its parameters: those that are given, within their limits, and defaults of the others.
+    #[must_use]
+    pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
+        let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).clamp(p.least, p.most));
+        self.parameters.iter().enumerate().map(value).collect()
+    }
+
     /// Defaults of its parameters.
     #[must_use]
     pub fn defaults(&self) -> Vec<u32> {

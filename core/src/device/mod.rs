@@ -58,6 +58,8 @@ pub struct Capabilities {
     pub lists: Option<Lists>,
     /// Where one way of a transfer between two layouts becomes better than another.
     pub cut_offs: CutOffs,
+    /// Where one way of a message becomes better than another.
+    pub messages: MessageCutOffs,
     /// Whether the waiting side pays for the store-load fence, so that a writer may check the sleeper flag right after
     /// its store to mapped memory.
     pub sleepers_fence: bool,
@@ -79,6 +81,7 @@ impl Capabilities {
             accumulate: false,
             lists: None,
             cut_offs: CutOffs::UNMEASURED,
+            messages: MessageCutOffs::UNMEASURED,
             sleepers_fence: false,
             own_by_copy: false,
         }
@@ -114,6 +117,18 @@ impl CutOffs {
     /// What a device has for which nothing was measured: packing for blocks below 128 bytes in messages below 64 KiB.
     pub const UNMEASURED: Self =
         Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 };
+}
+
+/// Where one way of an active message becomes better than another, as measured on a device; in bytes of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageCutOffs {
+    /// Longest message of several packets that is sent without asking the target.
+    pub eager: usize,
+}
+
+impl MessageCutOffs {
+    /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
+    pub const UNMEASURED: Self = Self { eager: 0 };
 }
 
 /// A piece of this rank's memory.

@@ -107,8 +107,9 @@ impl Job {
         track.check()
     }
 
-    /// Forgets the open requests that `track` counts: their local memory is not touched any more.
+    /// Forgets the open requests and messages that `track` counts: their local memory is not touched any more.
     pub fn cancel(&self, track: &Rc<Track>) {
+        self.0.am.cancel(track);
         let mut tracked = self.0.tracked.borrow_mut();
         let ids = tracked.of(track);
         self.0.device.cancel(&|id| ids.contains(&id));
@@ -117,10 +118,14 @@ impl Job {
         }
     }
 
-    /// Sends a packet, waiting for room.
-    #[inline]
-    pub(crate) fn send(&self, to: u32, packet: Operation<'_>) -> Result<()> {
+    /// Sends a packet, whose blocks are valid during the call; `false` if there is no room.
+    #[inline(always)]
+    pub(crate) fn try_send(&self, to: u32, packet: Operation<'_>) -> Result<bool> {
+        let request = WorkRequest { peer: to, operation: packet, notify: None, id: UNTRACKED };
         // SAFETY: packets are copied when they are posted.
-        unsafe { self.post(to, packet, None, &[]) }.map(|_| ())
+        match unsafe { self.0.device.post(&request) } {
+            Ok(posted) => Ok(posted != Posted::Busy),
+            Err(e) => Err(e.rank(self.0.rank)),
+        }
     }
 }

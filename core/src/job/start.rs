@@ -18,6 +18,7 @@ use crate::processors::Sharing;
 use crate::progress::Progress;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
+use crate::two_sided::TwoSided;
 
 /// How a rank that is a thread starts.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
@@ -71,6 +72,7 @@ impl Job {
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
+        let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
@@ -92,11 +94,11 @@ impl Job {
             order: StoreOrder::default(),
             am,
             mailbox,
+            two_sided,
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),
-            running_later: Cell::new(false),
-            acknowledging: Cell::new(false),
+            running_later: Cell::new(0),
             left: Cell::new(false),
             deadline: Cell::new(None),
             ended: Cell::new(false),

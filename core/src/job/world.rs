@@ -33,7 +33,7 @@ impl Job {
         }
         let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
         self.0.deadline.set(Some(self.0.device.now() + limit));
-        let met = self.world().and_then(|world| world.barrier()).and_then(|()| self.part());
+        let met = self.flush().and_then(|()| self.world()?.barrier()).and_then(|()| self.part());
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
         self.0.ended.set(true);
@@ -44,12 +44,18 @@ impl Job {
         self.0.bootstrap.borrow_mut().finalize()
     }
 
+    /// Waits until all that is queued has been sent.
+    fn flush(&self) -> Result<()> {
+        self.wait_until("finalize", None, || Ok(self.0.am.is_quiet().then_some(())))
+    }
+
     /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
     /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
     /// the barrier and failed in it: it has not ended in order, and all hear of it.
     fn part(&self) -> Result<()> {
         let device = self.device();
         device.check_peers(None)?;
+        self.flush()?;
         self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
         if device.capabilities().mapped { Ok(()) } else { self.0.bootstrap.borrow_mut().fence() }
     }

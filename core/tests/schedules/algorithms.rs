@@ -1,6 +1,7 @@
 //! The results of every algorithm, for every number of ranks, root, in place and not, with equal and irregular blocks.
 
 use farside_core::coll::operation::{Algorithm, Call, Neighbors, Operation};
+use farside_core::coll::schedule::Buffer;
 use farside_core::coll::schedule::check::check_algorithm;
 use farside_core::coll::table;
 
@@ -10,20 +11,30 @@ fn ranks() -> Vec<u32> {
     (1..=128).chain([255, 256, 257]).filter(|p| *p <= most).collect()
 }
 
+/// Roots: all for small P; of large P, where they differ only in where ranks come round to 0, some, unless all are asked for.
+fn roots(p: u32) -> Vec<u32> {
+    if p <= 20 || std::env::var("FARSIDE_TEST_ROOTS").is_ok_and(|w| w == "all") {
+        return (0..p).collect();
+    }
+    vec![0, 1, p * 5 / 8, p - 1]
+}
+
 fn wanted(a: &Algorithm) -> bool {
     std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
 }
 
-/// Values of the parameters to be tried: least, default, the next two, most of small ones.
+/// Values of the parameters to be tried: of each its least, and of those with small defaults the next two and one beyond, with
+/// defaults of the others; and none of them a default.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
-    let mut all = vec![Vec::new()];
-    for p in a.parameters {
-        let mut values = vec![p.default, p.least, p.default + 1, p.default + 2, p.most.min(p.default + 5)];
-        values.retain(|v| (p.least..=p.most).contains(v));
-        values.sort_unstable();
-        values.dedup();
-        all = all.iter().flat_map(|have| values.iter().map(move |v| [&have[..], &[*v]].concat())).collect();
+    let mut all = vec![a.defaults(), a.parameters.iter().map(|p| p.most.min(p.default + 1)).collect()];
+    for (i, p) in a.parameters.iter().enumerate() {
+        let beyond = [p.default + 1, p.default + 2, p.most.min(p.default + 5)];
+        let values = [p.least].into_iter().chain(beyond.into_iter().filter(|_| p.default < 10));
+        let of = |v: u32| a.defaults().iter().enumerate().map(|(j, d)| if i == j { v } else { *d }).collect();
+        all.extend(values.filter(|v| (p.least..=p.most).contains(v)).map(of));
     }
+    all.sort_unstable();
+    all.dedup();
     all
 }
 
@@ -44,41 +55,86 @@ fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     (destinations, sources)
 }
 
+/// Irregular sizes of the blocks of each rank, by number.
+fn irregular_sizes(operation: Operation, destinations: &[Vec<u32>], sources: &[Vec<u32>]) -> Vec<Vec<u64>> {
+    let p = destinations.len();
+    let by_rank = irregular(p as u32);
+    let pair = |from: usize, to: usize| by_rank[(from * 5 + to) % p];
+    // The nth edge between two ranks has another size than the one before.
+    let edge = |from: usize, to: usize, n: usize| pair(from, to + n);
+    let edges = |ranks: &[u32], of: &dyn Fn(usize, usize) -> u64| -> Vec<u64> {
+        let n = |i: usize| ranks[..i].iter().filter(|r| **r == ranks[i]).count();
+        (0..ranks.len()).map(|i| of(ranks[i] as usize, n(i))).collect()
+    };
+    let of = |r: usize| match operation {
+        Operation::Alltoall => (0..p).map(|to| pair(r, to)).chain((0..p).map(|from| pair(from, r))).collect(),
+        Operation::NeighborAllgather => [vec![by_rank[r]], edges(&sources[r], &|from, _| by_rank[from])].concat(),
+        Operation::NeighborAlltoall => {
+            [edges(&destinations[r], &|to, n| edge(r, to, n)), edges(&sources[r], &|from, n| edge(from, r, n))].concat()
+        }
+        _ => by_rank.clone(),
+    };
+    (0..p).map(of).collect()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocks {
+    Equal,
+    Irregular,
+    /// Irregular, and only the root knows the sizes.
+    Unknown,
+}
+
 fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
+    use Operation as O;
     let rooted = a.operation.is_rooted();
-    let by_rank =
-        matches!(a.operation, Operation::Scatter | Operation::Gather | Operation::Allgather | Operation::ReduceScatter);
+    let blocks: &[Blocks] = match a.operation {
+        O::Scatter | O::Gather => &[Blocks::Equal, Blocks::Irregular, Blocks::Unknown],
+        o if o.is_of_a_vector() || o == O::Barrier => &[Blocks::Equal],
+        _ => &[Blocks::Equal, Blocks::Irregular],
+    };
+    let places: &[bool] = match a.operation {
+        O::Scatter | O::Gather | O::Allgather | O::Reduce | O::Allreduce | O::Scan | O::Exscan => &[false, true],
+        _ => &[false],
+    };
     let (destinations, sources) = graph(p);
-    let sizes = irregular(p);
-    for root in 0..if rooted { p } else { 1 } {
-        for in_place in [false, true] {
-            for irregular in [false, true] {
-                if irregular && !by_rank || irregular && in_place && root > 0 {
-                    continue;
-                }
-                let call = |rank: u32| Call {
-                    root,
-                    in_place,
-                    parameters,
-                    sizes: if irregular { &sizes } else { &[] },
-                    elements: 1000,
-                    neighbors: Neighbors {
-                        sources: &sources[rank as usize],
-                        destinations: &destinations[rank as usize],
-                    },
-                    ..Call::new(a.operation, rank, p)
-                };
-                if !(a.applies)(&call(0)) {
-                    continue;
-                }
-                let by_number = if irregular { vec![sizes.clone(); p as usize] } else { Vec::new() };
-                if let Err(fault) = check_algorithm(a, call, &by_number) {
-                    panic!(
-                        "{}/{}{parameters:?}, P {p}, root {root}, in place {in_place}: {fault}",
-                        a.operation.name(),
-                        a.name
-                    );
-                }
+    let sizes = irregular_sizes(a.operation, &destinations, &sources);
+    let root_in_place = |root| places.iter().flat_map(move |i| blocks.iter().map(move |b| (root, *i, *b)));
+    for (root, in_place, blocks) in if rooted { roots(p) } else { vec![0] }.into_iter().flat_map(root_in_place) {
+        if blocks != Blocks::Equal && in_place && root > 0 {
+            continue;
+        }
+        let call = |rank: u32| Call {
+            root,
+            in_place,
+            parameters,
+            sizes: match blocks {
+                Blocks::Irregular => &sizes[rank as usize],
+                Blocks::Unknown if rank == root => &sizes[rank as usize],
+                _ => &[],
+            },
+            sizes_known: blocks != Blocks::Unknown,
+            elements: 1000,
+            neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
+            ..Call::new(a.operation, rank, p)
+        };
+        if !(a.applies)(&call(0)) {
+            continue;
+        }
+        let context = format!(
+            "{}/{}{parameters:?}, P {p}, root {root}, in place {in_place}, {blocks:?}",
+            a.operation.name(),
+            a.name
+        );
+        if let Err(fault) = check_algorithm(a, call, if blocks == Blocks::Equal { &[] } else { &sizes }) {
+            panic!("{context}: {fault}");
+        }
+        if blocks == Blocks::Unknown {
+            for rank in (0..p).filter(|r| *r != root) {
+                let s = (a.build)(&call(rank));
+                let named = [Buffer::Input, Buffer::Output, Buffer::Scratch]
+                    .map(|b| (0..s.blocks_of(b)).any(|i| s.size_of(b, i) != rank));
+                assert_eq!(named, [false; 3], "{context}: rank {rank} names a size that it does not know");
             }
         }
     }

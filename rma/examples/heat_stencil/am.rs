@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use farside_rma::core::am::{self, Counter, Counters, Delivery, HandlerId, Then};
+use farside_rma::core::am::{self, Counter, Counters, Delivery, HandlerId, Sink, Then};
 use farside_rma::{GlobalArray, Job, Result, Team};
 
 use crate::block::{Block, Side};
@@ -36,11 +36,13 @@ impl ActiveMessages {
         messages.register(GHOSTS, move |message| {
             let &[parity @ 0..2, side @ 0..4] = message.header else { return Delivery::Done };
             let to = to.clone();
-            let put_away = move |bytes: Vec<u8>| {
-                let cells = bytes.chunks_exact(size_of::<f64>()).map(bytemuck::pod_read_unaligned).collect();
+            let put_away = Then::quick(move |received| {
+                // A neighbour that has taken its message back has failed itself.
+                let Ok(received) = received else { return };
+                let cells = received.buffer.chunks_exact(size_of::<f64>()).map(bytemuck::pod_read_unaligned).collect();
                 to.borrow_mut()[usize::from(parity)][usize::from(side)] = cells;
-            };
-            Delivery::Into(Vec::new(), Then::Quick(Box::new(put_away)))
+            });
+            Delivery::Into(Sink::buffer(Vec::new()), put_away)
         })?;
         let counters = <[Counter; 4]>::default();
         let numbers = counters.each_ref().map(|counter| messages.expose(counter));

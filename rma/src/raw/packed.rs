@@ -9,10 +9,10 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use farside_core::Job;
-use farside_core::am::{Delivery, HandlerId, Message, Then};
+use farside_core::am::{Delivery, HandlerId, Message, Received, Sink, Then};
 use farside_core::stats::{Kind, Stats};
 use farside_core::wire::Reader;
+use farside_core::{Job, Result};
 use farside_datatype::TypeMap;
 
 use super::layouts::{Shared, reach};
@@ -39,14 +39,20 @@ impl Listener {
     pub(super) fn new(job: &Job, base: *mut u8, len: usize) -> Self {
         let alive = Rc::new(Cell::new(true));
         let own = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
-        let handler = move |_: Message<'_>| {
+        let handler = move |m: Message<'_>| {
             let own = own.clone();
-            let unpack = move |bytes: Vec<u8>| {
-                if own.unpack(&bytes).is_none() {
+            let unpack = move |bytes: &[u8]| {
+                if own.unpack(bytes).is_none() {
                     tracing::error!("{} bytes for a window are no packed piece of it, and left out", bytes.len());
                 }
             };
-            Delivery::Into(Vec::new(), Then::Quick(Box::new(unpack)))
+            if let Some(bytes) = m.data {
+                unpack(bytes);
+                return Delivery::Done;
+            }
+            // A sender that cannot go on with it has the error.
+            let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
+            Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
         };
         // The collectives have the highest number; programs take the low ones.
         let free = |id: &u16| job.active_messages().register(HandlerId(*id), handler.clone()).is_ok();

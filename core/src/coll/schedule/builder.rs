@@ -12,7 +12,7 @@ struct Touched {
 /// Makes the schedule of one rank. Steps are given in the order in which the algorithm does them one after the other; the
 /// schedule lets go on at the same time what does not touch the same blocks. A step waits for earlier ones that
 /// - write a block that it reads or writes, or read a block that it writes;
-/// - are signals or awaits, or before a [`fence`](Self::fence): those wait for all before them, and all after them for them.
+/// - are signals (but see [`signal_after`](Self::signal_after)) or awaits, or before a [`fence`](Self::fence): those wait for all before them, and all after them for them.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,
@@ -102,6 +102,11 @@ impl Builder {
         self.add(Action::Signal { to, tag }, &[], &[]);
     }
 
+    /// Signals a rank after the earlier steps that write these blocks: it waits for no others, and orders no later ones.
+    pub fn signal_after(&mut self, to: u32, tag: u32, blocks: &[Slice]) {
+        self.add_step(Action::Signal { to, tag }, blocks, &[], false);
+    }
+
     /// Waits for a signal before all later steps; awaits one after the other wait at the same time.
     pub fn wait(&mut self, source: u32, tag: u32) {
         self.add(Action::Await { source, tag }, &[], &[]);
@@ -115,12 +120,16 @@ impl Builder {
         }
     }
 
-    /// Adds a step.
+    fn add(&mut self, action: Action, from: &[Slice], into: &[Slice]) {
+        self.add_step(action, from, into, true);
+    }
+
+    /// Adds a step. `orders`: if it is a signal, all earlier steps come before it and all later ones after it.
     ///
     /// # Panics
     /// If a slice lies outside its buffer, if the input is written, or a rank or itself is named that cannot be meant: a
     /// mistake of the algorithm.
-    fn add(&mut self, action: Action, from: &[Slice], into: &[Slice]) {
+    fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], orders: bool) {
         if let Action::Send { to: peer, .. }
         | Action::Receive { source: peer, .. }
         | Action::ReceiveReduce { source: peer, .. }
@@ -148,7 +157,7 @@ impl Builder {
         let number = self.schedule.steps.len() as u32;
         let mut after = Vec::new();
         match action {
-            Action::Signal { .. } => {
+            Action::Signal { .. } if orders => {
                 after.append(&mut self.open);
                 after.extend(&self.last);
                 (self.last, self.awaits) = (vec![number], false);
@@ -184,6 +193,8 @@ impl Builder {
             s.slices.extend(of.iter().filter(|slice| slice.count > 0));
             List { start, len: s.slices.len() as u32 - start }
         };
+        // A signal carries no data, whatever blocks it waits for.
+        let from = if matches!(action, Action::Signal { .. }) { &[] } else { from };
         let (from, into) = (slices(from), slices(into));
         let start = s.after.len() as u32;
         let after = {

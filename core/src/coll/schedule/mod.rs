@@ -7,6 +7,7 @@
 
 mod builder;
 pub mod check;
+pub mod predict;
 
 use std::fmt;
 
@@ -52,6 +53,14 @@ impl Slice {
     #[must_use]
     pub const fn output(first: u32, count: u32) -> Self {
         Self::new(Buffer::Output, first, count)
+    }
+
+    /// `count` blocks from `first` on, modulo `of`: after the last block comes the first. The second slice has those that
+    /// come round, and is empty where none does.
+    #[must_use]
+    pub const fn wrapped(buffer: Buffer, first: u32, count: u32, of: u32) -> [Self; 2] {
+        let to_the_end = if count < of - first { count } else { of - first };
+        [Self::new(buffer, first, to_the_end), Self::new(buffer, 0, count - to_the_end)]
     }
 
     /// Blocks `first` to `first + count - 1` of this slice.

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Received, Sink, Then};
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
 use farside_core::{Error, ErrorKind, Job, Result};
@@ -63,8 +63,9 @@ impl Shared {
             }
             Some(Message::Request(request)) => {
                 let (shared, source) = (Rc::clone(self), m.source);
-                let then = move |job: &Job, data: Vec<u8>| shared.serve(job, source, &request, &data);
-                Delivery::Into(Vec::new(), Then::Later(Box::new(then)))
+                let then =
+                    move |job: &Job, received: Result<Received>| shared.serve(job, source, &request, &received?.buffer);
+                Delivery::Into(Sink::buffer(Vec::new()), Then::later(then))
             }
             None => {
                 let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("a request that makes no sense");

@@ -1,0 +1,132 @@
+//! Header handlers, and what they see and decide.
+
+use std::fmt;
+use std::rc::Rc;
+
+use super::sink::Sink;
+use crate::error::Result;
+use crate::job::Job;
+
+/// Names a handler; the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HandlerId(pub u16);
+
+/// Names a message of which a part is still to come, at the rank that receives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    pub(super) source: u32,
+    pub(super) number: u32,
+}
+
+/// What a header handler sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The sending rank of the job.
+    pub source: u32,
+    pub(super) number: u32,
+    /// The user header.
+    pub header: &'a [u8],
+    /// Length of the data in bytes.
+    pub len: usize,
+    /// The data, if all of it is here with the header.
+    pub data: Option<&'a [u8]>,
+    /// Whether the data waits at the sender, so that the handler may [hold](Delivery::Hold) the message.
+    pub waits: bool,
+}
+
+impl Message<'_> {
+    /// By which [`deliver`](super::deliver) and [`abandon`](super::abandon) name the message: one that waits, or whose data
+    /// has not all come.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        Token { source: self.source, number: self.number }
+    }
+}
+
+/// What a header handler decides.
+#[derive(Debug)]
+pub enum Delivery {
+    /// The message is complete: the handler has taken what it needs from `data`. Data that is not here is not fetched, or is
+    /// discarded.
+    Done,
+    /// The data goes into this sink, and then the completion runs.
+    Into(Sink, Then),
+    /// The data stays at the sender until [`deliver`](super::deliver) says where it goes. For a message that
+    /// [waits](Message::waits).
+    Hold,
+}
+
+/// A message whose data is where its sink has put it.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// The bytes, if the sink was a [buffer](Sink::buffer).
+    pub buffer: Vec<u8>,
+    /// Length of the message in bytes.
+    pub len: usize,
+    /// How many of its first bytes the sink has taken: fewer than `len` if it was shorter than the message.
+    pub kept: usize,
+}
+
+/// A completion without waiting or sending.
+pub type QuickFn = Box<dyn FnOnce(Result<Received>)>;
+
+/// A completion that may send and wait.
+pub type LaterFn = Box<dyn FnOnce(&Job, Result<Received>) -> Result<()>>;
+
+/// What runs when the data is complete, or will not come: then it gets the error, which names the other rank. From then on
+/// the memory of the sink is not touched.
+pub enum Then {
+    /// In the dispatcher: short, without waiting or sending.
+    Quick(QuickFn),
+    /// After the dispatcher, with the job: may send and wait. While it waits up to some ten others run, but none while it
+    /// sends. Its error is that of the wait in which it runs.
+    Later(LaterFn),
+}
+
+impl Then {
+    /// A [`Quick`](Self::Quick) one.
+    #[must_use]
+    pub fn quick(f: impl FnOnce(Result<Received>) + 'static) -> Self {
+        Self::Quick(Box::new(f))
+    }
+
+    /// A [`Later`](Self::Later) one.
+    #[must_use]
+    pub fn later(f: impl FnOnce(&Job, Result<Received>) -> Result<()> + 'static) -> Self {
+        Self::Later(Box::new(f))
+    }
+}
+
+impl fmt::Debug for Then {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Then::Quick(_) => "Quick",
+            Then::Later(_) => "Later",
+        })
+    }
+}
+
+pub(super) type Handler = Rc<dyn Fn(Message<'_>) -> Delivery>;
+
+/// Handlers by number, a page for each upper byte that is in use: those of the runtime have the highest numbers.
+#[derive(Default)]
+pub(super) struct Handlers(Vec<Option<Box<Page>>>);
+
+type Page = [Option<Handler>; 256];
+
+impl Handlers {
+    #[inline(always)]
+    pub(super) fn get(&self, id: u16) -> Option<Handler> {
+        let [low, high] = id.to_le_bytes();
+        self.0.get(usize::from(high))?.as_ref()?[usize::from(low)].clone()
+    }
+
+    /// The place of a number.
+    pub(super) fn place(&mut self, id: u16) -> &mut Option<Handler> {
+        let [low, high] = id.to_le_bytes().map(usize::from);
+        if self.0.len() <= high {
+            self.0.resize_with(high + 1, || None);
+        }
+        &mut self.0[high].get_or_insert_with(|| Box::new([const { None }; 256]))[low]
+    }
+}

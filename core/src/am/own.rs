@@ -1,0 +1,175 @@
+#![allow(unsafe_code)]
+//! Messages of a rank to itself: no packets, and one copy, from the source to the sink. They wait for the next turn of
+//! progress, since a handler is not to run inside of a send.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::handler::{Delivery, Message, Received, Then, Token};
+use super::receive::not_held;
+use super::send::{Data, Header};
+use super::sink::{Filling, Sink, Source};
+use super::{ActiveMessages, Counter, Counters, HandlerId};
+use crate::entered::Entered;
+use crate::error::Result;
+use crate::job::Job;
+use crate::stats::Kind;
+use crate::tracked::Track;
+
+/// A message of this rank to itself.
+struct OwnMessage {
+    handler: HandlerId,
+    header: Header,
+    data: Data,
+    number: u32,
+    target: u32,
+    completion: Option<Counter>,
+}
+
+/// The messages of this rank to itself that wait.
+#[derive(Default)]
+pub(super) struct OwnMessages {
+    queue: VecDeque<OwnMessage>,
+    held: FxHashMap<u32, OwnMessage>,
+}
+
+impl OwnMessages {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Takes out the messages that `track` counts.
+    fn take(&mut self, track: &Rc<Track>) -> Vec<OwnMessage> {
+        let (taken, kept) =
+            std::mem::take(&mut self.queue).into_iter().partition::<VecDeque<_>, _>(|m| m.data.is_of(track));
+        self.queue = kept;
+        taken.into_iter().chain(self.held.extract_if(|_, m| m.data.is_of(track)).map(|(_, m)| m)).collect()
+    }
+}
+
+impl ActiveMessages {
+    /// Queues a message of this rank to itself.
+    pub(super) fn send_own(&self, handler: HandlerId, header: &[u8], data: Data, counters: Counters<'_>) {
+        let mut own = self.own.borrow_mut();
+        let number = self.next_number(|number| !own.held.contains_key(&number));
+        let (target, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
+        own.queue.push_back(OwnMessage { handler, header: header.into(), data, number, target, completion });
+        self.busy.set(true);
+    }
+
+    /// Delivers what is queued; whether there was anything.
+    pub(super) fn deliver_own(&self, job: &Job) -> Result<bool> {
+        if self.own.borrow().is_empty() {
+            return Ok(false);
+        }
+        let Some(_entered) = Entered::new(&self.delivering) else { return Ok(false) };
+        let mut any = false;
+        loop {
+            let next = self.own.borrow_mut().queue.pop_front();
+            let Some(message) = next else { return Ok(any) };
+            any = true;
+            self.deliver_to_handler(job, message)?;
+        }
+    }
+
+    fn deliver_to_handler(&self, job: &Job, message: OwnMessage) -> Result<()> {
+        let source = job.rank();
+        let handler = match self.handler_for(message.handler.0, source) {
+            Ok(handler) => handler,
+            Err(e) => {
+                message.data.fail(&e);
+                return Err(e);
+            }
+        };
+        let data = match &message.data {
+            Data::Copied(bytes) => Some(&bytes[..]),
+            Data::Lent(lent) => match lent.source() {
+                Source::Bytes(block) if block.len > 0 => {
+                    // SAFETY: valid and not written until the message is complete, by the contract of `start_send`.
+                    Some(unsafe { std::slice::from_raw_parts(block.base.cast_const(), block.len) })
+                }
+                Source::Bytes(_) => Some(&[][..]),
+                Source::Layout(_) => None,
+            },
+        };
+        let delivery = handler(Message {
+            source,
+            number: message.number,
+            header: &message.header,
+            len: message.data.len(),
+            data,
+            waits: true,
+        });
+        match delivery {
+            Delivery::Done => {
+                message.data.complete();
+                self.finished(source, message.target, 0)?;
+                message.completion.inspect(Counter::increment);
+                Ok(())
+            }
+            Delivery::Into(sink, then) => self.copy_own(job, message, sink, then),
+            Delivery::Hold => {
+                self.own.borrow_mut().held.insert(message.number, message);
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies a message of this rank to itself into its sink.
+    fn copy_own(&self, job: &Job, message: OwnMessage, sink: Sink, then: Then) -> Result<()> {
+        let copy = |data: &Data| -> Result<Received> {
+            let mut filling = Filling::new(sink, data.len())?;
+            match data {
+                Data::Copied(bytes) => _ = filling.take(bytes),
+                // SAFETY: valid until the message is complete by the contract of `start_send`; a sink is read by nobody.
+                Data::Lent(lent) => unsafe { filling.take_from(lent.source()) }?,
+            }
+            filling.received()
+        };
+        let received = copy(&message.data).map_err(|e| e.peer(job.rank()));
+        match &received {
+            Ok(received) => {
+                job.device().stats().add(Kind::Copy, received.kept);
+                message.data.complete();
+                self.finished(job.rank(), message.target, 0)?;
+            }
+            Err(e) => message.data.fail(e),
+        }
+        let completion = message.completion.filter(|_| received.is_ok());
+        match then {
+            Then::Quick(f) => {
+                f(received);
+                completion.inspect(Counter::increment);
+            }
+            Then::Later(f) => self.defer(Box::new(move |job| {
+                f(job, received)?;
+                completion.inspect(Counter::increment);
+                Ok(())
+            })),
+        }
+        Ok(())
+    }
+
+    pub(super) fn deliver_held_own(&self, job: &Job, number: u32, sink: Sink, then: Then) -> Result<()> {
+        let held = self.own.borrow_mut().held.remove(&number);
+        let message = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
+        self.copy_own(job, message, sink, then)
+    }
+
+    pub(super) fn abandon_own(&self, number: u32) -> bool {
+        let held = self.own.borrow_mut().held.remove(&number);
+        held.map(|message| message.data.complete()).is_some()
+    }
+
+    /// Takes back the messages of this rank to itself that `track` counts.
+    pub(super) fn cancel_own(&self, track: &Rc<Track>) {
+        let taken = self.own.borrow_mut().take(track);
+        taken.into_iter().for_each(|message| message.data.cancel());
+    }
+}

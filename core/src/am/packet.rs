@@ -1,0 +1,93 @@
+//! What stands before the bytes of every packet.
+
+use super::HandlerId;
+
+/// Bytes of a prefix.
+pub(super) const PREFIX: usize = 24;
+
+/// The first packet of a message, or the only one: the user header, and data.
+pub(super) const FIRST: u8 = 1;
+/// More data of a message.
+pub(super) const MORE: u8 = 2;
+/// The target has completed a message.
+pub(super) const ACKNOWLEDGE: u8 = 3;
+/// Ready to send: the user header of a message whose data waits at the sender.
+pub(super) const RTS: u8 = 4;
+/// Clear to send: the first bytes of the data that are wanted.
+pub(super) const CTS: u8 = 5;
+/// The sender of a message need not keep its data any longer.
+pub(super) const FIN: u8 = 6;
+/// The data of a message will not come, or not all of it.
+pub(super) const CANCEL: u8 = 7;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prefix {
+    pub(super) kind: u8,
+    pub(super) header_len: u8,
+    pub(super) handler: u16,
+    /// The sender's number of the message; 0 for one that nobody has to name.
+    pub(super) message: u32,
+    /// `FIRST`, `RTS`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 and the kind of error.
+    pub(super) number: u64,
+    pub(super) target: u32,
+    pub(super) completion: u32,
+}
+
+impl Prefix {
+    /// Of the first packet of a message whose header and data have these lengths.
+    #[inline(always)]
+    pub(super) fn of_first(handler: HandlerId, header_len: usize, len: usize, message: u32, target: u32) -> Self {
+        Self {
+            kind: FIRST,
+            header_len: header_len as u8,
+            handler: handler.0,
+            message,
+            number: len as u64,
+            target,
+            completion: 0,
+        }
+    }
+
+    /// Of a packet about a message that is known.
+    pub(super) fn about(kind: u8, message: u32, number: u64) -> Self {
+        Self { kind, header_len: 0, handler: 0, message, number, target: 0, completion: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn words(&self) -> [u64; PREFIX / 8] {
+        [
+            u64::from(self.kind)
+                | u64::from(self.header_len) << 8
+                | u64::from(self.handler) << 16
+                | u64::from(self.message) << 32,
+            self.number,
+            u64::from(self.target) | u64::from(self.completion) << 32,
+        ]
+    }
+
+    pub(super) fn write(&self) -> [u8; PREFIX] {
+        let mut bytes = [0; PREFIX];
+        for (at, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[inline(always)]
+    pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (b, rest) = bytes.split_first_chunk::<PREFIX>()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| b[at + i]));
+        let (first, number, last) = (word(0), word(8), word(16));
+        let prefix = Self {
+            kind: first as u8,
+            header_len: (first >> 8) as u8,
+            handler: (first >> 16) as u16,
+            message: (first >> 32) as u32,
+            number,
+            target: last as u32,
+            completion: (last >> 32) as u32,
+        };
+        Some((prefix, rest))
+    }
+}

@@ -1,0 +1,263 @@
+#![allow(unsafe_code)]
+//! Where the data of a message comes from and where it goes: contiguous memory, the blocks of a layout, or nowhere.
+
+use std::fmt;
+use std::rc::Rc;
+
+use super::handler::Received;
+use crate::device::Block;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
+
+/// Memory in blocks, in the order of the packed bytes. It is not to use the job.
+pub trait Layout {
+    /// Length of all blocks together in bytes.
+    fn packed_len(&self) -> usize;
+    /// Appends the blocks that hold the packed bytes from `from` to `from + len`, which are inside the packed length.
+    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>);
+}
+
+/// Where the data of a message goes.
+pub struct Sink(pub(super) SinkKind);
+
+pub(super) enum SinkKind {
+    Discard,
+    Buffer(Vec<u8>),
+    Memory { base: *mut u8, len: usize },
+    Layout(Rc<dyn Layout>),
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match &self.0 {
+            SinkKind::Discard => "Discard",
+            SinkKind::Buffer(_) => "Buffer",
+            SinkKind::Memory { .. } => "Memory",
+            SinkKind::Layout(_) => "Layout",
+        };
+        f.debug_struct(name).field("len", &self.room()).finish()
+    }
+}
+
+impl Sink {
+    /// Nowhere. Data that waits at its sender is not sent.
+    #[must_use]
+    pub fn discard() -> Self {
+        Self(SinkKind::Discard)
+    }
+
+    /// This buffer, resized to the message; the completion gets it.
+    #[must_use]
+    pub fn buffer(buffer: Vec<u8>) -> Self {
+        Self(SinkKind::Buffer(buffer))
+    }
+
+    /// `len` bytes at `base`. A longer message leaves its first `len` bytes there, and the rest is discarded.
+    ///
+    /// # Safety
+    /// The memory is valid for writes, and read by nobody, until the completion of the message runs, or
+    /// [`abandon`](super::abandon) of it has returned, or the job is gone.
+    #[must_use]
+    pub unsafe fn memory(base: *mut u8, len: usize) -> Self {
+        Self(SinkKind::Memory { base, len })
+    }
+
+    /// The blocks of `layout`, as many as the message fills.
+    ///
+    /// # Safety
+    /// All its blocks are as [`memory`](Self::memory) says, and do not overlap.
+    #[must_use]
+    pub unsafe fn layout(layout: Rc<dyn Layout>) -> Self {
+        Self(SinkKind::Layout(layout))
+    }
+
+    /// Takes a message that is here as a whole.
+    ///
+    /// # Errors
+    /// As its completion would get.
+    #[inline]
+    pub(crate) fn take_whole(self, data: &[u8]) -> Result<Received> {
+        if let SinkKind::Memory { base, len } = self.0 {
+            let kept = data.len().min(len);
+            // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
+            unsafe { copy::store(data.as_ptr(), base, kept) };
+            return Ok(Received { buffer: Vec::new(), len: data.len(), kept });
+        }
+        let mut filling = Filling::new(self, data.len())?;
+        filling.take(data);
+        filling.received()
+    }
+
+    /// The most bytes that it takes.
+    fn room(&self) -> usize {
+        match &self.0 {
+            SinkKind::Discard => 0,
+            SinkKind::Buffer(_) => usize::MAX,
+            SinkKind::Memory { len, .. } => *len,
+            SinkKind::Layout(layout) => layout.packed_len(),
+        }
+    }
+}
+
+/// Where the data of a message comes from.
+#[derive(Clone)]
+pub enum Source {
+    /// Contiguous memory.
+    Bytes(Block),
+    /// The blocks of a layout.
+    Layout(Rc<dyn Layout>),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if matches!(self, Self::Bytes(_)) { "Bytes" } else { "Layout" };
+        f.debug_struct(name).field("len", &self.len()).finish()
+    }
+}
+
+impl Source {
+    /// These bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::Bytes(Block::of(bytes.as_ptr(), bytes.len()))
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(block) => block.len,
+            Self::Layout(layout) => layout.packed_len(),
+        }
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sets `blocks` to those of the packed bytes from `from` to `from + len`.
+    pub(super) fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) -> Result<()> {
+        blocks.clear();
+        match self {
+            Self::Bytes(block) => {
+                blocks.push(Block { base: block.base.wrapping_add(from), len });
+                Ok(())
+            }
+            Self::Layout(layout) => blocks_of(&**layout, from, len, blocks),
+        }
+    }
+}
+
+/// The blocks of a layout, which must be as long as they ought to be.
+fn blocks_of(layout: &dyn Layout, from: usize, len: usize, blocks: &mut Vec<Block>) -> Result<()> {
+    layout.blocks(from, len, blocks);
+    let sum = blocks.iter().try_fold(0usize, |sum, b| sum.checked_add(b.len));
+    if sum == Some(len) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::BadArgument, "look up the blocks of a layout")
+        .cause(format!("{} bytes in blocks, {len} asked for from byte {from} on", sum.unwrap_or(usize::MAX))))
+}
+
+/// A sink that is being filled, in the order of the bytes.
+pub(super) struct Filling {
+    sink: Sink,
+    /// Length of the message.
+    len: usize,
+    /// Bytes that the sink takes.
+    pub(super) kept: usize,
+    /// Bytes that have come.
+    pub(super) filled: usize,
+    blocks: Vec<Block>,
+    /// A layout had fewer bytes than it says.
+    failed: Option<Error>,
+}
+
+impl Filling {
+    /// For a message of `len` bytes.
+    ///
+    /// # Errors
+    /// `Limit` for a buffer that there is no memory for: the length is the peer's word.
+    pub(super) fn new(mut sink: Sink, len: usize) -> Result<Self> {
+        if let SinkKind::Buffer(buffer) = &mut sink.0 {
+            buffer.clear();
+            if buffer.try_reserve_exact(len).is_err() {
+                return Err(Error::new(ErrorKind::Limit, "receive an active message")
+                    .cause(format!("{len} bytes are announced, more than there is memory for")));
+            }
+        }
+        let kept = sink.room().min(len);
+        Ok(Self { sink, len, kept, filled: 0, blocks: Vec::new(), failed: None })
+    }
+
+    /// Of a message that nobody wants.
+    pub(super) fn discarding(len: usize) -> Self {
+        Self { sink: Sink::discard(), len, kept: 0, filled: 0, blocks: Vec::new(), failed: None }
+    }
+
+    /// Takes the next bytes; those beyond the sink are discarded. Returns how many bytes were copied.
+    pub(super) fn take(&mut self, data: &[u8]) -> usize {
+        let at = self.filled;
+        self.filled += data.len();
+        let data = &data[..data.len().min(self.kept.saturating_sub(at))];
+        match &mut self.sink.0 {
+            SinkKind::Discard => {}
+            SinkKind::Buffer(buffer) => buffer.extend_from_slice(data),
+            SinkKind::Memory { base, .. } => {
+                // SAFETY: inside the sink by `kept`; valid for writes by the contract of `Sink::memory`.
+                unsafe { copy::store(data.as_ptr(), base.wrapping_add(at), data.len()) };
+            }
+            SinkKind::Layout(layout) => {
+                self.blocks.clear();
+                if let Err(e) = blocks_of(&**layout, at, data.len(), &mut self.blocks) {
+                    self.failed.get_or_insert(e);
+                    return 0;
+                }
+                let mut rest = data;
+                for block in &self.blocks {
+                    let (now, later) = rest.split_at(block.len);
+                    // SAFETY: the blocks are valid for writes by the contract of `Sink::layout`.
+                    unsafe { copy::store(now.as_ptr(), block.base, now.len()) };
+                    rest = later;
+                }
+            }
+        }
+        data.len()
+    }
+
+    /// Takes the bytes from `source`, as many as the sink takes.
+    ///
+    /// # Safety
+    /// The source is valid for reads, and is not the memory of the sink.
+    ///
+    /// # Errors
+    /// `BadArgument` for a layout that has fewer bytes than it says.
+    pub(super) unsafe fn take_from(&mut self, source: &Source) -> Result<()> {
+        /// Bytes whose blocks are looked up at a time.
+        const WINDOW: usize = 64 << 10;
+        let most = if matches!(source, Source::Bytes(_)) { usize::MAX } else { WINDOW };
+        let mut blocks = Vec::new();
+        while self.filled < self.kept {
+            source.blocks(self.filled, (self.kept - self.filled).min(most), &mut blocks)?;
+            for block in blocks.iter().filter(|block| block.len > 0) {
+                // SAFETY: valid for reads by the contract, and written by nobody until the send is complete.
+                self.take(unsafe { std::slice::from_raw_parts(block.base, block.len) });
+            }
+        }
+        Ok(())
+    }
+
+    /// What its completion gets.
+    ///
+    /// # Errors
+    /// `BadArgument` for a layout that has fewer bytes than it says.
+    pub(super) fn received(self) -> Result<Received> {
+        let buffer = match self.sink.0 {
+            SinkKind::Buffer(buffer) => buffer,
+            _ => Vec::new(),
+        };
+        self.failed.map_or(Ok(Received { buffer, len: self.len, kept: self.kept }), Err)
+    }
+}

@@ -1,0 +1,454 @@
+#![allow(unsafe_code)]
+//! Where the data of messages goes, when it goes, and that sends do not wait.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Layout, Received, Sink, Source, Then, Token};
+use farside_core::device::Block;
+use farside_core::job::Track;
+use farside_core::settings::Settings;
+use farside_core::signal::Board;
+use farside_core::{ErrorKind, Job, Result};
+
+const ID: HandlerId = HandlerId(7);
+
+fn settings(set: &[(&str, &str)]) -> Settings {
+    // The device comes from the environment.
+    let machine = |name: &str| {
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        device.then(|| std::env::var(name).ok()).flatten()
+    };
+    let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
+}
+
+/// Over the default, and over the smallest rings with ranks that sleep at once.
+fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
+    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+        Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
+}
+
+/// Blocks of `block` bytes, each `stride` bytes after the one before; some of them are empty.
+#[derive(Debug)]
+struct Strided {
+    base: *mut u8,
+    block: usize,
+    stride: usize,
+    len: usize,
+}
+
+impl Layout for Strided {
+    fn packed_len(&self) -> usize {
+        self.len
+    }
+
+    fn blocks(&self, mut from: usize, len: usize, blocks: &mut Vec<Block>) {
+        let end = from + len;
+        while from < end {
+            let (block, at) = (from / self.block, from % self.block);
+            let now = (self.block - at).min(end - from);
+            let base = self.base.wrapping_add(block * self.stride + at);
+            blocks.push(Block { base, len: now });
+            if block.is_multiple_of(3) {
+                blocks.push(Block { base, len: 0 });
+            }
+            from += now;
+        }
+    }
+}
+
+/// Memory and a layout of `len` packed bytes in it.
+fn strided(block: usize, stride: usize, len: usize) -> (Vec<u8>, Rc<Strided>) {
+    let mut memory = vec![0xee; len.div_ceil(block) * stride + 1];
+    let base = memory.as_mut_ptr();
+    (memory, Rc::new(Strided { base, block, stride, len }))
+}
+
+/// What the layout holds, and whether every byte between its blocks is as it was.
+fn packed(memory: &[u8], l: &Strided) -> (Vec<u8>, bool) {
+    let (mut bytes, mut clean) = (Vec::new(), true);
+    for (at, byte) in memory.iter().enumerate() {
+        let (block, offset) = (at / l.stride, at % l.stride);
+        if offset < l.block && block * l.block + offset < l.len {
+            bytes.push(*byte);
+        } else {
+            clean &= *byte == 0xee;
+        }
+    }
+    (bytes, clean)
+}
+
+fn wait_for(job: &Job, track: &Track) -> Result<()> {
+    job.wait("a track", || Ok((track.open() == 0).then_some(())))?;
+    track.check()
+}
+
+/// Around every limit of the device.
+fn lengths(job: &Job) -> Vec<usize> {
+    let most = job.device().capabilities().max_packet;
+    let mut lens = vec![0, 1, 7, 24, 25, 63, 64, 65, 200];
+    for limit in [most - 24, most, 2 * most] {
+        lens.extend(limit - 2..limit + 3);
+    }
+    lens.extend([5 * most + 13, 100_000, 1 << 20]);
+    lens
+}
+
+/// How a message of the test is received: its number and the room of the sink stand in the header.
+#[derive(Debug, Default)]
+struct Inbox {
+    /// Of each message whether its data was whole, and what came of it.
+    done: Vec<(u32, Result<Received>)>,
+    held: VecDeque<(u32, usize, Token)>,
+}
+
+type Shared = Rc<RefCell<Inbox>>;
+
+fn header(number: u32) -> [u8; 4] {
+    number.to_le_bytes()
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().unwrap())
+}
+
+fn note(inbox: &Shared, number: u32) -> Then {
+    let inbox = inbox.clone();
+    Then::quick(move |received| inbox.borrow_mut().done.push((number, received)))
+}
+
+/// Registers a handler that holds what waits and puts the rest into buffers.
+fn holding(job: &Job) -> Result<Shared> {
+    let inbox = Shared::default();
+    let to = inbox.clone();
+    job.active_messages().register(ID, move |m| {
+        let n = number(m.header);
+        if m.waits {
+            to.borrow_mut().held.push_back((n, m.len, m.token()));
+            return Delivery::Hold;
+        }
+        Delivery::Into(Sink::buffer(Vec::new()), note(&to, n))
+    })?;
+    job.world()?.barrier()?;
+    Ok(inbox)
+}
+
+/// Sends `bytes` without waiting.
+fn start(job: &Job, to: u32, n: u32, bytes: &[u8], track: &Rc<Track>) -> Result<bool> {
+    // SAFETY: the tests keep the bytes until the track has counted the message.
+    unsafe { am::start_send(job, to, ID, &header(n), Source::of(bytes), Counters::default(), track) }
+}
+
+#[test]
+fn messages_from_layout_to_layout_of_every_length() {
+    over_rings(2, |job| {
+        let lens = lengths(job);
+        let shapes = [(1, 2), (3, 5), (64, 64), (1000, 1001), (8, 16)];
+        let inbox = Shared::default();
+        let sinks: Vec<_> =
+            lens.iter().enumerate().map(|(i, len)| strided(shapes[i % 5].0, shapes[i % 5].1, *len)).collect();
+        let layouts: Vec<_> = sinks.iter().map(|(_, l)| l.clone()).collect();
+        let to = inbox.clone();
+        job.active_messages().register(ID, move |m| {
+            let n = number(m.header);
+            // SAFETY: the memory outlives the messages.
+            Delivery::Into(unsafe { Sink::layout(layouts[n as usize].clone()) }, note(&to, n))
+        })?;
+        job.world()?.barrier()?;
+        let track = Track::new();
+        let mut sources = Vec::new();
+        // To the other rank and, in a second round, to this one.
+        for to in [1 - job.rank(), job.rank()] {
+            for (i, len) in lens.iter().enumerate() {
+                let (block, stride) = shapes[(i + 2) % 5];
+                let (mut memory, layout) = strided(block, stride, *len);
+                let data = pattern(i, *len);
+                (0..*len).for_each(|at| memory[at / block * stride + at % block] = data[at]);
+                let source = Source::Layout(Rc::new(Strided { base: memory.as_mut_ptr(), ..*layout }));
+                // SAFETY: the memory outlives the track.
+                unsafe { am::start_send(job, to, ID, &header(i as u32), source, Counters::default(), &track) }?;
+                sources.push(memory);
+            }
+            wait_for(job, &track)?;
+            job.wait("messages", || Ok((inbox.borrow().done.len() == lens.len()).then_some(())))?;
+            for (n, received) in inbox.borrow_mut().done.drain(..) {
+                let (memory, layout) = &sinks[n as usize];
+                let (received, len) = (received?, lens[n as usize]);
+                assert_eq!((received.len, received.kept), (len, len));
+                // SAFETY: the messages are complete, and nobody writes any more.
+                let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
+                assert!(packed(memory, layout) == (pattern(n as usize, len), true), "{len} bytes to {to}");
+            }
+        }
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
+    over_rings(2, |job| {
+        let lens = lengths(job);
+        // Of each message nothing, a byte, half, and all but one byte are kept.
+        let room = |len: usize, how: usize| [0, 1.min(len), len / 2, len.saturating_sub(1)][how];
+        let sinks: Vec<Vec<u8>> = (0..4 * lens.len()).map(|i| vec![0xee; room(lens[i / 4], i % 4) + 1]).collect();
+        let places: Vec<(*mut u8, usize)> = sinks.iter().map(|s| (s.as_ptr().cast_mut(), s.len() - 1)).collect();
+        let inbox = Shared::default();
+        let to = inbox.clone();
+        job.active_messages().register(ID, move |m| {
+            let n = number(m.header);
+            let (base, len) = places[n as usize];
+            // SAFETY: the memory outlives the messages.
+            Delivery::Into(unsafe { Sink::memory(base, len) }, note(&to, n))
+        })?;
+        job.world()?.barrier()?;
+        for to in [1 - job.rank(), job.rank()] {
+            for n in 0..sinks.len() {
+                let data = pattern(n, lens[n / 4]);
+                am::send(job, to, ID, &header(n as u32), &data, Counters::default())?;
+            }
+            job.wait("messages", || Ok((inbox.borrow().done.len() == sinks.len()).then_some(())))?;
+            for (n, received) in inbox.borrow_mut().done.drain(..) {
+                let (len, sink) = (lens[n as usize / 4], &sinks[n as usize]);
+                let kept = sink.len() - 1;
+                let received = received?;
+                assert_eq!((received.len, received.kept), (len, kept));
+                // SAFETY: the messages are complete, and nobody writes any more.
+                let sink = unsafe { std::slice::from_raw_parts(sink.as_ptr(), sink.len()) };
+                assert!(sink[..kept] == pattern(n as usize, len)[..kept] && sink[kept] == 0xee, "{kept} of {len}");
+            }
+        }
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn held_messages_are_delivered_in_any_order_and_once() {
+    over_rings(2, |job| {
+        let inbox = holding(job)?;
+        for to in [1 - job.rank(), job.rank()] {
+            let sent: Vec<Vec<u8>> = (0..40).map(|n| pattern(n, 30_000 + 1000 * n)).collect();
+            let track = Track::new();
+            for (n, data) in sent.iter().enumerate() {
+                assert!(!start(job, to, n as u32, data, &track)?);
+            }
+            job.wait("messages", || Ok((inbox.borrow().held.len() == sent.len()).then_some(())))?;
+            let mut held: Vec<_> = inbox.borrow_mut().held.drain(..).collect();
+            assert!(held.iter().map(|(n, ..)| *n).eq(0..40), "handlers run in the order of sending");
+            // The last, then every other one, then the rest; of these one is given up.
+            held.rotate_right(1);
+            let (first, second): (Vec<_>, Vec<_>) = held.into_iter().partition(|(n, ..)| n % 2 == 1);
+            for (n, len, token) in first.into_iter().chain(second) {
+                assert_eq!(len, sent[n as usize].len());
+                if n == 20 {
+                    assert!(am::abandon(job, token));
+                } else {
+                    am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
+                }
+                let e = am::deliver(job, token, Sink::discard(), Then::quick(drop)).unwrap_err();
+                assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(to)));
+            }
+            wait_for(job, &track)?;
+            job.wait("data", || Ok((inbox.borrow().done.len() == sent.len() - 1).then_some(())))?;
+            for (n, received) in inbox.borrow_mut().done.drain(..) {
+                assert!(received?.buffer == sent[n as usize] && n != 20, "message {n}");
+            }
+        }
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
+    over_rings(2, |job| {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let to = order.clone();
+        job.active_messages().register(ID, move |m| {
+            to.borrow_mut().push(number(m.header));
+            Delivery::Done
+        })?;
+        job.world()?.barrier()?;
+        const MESSAGES: usize = 3000;
+        for to in [1 - job.rank(), job.rank()] {
+            let lens = lengths(job);
+            let data = pattern(1, 1 << 20);
+            let track = Track::new();
+            for n in 0..MESSAGES {
+                let data = &data[..lens[n * 7 % lens.len()]];
+                match n % 3 {
+                    0 if n % 30 == 0 => am::send(job, to, ID, &header(n as u32), data, Counters::default())?,
+                    1 if data.len() < 200 => {
+                        while !am::try_send(job, to, ID, &header(n as u32), data, Counters::default())? {
+                            job.progress()?;
+                        }
+                    }
+                    _ => _ = start(job, to, n as u32, data, &track)?,
+                }
+            }
+            wait_for(job, &track)?;
+            job.wait("messages", || Ok((order.borrow().len() == MESSAGES).then_some(())))?;
+            assert!(order.borrow_mut().drain(..).eq(0..MESSAGES as u32));
+        }
+        job.world()?.barrier()
+    });
+}
+
+/// Looks at memory alone, so that nothing is dispatched meanwhile.
+fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
+    while !ready() {
+        job.check_peers()?;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+#[test]
+fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() {
+    const MESSAGES: usize = 100_000;
+    const LENS: [usize; 5] = [1, 65, 100, 300, 1000];
+    let messages = if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { MESSAGES / 20 } else { MESSAGES };
+    Job::threads_with(2, &settings(&[]), |job| {
+        let (count, sum) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (seen, added) = (count.clone(), sum.clone());
+        job.active_messages().register(ID, move |_| {
+            seen.set(seen.get() + 1);
+            let added = added.clone();
+            let then = Then::quick(move |r| {
+                added.set(added.get() + r.unwrap().buffer.iter().map(|b| u64::from(*b)).sum::<u64>())
+            });
+            Delivery::Into(Sink::buffer(Vec::new()), then)
+        })?;
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        team.barrier()?;
+        // Rank 1 computes until rank 0 has sent all.
+        if job.rank() == 1 {
+            look_until(job, || board.get(0, 1) == 1)?;
+            job.wait("messages", || Ok((count.get() == messages).then_some(())))?;
+            assert_eq!(sum.get(), (0..messages).map(|n| (n % 251 * LENS[n % 5]) as u64).sum());
+            return team.barrier();
+        }
+        let data: Vec<Vec<u8>> = (0..251).map(|n| vec![n as u8; 1000]).collect();
+        let track = Track::new();
+        for n in 0..messages {
+            start(job, 1, n as u32, &data[n % 251][..LENS[n % 5]], &track)?;
+        }
+        assert!(track.open() > messages / 2, "{} are under way", track.open());
+        assert!(!am::try_send(job, 1, ID, &header(0), &[], Counters::default())?, "others wait");
+        board.set(1, 1, 1)?;
+        wait_for(job, &track)?;
+        team.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
+    over_rings(2, |job| {
+        let inbox = holding(job)?;
+        let peer = 1 - job.rank();
+        let track = Track::new();
+        let mut data = pattern(1, 300_000);
+        start(job, peer, 1, &data, &track)?;
+        start(job, peer, 2, &data[..200_000], &track)?;
+        job.wait("messages", || Ok((inbox.borrow().held.len() == 2).then_some(())))?;
+        // The peer has them too, once it says so.
+        job.world()?.barrier()?;
+        job.cancel(&track);
+        assert_eq!(track.open(), 0);
+        track.check()?;
+        data.fill(0);
+        job.world()?.barrier()?;
+        for (n, _, token) in inbox.borrow_mut().held.drain(..).collect::<Vec<_>>() {
+            am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
+        }
+        job.wait("errors", || Ok((inbox.borrow().done.len() == 2).then_some(())))?;
+        for (_, received) in inbox.borrow_mut().done.drain(..) {
+            let e = received.unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(peer)), "{e}");
+        }
+        // Those to itself, and one that has not begun.
+        for to in [job.rank(), peer] {
+            let track = Track::new();
+            start(job, to, 3, &data, &track)?;
+            job.cancel(&track);
+            assert_eq!(track.open(), 0);
+        }
+        job.world()?.barrier()?;
+        // What comes afterwards is whole.
+        am::send(job, peer, ID, &header(9), b"whole", Counters::default())?;
+        job.wait("a message", || Ok((!inbox.borrow().done.is_empty()).then_some(())))?;
+        let (n, received) = inbox.borrow_mut().done.pop().unwrap();
+        assert!(n == 9 && received?.buffer == b"whole");
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn counters_of_messages_that_wait_move_when_they_are_complete() {
+    over_rings(2, |job| {
+        let inbox = holding(job)?;
+        let (origin, target, completion) = (Counter::new(), Counter::new(), Counter::new());
+        let number = job.active_messages().expose(&target);
+        job.world()?.barrier()?;
+        for (round, to) in [1 - job.rank(), job.rank()].into_iter().enumerate() {
+            let (track, data) = (Track::new(), pattern(1, 200_000));
+            let counters = Counters { origin: Some(&origin), target: Some(number), completion: Some(&completion) };
+            // SAFETY: the data outlives the track.
+            unsafe { am::start_send(job, to, ID, &header(1), Source::of(&data), counters, &track) }?;
+            job.wait("a message", || Ok((!inbox.borrow().held.is_empty()).then_some(())))?;
+            assert_eq!(
+                (origin.value(), target.value(), completion.value()),
+                (round as u64, round as u64, round as u64)
+            );
+            job.world()?.barrier()?;
+            let (n, _, token) = inbox.borrow_mut().held.pop_front().unwrap();
+            am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
+            wait_for(job, &track)?;
+            job.wait("counters", || Ok((completion.value() == round as u64 + 1).then_some(())))?;
+            job.wait("counters", || Ok((target.value() == round as u64 + 1).then_some(())))?;
+            assert_eq!(origin.value(), round as u64 + 1);
+        }
+        job.world()?.barrier()
+    });
+}
+
+#[test]
+fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_at_its_sender() {
+    Job::threads_with(2, &settings(&[]), |job| {
+        job.active_messages().register(ID, move |m| {
+            if m.waits {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+            Delivery::Hold
+        })?;
+        let team = job.world()?;
+        let board = Board::new(&team, 0)?;
+        team.barrier()?;
+        if job.rank() == 0 {
+            am::send(job, 1, ID, &header(1), b"short", Counters::default())?;
+            board.set(1, 1, 1)?;
+            let (data, track) = (pattern(1, 300_000), Track::new());
+            look_until(job, || board.get(1, 1) == 1)?;
+            start(job, 1, 2, &data, &track)?;
+            board.set(1, 1, 2)?;
+            let e = wait_for(job, &track).unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}");
+        } else {
+            look_until(job, || board.get(0, 1) == 1)?;
+            let e = job.progress().unwrap_err();
+            assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(0)), "{e}");
+            board.set(0, 1, 1)?;
+            look_until(job, || board.get(0, 1) == 2)?;
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.progress())).expect_err("the panic goes on");
+        }
+        team.barrier()
+    })
+    .unwrap();
+}
