@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
-use crate::coll::mailbox::Mailbox;
+use crate::coll::execute::Calls;
 use crate::device::{Device, Event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
@@ -41,7 +41,7 @@ struct Inner {
     progress: Progress,
     order: StoreOrder,
     am: ActiveMessages,
-    mailbox: Rc<Mailbox>,
+    calls: Rc<Calls>,
     two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
@@ -148,8 +148,10 @@ impl Job {
         &self.0.two_sided
     }
 
-    pub(crate) fn mailbox(&self) -> &Mailbox {
-        &self.0.mailbox
+    /// The collectives in progress.
+    #[inline]
+    pub(crate) fn calls(&self) -> &Rc<Calls> {
+        &self.0.calls
     }
 
     /// The next team context that is free at this rank.
@@ -193,14 +195,14 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+        if inner.am.is_quiet() && inner.calls.is_idle() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
-    /// Sends what is queued and runs what was put off; whether there was any.
+    /// Sends what is queued, lets collectives go on, and runs what was put off; whether there was any.
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
-        let mut any = am.carry_on(self)?;
+        let mut any = am.carry_on(self)? | self.0.calls.advance(self);
         while let Some(_running) = Running::new(&self.0.running_later, later) {
             let Some(f) = am.next_deferred() else { break };
             any = true;

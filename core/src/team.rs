@@ -5,6 +5,7 @@ mod split;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::coll::execute::{Cache, TeamCalls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::Board;
@@ -16,13 +17,19 @@ pub struct Team(Rc<Inner>);
 #[derive(Debug)]
 struct Inner {
     job: Job,
-    context: u32,
     members: Vec<u32>,
     me: usize,
     one_node: bool,
-    sequence: Cell<u64>,
     barriers: Cell<u64>,
     board: std::cell::OnceCell<Board>,
+    calls: Rc<TeamCalls>,
+    cache: Cache,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.job.calls().forget(&self.calls);
+    }
 }
 
 impl Team {
@@ -78,12 +85,14 @@ impl Team {
         self.0.board.get().is_some_and(Board::is_crowded)
     }
 
-    pub(crate) fn context(&self) -> u32 {
-        self.0.context
+    /// The collectives on it.
+    #[inline]
+    pub(crate) fn calls(&self) -> &Rc<TeamCalls> {
+        &self.0.calls
     }
 
-    pub(crate) fn next_sequence(&self) -> u64 {
-        self.0.sequence.set(self.0.sequence.get() + 1);
-        self.0.sequence.get()
+    #[inline]
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.0.cache
     }
 }

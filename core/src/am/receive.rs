@@ -214,6 +214,8 @@ impl ActiveMessages {
                 return Ok(());
             }
             Arrival::Gone(envelope) => (envelope, None),
+            // Of one that was abandoned too there is nobody to tell.
+            Arrival::Coming { then: None, .. } => return Ok(()),
             Arrival::Coming { envelope, then, .. } => (envelope, then),
         };
         self.complete(envelope, then, Err(taken_back(token.source)))

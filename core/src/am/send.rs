@@ -733,6 +733,7 @@ impl ActiveMessages {
             !queue.is_empty()
         });
         let numbers: Vec<u32> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
+        out.streams.retain(|number| !numbers.contains(number));
         for number in numbers {
             if let Some(Asked::Waiting(target, lent) | Asked::Streaming { target, lent, .. }) =
                 out.asked.remove(&number)

@@ -1,6 +1,6 @@
 //! Which algorithm a call is made by.
 
-use super::operation::{Algorithm, Call, Operation};
+use super::operation::{Algorithm, Call};
 use super::table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
@@ -15,13 +15,8 @@ pub(super) fn choose(
     _element: usize,
     commutative: bool,
 ) -> Result<(&'static Algorithm, Vec<u32>)> {
-    let fits = |a: &&'static Algorithm| {
-        // Where sizes are known at the root alone, no rank between can take part.
-        let direct = matches!(call.operation, Operation::Scatter | Operation::Gather) && !call.sizes.is_empty();
-        (!direct || a.name == "flat") && (commutative || !a.commutative)
-    };
     table::of(call.operation)
-        .filter(fits)
+        .filter(|a| commutative || !a.commutative)
         .map(|a| (a, a.defaults()))
         .find(|(a, parameters)| (a.applies)(&Call { parameters, ..*call }))
         .ok_or_else(|| {

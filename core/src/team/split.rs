@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::{Inner, Team};
 use crate::coll;
+use crate::coll::execute::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::Board;
@@ -22,13 +23,13 @@ impl Team {
         let one_node = members.iter().all(|m| job.device().shares_memory(*m));
         let team = Self(Rc::new(Inner {
             job: job.clone(),
-            context,
             one_node,
-            members,
             me,
-            sequence: Cell::new(0),
             barriers: Cell::new(0),
             board: std::cell::OnceCell::new(),
+            calls: job.calls().of_team(context, &members),
+            cache: Cache::default(),
+            members,
         }));
         let board = Board::new(&team, 0)?;
         let _ = team.0.board.set(board);

@@ -33,10 +33,9 @@ pub enum Shape<'a> {
     Vector(u64),
     /// Each block by rank, or neighbour, so many.
     Equal(u64),
-    /// By size number, as the table of [`Operation`] has them. In a scatter or gather with the algorithm chosen by the
-    /// selection: at the root.
+    /// By size number, as the table of [`Operation`] has them.
     Each(&'a [u64]),
-    /// In a scatter or gather with [`Each`](Self::Each) at the root: the block of this rank.
+    /// In a scatter or gather of sizes that only the root knows, at another rank: its own block.
     Own(u64),
 }
 
@@ -49,6 +48,8 @@ pub struct Arguments<'a> {
     pub root: usize,
     /// Elements.
     pub shape: Shape<'a>,
+    /// Whether every rank knows all sizes of a scatter or gather with [`Each`](Shape::Each); the same at every rank.
+    pub sizes_known: bool,
     /// Bytes of an element. Where nothing is reduced an element may be a byte of a packed layout.
     pub element: usize,
     /// Where the input is, which is only read.
@@ -73,6 +74,7 @@ impl Arguments<'_> {
             operation,
             root: 0,
             shape: if operation.is_of_a_vector() { Shape::Vector(0) } else { Shape::Equal(0) },
+            sizes_known: true,
             element: 1,
             input: Memory::None,
             output: Memory::None,
@@ -137,7 +139,7 @@ impl Arguments<'_> {
             (Shape::Each(sizes), false) => {
                 return bad(format!("{} sizes are given, it has {} blocks", sizes.len(), self.sizes(team)));
             }
-            (Shape::Own(_), false) => matches!(self.operation, O::Scatter | O::Gather) && self.root != team.rank(),
+            (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.rank(),
             _ => false,
         };
         if right { Ok(()) } else { bad(format!("{:?} is no shape for it", self.shape)) }

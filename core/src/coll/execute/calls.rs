@@ -5,7 +5,8 @@
 //! call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit into a short packet
 //! with it: context, number of the call, tag, and what the ranks agree on ([`Check`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -143,8 +144,16 @@ pub(crate) struct TeamCalls {
     announced: RefCell<Vec<(u32, Announcement)>>,
     /// Calls that have failed here.
     failed: RefCell<Vec<u32>>,
-    /// A message of a call that is over, which did not expect it.
+    /// What a message has shown of a call that is over and did not expect it.
     stray: RefCell<Option<Error>>,
+    /// Its ranks, once this rank has made the team.
+    members: OnceCell<Vec<u32>>,
+}
+
+impl fmt::Debug for TeamCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TeamCalls").field("started", &self.started).finish_non_exhaustive()
+    }
 }
 
 impl TeamCalls {
@@ -205,7 +214,7 @@ impl TeamCalls {
     }
 
     /// Tells the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
-    pub(super) fn tell(&self, job: &Job, members: &[u32], sequence: u32, error: &Error) {
+    pub(super) fn tell(&self, job: &Job, sequence: u32, error: &Error) {
         let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
@@ -213,7 +222,7 @@ impl TeamCalls {
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let track = Track::new();
-        for to in members.iter().copied().filter(|m| *m != job.rank()) {
+        for to in self.members.get().into_iter().flatten().copied().filter(|m| *m != job.rank()) {
             // SAFETY: there is no data.
             let sent =
                 unsafe { am::start_send(job, to, HANDLER, &header, Source::of(&[]), Counters::default(), &track) };
@@ -224,7 +233,7 @@ impl TeamCalls {
     }
 
     /// What becomes of a message for a call that is not in progress.
-    fn arrive_early(&self, header: Header, m: Message<'_>) -> Delivery {
+    fn arrive_early(self: &Rc<Self>, calls: &Calls, header: Header, m: Message<'_>) -> Delivery {
         if (header.sequence.wrapping_sub(self.started.get())).cast_signed() > 0 {
             let (body, delivery) = Body::of(m);
             let message = EarlyMessage { source: m.source, tag: header.tag, check: header.check, body };
@@ -233,8 +242,16 @@ impl TeamCalls {
         }
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
-            let cause = "it sent a message of an earlier call that this rank did not expect";
-            self.stray.borrow_mut().get_or_insert(e.cause(cause));
+            let e = e.cause("it sent a message of an earlier call that this rank did not expect");
+            // A rank that waits in that call is to hear of it.
+            self.failed.borrow_mut().push(header.sequence);
+            calls.strays.borrow_mut().push((Rc::clone(self), header.sequence, e.again()));
+            calls.busy.set(true);
+            let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
+            match active {
+                Some(run) => run.disturbed(e),
+                None => _ = self.stray.borrow_mut().get_or_insert(e),
+            }
         }
         Delivery::Done
     }
@@ -267,12 +284,21 @@ pub(crate) struct Calls {
     ready: RefCell<Vec<Rc<Run>>>,
     /// Runs with messages that are being sent.
     sending: RefCell<Vec<Rc<Run>>>,
+    /// Calls that are over here, of which the other ranks are to hear that they disagree in them.
+    strays: RefCell<Vec<(Rc<TeamCalls>, u32, Error)>>,
     busy: Cell<bool>,
 }
 
 impl Calls {
+    /// The calls on a team that this rank has made.
+    pub(crate) fn of_team(&self, context: u32, members: &[u32]) -> Rc<TeamCalls> {
+        let calls = self.team(context);
+        let _ = calls.members.set(members.to_vec());
+        calls
+    }
+
     /// The calls on the team of a context.
-    pub(crate) fn team(&self, context: u32) -> Rc<TeamCalls> {
+    fn team(&self, context: u32) -> Rc<TeamCalls> {
         let new = || Rc::new(TeamCalls { context, ..TeamCalls::default() });
         Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
     }
@@ -305,8 +331,11 @@ impl Calls {
     }
 
     /// Lets runs go on; whether any did.
-    pub(crate) fn advance(&self) -> bool {
+    pub(crate) fn advance(&self, job: &Job) -> bool {
         let mut any = false;
+        for (team, sequence, error) in std::mem::take(&mut *self.strays.borrow_mut()) {
+            team.tell(job, sequence, &error);
+        }
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());
             for run in sending {
@@ -347,6 +376,6 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
     }
     match team.active(header.sequence) {
         Some(run) => run.arrive(header, m),
-        None => team.arrive_early(header, m),
+        None => team.arrive_early(calls, header, m),
     }
 }

@@ -24,8 +24,6 @@ pub(super) struct Expected {
 pub(super) struct Plan {
     pub(super) schedule: Schedule,
     pub(super) operation: Operation,
-    pub(super) root: usize,
-    pub(super) algorithm: &'static Algorithm,
     /// Bytes of an element.
     pub(super) element: usize,
     /// Of each buffer: where its blocks begin, and where the last one ends, in bytes.
@@ -94,13 +92,14 @@ impl Plan {
         let call = Call {
             root: arguments.root as u32,
             sizes: if by_rank { &sizes } else { &[] },
+            sizes_known: arguments.sizes_known,
             elements,
             neighbors: arguments.neighbors,
             in_place: arguments.in_place,
             ..Call::new(arguments.operation, rank, size)
         };
         let (algorithm, parameters) = match arguments.algorithm {
-            Some((algorithm, parameters)) => (algorithm, parameters.to_vec()),
+            Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => select::choose(team, &call, arguments.element, arguments.reduction.is_none_or(|r| r.commutative))?,
         };
         let call = Call { parameters: &parameters, ..call };
@@ -114,7 +113,7 @@ impl Plan {
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
         }
         let check = Self::check(arguments, algorithm, &parameters);
-        Self::prepared(team, arguments, algorithm, schedule, &sizes, check)
+        Self::prepared(team, arguments, schedule, &sizes, check)
     }
 
     fn check(arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
@@ -134,7 +133,6 @@ impl Plan {
     fn prepared(
         team: &Team,
         arguments: &Arguments<'_>,
-        algorithm: &'static Algorithm,
         schedule: Schedule,
         sizes: &[u64],
         check: Check,
@@ -189,12 +187,9 @@ impl Plan {
         let mut slots = vec![u32::MAX; steps.len()];
         expected.iter().enumerate().for_each(|(slot, e)| slots[e.step as usize] = slot as u32);
         drop(steps);
-        let (operation, root) = (arguments.operation, arguments.root);
         Ok(Self {
             schedule,
-            operation,
-            root,
-            algorithm,
+            operation: arguments.operation,
             element,
             starts,
             degrees,

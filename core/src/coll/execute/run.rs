@@ -601,6 +601,12 @@ impl Run {
         }
     }
 
+    /// A message has shown that the ranks disagreed in an earlier call.
+    pub(super) fn disturbed(self: &Rc<Self>, error: Error) {
+        self.fault(error, true);
+        self.queue();
+    }
+
     /// Something makes the run fail. The first reason counts.
     fn fault(&self, error: Error, tell: bool) {
         self.fault.borrow_mut().get_or_insert((error, tell));
@@ -629,7 +635,7 @@ impl Run {
         self.team.remove(self);
         self.team.fail(&self.job, sequence);
         if tell {
-            self.team.tell(&self.job, &self.plan.peers, sequence, &error);
+            self.team.tell(&self.job, sequence, &error);
         }
         *self.error.borrow_mut() = Some(error);
     }
