@@ -115,6 +115,16 @@ pub(super) struct EarlyMessage {
     pub(super) body: Body,
 }
 
+/// Whether the other ranks are to hear of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tell {
+    /// They have told this rank.
+    Nobody = 1,
+    Others = 0,
+    /// Of one that follows from an earlier call: no others are to follow from it.
+    Consequence = 1 << 16,
+}
+
 /// Why a call has failed, as another rank says.
 #[derive(Clone, Debug)]
 pub(super) struct Announcement {
@@ -214,11 +224,14 @@ impl TeamCalls {
     }
 
     /// Tells the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
-    pub(super) fn tell(&self, job: &Job, sequence: u32, error: &Error) {
+    pub(super) fn tell(&self, job: &Job, sequence: u32, error: &Error, tell: Tell) {
+        if tell == Tell::Nobody {
+            return;
+        }
         let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-        let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
+        let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | tell as u32) }.write();
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let track = Track::new();
@@ -247,18 +260,24 @@ impl TeamCalls {
             self.failed.borrow_mut().push(header.sequence);
             calls.strays.borrow_mut().push((Rc::clone(self), header.sequence, e.again()));
             calls.busy.set(true);
-            let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
-            match active {
-                Some(run) => run.disturbed(e),
-                None => _ = self.stray.borrow_mut().get_or_insert(e),
-            }
+            self.disturb(e);
         }
         Delivery::Done
     }
 
+    /// The ranks have disagreed in a call that is over here: one in progress fails, or the next.
+    fn disturb(&self, error: Error) {
+        let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
+        match active {
+            Some(run) => run.disturbed(error),
+            None => _ = self.stray.borrow_mut().get_or_insert(error),
+        }
+    }
+
     fn heard(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
-        let kind = ErrorKind::ALL.get(header.check.0 as usize).copied().unwrap_or(ErrorKind::Protocol);
+        let first = header.check.0 & Tell::Consequence as u32 == 0;
+        let kind = ErrorKind::ALL.get((header.check.0 & !(Tell::Consequence as u32)) as usize).copied().unwrap_or(ErrorKind::Protocol);
         let blamed = r.u32().unwrap_or(source);
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
@@ -267,6 +286,9 @@ impl TeamCalls {
             run.told(&announcement);
         } else if header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
             self.announced.borrow_mut().push((header.sequence, announcement));
+        } else if kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
+            self.failed.borrow_mut().push(header.sequence);
+            self.disturb(announcement.error("collective"));
         }
     }
 
@@ -334,7 +356,7 @@ impl Calls {
     pub(crate) fn advance(&self, job: &Job) -> bool {
         let mut any = false;
         for (team, sequence, error) in std::mem::take(&mut *self.strays.borrow_mut()) {
-            team.tell(job, sequence, &error);
+            team.tell(job, sequence, &error, Tell::Others);
         }
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());
