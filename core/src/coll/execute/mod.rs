@@ -198,6 +198,6 @@ pub(crate) fn refuse(team: &Team, error: Error) -> Error {
     let calls = team.calls();
     let sequence = calls.next();
     calls.fail(team.job(), sequence);
-    calls.tell(team.job(), team.members(), sequence, &error);
+    calls.tell(team.job(), sequence, &error);
     error
 }

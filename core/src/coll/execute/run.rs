@@ -635,11 +635,7 @@ impl Run {
         self.team.remove(self);
         self.team.fail(&self.job, sequence);
         if tell {
-            self.team.tell(&self.job, &self.plan.peers, sequence, &error);
-            // A rank that is still in the call in which they disagreed would wait for ever.
-            if let Some(earlier) = self.team.take_disputed() {
-                self.team.tell(&self.job, &self.plan.peers, earlier, &error);
-            }
+            self.team.tell(&self.job, sequence, &error);
         }
         *self.error.borrow_mut() = Some(error);
     }
