@@ -174,7 +174,13 @@ struct Reducer<'a> {
 
 impl Reducer<'_> {
     fn reduction(&mut self, commutative: bool) -> Reduction {
-        Reduction { function: reduce, context: std::ptr::from_mut(self).cast_const().cast(), code: 0, commutative, align: 1 }
+        Reduction {
+            function: reduce,
+            context: std::ptr::from_mut(self).cast_const().cast(),
+            code: 0,
+            commutative,
+            align: 1,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ mod regions;
 pub mod scan;
 pub mod scatter;
 pub mod schedule;
-mod select;
+pub mod selection;
 pub mod table;
 pub mod tree;
 

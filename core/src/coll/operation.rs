@@ -121,7 +121,7 @@ pub struct Call<'a> {
     /// Whether every rank knows the sizes of all blocks. Where not (scatterv and gatherv of MPI), the root does, and any other
     /// rank knows only that of its own block: its schedule must not name another size number, nor depend on `sizes`.
     pub sizes_known: bool,
-    /// Elements of the vector, of operations that cut one into parts.
+    /// Elements of the vector, of operations that cut one into parts; of others of each block, where all are equal.
     pub elements: u64,
     /// Values of [`Algorithm::parameters`], in their order.
     pub parameters: &'a [u32],

@@ -31,8 +31,8 @@ pub use send::{Mode, Sending};
 use credit::Credits;
 use receive::Early;
 
-const HANDLER: HandlerId = HandlerId(u16::MAX - 1);
-const CREDIT: HandlerId = HandlerId(u16::MAX - 2);
+const HANDLER: HandlerId = HandlerId(u16::MAX - 2);
+const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
 
 /// The two-sided messages of a rank.
 pub struct TwoSided {

@@ -46,11 +46,16 @@ fn other_operations_are_a_mismatch_that_names_both() {
             let operation = if team.rank() == 1 { Operation::Allgather } else { Operation::Allreduce };
             call(team, Case::new(operation))
         };
-        disagree(p, wrong, |_| true, |rank, e| {
-            let text = e.to_string();
-            mismatch(rank, e);
-            assert!(text.contains("allgather") && text.contains("allreduce"), "{text}");
-        });
+        disagree(
+            p,
+            wrong,
+            |_| true,
+            |rank, e| {
+                let text = e.to_string();
+                mismatch(rank, e);
+                assert!(text.contains("allgather") && text.contains("allreduce"), "{text}");
+            },
+        );
     }
 }
 
@@ -69,19 +74,23 @@ fn other_counts_are_a_mismatch() {
 #[test]
 fn other_roots_are_a_mismatch() {
     // A rank that takes itself for the root of a gather sends nothing that could show it; one that names another does.
-    for (operation, odd) in [
-        (Operation::Broadcast, 1),
-        (Operation::Scatter, 1),
-        (Operation::Gather, 2),
-        (Operation::Reduce, 2),
-    ] {
+    for (operation, odd) in
+        [(Operation::Broadcast, 1), (Operation::Scatter, 1), (Operation::Gather, 2), (Operation::Reduce, 2)]
+    {
         for p in [2, 3, 5].into_iter().filter(|p| *p > odd as u32) {
-            let wrong = |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
+            eprintln!("{operation:?} {p}");
+            let wrong =
+                |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
             // Who only sends may be through; the next call on the team tells.
             let twice = |team: &Team| wrong(team).and_then(|()| call(team, Case::new(Operation::Allreduce)));
-            disagree(p, twice, |_| true, |_, e| {
-                assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
-            });
+            disagree(
+                p,
+                twice,
+                |_| true,
+                |_, e| {
+                    assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+                },
+            );
         }
     }
 }
@@ -132,9 +141,14 @@ fn reduction_that_fails_is_an_error_everywhere() {
                 unsafe { Collective::start(team, &Arguments { reduction, ..arguments.clone() }) }?.wait()
             })
         };
-        disagree(p, wrong, |_| true, |_, e| {
-            assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("the reduction has failed"), "{e}");
-        });
+        disagree(
+            p,
+            wrong,
+            |_| true,
+            |_, e| {
+                assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("the reduction has failed"), "{e}");
+            },
+        );
     }
 }
 

@@ -178,7 +178,16 @@ pub struct Case {
 impl Case {
     pub fn new(operation: Operation) -> Self {
         let (algorithm, placing) = (None, Placing::Contiguous);
-        Self { operation, algorithm, root: 0, elements: 5, irregular: false, in_place: false, commutative: false, placing }
+        Self {
+            operation,
+            algorithm,
+            root: 0,
+            elements: 5,
+            irregular: false,
+            in_place: false,
+            commutative: false,
+            placing,
+        }
     }
 
     /// Elements of the block from a rank to another, or the block of a rank.
@@ -306,9 +315,10 @@ impl Made {
             && (!at_root_only || is_root)
             && !matches!(case.operation, Operation::Scatter | Operation::Broadcast);
         let no_output = case.in_place && case.operation == Operation::Scatter && is_root;
-        let reduction = case.operation.is_reduction().then(|| {
-            if case.commutative { reduction(&ADD, true) } else { reduction(&COMPOSE, false) }
-        });
+        let reduction = case
+            .operation
+            .is_reduction()
+            .then(|| if case.commutative { reduction(&ADD, true) } else { reduction(&COMPOSE, false) });
         let shape = match (case.operation.is_of_a_vector(), case.irregular) {
             (true, _) => Shape::Vector(case.elements),
             (false, true) => Shape::Each(&self.sizes),

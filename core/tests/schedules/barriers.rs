@@ -9,6 +9,8 @@ fn barrier(name: &str, parameters: &[u32], p: u32) -> Cost {
     cost(Operation::Barrier, name, parameters, p)
 }
 
+// `chain` counts rounds in which a rank may signal and hear from any number of ranks, `rounds` those with one port.
+
 /// Signals of each rank at the release over a binomial tree: to r + 2^i for all 2^i > r.
 fn released(p: u32) -> Vec<u32> {
     (0..p).map(|r| (0..7).filter(|i| 1 << i > r && r + (1 << i) < p).count() as u32).collect()
@@ -28,7 +30,7 @@ fn deepest(n: u32, p: u32) -> u32 {
 fn central_counter_takes_two_rounds() {
     for p in 2..=128 {
         let c = barrier("central-counter", &[], p);
-        assert_eq!(c.chain, 2);
+        assert_eq!((c.chain, c.rounds), (2, 2 * (p - 1)));
         assert_eq!(c.messages[0], p - 1);
         assert!(c.messages[1..].iter().all(|n| *n == 1));
     }
@@ -43,16 +45,19 @@ fn trees_take_a_check_in_and_a_release() {
             let c = barrier("combining-tree", &[n], p);
             assert_eq!(c.messages, up_and(&released(p)), "P {p}, n {n}");
             assert_eq!(c.chain, deepest(n, p) + release, "P {p}, n {n}");
-            if n.pow(log_floor(n, p)) == p {
-                assert_eq!(c.chain, log_ceil(n, p) + release, "P {p}, n {n}");
+            let (groups, rounds) = (log_ceil(n, p), (n - 1) * log_ceil(n, p) + log_ceil(2, p));
+            if n.pow(groups) == p {
+                assert_eq!((c.chain, c.rounds), (groups + release, rounds), "P {p}, n {n}");
+            } else {
+                assert!(c.rounds <= rounds, "P {p}, n {n}");
             }
         }
         let c = barrier("tournament", &[], p);
         assert_eq!(c.messages, up_and(&released(p)), "P {p}");
-        assert_eq!(c.chain, 2 * log_floor(2, p), "P {p}");
+        assert_eq!((c.chain, c.rounds), (2 * log_floor(2, p), 2 * log_ceil(2, p)), "P {p}");
         let c = barrier("binomial-spanning-tree", &[], p);
         assert_eq!(c.messages, up_and(&released(p)), "P {p}");
-        assert_eq!(c.chain, 2 * log_floor(2, p), "P {p}");
+        assert_eq!((c.chain, c.rounds), (2 * log_floor(2, p), 2 * log_ceil(2, p)), "P {p}");
     }
 }
 
@@ -66,6 +71,7 @@ fn f_way_tournament_takes_as_few_rounds_with_smaller_games() {
             assert_eq!(c.messages, up_and(&released(p)), "P {p}, f {f}");
             assert_eq!(c.chain, deepest(even, p) + log_floor(2, p), "P {p}, f {f}");
             assert!(c.chain <= rounds + log_ceil(2, p), "P {p}, f {f}");
+            assert!(c.rounds <= (even - 1) * rounds + log_ceil(2, p), "P {p}, f {f}");
         }
     }
 }
@@ -78,6 +84,7 @@ fn mcs_tree_takes_the_heights_of_its_trees() {
         for (n, w) in [(4, 2), (2, 2), (1, 3), (8, 1), (64, 64)] {
             let c = barrier("mcs-tree", &[n, w], p);
             assert_eq!(c.chain, height(n, p) + height(w, p), "P {p}, n {n}, w {w}");
+            assert!(c.rounds <= n * height(n, p) + w * height(w, p), "P {p}, n {n}, w {w}");
             assert_eq!(c.messages.iter().sum::<u32>(), 2 * (p - 1));
             assert!(c.messages.iter().enumerate().all(|(r, m)| *m <= w + u32::from(r > 0)));
         }
@@ -91,8 +98,10 @@ fn butterfly_takes_log2_rounds_and_up_to_twice_the_signals() {
         let rounds = log_ceil(2, p);
         assert_eq!(c.chain, rounds, "P {p}");
         if p.is_power_of_two() {
+            assert_eq!(c.rounds, rounds, "P {p}");
             assert!(c.messages.iter().all(|n| *n == rounds), "P {p}");
         } else {
+            assert!(c.rounds <= 2 * rounds, "P {p}");
             assert!(c.messages.iter().all(|n| (rounds..=2 * rounds).contains(n)), "P {p}");
         }
     }
@@ -105,7 +114,8 @@ fn exchanges_take_the_rounds_of_the_largest_power_and_two_more() {
             let c = barrier("n-wise-exchange", &[n], p);
             let rounds = log_floor(n + 1, p);
             let most = (n + 1).pow(rounds);
-            assert_eq!(c.chain, rounds + if most < p { 2 } else { 0 }, "P {p}, n {n}");
+            // Rank 0 has as many ranks beyond as any: it hears from them first, and tells them last.
+            assert_eq!(c.rounds, n * rounds + 2 * ((p - 1) / most), "P {p}, n {n}");
             for (r, messages) in (0..p).zip(&c.messages) {
                 let beyond = (p - r - 1) / most;
                 assert_eq!(*messages, if r < most { n * rounds + beyond } else { 1 }, "P {p}, n {n}, rank {r}");
@@ -126,7 +136,8 @@ fn dissemination_takes_the_fewest_rounds() {
             // The last round leaves out ranks that were met already.
             let last = n.min((p - 1) / (n + 1).pow(rounds - 1));
             assert_eq!(c.chain, rounds, "P {p}, n {n}");
-            assert!(c.messages.iter().all(|m| *m == n * (rounds - 1) + last), "P {p}, n {n}");
+            assert_eq!(c.rounds, n * (rounds - 1) + last, "P {p}, n {n}");
+            assert!(c.messages.iter().all(|m| *m == c.rounds), "P {p}, n {n}");
         }
     }
 }

@@ -6,6 +6,9 @@
 mod algorithms;
 mod barriers;
 mod cost;
+mod exchanges;
 mod predictions;
 mod reductions;
+mod scans;
+mod selection;
 mod trees;

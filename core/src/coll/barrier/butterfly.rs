@@ -18,13 +18,19 @@ pub const ALGORITHM: Algorithm = Algorithm {
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let rounds = p.next_power_of_two().ilog2();
+    let peers = |rank: u32, round: u32| {
+        let played = [rank, rank + p].into_iter().filter(|v| *v >> rounds == 0);
+        let mut peers: Vec<u32> = played.map(|v| (v ^ 1 << round) % p).filter(|r| *r != rank).collect();
+        peers.dedup();
+        peers
+    };
     let mut s = call.builder(0);
     for round in 0..rounds {
-        let played = [me, me + p].into_iter().filter(|v| *v >> rounds == 0);
-        let mut peers: Vec<u32> = played.map(|v| (v ^ 1 << round) % p).filter(|r| *r != me).collect();
-        peers.dedup();
-        peers.iter().for_each(|r| s.signal(*r, round));
-        peers.iter().for_each(|r| s.wait(*r, round));
+        let mut peers_now = peers(me, round);
+        peers_now.iter().for_each(|r| s.signal(*r, round));
+        // Those that signal this rank first come first.
+        peers_now.sort_by_key(|r| peers(*r, round).first() != Some(&me));
+        peers_now.iter().for_each(|r| s.wait(*r, round));
     }
     s.done()
 }

@@ -20,9 +20,11 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me, n, w) = (call.size, call.rank, call.parameters[0], call.parameters[1]);
-    let children = |n: u32| (1..=n).filter_map(move |i| me.checked_mul(n)?.checked_add(i)).take_while(move |c| *c < p);
+    let children =
+        |n: u32| me.saturating_mul(n).saturating_add(1).min(p)..me.saturating_add(1).saturating_mul(n).min(p - 1) + 1;
     let mut s = call.builder(0);
-    children(n).for_each(|c| s.wait(c, 0));
+    // Later children have no more ranks below them than earlier ones, and come first.
+    children(n).rev().for_each(|c| s.wait(c, 0));
     if me > 0 {
         s.signal((me - 1) / n, 0);
         s.wait((me - 1) / w, 0);

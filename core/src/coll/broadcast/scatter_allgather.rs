@@ -71,6 +71,8 @@ fn ring(call: &Call<'_>, s: &mut Builder) {
         }
         if after >= held_here {
             s.receive(call.absolute(before), ALLGATHER + round, &[Slice::output((me + after) % p, 1)]);
+            // A part that the scatter left here would overtake those that the next ranks wait for.
+            s.fence();
         }
     }
 }

@@ -118,7 +118,9 @@ impl Arguments<'_> {
             return outside(rank as usize);
         }
         if self.operation.is_reduction() != self.reduction.is_some() {
-            return bad(if self.reduction.is_some() { "it does not reduce" } else { "no reduction is given" }.to_owned());
+            return bad(
+                if self.reduction.is_some() { "it does not reduce" } else { "no reduction is given" }.to_owned()
+            );
         }
         if self.in_place
             && matches!(

@@ -7,7 +7,7 @@ use rustc_hash::FxHasher;
 use super::arguments::{Arguments, Shape};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
-use crate::coll::select;
+use crate::coll::selection::{self, Choice, Facts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 
@@ -100,7 +100,13 @@ impl Plan {
         };
         let (algorithm, parameters) = match arguments.algorithm {
             Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
-            None => select::choose(team, &call, arguments.element, arguments.reduction.is_none_or(|r| r.commutative))?,
+            None => {
+                let commutative = arguments.reduction.is_none_or(|r| r.commutative);
+                let facts = Facts::new(&call, arguments.element as u64, commutative, team.is_on_one_node());
+                let fixed = team.job().settings().algorithm(arguments.operation);
+                let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
+                (algorithm, parameters)
+            }
         };
         let call = Call { parameters: &parameters, ..call };
         if !(algorithm.applies)(&call) || algorithm.commutative && arguments.reduction.is_some_and(|r| !r.commutative) {

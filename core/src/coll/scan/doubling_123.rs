@@ -4,7 +4,7 @@
 //! one more.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
-use crate::coll::schedule::{Schedule, Side, Slice};
+use crate::coll::schedule::{Builder, Schedule, Side, Slice};
 
 /// The algorithm.
 pub const EXSCAN: Algorithm = Algorithm {
@@ -41,7 +41,7 @@ fn build(call: &Call<'_>) -> Schedule {
         s.send(me + 2, 0, &own);
     }
     let mut came = None;
-    let mut receive = |s: &mut crate::coll::schedule::Builder, source: u32| {
+    let mut receive = |s: &mut Builder, source: u32| {
         let came = [*came.get_or_insert_with(|| s.scratch_like(before[0]))];
         s.receive(source, 0, &came);
         s.reduce(&came, Side::Left, &before);
@@ -49,6 +49,8 @@ fn build(call: &Call<'_>) -> Schedule {
     if me >= 2 {
         receive(&mut s, me - 2);
     }
+    // Ranks that have their result already would give it to later ones before what the next ones wait for.
+    s.fence();
     let mut have = 3;
     // Rank 0 has nothing before it to give.
     while have < p - 1 {

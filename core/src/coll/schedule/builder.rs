@@ -12,7 +12,8 @@ struct Touched {
 /// Makes the schedule of one rank. Steps are given in the order in which the algorithm does them one after the other; the
 /// schedule lets go on at the same time what does not touch the same blocks. A step waits for earlier ones that
 /// - write a block that it reads or writes, or read a block that it writes;
-/// - are signals (but see [`signal_after`](Self::signal_after)) or awaits, or before a [`fence`](Self::fence): those wait for all before them, and all after them for them.
+/// - are signals (but see [`signal_after`](Self::signal_after)) or awaits, or before a [`fence`](Self::fence): those wait for
+///   all before them, and all after them for them; but awaits do not wait for the signals and awaits just before them.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,
@@ -21,7 +22,9 @@ pub struct Builder {
     open: Vec<u32>,
     /// What every later step waits for.
     last: Vec<u32>,
-    /// Whether the steps of `last` are awaits, which more awaits may stand beside.
+    /// The first step of `last`'s run of signals and then awaits. More awaits stand beside it.
+    run: Option<u32>,
+    /// Whether the run has awaits, so that a signal begins another.
     awaits: bool,
     in_place: Option<u32>,
 }
@@ -34,7 +37,7 @@ impl Builder {
         let schedule = Schedule { rank, size, input, output, scratch, steps, slices, after };
         let of = |n: u32| vec![Touched::default(); n as usize];
         let touched = [of(input.count), of(output.count), Vec::new()];
-        Self { schedule, touched, open: Vec::new(), last: Vec::new(), awaits: false, in_place: None }
+        Self { schedule, touched, open: Vec::new(), last: Vec::new(), run: None, awaits: false, in_place: None }
     }
 
     /// The call is in place: block `b` of the input is block `b + first` of the output, and has the content of the input at
@@ -107,7 +110,8 @@ impl Builder {
         self.add_step(Action::Signal { to, tag }, blocks, &[], false);
     }
 
-    /// Waits for a signal before all later steps; awaits one after the other wait at the same time.
+    /// Waits for a signal before all later steps. Awaits one after the other wait at the same time, and at the same time as
+    /// signals just before them are given.
     pub fn wait(&mut self, source: u32, tag: u32) {
         self.add(Action::Await { source, tag }, &[], &[]);
     }
@@ -116,7 +120,7 @@ impl Builder {
     pub fn fence(&mut self) {
         if !self.open.is_empty() {
             self.last = std::mem::take(&mut self.open);
-            self.awaits = false;
+            (self.run, self.awaits) = (None, false);
         }
     }
 
@@ -158,21 +162,25 @@ impl Builder {
         let mut after = Vec::new();
         match action {
             Action::Signal { .. } if orders => {
+                if self.awaits || !self.open.is_empty() {
+                    (self.run, self.awaits) = (None, false);
+                }
+                self.run.get_or_insert(number);
                 after.append(&mut self.open);
-                after.extend(&self.last);
-                (self.last, self.awaits) = (vec![number], false);
+                after.append(&mut self.last);
+                self.last.push(number);
             }
             Action::Await { .. } => {
-                // Awaits stand side by side: each waits for what was before the first of them.
-                after.append(&mut self.open);
-                if self.awaits && after.is_empty() {
-                    let beside = self.last[0];
-                    after.extend(self.schedule.step(beside as usize).after);
-                    self.last.push(number);
-                } else {
-                    after.extend(&self.last);
-                    (self.last, self.awaits) = (vec![number], true);
+                match self.run {
+                    Some(first) if self.open.is_empty() => after.extend(self.schedule.step(first as usize).after),
+                    _ => {
+                        after.append(&mut self.open);
+                        after.append(&mut self.last);
+                        self.run = Some(number);
+                    }
                 }
+                self.last.push(number);
+                self.awaits = true;
             }
             _ => {
                 after.extend(&self.last);
