@@ -27,13 +27,15 @@ fn reduce_scatter_sums_each_block() {
     });
 }
 
+type Call<'a> = &'a dyn Fn() -> Result<()>;
+
 #[test]
 fn collectives_of_bytes_send_as_many_messages_as_they_say() {
     every_size(|job| {
         let team = job.world()?;
         let rounds = coll::log2_up(team.size()) as u64;
         let short = vec![1; team.size()];
-        let cases: [(&str, u64, &dyn Fn() -> Result<()>); 6] = [
+        let cases: [(&str, u64, Call<'_>); 6] = [
             ("barrier", if team.is_crowded() { 1 } else { rounds }, &|| team.barrier()),
             ("allgather", rounds, &|| coll::allgather(&team, &[1]).map(drop)),
             ("allgather of long blocks", 2 * rounds, &|| coll::allgather(&team, &[1; 57]).map(drop)),

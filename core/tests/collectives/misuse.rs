@@ -78,7 +78,6 @@ fn other_roots_are_a_mismatch() {
         [(Operation::Broadcast, 1), (Operation::Scatter, 1), (Operation::Gather, 2), (Operation::Reduce, 2)]
     {
         for p in [2, 3, 5].into_iter().filter(|p| *p > odd as u32) {
-            eprintln!("{operation:?} {p}");
             let wrong =
                 |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
             // Who only sends may be through; the next call on the team tells.

@@ -231,7 +231,8 @@ impl TeamCalls {
         let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-        let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | tell as u32) }.write();
+        let head =
+            Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | tell as u32) }.write();
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let track = Track::new();
@@ -277,7 +278,10 @@ impl TeamCalls {
     fn heard(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
         let first = header.check.0 & Tell::Consequence as u32 == 0;
-        let kind = ErrorKind::ALL.get((header.check.0 & !(Tell::Consequence as u32)) as usize).copied().unwrap_or(ErrorKind::Protocol);
+        let kind = ErrorKind::ALL
+            .get((header.check.0 & !(Tell::Consequence as u32)) as usize)
+            .copied()
+            .unwrap_or(ErrorKind::Protocol);
         let blamed = r.u32().unwrap_or(source);
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
