@@ -193,9 +193,9 @@ pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     unsafe { Collective::start(team, arguments) }?.wait()
 }
 
-/// A call that this rank cannot make fails at the other ranks too.
+/// A call that this rank cannot make, for want of right arguments: it fails at the other ranks too. Gives the error back.
 #[cold]
-pub(crate) fn refuse(team: &Team, error: Error) -> Error {
+pub fn refuse(team: &Team, error: Error) -> Error {
     let calls = team.calls();
     let sequence = calls.next();
     calls.fail(team.job(), sequence);
