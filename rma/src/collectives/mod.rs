@@ -341,7 +341,7 @@ pub trait Collectives {
     ///     assert_eq!(data, [6.0, 4.0]);
     ///     // The first argument is of lower ranks: digits in the order of the ranks.
     ///     let mut digits = [team.rank() as u64 + 1];
-    ///     team.allreduce(&mut digits, Ordered(|low, high| low * 10u64.pow(high.ilog10() + 1) + high))?;
+    ///     team.allreduce(&mut digits, Ordered(|low: u64, high: u64| low * 10u64.pow(high.ilog10() + 1) + high))?;
     ///     assert_eq!(digits, [1234]);
     ///     Ok(())
     /// })
