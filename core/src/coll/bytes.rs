@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 
 /// Bytes of a record: the length, and the first bytes, which are often all.
-const RECORD: usize = 64;
+const RECORD: usize = 128;
 const FIRST: usize = RECORD - 8;
 
 type Record = [u8; RECORD];
@@ -39,7 +39,7 @@ fn read(bytes: &[u8]) -> Memory {
 }
 
 /// Gives every rank the data of all, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as many where
-/// any has more than 56 bytes.
+/// any has more than 120 bytes.
 ///
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else.
@@ -84,7 +84,7 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Gives every rank the root's `data`, which is read at `root` only. Any length. ⌈log2 P⌉ messages at most at a rank
-/// (binomial tree), twice as many for more than 56 bytes.
+/// (binomial tree), twice as many for more than 120 bytes.
 ///
 /// # Errors
 /// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else.

@@ -38,10 +38,10 @@ fn collectives_of_bytes_send_as_many_messages_as_they_say() {
         let cases: [(&str, u64, Call<'_>); 6] = [
             ("barrier", if team.is_crowded() { 1 } else { rounds }, &|| team.barrier()),
             ("allgather", rounds, &|| coll::allgather(&team, &[1]).map(drop)),
-            ("allgather of long blocks", 2 * rounds, &|| coll::allgather(&team, &[1; 57]).map(drop)),
+            ("allgather of long blocks", 2 * rounds, &|| coll::allgather(&team, &[1; 121]).map(drop)),
             ("reduce_scatter", rounds, &|| coll::reduce_scatter(&team, &short, &mut |_, _| ()).map(drop)),
             ("broadcast", rounds, &|| coll::broadcast(&team, 0, &[1]).map(drop)),
-            ("broadcast of a long vector", 2 * rounds, &|| coll::broadcast(&team, 0, &[1; 57]).map(drop)),
+            ("broadcast of a long vector", 2 * rounds, &|| coll::broadcast(&team, 0, &[1; 121]).map(drop)),
         ];
         for (name, want, call) in cases {
             team.barrier()?;
