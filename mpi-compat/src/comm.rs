@@ -26,9 +26,8 @@ pub struct CommObject {
     /// The numbers that keep its messages apart from those of others: point-to-point, and one more for collectives.
     #[allow(dead_code)] // by messages
     pub context: u32,
-    /// Its ranks below MPI, for collectives and windows.
-    #[allow(dead_code)] // by collectives
-    pub team: Option<Team>,
+    /// Its ranks below MPI, for collectives and windows; of an intercommunicator those of both groups.
+    pub team: Team,
     pub name: RefCell<Vec<u8>>,
     pub attributes: Attributes,
     pub errhandler: Handler,
@@ -36,32 +35,43 @@ pub struct CommObject {
 }
 
 impl CommObject {
-    fn new(group: Rc<GroupObject>, rank: usize, context: u32, name: &str, errhandler: Handler) -> Rc<Self> {
+    fn new(team: Team, context: u32, name: &str, errhandler: Handler) -> Rc<Self> {
         Rc::new(Self {
-            group,
+            group: GroupObject::new(team.members().to_vec()),
             remote: None,
-            rank,
+            rank: team.rank(),
             context,
-            team: None,
+            team,
             name: RefCell::new(name.into()),
             attributes: Attributes::default(),
             errhandler,
             info: RefCell::default(),
         })
     }
+
+    /// The group whose ranks calls name: of an intercommunicator the remote one.
+    pub fn peers(&self) -> &GroupObject {
+        self.remote.as_ref().unwrap_or(&self.group)
+    }
+
+    /// The rank in the team of a rank of [`peers`](Self::peers).
+    pub fn team_rank(&self, rank: usize) -> usize {
+        rank
+    }
 }
 
 /// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job. Collective.
 pub fn predefined(runtime: &Runtime, job: &farside_core::Job) -> Result {
     let world = job.world()?;
-    let everyone = GroupObject::new((0..job.size()).collect::<Vec<_>>());
-    let mut object = CommObject::new(everyone, job.rank() as usize, 0, "MPI_COMM_WORLD", errors::fatal(runtime));
-    if let Some(object) = Rc::get_mut(&mut object) {
-        object.team = Some(world);
+    let alone = world.split(Some(job.rank()), 0)?;
+    let fix = |handle, team, context, name| {
+        let object = CommObject::new(team, context, name, errors::fatal(runtime));
+        runtime.comms.fix(handle, Some(object));
+    };
+    fix(MPI_COMM_WORLD, world, 0, "MPI_COMM_WORLD");
+    if let Some(alone) = alone {
+        fix(MPI_COMM_SELF, alone, 2, "MPI_COMM_SELF");
     }
-    runtime.comms.fix(MPI_COMM_WORLD, Some(object));
-    let alone = GroupObject::new([job.rank()]);
-    runtime.comms.fix(MPI_COMM_SELF, Some(CommObject::new(alone, 0, 2, "MPI_COMM_SELF", errors::fatal(runtime))));
     Ok(())
 }
 

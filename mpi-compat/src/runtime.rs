@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use farside_core::Job;
+use farside_core::coll::execute::Collective;
 
 use crate::attributes::Keyvals;
 use crate::comm::CommObject;
@@ -182,7 +183,6 @@ impl Runtime {
 
     /// Lets other threads in, between two turns of a wait. All that the caller knew about objects may have changed then but for
     /// what it holds by an `Rc`.
-    #[allow(dead_code)] // by the calls that wait
     pub fn let_others_in(&self) {
         if self.level.get() < MPI_THREAD_MULTIPLE {
             return;
@@ -191,6 +191,17 @@ impl Runtime {
         LOCK.give(times);
         std::thread::yield_now();
         LOCK.take(times);
+    }
+
+    /// Waits until a collective has ended.
+    pub fn wait(&self, collective: &Collective) -> Result {
+        if self.level.get() < MPI_THREAD_MULTIPLE {
+            return Ok(collective.wait()?);
+        }
+        while !collective.test()? {
+            self.let_others_in();
+        }
+        Ok(())
     }
 
     /// The job.
