@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
 //! Signal cells, the one notification primitive: 64-bit words of one rank that one peer each sets.
 //!
-//! A [`Board`] gives every rank of a team eight cells for each peer, and some words of its own that peers may look
+//! A [`SignalArray`] gives every rank of a team eight cells for each peer, and some words of its own that peers may look
 //! at. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
 //! ever reset, and a late reader sees the latest value. Waiting for a cell is done through
-//! [`Board::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
+//! [`SignalArray::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
 //!
 //! A cell has two places, for its even and its odd values, in different cache lines. While a rank waits for one value
 //! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
@@ -43,13 +43,13 @@ pub const fn unmarked(value: u64) -> (u64, u16) {
 
 /// Cells for one peer.
 pub const CELLS: usize = 8;
-/// Cells with which two ranks can [`meet`](Board::meet).
+/// Cells with which two ranks can [`meet`](SignalArray::meet).
 pub const MEETING: usize = 2;
 const LINE: usize = 64;
 
 /// Signal cells between the ranks of a team.
 #[derive(Debug)]
-pub struct Board {
+pub struct SignalArray {
     job: Job,
     /// Of the job's device.
     stats: NonNull<Stats>,
@@ -127,7 +127,7 @@ const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
 /// Bits of the mark of a gathering.
 const MARK_BITS: usize = 2;
 
-impl Board {
+impl SignalArray {
     /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
     /// the value. Values are below 2^48, and may be [`marked`]. One message.
     ///
@@ -440,7 +440,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for SignalArray {
     fn drop(&mut self) {
         for r in &self.remotes {
             // SAFETY: nobody reaches the peers' cells after this.

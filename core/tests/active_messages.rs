@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Then};
 use farside_core::device::{Block, Operation, Posted, WorkRequest};
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{ErrorKind, Job, Result};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -96,7 +96,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
             }
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let peer = 1 - job.rank();
         for (i, len) in [0, 10, 50_000, 3].into_iter().cycle().take(60).enumerate() {
             let counters = Counters { origin: Some(&origin), target: Some(number), completion: Some(&completion) };
@@ -270,7 +270,7 @@ fn prefix(kind: u8, header_len: u8, handler: u16, message: u32, number: u64, tar
 fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
     over_rings(2, |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         if job.rank() == 0 {
             look_until(job, || board.get(1, 1) > 0)?;
             am::send(job, 1, ID, b"x", b"y", Counters::default())?;
@@ -300,7 +300,7 @@ fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
 fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         job.active_messages().register(ID, |m| match m.header.first() {
             None => Delivery::Done,
             Some(_) => Delivery::Into(Sink::buffer(Vec::new()), Then::quick(drop)),
@@ -431,7 +431,7 @@ fn hostile_packets_at_random_never_panic() {
 fn acknowledgement_by_another_rank_is_refused() {
     Job::threads_with(3, &settings(&[]), |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         job.active_messages().register(ID, |_| Delivery::Done)?;
         team.barrier()?;
         let cell = |from: usize, value: u64| look_until(job, || board.get(from, 1) >= value);

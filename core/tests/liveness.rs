@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::Region;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
 use regions::{exchange_regions, release};
 
@@ -134,7 +134,7 @@ fn rank_lost_in_a_split() {
 fn rank_lost_before_it_signals() {
     others_hear_of_it("before it signals", |job, end| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         end()?;
         (0..team.size()).try_for_each(|to| board.set(to, 0, 1))?;
         job.wait("signals", || Ok((0..team.size()).all(|r| board.get(r, 0) == 1).then_some(())))
@@ -162,7 +162,7 @@ fn rank_lost_while_others_keep_sending() {
     others_hear_of_it("amid traffic of others", |job, end| {
         job.active_messages().register(ID, |_| Delivery::Done)?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         team.barrier()?;
         end()?;
         if job.rank() == 2 {
@@ -212,7 +212,7 @@ fn rank_that_fails_to_end_is_lost() {
         let errors = std::sync::Mutex::new(Vec::new());
         let _ = Job::threads_with(3, &settings, |job| {
             let team = job.world()?;
-            let board = Board::new(&team, 0)?;
+            let board = SignalArray::new(&team, 0)?;
             team.barrier()?;
             // Who is through a barrier may be ahead of who is not: rank 1 must not meet the packet in that barrier.
             if job.rank() == 1 {
@@ -279,7 +279,7 @@ fn finalized_job_makes_no_teams_and_no_boards_and_waits_for_nobody() {
         job.finalize()?;
         let freed = |e: Error| assert_eq!(e.kind(), ErrorKind::Freed, "{e}");
         freed(job.world().map(drop).unwrap_err());
-        freed(Board::new(&team, 0).map(drop).unwrap_err());
+        freed(SignalArray::new(&team, 0).map(drop).unwrap_err());
         freed(team.split(Some(0), 0).map(drop).unwrap_err());
         freed(job.wait("nobody", || Ok(None::<()>)).unwrap_err());
         Ok(())

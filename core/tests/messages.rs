@@ -9,7 +9,7 @@ use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Layout, Rec
 use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{ErrorKind, Job, Result};
 
 const ID: HandlerId = HandlerId(7);
@@ -325,7 +325,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
             Delivery::Into(Sink::buffer(Vec::new()), then)
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         team.barrier()?;
         // Rank 1 computes until rank 0 has sent all.
         if job.rank() == 1 {
@@ -429,7 +429,7 @@ fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_
             Delivery::Hold
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         team.barrier()?;
         if job.rank() == 0 {
             am::send(job, 1, ID, &header(1), b"short", Counters::default())?;

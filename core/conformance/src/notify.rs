@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farside_core::device::{Operation, Sleep};
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 
 use crate::world::{RAGGED, World};
@@ -57,7 +57,7 @@ check! {
         const LIMIT: Duration = Duration::from_secs(60);
         let rounds = setup.rounds(1000, 100);
         let team = job.world()?;
-        let board = Board::new(&team, 1)?;
+        let board = SignalArray::new(&team, 1)?;
         if team.rank() > 0 {
             for round in 1..=rounds {
                 board.set(0, 1, round)?;

@@ -3,7 +3,7 @@
 
 use farside_core::device::{Block, Event, Operation, Posted, WorkRequest};
 use farside_core::error::Error;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{Job, Result};
 
 use crate::world::pattern;
@@ -43,9 +43,9 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
 /// before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait for a
 /// receive buffer for ever. There are two rounds, since the first signal to a rank may have to wait for a connection, and
 /// a rank that waits for one takes packets.
-fn barrier_by_signals(job: &Job, receiver: usize) -> Result<Board> {
+fn barrier_by_signals(job: &Job, receiver: usize) -> Result<SignalArray> {
     let team = job.world()?;
-    let board = Board::new(&team, 0)?;
+    let board = SignalArray::new(&team, 0)?;
     let others = |rank: usize| (0..team.size()).filter(move |other| *other != rank);
     for round in 1..=2 {
         let await_from = |from: usize| -> Result<()> {

@@ -6,7 +6,7 @@ use farside_core::device::{Block, Operation, Place, Region, Registration, Remote
 use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::memory::keys::AccumulateFn;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{Job, Result, Team};
 
 use crate::Setup;
@@ -18,7 +18,7 @@ pub const RAGGED: usize = 40;
 pub struct World<'a> {
     pub job: &'a Job,
     pub team: Team,
-    pub board: Board,
+    pub board: SignalArray,
     pub own: Registration,
     pub remotes: Vec<RemoteRegion>,
     released: bool,
@@ -40,7 +40,7 @@ impl<'a> World<'a> {
         accumulate: Option<AccumulateFn>,
     ) -> Result<Self> {
         let team = job.world()?;
-        let board = Board::new(&team, 1)?;
+        let board = SignalArray::new(&team, 1)?;
         let mut buffer = Vec::new();
         let own = if setup.user_memory {
             buffer = vec![0u8; len + 3 * PAGE];

@@ -6,7 +6,7 @@
 
 use super::barrier_counter;
 use crate::error::Result;
-use crate::signal::{self, Board, Pace};
+use crate::signal::{self, Pace, SignalArray};
 use crate::team::Team;
 
 /// The cell of the board that it uses.
@@ -16,7 +16,7 @@ pub const CELL: usize = 0;
 ///
 /// # Errors
 /// `PeerLost`.
-pub fn run(team: &Team, board: &Board, number: u64) -> Result<()> {
+pub fn run(team: &Team, board: &SignalArray, number: u64) -> Result<()> {
     rounds(team, board, CELL, number, 0, "barrier", Pace::EXCHANGE).map(|_| ())
 }
 
@@ -27,7 +27,7 @@ pub fn run(team: &Team, board: &Board, number: u64) -> Result<()> {
 #[inline]
 pub fn rounds(
     team: &Team,
-    board: &Board,
+    board: &SignalArray,
     cell: usize,
     number: u64,
     mut mark: u16,

@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Board, LINE, SHARES_CORE};
+use super::{LINE, SHARES_CORE, SignalArray};
 use crate::coll;
 use crate::device::Region;
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 
-impl Board {
+impl SignalArray {
     /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
     /// Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
     ///

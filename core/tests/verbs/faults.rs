@@ -9,7 +9,7 @@ use crate::regions::{exchange_regions, forget, release};
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{ErrorKind, Job, Result};
 
 use crate::mlx5::{self, Silent};
@@ -23,7 +23,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
     const PACKETS: u32 = 20;
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let got = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let sink = got.clone();
         job.active_messages().register(ID, move |m| {
@@ -90,7 +90,7 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
     const LEN: usize = 256 << 10;
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let mut memory = vec![0u8; LEN];
         // SAFETY: the memory is lent until it is released, and not looked at before.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
@@ -146,7 +146,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
     // Of 32 buffers, each round takes 7.
     well(two_with(&[("FARSIDE_VERBS_RECEIVES", "32")], move |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let got = std::rc::Rc::new(std::cell::Cell::new(0));
         let sink = got.clone();
         job.active_messages().register(ID, move |_| {
@@ -302,7 +302,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
     })?;
     let own = job.device().allocate(farside_core::device::Region::allocated(LEN + 8));
     let (own, remotes) = exchange_regions(&team, own, None)?;
-    let board = Board::new(&team, 0)?;
+    let board = SignalArray::new(&team, 0)?;
     let me = job.rank();
     let peer = 1 - me;
     let at = |offset| Place { region: remotes[peer as usize].handle, offset };
@@ -361,7 +361,7 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
             let team = job.world()?;
             let own = job.device().allocate(farside_core::device::Region::allocated(64));
             let (own, remotes) = exchange_regions(&team, own, None)?;
-            let board = Board::new(&team, 0)?;
+            let board = SignalArray::new(&team, 0)?;
             let peer = 1 - job.rank();
             let at = |offset| Place { region: remotes[peer as usize].handle, offset };
             for round in 1..=ROUNDS {

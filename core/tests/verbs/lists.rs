@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Job, Result};
 
@@ -64,7 +64,7 @@ fn ended(job: &Job, track: Rc<Track>) -> Error {
 }
 
 /// Moves `value` from each rank to the other by one list of one block, in order.
-fn works(job: &Job, board: &Board, value: u8) -> Result<()> {
+fn works(job: &Job, board: &SignalArray, value: u8) -> Result<()> {
     let peer = 1 - job.rank();
     let (mut into, from) = ([0u8; 64], [value ^ job.rank() as u8; 64]);
     let received = post(job, peer, Operation::Scatter { into: &[Block { base: into.as_mut_ptr(), len: 64 }] })?;
@@ -211,7 +211,7 @@ fn more_lists_than_places_arrive_in_order() {
 fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_anew() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let peer = 1 - job.rank();
         let mut bytes = [0u8; 200];
         works(job, &board, 1)?;
@@ -240,7 +240,7 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
 fn gather_without_scatter_is_an_error_that_names_the_rank() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         works(job, &board, 1)?;
         team.barrier()?;
         if job.rank() == 0 {
@@ -263,7 +263,7 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
 fn cancelled_list_is_not_touched_any_more() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let peer = 1 - job.rank();
         works(job, &board, 1)?;
         let mut bytes = [7u8; 64];
@@ -291,7 +291,7 @@ fn cancelled_list_is_not_touched_any_more() {
 fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
     let errors = two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         works(job, &board, 1)?;
         team.barrier()?;
         if job.rank() == 1 {
@@ -317,7 +317,7 @@ fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
 fn lists_that_are_too_long_or_carry_a_notification_are_refused() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let limits = job.device().capabilities().lists.unwrap();
         let mut byte = 0u8;
         let many = vec![Block { base: &raw mut byte, len: 1 }; limits.blocks + 1];

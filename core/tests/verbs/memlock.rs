@@ -7,7 +7,7 @@ use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
@@ -84,7 +84,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
     }
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let board = SignalArray::new(&team, 0)?;
         let me = job.rank();
         let bytes = pattern(LEN);
         let mut memory = vec![0u8; if me == 1 { LEN } else { 64 }];

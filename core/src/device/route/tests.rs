@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::memory::keys::AccumulateFn;
 use crate::settings::Settings;
-use crate::signal::Board;
+use crate::signal::SignalArray;
 use crate::stats::Kind;
 use crate::{Team, coll};
 
@@ -208,7 +208,7 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
     let parks = well(3, "park", |job| {
         let world = job.world()?;
         let node = world.split_by_node()?;
-        let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
+        let boards = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
         let before = job.stats();
         for round in 1..=ROUNDS {
             if job.rank() == 0 {
@@ -264,7 +264,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let device = job.device();
         let intra = exchange_regions(&node, device.allocate(Region { len: 64, ..region(&node) }), None)?;
         let inter = exchange_regions(&world, device.allocate(Region { len: 64, ..region(&world) }), None)?;
-        let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
+        let boards = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
         // The other rank of this node, which is number 0 or 1 there.
         let mate = (job.rank() + 2) % 4;
         let word = [7u8; 8];
@@ -318,7 +318,7 @@ fn write_is_there_when_its_notification_is() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         for team in [&node, &world] {
-            let board = Board::new(team, 0)?;
+            let board = SignalArray::new(team, 0)?;
             let own = job.device().allocate(Region { len: 8 * team.size(), ..region(team) });
             let (own, remotes) = exchange_regions(team, own, None)?;
             let (next, before) = ((team.rank() + 1) % team.size(), (team.rank() + team.size() - 1) % team.size());
