@@ -15,10 +15,11 @@ pub fn messages(p: usize) -> usize {
     usize::from(p > 2)
 }
 
-/// The next gathering at the board, which [is crowded](SignalArray::is_crowded); gives the marks of all ranks, joined by bits.
+/// The next barrier of a signal array that [is crowded](SignalArray::is_crowded); gives the marks of all ranks, joined by
+/// bits.
 ///
 /// # Errors
 /// `PeerLost`.
-pub fn run(board: &SignalArray, name: &'static str, mark: u16) -> Result<u16> {
-    board.gather(name, mark)
+pub fn run(signals: &SignalArray, name: &'static str, mark: u16) -> Result<u16> {
+    signals.arrive(name, mark)
 }

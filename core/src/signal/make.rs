@@ -32,17 +32,19 @@ impl SignalArray {
         let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = NonNull::from(job.device().stats());
-        let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
-        // Before anything of a peer's board is looked at.
-        if let Some(r) = board.remotes.iter().find(|r| r.len != wanted) {
-            return Err(Error::new(ErrorKind::Mismatch, "make a board")
+        let mut signals = Self { stats, size, me, words, own, remotes, job, crowded: false, arrivals: Cell::new(0) };
+        // Before anything of a peer's array is read.
+        if let Some(r) = signals.remotes.iter().find(|r| r.len != wanted) {
+            return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
                 .peer(r.peer)
                 .cause(format!("{} bytes, {wanted} expected", r.len)));
         }
         // The same on every rank, since all look at the same words. Relaxed: as above.
-        board.crowded = size > 2
-            && (0..size).all(|rank| board.last_line(rank).is_some())
-            && (0..size).filter_map(|rank| board.last_line(rank)).any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
-        Ok(board)
+        signals.crowded = size > 2
+            && (0..size).all(|rank| signals.last_line(rank).is_some())
+            && (0..size)
+                .filter_map(|rank| signals.last_line(rank))
+                .any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
+        Ok(signals)
     }
 }

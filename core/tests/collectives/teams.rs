@@ -144,18 +144,18 @@ fn members_in_another_order_are_a_mismatch() {
 
 /// Barriers, of which none may let a rank out before the last is in.
 fn barriers(team: &Team, rounds: u64) -> Result<()> {
-    let board = SignalArray::new(team, 0)?;
+    let signals = SignalArray::new(team, 0)?;
     for round in 1..=rounds {
         // A different rank is late each time.
         if round as usize % team.size() == team.rank() {
             std::thread::yield_now();
         }
         for to in 0..team.size() {
-            board.set(to, 3, round)?;
+            signals.set(to, 3, round)?;
         }
         team.barrier()?;
         for from in 0..team.size() {
-            assert!(board.get(from, 3) >= round, "out in round {round} before rank {from} was in");
+            assert!(signals.get(from, 3) >= round, "out in round {round} before rank {from} was in");
         }
     }
     team.barrier()
@@ -192,9 +192,9 @@ fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
     }
 }
 
-/// Ranks that disagree on how long a board is hear of it, and nobody looks behind the shorter one.
+/// Ranks that disagree on how long a signal array is hear of it, and nobody looks behind the shorter one.
 #[test]
-fn board_of_different_lengths_is_a_mismatch() {
+fn signal_array_of_different_lengths_is_a_mismatch() {
     for p in [2, 3, 5] {
         let run = |job: &Job| {
             let team = job.world()?;
