@@ -192,7 +192,9 @@ impl Job {
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
         let mut any = am.carry_on(self)?;
-        while let Some(_running) = Running::new(&self.0.running_later, later) {
+        while am.has_deferred()
+            && let Some(_running) = Running::new(&self.0.running_later, later)
+        {
             let Some(f) = am.next_deferred() else { break };
             any = true;
             f(self)?;

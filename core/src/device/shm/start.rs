@@ -15,7 +15,7 @@ use super::request::Server;
 use super::ring::max_packet;
 use super::transfer::Transfers;
 use super::{NOT_HERE, Shared, ShmDevice, liveness, park, vm};
-use crate::device::Capabilities;
+use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::Exposures;
 use crate::memory::segment::{self, Segment, SegmentName};
@@ -143,6 +143,7 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
+            messages: MessageCutOffs { read: self.settings.shm_read, ..MessageCutOffs::UNMEASURED },
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
@@ -169,6 +170,7 @@ impl Prepared {
             asymmetric,
             dir: PathBuf::from(&self.settings.shm_dir),
             user_memory: self.settings.shm_user_memory,
+            vm_works: vec![Cell::new(false); layout.ranks],
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
             imports: RefCell::new(FxHashMap::default()),
