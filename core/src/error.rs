@@ -156,6 +156,16 @@ impl Error {
         self
     }
 
+    /// Why, in words: the cause, or what the kind means.
+    #[must_use]
+    pub(crate) fn reason(&self) -> String {
+        match (&self.0.cause, &self.0.source) {
+            (cause, Some(source)) => format!("{cause} {source}").trim().to_owned(),
+            (cause, None) if cause.is_empty() => self.0.kind.text().to_owned(),
+            (cause, None) => cause.clone(),
+        }
+    }
+
     /// The same error with other numbers for the ranks in it.
     #[must_use]
     pub(crate) fn renumbered(mut self, number: impl Fn(u32) -> u32) -> Self {

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
+use crate::coll::execute::Calls;
 use crate::coll::mailbox::Mailbox;
 use crate::device::{Device, Event};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +24,7 @@ use crate::progress::{self, Pace, Progress};
 use crate::settings::Settings;
 use crate::stats::Snapshot;
 use crate::tracked::Tracked;
+use crate::two_sided::TwoSided;
 
 pub use crate::tracked::Track;
 pub use requests::CancelOnDrop;
@@ -41,6 +43,8 @@ struct Inner {
     order: StoreOrder,
     am: ActiveMessages,
     mailbox: Rc<Mailbox>,
+    two_sided: Rc<TwoSided>,
+    calls: Rc<Calls>,
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
@@ -139,8 +143,20 @@ impl Job {
         self.0.device.counters()
     }
 
+    /// The two-sided messages.
+    #[must_use]
+    #[inline]
+    pub fn two_sided(&self) -> &TwoSided {
+        &self.0.two_sided
+    }
+
     pub(crate) fn mailbox(&self) -> &Mailbox {
         &self.0.mailbox
+    }
+
+    /// The collectives in progress.
+    pub(crate) fn calls(&self) -> &Rc<Calls> {
+        &self.0.calls
     }
 
     /// The next team context that is free at this rank.
@@ -184,14 +200,14 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+        if inner.am.is_quiet() && inner.calls.is_idle() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
     /// Sends what is queued and runs what was put off; whether there was any.
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
-        let mut any = am.carry_on(self)?;
+        let mut any = am.carry_on(self)? | self.0.calls.advance();
         while am.has_deferred()
             && let Some(_running) = Running::new(&self.0.running_later, later)
         {

@@ -12,6 +12,7 @@ pub mod error;
 pub mod job;
 #[cfg(feature = "log")]
 mod log;
+pub mod matching;
 pub mod memory;
 #[cfg(test)]
 mod model;
@@ -26,6 +27,7 @@ mod slots;
 pub mod stats;
 pub mod team;
 mod tracked;
+pub mod two_sided;
 pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};

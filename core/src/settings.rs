@@ -1,5 +1,7 @@
 //! Every setting, in one table: name, default, allowed values, help. `farside info` and the README are made from it.
 
+use crate::coll::operation::Operation;
+use crate::coll::selection::Choice;
 use crate::device::CutOffs;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -84,6 +86,20 @@ fn log_level(text: &str) -> Option<tracing::Level> {
         .find(|level| level.as_str().eq_ignore_ascii_case(text))
 }
 
+/// An algorithm of an operation, if the runtime is not to choose.
+fn algorithm(operation: Operation, text: &str) -> Option<Option<Choice>> {
+    if text == "auto" { Some(None) } else { Choice::parse(operation, text).ok().map(Some) }
+}
+
+/// What is wrong with the value of a setting.
+fn refusal(name: &str, text: &str, values: &str) -> String {
+    let fixes = |o: &Operation| name.strip_prefix("FARSIDE_COLL_").is_some_and(|n| n.eq_ignore_ascii_case(o.name()));
+    match Operation::ALL.into_iter().find(fixes).map(|o| Choice::parse(o, text)) {
+        Some(Err(why)) => why,
+        _ => format!("allowed: {values}"),
+    }
+}
+
 /// A number that may be left to the runtime.
 fn number_or<T: std::str::FromStr>(auto: &str, text: &str) -> Option<Option<T>> {
     if text == auto { Some(None) } else { number(text).map(Some) }
@@ -116,7 +132,7 @@ macro_rules! settings {
                     let parse: fn(&str) -> Option<$ty> = $parse;
                     let $field = parse(&text).ok_or_else(|| {
                         Error::new(ErrorKind::Setting, "read the settings")
-                            .cause(format!("{}={text:?}: allowed: {}", $name, $values))
+                            .cause(format!("{}={text:?}: {}", $name, refusal($name, &text, $values)))
                     })?;
                     origins.push(($name, text, origin));
                 )*
@@ -185,6 +201,32 @@ settings! {
         "How operations with derived datatypes travel: auto is a copy where memory is mapped, and else what the cut-offs say; what a device, a direction or an epoch does not allow is left to the planner.";
     cut_offs: Option<CutOffs> = "FARSIDE_CUT_OFFS", "auto", "auto, or five byte counts: GATHER,MULTI-W,SGRS-BLOCK,SGRS-MESSAGE,SEGMENT", |s| if s == "auto" { Some(None) } else { cut_offs(s).map(Some) },
         "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
+    coll_barrier: Option<Choice> = "FARSIDE_COLL_BARRIER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Barrier, s),
+        "Algorithm of a barrier and its parameters; a call that it is not for is made as by auto.";
+    coll_broadcast: Option<Choice> = "FARSIDE_COLL_BROADCAST", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Broadcast, s),
+        "Algorithm of a broadcast and its parameters; a call that it is not for is made as by auto.";
+    coll_scatter: Option<Choice> = "FARSIDE_COLL_SCATTER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Scatter, s),
+        "Algorithm of a scatter and its parameters; a call that it is not for is made as by auto.";
+    coll_gather: Option<Choice> = "FARSIDE_COLL_GATHER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Gather, s),
+        "Algorithm of a gather and its parameters; a call that it is not for is made as by auto.";
+    coll_allgather: Option<Choice> = "FARSIDE_COLL_ALLGATHER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Allgather, s),
+        "Algorithm of an allgather and its parameters; a call that it is not for is made as by auto.";
+    coll_alltoall: Option<Choice> = "FARSIDE_COLL_ALLTOALL", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Alltoall, s),
+        "Algorithm of an alltoall and its parameters; a call that it is not for is made as by auto.";
+    coll_reduce: Option<Choice> = "FARSIDE_COLL_REDUCE", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Reduce, s),
+        "Algorithm of a reduce and its parameters; a call that it is not for is made as by auto.";
+    coll_allreduce: Option<Choice> = "FARSIDE_COLL_ALLREDUCE", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Allreduce, s),
+        "Algorithm of an allreduce and its parameters; a call that it is not for is made as by auto.";
+    coll_reduce_scatter: Option<Choice> = "FARSIDE_COLL_REDUCE_SCATTER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::ReduceScatter, s),
+        "Algorithm of a reduce_scatter and its parameters; a call that it is not for is made as by auto.";
+    coll_scan: Option<Choice> = "FARSIDE_COLL_SCAN", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Scan, s),
+        "Algorithm of a scan and its parameters; a call that it is not for is made as by auto.";
+    coll_exscan: Option<Choice> = "FARSIDE_COLL_EXSCAN", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Exscan, s),
+        "Algorithm of an exscan and its parameters; a call that it is not for is made as by auto.";
+    coll_neighbor_allgather: Option<Choice> = "FARSIDE_COLL_NEIGHBOR_ALLGATHER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::NeighborAllgather, s),
+        "Algorithm of an allgather of neighbours and its parameters; a call that it is not for is made as by auto.";
+    coll_neighbor_alltoall: Option<Choice> = "FARSIDE_COLL_NEIGHBOR_ALLTOALL", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::NeighborAlltoall, s),
+        "Algorithm of an alltoall of neighbours and its parameters; a call that it is not for is made as by auto.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
         "What a rank says on stderr while it runs, with its number in front, unless ranks are threads; a tracing subscriber of the program takes its place.";
     fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
@@ -207,6 +249,27 @@ impl Settings {
     /// `Setting`, naming the variable, the value and what is allowed.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// The algorithm that is fixed for an operation.
+    #[must_use]
+    pub fn algorithm(&self, operation: Operation) -> Option<&Choice> {
+        let choice = match operation {
+            Operation::Barrier => &self.coll_barrier,
+            Operation::Broadcast => &self.coll_broadcast,
+            Operation::Scatter => &self.coll_scatter,
+            Operation::Gather => &self.coll_gather,
+            Operation::Allgather => &self.coll_allgather,
+            Operation::Alltoall => &self.coll_alltoall,
+            Operation::Reduce => &self.coll_reduce,
+            Operation::Allreduce => &self.coll_allreduce,
+            Operation::ReduceScatter => &self.coll_reduce_scatter,
+            Operation::Scan => &self.coll_scan,
+            Operation::Exscan => &self.coll_exscan,
+            Operation::NeighborAllgather => &self.coll_neighbor_allgather,
+            Operation::NeighborAlltoall => &self.coll_neighbor_alltoall,
+        };
+        choice.as_ref()
     }
 
     /// Name, value in force and origin of every setting, in the order of the table.

@@ -5,6 +5,7 @@ mod split;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::coll::execute::{Cache, TeamCalls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::Board;
@@ -23,6 +24,14 @@ struct Inner {
     sequence: Cell<u64>,
     barriers: Cell<u64>,
     board: std::cell::OnceCell<Board>,
+    calls: Rc<TeamCalls>,
+    cache: Cache,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.job.calls().forget(&self.calls);
+    }
 }
 
 impl Team {
@@ -76,6 +85,17 @@ impl Team {
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.0.board.get().is_some_and(Board::is_crowded)
+    }
+
+    /// The collectives on it.
+    #[inline]
+    pub(crate) fn calls(&self) -> &Rc<TeamCalls> {
+        &self.0.calls
+    }
+
+    #[inline]
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.0.cache
     }
 
     pub(crate) fn context(&self) -> u32 {

@@ -116,6 +116,11 @@ named! {
         Complex8 = "MPI_COMPLEX8", 2 x 4, Float, external 4;
         Complex16 = "MPI_COMPLEX16", 2 x 8, Float, external 8;
         Complex32 = "MPI_COMPLEX32", 2 x 16, Float, external 16;
+        Logical1 = "MPI_LOGICAL1", 1 x 1, Unsigned, external 1;
+        Logical2 = "MPI_LOGICAL2", 1 x 2, Unsigned, external 2;
+        Logical4 = "MPI_LOGICAL4", 1 x 4, Unsigned, external 4;
+        Logical8 = "MPI_LOGICAL8", 1 x 8, Unsigned, external 8;
+        Logical16 = "MPI_LOGICAL16", 1 x 16, Unsigned, external 16;
     }
     pair {
         FloatInt = "MPI_FLOAT_INT", Float, Int;

@@ -1,7 +1,8 @@
 //! The transfer planner: from two layouts, what the device can do, and cut-offs, to the scheme of a transfer.
 //!
-//! The schemes are those of SEEDS §2 (send-gather / receive-scatter for MPI datatypes over InfiniBand): Generic packs,
-//! sends and unpacks; Multi-W is one RDMA write (or read) a block; SGRS is one message of many blocks on both sides.
+//! The schemes are those of Santhanaraman, Wu, Panda 2004, "Zero-copy MPI derived datatype communication over InfiniBand"
+//! (EuroPVM/MPI): Generic packs, sends and unpacks; Multi-W is one RDMA write (or read) a block;
+//! SGRS (send-gather / receive-scatter) is one message of many blocks on both sides.
 //! Where one side is contiguous, a write can gather, or a read scatter, with no help of the target.
 
 use crate::descriptors::Descriptors;

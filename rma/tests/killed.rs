@@ -5,7 +5,6 @@
 //! The ranks are this test program again, started by `farside run` with the phase in the environment.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use farside_datatype::{Datatype, Named};
 use farside_harness::{Marked, itself, signal};
@@ -16,6 +15,8 @@ use farside_rma::raw::{Options, RawWindow};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
 const VICTIM: usize = 1;
+/// What the victim says before it stops itself, and then its process number.
+const STOPS: &str = "the victim stops: ";
 
 const PHASES: &[&str] = &[
     "before-init",
@@ -47,12 +48,13 @@ fn die(me: usize) {
     }
 }
 
-/// Stops this process as a debugger does, if it is the victim; `then` is what its shell does when it has begun.
-fn stop(me: usize, then: &str) {
+/// Stops this process as a debugger does, if it is the victim, and says its number before.
+fn stop(me: usize) {
     if me == VICTIM {
-        let pid = std::process::id();
-        let script = format!("kill -STOP {pid}; {}", then.replace("PID", &pid.to_string()));
-        Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).status().unwrap();
+        eprintln!("{STOPS}{}", std::process::id());
+        // SAFETY: the signal has no handler. It goes to this thread, which takes it before the call returns, and stops the
+        // whole process.
+        assert_eq!(unsafe { libc::raise(libc::SIGSTOP) }, 0);
     }
 }
 
@@ -208,11 +210,11 @@ fn rank(phase: &str) -> Result<()> {
             job.finalize()
         }
         "stopped" => {
-            stop(me, "");
+            stop(me);
             job.finalize()
         }
-        "stopped-for-seconds" => {
-            stop(me, "sleep 3; kill -CONT PID");
+        "stopped-and-continued" => {
+            stop(me);
             team.barrier()?;
             return job.finalize();
         }
@@ -252,12 +254,17 @@ impl Drop for Folder {
     }
 }
 
-/// Runs this program as three ranks in `phase`: exit code and output. Nothing is left of it.
-fn run(phase: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
+/// This program as three ranks in `phase`.
+fn job(phase: &str, set: &[(&str, &str)]) -> Marked {
     let mut job = Marked::run(3, &["--timeout", "60"]);
     job.command.args(itself("as_a_rank"));
     job.command.env(PHASE, phase).envs(set.iter().copied());
-    let done = job.finish();
+    job
+}
+
+/// Exit code and output of such a job. Nothing is left of it.
+fn run(phase: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
+    let done = job(phase, set).finish();
     (done.code, done.err + &done.out)
 }
 
@@ -266,11 +273,17 @@ fn stopped_rank_is_waited_for_and_named() {
     if std::env::var(PHASE).is_ok() {
         return;
     }
-    let (code, text) = run("stopped-for-seconds", &[("FARSIDE_LOG", "warn")]);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("rank 1 is stopped"), "{text}");
+    // The victim goes on when another rank has named it.
+    let mut job = job("stopped-and-continued", &[("FARSIDE_LOG", "warn")]);
+    let mut running = job.start();
+    let text = running.await_errors(&[STOPS, "rank 1 is stopped"]);
+    let number = text.split(STOPS).nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    signal(number.trim().parse().unwrap(), "CONT");
+    let done = running.finish();
+    assert_eq!(done.code, Some(0), "{text}{}", done.err);
+    job.wait_until_gone();
     // Where there is a time limit the error at its end says it.
-    let (code, text) = run("stopped", &[("FARSIDE_TIMEOUT_S", "2")]);
+    let (code, text) = run("stopped", &[("FARSIDE_TIMEOUT_S", "5")]);
     assert_eq!(code, Some(3), "{text}");
     let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
     let named = |l: &&str| l.contains("timed out") && l.contains("peer rank 1") && l.contains("is stopped");

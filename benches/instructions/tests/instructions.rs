@@ -10,7 +10,7 @@ use farside_instructions as instructions;
 /// names, or one built now. `None`, and said so, where valgrind is not here.
 fn count<const N: usize>(names: [&str; N]) -> Option<[f64; N]> {
     if !instructions::has_valgrind() {
-        println!("{names:?}: skipped, for valgrind is not here");
+        farside_harness::skip(&format!("instructions of {}", names.join(", ")), "valgrind does not start");
         return None;
     }
     let program = env::var_os("FARSIDE_INSTRUCTIONS_BIN").map_or_else(build, PathBuf::from);

@@ -35,21 +35,22 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     for bytes in sizes.iter().map(|bytes| *bytes as usize) {
         check_put_get(bench, &pair, key(Op::Put, bytes))?;
         let bare = bare.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
-        let flushed = |count: u32, iterations, operation: &dyn Fn() -> Result<()>| -> Result<()> {
-            for _ in 0..iterations {
-                (0..count).try_for_each(|_| operation())?;
-                pair.raw().flush(target)?;
-            }
-            Ok(())
-        };
         for (op, count) in [(Op::Put, 1), (Op::Get, 1), (Op::PutBandwidth, BURST), (Op::GetBandwidth, BURST)] {
             if count > 1 && bench.budget.method == Method::Packets {
                 // Those of a burst are those of its parts.
                 continue;
             }
-            let mut put = |n| flushed(count, n, &|| pair.put(0, bytes, target, 0));
-            let mut get = |n| flushed(count, n, &|| pair.get(bytes, target));
-            let run: Run<'_> = if matches!(op, Op::Put | Op::PutBandwidth) { &mut put } else { &mut get };
+            let (put, get) = (|| pair.put(0, bytes, target, 0), || pair.get(bytes, target));
+            let mut put_one = |n| flushed(&pair, target, n, put);
+            let mut get_one = |n| flushed(&pair, target, n, get);
+            let mut put_burst = |n| flushed(&pair, target, n, || (0..BURST).try_for_each(|_| put()));
+            let mut get_burst = |n| flushed(&pair, target, n, || (0..BURST).try_for_each(|_| get()));
+            let run: Run<'_> = match op {
+                Op::Put => &mut put_one,
+                Op::Get => &mut get_one,
+                Op::PutBandwidth => &mut put_burst,
+                _ => &mut get_burst,
+            };
             if op == Op::Put && bench.budget.method == Method::Blocks && pair.is_mapped(target)? {
                 beside_a_copy(bench, &pair, key(op, bytes), run)?;
             } else {
@@ -68,6 +69,17 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     }
     pair.raw().unlock_all()?;
     pair.free()
+}
+
+/// So many times operations and a flush. An instance for each: a call through a pointer, or a loop of one, takes as long
+/// as half a put of a word.
+#[inline(always)]
+fn flushed(pair: &Untyped, target: usize, iterations: u64, operations: impl Fn() -> Result<()>) -> Result<()> {
+    for _ in 0..iterations {
+        operations()?;
+        pair.raw().flush(target)?;
+    }
+    Ok(())
 }
 
 /// Measures `put`, and libc's copy in its place.

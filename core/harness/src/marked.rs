@@ -166,12 +166,13 @@ impl Running {
         }
     }
 
-    /// Reads standard error until a line contains `part`.
-    pub fn await_error(&mut self, part: &str) {
+    /// Reads standard error until it has each of `parts`, and returns what it has read.
+    pub fn await_errors(&mut self, parts: &[&str]) -> String {
         let mut all = String::new();
-        while !all.contains(part) {
-            assert!(self.err.read_line(&mut all).unwrap() > 0, "{part:?} was awaited, {all:?} came");
+        while !parts.iter().all(|part| all.contains(part)) {
+            assert!(self.err.read_line(&mut all).unwrap() > 0, "{parts:?} were awaited, {all:?} came");
         }
+        all
     }
 
     /// Sends it a signal.
@@ -191,10 +192,16 @@ impl Running {
     }
 }
 
-/// Sends a signal to a process. The shell has `kill` built in; the program of that name is not everywhere.
+/// Sends a signal to a process; one that STOP is sent to has stopped when this returns. The shell has `kill` built in; the
+/// program of that name is not everywhere.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());
+    // It goes on for a moment where it runs on another processor.
+    let runs = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") T "));
+    while name == "STOP" && runs() {
+        std::thread::yield_now();
+    }
 }
 
 /// The children of a process.

@@ -12,6 +12,13 @@ pub fn farside() -> PathBuf {
     built("farside", &["-p", "farside-launch", "--bin", "farside"], &["core/src", "core/launch/src"])
 }
 
+/// The MPI library.
+#[must_use]
+pub fn mpi_library() -> PathBuf {
+    let sources = ["core/src", "datatype/src", "rma/src", "mpi-compat/src", "mpi-compat/table", "mpi-compat/build"];
+    built("libmpi_abi.so", &["-p", "farside-mpi", "--lib"], &sources)
+}
+
 /// An example of a package.
 #[must_use]
 pub fn example(package: &str, name: &str) -> PathBuf {

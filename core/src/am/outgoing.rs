@@ -24,6 +24,8 @@ pub(super) struct Queued {
     pub(super) completion: Option<Counter>,
     /// Bytes that have gone.
     pub(super) sent: usize,
+    /// It waits here until its target says where it goes, however short it is.
+    pub(super) waits: bool,
 }
 
 /// A message whose target is asked.
@@ -74,7 +76,8 @@ impl ActiveMessages {
     ) {
         let number = self.next_number(|number| out.is_free(number));
         let (to, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        let message = Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0 };
+        let message =
+            Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0, waits: false };
         out.queues.entry(target).or_default().push_back(message);
         self.mark(OUT);
     }
@@ -164,6 +167,7 @@ impl ActiveMessages {
             !queue.is_empty()
         });
         let numbers: Vec<u32> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
+        out.streams.retain(|number| !numbers.contains(number));
         for number in numbers {
             let (target, lent) = match out.asked.remove(&number) {
                 Some(Asked::Waiting { target, lent, region }) => {

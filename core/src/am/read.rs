@@ -5,7 +5,7 @@
 //! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: from
 //! then on it is not read. What cannot be read comes in packets.
 
-use crate::device::{Block, Operation, Place, Range, Region, Spread};
+use crate::device::{Block, Operation, Place, Range, Region, RemoteVector};
 use crate::error::Result;
 use crate::job::Job;
 use crate::wire::{Reader, Writer};
@@ -118,7 +118,7 @@ impl Offer {
             ranges => remote
                 .lists
                 .is_some_and(worth)
-                .then_some(Operation::ReadBlocks { into: &into, from: Spread { region: remote.handle, ranges } }),
+                .then_some(Operation::ReadBlocks { into: &into, from: RemoteVector { region: remote.handle, ranges } }),
         };
         // SAFETY: the sink is valid by its contract, and the read is done or has not begun when the call returns.
         let read = operation.map_or(Ok(false), |operation| unsafe { job.read_now(peer, operation) });

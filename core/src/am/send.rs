@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! Messages that go: at once where there is room, else from a queue for each target, in the order of sending.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
@@ -167,6 +168,50 @@ pub unsafe fn start_send(
     Ok(false)
 }
 
+/// Starts to send an active message that waits at its sender, however short it is, until its target says where the data
+/// goes. Returns at once.
+///
+/// # Safety
+/// As [`start_send`].
+///
+/// # Errors
+/// As [`start_send`].
+pub unsafe fn start_rendezvous(
+    job: &Job,
+    target: u32,
+    handler: HandlerId,
+    header: &[u8],
+    source: Source,
+    track: &Rc<Track>,
+) -> Result<()> {
+    check(job, target, header)?;
+    let am = job.active_messages();
+    let data = Data::Lent(Lent::new(source, None, track));
+    if target == job.rank() {
+        am.send_own(handler, header, data, Counters::default());
+        return Ok(());
+    }
+    let mut out = am.outgoing.borrow_mut();
+    am.enqueue(&mut out, target, handler, header, data, Counters::default());
+    if let Some(message) = out.queues.get_mut(&target).and_then(VecDeque::back_mut) {
+        message.waits = true;
+    }
+    drop(out);
+    drain(am, job).map(|_| ())
+}
+
+/// Sends a message of one short packet to another rank, if there is room and nothing is queued: `false` if not.
+#[inline]
+pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header: &[u8], data: &[u8]) -> Result<bool> {
+    if !job.active_messages().is_quiet() || header.len() + data.len() > 8 * REST {
+        return Ok(false);
+    }
+    let prefix = Prefix::of_first(handler, header.len(), data.len(), 0, 0);
+    let ([first, number, last], [a, b, c]) = (prefix.words(), joined(header, data));
+    let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + header.len() + data.len());
+    job.try_send(target, Operation::SendShort(&packet))
+}
+
 fn check(job: &Job, target: u32, header: &[u8]) -> Result<()> {
     job.running(OP)?;
     if header.len() > MAX_HEADER {
@@ -177,6 +222,12 @@ fn check(job: &Job, target: u32, header: &[u8]) -> Result<()> {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
     }
     Ok(())
+}
+
+/// Longest data of a message with a header of this length that goes without asking the target.
+#[inline]
+pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
+    job.device().capabilities().messages.eager.max(room(job, header_len))
 }
 
 /// Bytes of data that fit into a packet with a header of this length.

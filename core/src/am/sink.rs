@@ -71,6 +71,23 @@ impl Sink {
         Self(SinkKind::Layout(layout))
     }
 
+    /// Takes a message that is here as a whole.
+    ///
+    /// # Errors
+    /// As its completion would get.
+    #[inline]
+    pub(crate) fn take_whole(self, data: &[u8]) -> Result<Received> {
+        if let SinkKind::Memory { base, len } = self.0 {
+            let kept = data.len().min(len);
+            // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
+            unsafe { copy::store(data.as_ptr(), base, kept) };
+            return Ok(Received { buffer: Vec::new(), len: data.len(), kept });
+        }
+        let mut filling = Filling::new(self, data.len())?;
+        filling.take(data);
+        filling.received()
+    }
+
     /// The most bytes that it takes.
     fn room(&self) -> usize {
         match &self.0 {

@@ -134,7 +134,7 @@ impl Turn<'_> {
         let mut prefix = Prefix::of_first(message.handler, header_len, len, message.number, message.target);
         prefix.completion = if message.completion.is_some() { message.number } else { 0 };
         let header = Block::of(message.header.as_ptr(), header_len);
-        if len > eager.max(most - header_len) {
+        if message.waits || len > eager.max(most - header_len) {
             prefix.kind = RTS;
             let offer = match &message.data {
                 Data::Lent(lent) if !self.full.contains(&target) => Offer::make(self.job, target, &lent.source)?,

@@ -4,14 +4,32 @@
 //! Collectives with data exchange messages that are matched by team, call and round ([`Call`]); the barrier
 //! uses signal cells alone. All ranks of a team call the same collectives in the same order.
 
-pub mod allgather_bruck;
-pub mod allreduce_doubling;
+pub mod allgather;
+mod allgather_bruck;
+pub mod allreduce;
+mod allreduce_doubling;
+pub mod alltoall;
+pub mod barrier;
 pub mod barrier_counter;
 pub mod barrier_dissemination;
-pub mod broadcast_binomial;
+pub mod broadcast;
+mod broadcast_binomial;
+pub mod butterfly;
+pub mod execute;
+pub mod gather;
 pub(crate) mod mailbox;
-pub mod reduce_scatter_bruck;
+pub mod neighbor;
+pub mod operation;
+pub mod reduce;
+pub mod reduce_scatter;
+mod reduce_scatter_bruck;
 mod regions;
+pub mod scan;
+pub mod scatter;
+pub mod schedule;
+pub mod selection;
+pub mod table;
+pub mod tree;
 
 use std::rc::Rc;
 

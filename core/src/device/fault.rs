@@ -12,8 +12,8 @@ use std::time::Instant;
 use rustc_hash::FxHashSet;
 
 use super::{
-    Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion, Sleep,
-    Spread, Waker, WorkRequest,
+    Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion,
+    RemoteVector, Sleep, Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -109,9 +109,9 @@ impl Faulty {
     fn class(&self, operation: &Operation<'_>) -> Class {
         match operation {
             Operation::Write { to: Place { region, .. }, .. }
-            | Operation::WriteBlocks { to: Spread { region, .. }, .. }
+            | Operation::WriteBlocks { to: RemoteVector { region, .. }, .. }
             | Operation::Read { from: Place { region, .. }, .. }
-            | Operation::ReadBlocks { from: Spread { region, .. }, .. }
+            | Operation::ReadBlocks { from: RemoteVector { region, .. }, .. }
                 if self.boards.borrow().contains(region) =>
             {
                 Class::Other

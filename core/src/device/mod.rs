@@ -259,9 +259,9 @@ pub struct Range {
     pub len: usize,
 }
 
-/// Places in a peer's region.
+/// A remote I/O vector: ranges of one region of a peer.
 #[derive(Clone, Copy, Debug)]
-pub struct Spread<'a> {
+pub struct RemoteVector<'a> {
     /// [`RemoteRegion::handle`].
     pub region: u64,
     /// Ranges of it, in the order of the bytes.
@@ -291,14 +291,14 @@ pub enum Operation<'a> {
         /// Where the bytes come from.
         from: &'a [Block],
         /// Where they go.
-        to: Spread<'a>,
+        to: RemoteVector<'a>,
     },
     /// Reads ranges of a region into local blocks, equal in their sum, where [`RemoteRegion::lists`].
     ReadBlocks {
         /// Where the bytes go.
         into: &'a [Block],
         /// Where they come from.
-        from: Spread<'a>,
+        from: RemoteVector<'a>,
     },
     /// Adds to a remote word and stores its former value at `old`.
     FetchAdd {

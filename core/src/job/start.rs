@@ -9,6 +9,7 @@ use super::{Inner, Job};
 use crate::am::ActiveMessages;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll;
+use crate::coll::execute::{self, Calls};
 use crate::coll::mailbox::Mailbox;
 use crate::device::open::open;
 use crate::device::{Device, Leave, fault};
@@ -18,6 +19,7 @@ use crate::processors::Sharing;
 use crate::progress::Progress;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
+use crate::two_sided::TwoSided;
 
 /// How a rank that is a thread starts.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
@@ -71,6 +73,9 @@ impl Job {
         let mailbox = Rc::new(Mailbox::default());
         let am = ActiveMessages::default();
         coll::register(&am, &mailbox)?;
+        let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
+        let calls = Rc::<Calls>::default();
+        execute::register(&am, &calls)?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
@@ -92,6 +97,8 @@ impl Job {
             order: StoreOrder::default(),
             am,
             mailbox,
+            two_sided,
+            calls,
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::{Inner, Team};
 use crate::coll;
+use crate::coll::execute::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::Board;
@@ -29,6 +30,8 @@ impl Team {
             sequence: Cell::new(0),
             barriers: Cell::new(0),
             board: std::cell::OnceCell::new(),
+            calls: job.calls().team(context),
+            cache: Cache::default(),
         }));
         let board = Board::new(&team, 0)?;
         let _ = team.0.board.set(board);

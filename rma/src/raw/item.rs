@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_core::Result;
-use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, Spread};
+use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
 use farside_core::job::Track;
 
 use super::layouts::{Action, Owned};
@@ -163,12 +163,12 @@ impl Item {
                 Operation::CompareSwap { at: at(offset), len, expected, desired, old }
             }
             Item::Lists(ref lists) => {
-                let (blocks, spread) = (&lists.blocks, Spread { region, ranges: &lists.ranges });
+                let (blocks, remote) = (&lists.blocks, RemoteVector { region, ranges: &lists.ranges });
                 match (&lists.ranges[..], lists.put) {
                     ([one], true) => Operation::Write { from: blocks, to: at(one.offset) },
                     ([one], false) => Operation::Read { into: blocks, from: at(one.offset) },
-                    (_, true) => Operation::WriteBlocks { from: blocks, to: spread },
-                    (_, false) => Operation::ReadBlocks { into: blocks, from: spread },
+                    (_, true) => Operation::WriteBlocks { from: blocks, to: remote },
+                    (_, false) => Operation::ReadBlocks { into: blocks, from: remote },
                 }
             }
             Item::Layouts(_) => return None,

@@ -241,7 +241,7 @@ fn interrupt_twice_kills_ranks_that_ignore_it() {
     let mut running = job.start();
     running.await_lines("ready", 2);
     running.signal("INT");
-    running.await_error("passed on to the ranks");
+    running.await_errors(&["passed on to the ranks"]);
     assert!(job.survivors().len() >= 6, "{:?}", job.survivors());
     running.signal("INT");
     assert_eq!(running.finish().code, Some(130));

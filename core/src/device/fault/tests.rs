@@ -8,7 +8,7 @@ use super::wrap;
 use crate::device::loopback::{Hub, Loopback};
 use crate::device::route::RouteDevice;
 use crate::device::{
-    Block, Device, Event, Operation, Place, Posted, Range, Region, ShortPacket, Spread, WorkRequest, shm,
+    Block, Device, Event, Operation, Place, Posted, Range, Region, RemoteVector, ShortPacket, WorkRequest, shm,
 };
 use crate::error::{ErrorKind, Result};
 use crate::settings::Settings;
@@ -130,12 +130,12 @@ fn each_kind_of_operation_is_damaged_once_and_that_shows() {
         let old = local.as_ptr().cast::<u64>();
         let into = [Block { base: old.cast(), len: 8 }];
         let operation = |region| {
-            let (at, spread) = (Place { region, offset: 0 }, Spread { region, ranges: &ranges });
+            let (at, remote) = (Place { region, offset: 0 }, RemoteVector { region, ranges: &ranges });
             [
                 Operation::Write { from: &from, to: at },
                 Operation::Read { into: &into, from: at },
-                Operation::WriteBlocks { from: &from, to: spread },
-                Operation::ReadBlocks { into: &into, from: spread },
+                Operation::WriteBlocks { from: &from, to: remote },
+                Operation::ReadBlocks { into: &into, from: remote },
                 Operation::FetchAdd { at, add: 1, old },
                 Operation::CompareSwap { at, len: 8, expected: 5, desired: 6, old: old.cast() },
                 Operation::Accumulate { at, code: 0, operand: from[0], old: old.cast() },

@@ -28,12 +28,12 @@ const WATCHDOG: Duration = Duration::from_secs(100);
 fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings: &Settings) -> Result<Job> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let ranks: Vec<u32> = (0..size).filter(|r| r % NODES == me % NODES).collect();
-    let near = shm::Prepared::new((me / NODES) as usize, ranks.clone(), settings)?;
-    bootstrap.put(&format!("near.{me}"), &near.address()?)?;
+    let intra = shm::Prepared::new((me / NODES) as usize, ranks.clone(), settings)?;
+    bootstrap.put(&format!("intra.{me}"), &intra.address()?)?;
     bootstrap.fence()?;
-    let cards = ranks.iter().map(|r| bootstrap.get(&format!("near.{r}"))).collect::<Result<Vec<_>>>()?;
-    let near = near.connect(&cards, size)?;
-    let device = RouteDevice::new(near, Loopback::new(hub, me), size)?;
+    let addresses = ranks.iter().map(|r| bootstrap.get(&format!("intra.{r}"))).collect::<Result<Vec<_>>>()?;
+    let intra = intra.connect(&addresses, size)?;
+    let device = RouteDevice::new(intra, Loopback::new(hub, me), size)?;
     Job::start_on(bootstrap, settings.clone(), Box::new(device))
 }
 
@@ -262,8 +262,8 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         let device = job.device();
-        let near = exchange_regions(&node, device.allocate(Region { len: 64, ..region(&node) }), None)?;
-        let far = exchange_regions(&world, device.allocate(Region { len: 64, ..region(&world) }), None)?;
+        let intra = exchange_regions(&node, device.allocate(Region { len: 64, ..region(&node) }), None)?;
+        let inter = exchange_regions(&world, device.allocate(Region { len: 64, ..region(&world) }), None)?;
         let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
         // The other rank of this node, which is number 0 or 1 there.
         let mate = (job.rank() + 2) % 4;
@@ -275,11 +275,11 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
             let refused = unsafe { device.post(&WorkRequest { peer, operation, notify, id: u64::MAX }) }.unwrap_err();
             (refused.kind(), refused.blamed())
         };
-        let at_mate = near.1[1 - node.rank()].handle;
+        let at_mate = intra.1[1 - node.rank()].handle;
         assert_eq!(write(mate, at_mate, 60, None), (ErrorKind::OutOfRange, Some(mate)));
-        assert_eq!(write(mate, near.1[node.rank()].handle, 0, None), (ErrorKind::BadArgument, Some(mate)));
+        assert_eq!(write(mate, intra.1[node.rank()].handle, 0, None), (ErrorKind::BadArgument, Some(mate)));
         assert_eq!(write((mate + 1) % 4, at_mate, 0, None), (ErrorKind::BadArgument, Some((mate + 1) % 4)));
-        assert_eq!(write(mate, far.1[mate as usize].handle, 60, None), (ErrorKind::OutOfRange, Some(mate)));
+        assert_eq!(write(mate, inter.1[mate as usize].handle, 60, None), (ErrorKind::OutOfRange, Some(mate)));
         assert_eq!(write(4, at_mate, 0, None), (ErrorKind::NoSuchRank, Some(4)));
         for (peer, region) in [(mate, 0), (mate, 2000), (mate, 2001), ((mate + 1) % 4, 2001)] {
             assert_eq!(write(peer, region, 0, None).0, ErrorKind::BadKey, "{region} at {peer}");
@@ -291,17 +291,17 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
             let e = unsafe { device.post(&WorkRequest { peer, operation: packet, notify: None, id: 0 }) }.unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)));
         }
-        assert_eq!(device.import(4, &near.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
+        assert_eq!(device.import(4, &intra.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
         let cell = boards[1].cell_at(mate as usize, 0, 1);
         assert_eq!(write(mate, at_mate, 0, Some((cell, 1))), (ErrorKind::BadArgument, Some(mate)));
         for key in [&[][..], &[9], &[0, 1, 2], &[1, 2]] {
             let e = device.import(mate, key, None).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(mate)), "{key:?}: {e}");
         }
-        let e = device.import((mate + 1) % 4, &near.0.key, None).unwrap_err();
+        let e = device.import((mate + 1) % 4, &intra.0.key, None).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some((mate + 1) % 4)));
         world.barrier()?;
-        for (own, remotes) in [near, far] {
+        for (own, remotes) in [intra, inter] {
             remotes.iter().for_each(|r| forget(job, r.handle));
             release(job, own.handle)?;
             assert_eq!(release(job, own.handle).unwrap_err().kind(), ErrorKind::Freed);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Shared, layout, park};
+use super::shared::Shared;
+use super::{layout, park};
 use crate::error::{Error, Result};
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::remap::{self, Remapped};
 use super::request::Code;
 use super::transfer::Piece;
 use super::{ShmDevice, layout, vm};
-use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, Spread};
+use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, PAGE, Segment, SegmentName, page_up};
@@ -197,17 +197,17 @@ pub(super) fn region<'a>(
     Ok(import)
 }
 
-/// The region of `spread` at `peer`, with room for all of its ranges, which together have `len` bytes.
-pub(super) fn spread<'a>(
+/// The region of `remote` at `peer`, with room for all of its ranges, which together have `len` bytes.
+pub(super) fn remote<'a>(
     imports: &'a FxHashMap<u64, Import>,
     peer: u32,
-    spread: Spread<'_>,
+    remote: RemoteVector<'_>,
     len: usize,
     operation: &'static str,
 ) -> Result<&'a Import> {
-    let import = region(imports, peer, Place { region: spread.region, offset: 0 }, 0, operation)?;
+    let import = region(imports, peer, Place { region: remote.region, offset: 0 }, 0, operation)?;
     let mut total = Some(0usize);
-    for range in spread.ranges {
+    for range in remote.ranges {
         import.check(*range, operation)?;
         total = total.and_then(|t| t.checked_add(range.len));
     }

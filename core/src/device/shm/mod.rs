@@ -20,6 +20,7 @@ mod post;
 mod remap;
 mod request;
 mod ring;
+mod shared;
 mod start;
 mod transfer;
 mod vm;
@@ -40,51 +41,17 @@ use super::{
     ShortPacket, Sleep, Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::keys::{AccumulateFn, Exposures};
-use crate::memory::segment::{Mapping, Segment};
+use crate::memory::keys::AccumulateFn;
+use crate::memory::segment::Mapping;
 use crate::processes::{self, Process};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use agent::Agent;
 use channel::Channel;
 use imports::{Import, OwnedRegion};
-use layout::Layout;
-use request::{Server, perform};
 use ring::Popped;
+use shared::Shared;
 use transfer::Transfers;
-
-/// What a rank and its agent share.
-#[derive(Debug)]
-struct Shared {
-    me: usize,
-    /// The ranks of the job that this device connects, by their numbers here.
-    ranks: Vec<u32>,
-    layout: Layout,
-    own: Segment,
-    peers: Vec<Mapping>,
-    exposures: Exposures,
-    server: Server,
-    agent_stats: Stats,
-}
-
-impl Shared {
-    fn chunk(&self, index: usize, chunks: usize) -> *mut u8 {
-        self.own.mapping().at(self.layout.bounce() + index * (self.layout.bounce / chunks))
-    }
-
-    fn serve(&self, stats: &Stats) -> bool {
-        let own = self.own.mapping();
-        let perform = |source: usize, at| perform(own, at, &self.peers[source], &self.layout, &self.exposures, stats);
-        self.server.serve(own, &self.layout, perform, |source| {
-            stats.add(Kind::Served, 0);
-            // Full fence: pairs with the sleeper's barrier. Either the origin sees the marker, or this thread sees that
-            // it sleeps. The same for this rank itself, which may wait for a cell that was just set.
-            fence(Ordering::SeqCst);
-            park::wake_if_asleep(&self.peers[source], stats);
-            park::wake_if_asleep(own, stats);
-        })
-    }
-}
 
 #[cold]
 fn garbage(source: u32, marker: u64) -> Error {

@@ -1,4 +1,3 @@
-#![allow(unsafe_code)]
 //! Sleeping and waking across processes.
 //!
 //! A sleeper announces its sleep, makes the announcement visible to all, checks once more whether what it waits for has
@@ -9,6 +8,8 @@
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
+use rustix::thread::{MembarrierCommand, Timespec, futex, membarrier};
+
 use super::layout::{DOORBELL, SLEEPING};
 use crate::memory::segment::Mapping;
 use crate::memory::words::Word;
@@ -16,31 +17,21 @@ use crate::stats::{Kind, Stats};
 
 /// Sleeps while `word` is `expected`, for at most `limit`.
 pub(super) fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
-    let limit = libc::timespec {
-        tv_sec: limit.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
-    };
-    // SAFETY: a live word and a live timespec; no FUTEX_PRIVATE_FLAG, since the word is shared by processes.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const limit) };
+    let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+    // Not private, since the word is shared by processes. However it ends, the caller looks again.
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&limit));
 }
 
 /// Wakes the thread that sleeps on `word`.
 pub(super) fn futex_wake(word: &AtomicU32) {
-    // SAFETY: a live word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
-}
-
-const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
-const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
-
-fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: no pointers.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    // The address of a live word is never refused.
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
 /// Registers this process for the sleeper's barrier; `false` where the kernel has none.
 pub(super) fn register_barrier() -> bool {
-    membarrier(REGISTER_GLOBAL_EXPEDITED) && membarrier(GLOBAL_EXPEDITED)
+    membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+        && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
 /// The waker's half: orders what it wrote before it reads an announcement.
@@ -56,7 +47,7 @@ pub(super) fn waker_barrier(asymmetric: bool) {
 /// The sleeper's half: orders its announcement before its last check.
 pub(super) fn sleeper_barrier(asymmetric: bool) {
     fence(Ordering::SeqCst);
-    if asymmetric && !membarrier(GLOBAL_EXPEDITED) {
+    if asymmetric && membarrier(MembarrierCommand::GlobalExpedited).is_err() {
         // It worked at start-up, so this does not happen; the time limit of every sleep bounds the harm.
         tracing::warn!("membarrier failed");
     }

@@ -7,7 +7,7 @@ use super::imports::{self, Import};
 use super::request::Code;
 use super::transfer::{Piece, Pieces, Transfer};
 use super::{ShmDevice, layout, vm};
-use crate::device::{self, Block, Device, Operation, Place, Posted, Range, Spread, WorkRequest};
+use crate::device::{self, Block, Device, Operation, Place, Posted, Range, RemoteVector, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::settings::UserMemory;
@@ -116,7 +116,7 @@ impl ShmDevice {
     unsafe fn post_run(&self, request: &WorkRequest<'_>, code: Code, blocks: &[Block], at: Place) -> Result<Posted> {
         let ranges = [Range { offset: at.offset, len: blocks.iter().map(|b| b.len).sum() }];
         // SAFETY: the same contract.
-        unsafe { self.post_copy(request, code, blocks, Spread { region: at.region, ranges: &ranges }) }
+        unsafe { self.post_copy(request, code, blocks, RemoteVector { region: at.region, ranges: &ranges }) }
     }
 
     /// Posts a write or a read: by one `process_vm_*` call where the region is unmapped and that pays, else by a copy
@@ -129,16 +129,16 @@ impl ShmDevice {
         request: &WorkRequest<'_>,
         code: Code,
         blocks: &[Block],
-        spread: Spread<'_>,
+        remote: RemoteVector<'_>,
     ) -> Result<Posted> {
         let (kind, name) = match code {
             Code::Read => (Kind::Read, "read remote memory"),
             _ => (Kind::Write, "write remote memory"),
         };
-        let ranges = spread.ranges;
+        let ranges = remote.ranges;
         let len = blocks.iter().map(|b| b.len).sum();
         let imports = self.imports.borrow();
-        let import = imports::spread(&imports, request.peer, spread, len, name)?;
+        let import = imports::remote(&imports, request.peer, remote, len, name)?;
         self.stats.add(kind, len);
         let mut unmapped = Pieces::new();
         if let Some(transfer) = self.vm(import, len) {

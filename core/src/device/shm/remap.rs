@@ -8,11 +8,14 @@
 //! (files, shared mappings, stacks) is left alone.
 
 use std::fs;
-use std::os::fd::AsRawFd;
 use std::path::Path;
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{PAGE, Segment, page_up};
+
+const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Pages that were moved.
 #[derive(Debug)]
@@ -30,6 +33,7 @@ pub(super) struct Remapped {
 /// # Safety
 /// The caller has exclusive use of the buffer, from now until [`restore`] has returned.
 pub(super) unsafe fn remap(base: *mut u8, len: usize, dir: &Path) -> Result<Option<Remapped>> {
+    const OP: &str = "move a buffer onto shared memory";
     let lo = page_up(base.addr());
     let hi = (base.addr() + len) / PAGE * PAGE;
     if lo >= hi || !private_and_anonymous(lo, hi)? {
@@ -38,24 +42,13 @@ pub(super) unsafe fn remap(base: *mut u8, len: usize, dir: &Path) -> Result<Opti
     let len = hi - lo;
     let base = base.with_addr(lo);
     let segment = Segment::create(dir, len)?;
-    let file = segment.file().map(AsRawFd::as_raw_fd).unwrap_or(-1);
+    let file = segment.file().ok_or_else(|| Error::new(ErrorKind::System, OP).cause("the segment has no file"))?;
     // SAFETY: both ranges are valid and disjoint; the buffer is ours alone.
     unsafe { std::ptr::copy_nonoverlapping(base, segment.mapping().at(0), len) };
     // SAFETY: the pages lie inside a buffer that the caller holds exclusively, and are replaced by a mapping
     // of the same length, rights and content.
-    let p = unsafe {
-        libc::mmap(
-            base.cast(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE,
-            file,
-            0,
-        )
-    };
-    if p == libc::MAP_FAILED {
-        return Err(Error::last_os("move a buffer onto shared memory"));
-    }
+    unsafe { mmap(base.cast(), len, RIGHTS, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, file, 0) }
+        .map_err(|e| Error::system(OP, e.into()))?;
     Ok(Some(Remapped { base, len, segment }))
 }
 
@@ -71,38 +64,17 @@ pub(super) unsafe fn remap(base: *mut u8, len: usize, dir: &Path) -> Result<Opti
 pub(super) unsafe fn restore(moved: &Remapped) -> Result<()> {
     const OP: &str = "give a buffer back";
     // SAFETY: a fresh anonymous mapping.
-    let fresh = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            moved.len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if fresh == libc::MAP_FAILED {
-        return Err(Error::last_os(OP));
-    }
+    let fresh = unsafe { mmap_anonymous(std::ptr::null_mut(), moved.len, RIGHTS, MapFlags::PRIVATE) }
+        .map_err(|e| Error::system(OP, e.into()))?;
     // SAFETY: two live ranges of `len` bytes; the source may be written by peers, hence the opaque copy.
     unsafe { crate::memory::copy::load(moved.base, fresh.cast(), moved.len) };
     // SAFETY: moves the fresh pages over the shared ones in one step; the addresses stay valid throughout.
-    let p = unsafe {
-        libc::mremap(
-            fresh,
-            moved.len,
-            moved.len,
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-            moved.base.cast::<libc::c_void>(),
-        )
-    };
-    if p == libc::MAP_FAILED {
-        let e = Error::last_os(OP);
-        // SAFETY: the fresh mapping is still ours and unused.
-        unsafe { libc::munmap(fresh, moved.len) };
-        return Err(e);
-    }
-    Ok(())
+    let placed = unsafe { mremap_fixed(fresh, moved.len, moved.len, MremapFlags::MAYMOVE, moved.base.cast()) };
+    placed.map(|_| ()).map_err(|e| {
+        // SAFETY: the fresh mapping is still ours and unused. If it stays, memory is lost, and nothing else.
+        let _ = unsafe { munmap(fresh, moved.len) };
+        Error::system(OP, e.into())
+    })
 }
 
 /// Whether `[lo, hi)` is covered by mappings that are readable, writable, private, without a file or a name

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::Shared;
 use super::layout::{SLOTS, TURNS};
 use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
+use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::stats::{Kind, Stats};

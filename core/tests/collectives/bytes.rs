@@ -1,17 +1,11 @@
-//! Collectives over threads as ranks: values by absolute comparison, messages against the table.
+//! Collectives of bytes, and teams.
 
 use farside_core::coll::{self, TABLE};
 use farside_core::settings::Settings;
 use farside_core::signal::Board;
 use farside_core::{ErrorKind, Job, Result, Team};
 
-fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
-    // In a quick run up to five: a power of two and others.
-    let most = if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { 5 } else { 9 };
-    for p in 1..=most {
-        Job::threads(p, &f).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
-    }
-}
+use crate::every_size;
 
 fn add_u32(into: &mut [u8], from: &[u8]) {
     for (a, b) in into.chunks_exact_mut(4).zip(from.chunks_exact(4)) {

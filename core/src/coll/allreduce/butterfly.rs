@@ -1,0 +1,24 @@
+//! The butterfly with a halving threshold, for powers of two (van de Geijn 1994; Rabenseifner, Träff 2004, section 2): while its
+//! piece has more than `threshold` elements, a rank halves it with its peer (R), then they exchange it in full (A), and an
+//! allgather runs the halving rounds backwards (G). With n = log2 P: all halved 2n rounds, 2m(1 - 1/P) elements sent; none
+//! halved n rounds, nm.
+
+use crate::coll::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::Schedule;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Allreduce,
+    name: "butterfly",
+    source: "van de Geijn 1994; Rabenseifner, Träff 2004, section 2",
+    parameters: &[THRESHOLD],
+    commutative: false,
+    applies: |call| call.size.is_power_of_two(),
+    build,
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    let plan = odd_factor(call.size, Factor::Overlapping).halved_above(call.parameters[0].into(), call.elements);
+    Reduction::schedule(call, &plan)
+}

@@ -1,0 +1,23 @@
+//! The factorised combination that costs least: the butterfly for the factors two of P, rings for some odd prime factors, 3-2
+//! elimination for the product of the others, halving in so many rounds as is best, all by the cost of a message of m elements,
+//! α + βm, and of their reduction, γm (Rabenseifner, Träff 2004, sections 3.5 and 3.6).
+
+use crate::coll::butterfly::{COSTS, Costs, Reduction, factorized};
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::Schedule;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Allreduce,
+    name: "factorized",
+    source: "Rabenseifner, Träff 2004, section 3.6",
+    parameters: COSTS,
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    let plan = factorized(call.size, call.elements, Costs::of_parameters(call.parameters));
+    Reduction::schedule(call, &plan)
+}

@@ -1,0 +1,29 @@
+//! Exchanges of all with all: every rank gives every rank a block of its own.
+
+mod bruck;
+mod linear;
+mod pairwise_exchange;
+
+use super::operation::{Algorithm, Call};
+use super::schedule::{Builder, Slice};
+
+/// All of them.
+pub const ALGORITHMS: &[&Algorithm] = &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM];
+
+/// An empty schedule, and the copy of the block to the rank itself.
+fn begun(call: &Call<'_>) -> Builder {
+    let mut s = call.builder(0);
+    s.copy(&[Slice::input(call.rank, 1)], &[Slice::output(call.rank, 1)]);
+    s
+}
+
+/// Gives rank `to` its block and gets that of rank `source`. A block that is known to be empty is no message; the other side
+/// knows its size too.
+fn exchange(s: &mut Builder, call: &Call<'_>, to: u32, source: u32) {
+    if call.has_elements(call.size + source) {
+        s.receive(source, 0, &[Slice::output(source, 1)]);
+    }
+    if call.has_elements(to) {
+        s.send(to, 0, &[Slice::input(to, 1)]);
+    }
+}

@@ -1,0 +1,28 @@
+//! Pairwise exchange: P - 1 rounds, in round i with rank r XOR i if P is a power of two, else to r + i and from r - i modulo P.
+//! One block is under way each way at a time; long blocks.
+
+use super::{begun, exchange};
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::Schedule;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Alltoall,
+    name: "pairwise-exchange",
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    let (p, me) = (call.size, call.rank);
+    let mut s = begun(call);
+    for i in 1..p {
+        let (to, source) = if p.is_power_of_two() { (me ^ i, me ^ i) } else { ((me + i) % p, (me + p - i) % p) };
+        exchange(&mut s, call, to, source);
+        s.fence();
+    }
+    s.done()
+}

@@ -1,0 +1,149 @@
+//! What the caller of a collective says.
+
+use super::memory::Memory;
+use crate::coll::operation::{Algorithm, Neighbors, Operation};
+use crate::coll::schedule::Side;
+use crate::error::{Error, ErrorKind, Result};
+use crate::team::Team;
+
+/// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, as the side says. `false` if that
+/// cannot be done. Gets the context, the operand, `into`, and the number of elements.
+pub type ReduceFn = unsafe fn(*const (), *const u8, *mut u8, usize, Side) -> bool;
+
+/// A reduction, as a function over the memory of elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduction {
+    /// The function. Its pointers are aligned, and do not overlap.
+    pub function: ReduceFn,
+    /// Its first argument.
+    pub context: *const (),
+    /// Tells reductions apart between ranks, so that different ones in one call are a `Mismatch`; 0 if there is nothing that
+    /// is the same on every rank.
+    pub code: u32,
+    /// Whether operands may change places.
+    pub commutative: bool,
+    /// Alignment of an element.
+    pub align: usize,
+}
+
+/// How many elements the blocks of a call have.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape<'a> {
+    /// One vector of so many, which the algorithm cuts ([`Operation::is_of_a_vector`]).
+    Vector(u64),
+    /// Each block by rank, or neighbour, so many.
+    Equal(u64),
+    /// By size number, as the table of [`Operation`] has them.
+    Each(&'a [u64]),
+    /// In a scatter or gather of sizes that only the root knows, at another rank: its own block.
+    Own(u64),
+}
+
+/// A call of a collective.
+#[derive(Clone, Debug)]
+pub struct Arguments<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// The root, of operations that have one.
+    pub root: usize,
+    /// Elements.
+    pub shape: Shape<'a>,
+    /// Whether every rank knows all sizes of a scatter or gather with [`Each`](Shape::Each); the same at every rank.
+    pub sizes_known: bool,
+    /// Bytes of an element. Where nothing is reduced an element may be a byte of a packed layout.
+    pub element: usize,
+    /// Where the input is, which is only read.
+    pub input: Memory,
+    /// Where the output is.
+    pub output: Memory,
+    /// Whether the call is in place as the table of [`Operation`] says: then there is no input.
+    pub in_place: bool,
+    /// Of operations that reduce.
+    pub reduction: Option<Reduction>,
+    /// Of operations on a graph.
+    pub neighbors: Neighbors<'a>,
+    /// The algorithm and its parameters, if not the selection is to choose.
+    pub algorithm: Option<(&'static Algorithm, &'a [u32])>,
+}
+
+impl Arguments<'_> {
+    /// Of an operation without data: root 0, nothing in and out.
+    #[must_use]
+    pub fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            root: 0,
+            shape: if operation.is_of_a_vector() { Shape::Vector(0) } else { Shape::Equal(0) },
+            sizes_known: true,
+            element: 1,
+            input: Memory::None,
+            output: Memory::None,
+            in_place: false,
+            reduction: None,
+            neighbors: Neighbors::default(),
+            algorithm: None,
+        }
+    }
+
+    /// Number of sizes that a call with blocks by rank or neighbour has.
+    pub(super) fn sizes(&self, team: &Team) -> usize {
+        use Operation as O;
+        let (sources, destinations) = (self.neighbors.sources.len(), self.neighbors.destinations.len());
+        match self.operation {
+            O::Barrier | O::Broadcast | O::Reduce | O::Allreduce | O::Scan | O::Exscan => 0,
+            O::Scatter | O::Gather | O::Allgather | O::ReduceScatter => team.size(),
+            O::Alltoall => 2 * team.size(),
+            O::NeighborAllgather => 1 + sources,
+            O::NeighborAlltoall => destinations + sources,
+        }
+    }
+
+    /// Checks what one rank can see.
+    ///
+    /// # Errors
+    /// `NoSuchRank` for a root or neighbour that is not in the team; `BadArgument`.
+    pub(super) fn check(&self, team: &Team) -> Result<()> {
+        use Operation as O;
+        let name = self.operation.name();
+        let bad = |cause: String| Err(Error::new(ErrorKind::BadArgument, name).rank(team.job().rank()).cause(cause));
+        let outside = |rank: usize| {
+            let e = Error::new(ErrorKind::NoSuchRank, name).rank(team.job().rank()).peer(rank as u32);
+            Err(e.cause(format!("a team of {}", team.size())))
+        };
+        if self.operation.is_rooted() && self.root >= team.size() {
+            return outside(self.root);
+        }
+        let neighbors = self.neighbors.sources.iter().chain(self.neighbors.destinations);
+        if let Some(rank) = neighbors.copied().find(|rank| *rank as usize >= team.size()) {
+            return outside(rank as usize);
+        }
+        if self.operation.is_reduction() != self.reduction.is_some() {
+            return bad(
+                if self.reduction.is_some() { "it does not reduce" } else { "no reduction is given" }.to_owned()
+            );
+        }
+        if self.in_place
+            && matches!(
+                self.operation,
+                O::Barrier | O::Alltoall | O::ReduceScatter | O::NeighborAllgather | O::NeighborAlltoall
+            )
+        {
+            return bad("it cannot be done in place".to_owned());
+        }
+        let layout = |memory: &Memory| matches!(memory, Memory::Layout(_));
+        if self.operation.is_reduction() && (layout(&self.input) || layout(&self.output)) {
+            return bad("what is reduced cannot have a layout".to_owned());
+        }
+        let right = match (self.shape, self.operation.is_of_a_vector()) {
+            (Shape::Vector(_), true) => true,
+            (Shape::Equal(_), false) => true,
+            (Shape::Each(sizes), false) if sizes.len() == self.sizes(team) => true,
+            (Shape::Each(sizes), false) => {
+                return bad(format!("{} sizes are given, it has {} blocks", sizes.len(), self.sizes(team)));
+            }
+            (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.rank(),
+            _ => false,
+        };
+        if right { Ok(()) } else { bad(format!("{:?} is no shape for it", self.shape)) }
+    }
+}

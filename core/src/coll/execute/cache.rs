@@ -1,0 +1,83 @@
+//! Runs of calls that are made again and again, so that a call looks up what it needs and allocates nothing.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use super::arguments::{Arguments, Shape};
+use super::run::Run;
+use crate::coll::operation::Operation;
+
+/// Calls of a team that are kept.
+const MOST: usize = 32;
+/// Steps of a schedule that is kept, at most.
+const LONGEST: usize = 256;
+/// Bytes of scratch that are kept with a run, at most.
+const SCRATCH: usize = 64 << 10;
+
+/// What two calls have in common that run the same schedule on blocks of the same sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    operation: Operation,
+    root: usize,
+    elements: u64,
+    element: usize,
+    in_place: bool,
+    /// Code and commutativity of the reduction.
+    reduction: (u32, bool),
+}
+
+impl Key {
+    /// Of a call that can be kept: one of the selected algorithm and equal blocks.
+    #[inline]
+    pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
+        let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
+        let graph = matches!(arguments.operation, Operation::NeighborAllgather | Operation::NeighborAlltoall);
+        (arguments.algorithm.is_none() && !graph).then(|| Self {
+            operation: arguments.operation,
+            root: arguments.root,
+            elements,
+            element: arguments.element,
+            in_place: arguments.in_place,
+            reduction: arguments.reduction.map_or((0, false), |r| (r.code, r.commutative)),
+        })
+    }
+}
+
+/// Runs that wait for their next call.
+#[derive(Default)]
+pub(crate) struct Cache {
+    runs: RefCell<Vec<(Key, Rc<Run>)>>,
+    next: Cell<usize>,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("runs", &self.runs.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl Cache {
+    #[inline]
+    pub(super) fn take(&self, key: &Key) -> Option<Rc<Run>> {
+        let mut runs = self.runs.borrow_mut();
+        let at = runs.iter().position(|(known, _)| known == key)?;
+        Some(runs.swap_remove(at).1)
+    }
+
+    #[inline]
+    pub(super) fn give(&self, key: Key, run: &Rc<Run>) {
+        if !run.is_reusable() || run.steps() > LONGEST || run.scratch() > SCRATCH {
+            return;
+        }
+        let mut runs = self.runs.borrow_mut();
+        if runs.len() < MOST {
+            runs.push((key, Rc::clone(run)));
+            return;
+        }
+        // A run holds the job, and no team: nothing comes back here.
+        let at = self.next.get() % MOST;
+        self.next.set(at + 1);
+        runs[at] = (key, Rc::clone(run));
+    }
+}

@@ -1,0 +1,381 @@
+#![allow(unsafe_code)]
+//! The messages of collectives: matched by the context of the team, the number of the call on it, source and tag.
+//!
+//! A message for a call that this rank has not started is kept, or held at its sender if it is long. One that no step of its
+//! call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit into a short packet
+//! with it: context, number of the call, tag, and what the ranks agree on ([`Check`]).
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::plan::Check;
+use super::run::Run;
+use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Received, Sink, Source, Then, Token};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, Track};
+use crate::wire::{Reader, Writer};
+
+pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX - 1);
+/// The tag of a message that says that a call has failed.
+const FAILED: u32 = u32::MAX;
+/// Bytes of the reason in such a message.
+const REASON: usize = 100;
+
+/// The header of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) context: u32,
+    pub(super) sequence: u32,
+    pub(super) tag: u32,
+    pub(super) check: Check,
+}
+
+impl Header {
+    #[inline(always)]
+    pub(super) fn write(self) -> [u8; 16] {
+        let low = u64::from(self.context) | u64::from(self.sequence) << 32;
+        let high = u64::from(self.tag) | u64::from(self.check.0) << 32;
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&low.to_le_bytes());
+        bytes[8..].copy_from_slice(&high.to_le_bytes());
+        bytes
+    }
+
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (b, rest) = bytes.split_first_chunk::<16>()?;
+        let word = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        Some((Self { context: word(0), sequence: word(4), tag: word(8), check: Check(word(12)) }, rest))
+    }
+}
+
+/// The data of a message that has come before its step.
+pub(super) enum Body {
+    Here(SmallVec<[u8; 64]>),
+    /// Of so many bytes, which wait at the sender.
+    Held(Token, usize),
+    /// In packets, of which some are still to come.
+    Coming(Rc<Coming>),
+}
+
+impl Body {
+    /// Keeps a message.
+    pub(super) fn of(m: Message<'_>) -> (Self, Delivery) {
+        if let Some(data) = m.data {
+            return (Self::Here(data.into()), Delivery::Done);
+        }
+        if m.waits {
+            return (Self::Held(m.token(), m.len), Delivery::Hold);
+        }
+        let coming = Rc::new(Coming::default());
+        let then = {
+            let coming = Rc::clone(&coming);
+            Then::quick(move |received| coming.end(received))
+        };
+        (Self::Coming(coming), Delivery::Into(Sink::buffer(Vec::new()), then))
+    }
+
+    /// Lets go of the message.
+    pub(super) fn abandon(self, job: &Job) {
+        match self {
+            Self::Here(_) => {}
+            Self::Held(token, _) => _ = am::abandon(job, token),
+            Self::Coming(coming) => *coming.taker.borrow_mut() = None,
+        }
+    }
+}
+
+/// A message that comes into a buffer of its own.
+#[derive(Default)]
+pub(super) struct Coming {
+    pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
+    /// The run and place that wait for it.
+    pub(super) taker: RefCell<Option<(Rc<Run>, usize)>>,
+}
+
+impl Coming {
+    fn end(&self, received: Result<Received>) {
+        *self.data.borrow_mut() = Some(received.map(|r| r.buffer));
+        let taker = self.taker.borrow_mut().take();
+        if let (Some((run, slot)), Some(data)) = (taker, self.data.borrow_mut().take()) {
+            run.taken(slot, data);
+        }
+    }
+}
+
+/// A message for a call that this rank has not started.
+pub(super) struct EarlyMessage {
+    pub(super) source: u32,
+    pub(super) tag: u32,
+    pub(super) check: Check,
+    pub(super) body: Body,
+}
+
+/// Why a call has failed, as another rank says.
+#[derive(Clone, Debug)]
+pub(super) struct Announcement {
+    source: u32,
+    kind: ErrorKind,
+    blamed: u32,
+    reason: String,
+}
+
+impl Announcement {
+    pub(super) fn error(&self, operation: &'static str) -> Error {
+        let e = Error::new(self.kind, operation).peer(self.blamed);
+        e.cause(format!("rank {} says: {}", self.source, self.reason))
+    }
+}
+
+/// The calls on one team.
+#[derive(Default)]
+pub(crate) struct TeamCalls {
+    context: u32,
+    /// Number of the last call.
+    started: Cell<u32>,
+    /// In progress, and persistent ones.
+    active: RefCell<SmallVec<[Rc<Run>; 4]>>,
+    early: RefCell<FxHashMap<u32, Vec<EarlyMessage>>>,
+    /// Calls that have failed at other ranks before this one has started them.
+    announced: RefCell<Vec<(u32, Announcement)>>,
+    /// Calls that have failed here.
+    failed: RefCell<Vec<u32>>,
+    /// A message of a call that is over, which did not expect it.
+    stray: RefCell<Option<Error>>,
+    /// A call that is over here, of which a message has shown that the ranks disagreed: the others are to hear of it.
+    disputed: Cell<Option<u32>>,
+}
+
+impl fmt::Debug for TeamCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TeamCalls").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
+impl TeamCalls {
+    pub(super) fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The number of the next call.
+    #[inline]
+    pub(super) fn next(&self) -> u32 {
+        self.started.set(self.started.get().wrapping_add(1));
+        self.started.get()
+    }
+
+    #[inline]
+    pub(super) fn add(&self, run: &Rc<Run>) {
+        self.active.borrow_mut().push(Rc::clone(run));
+    }
+
+    #[inline]
+    pub(super) fn remove(&self, run: &Run) {
+        let mut active = self.active.borrow_mut();
+        if let Some(at) = active.iter().position(|r| std::ptr::eq(&raw const **r, run)) {
+            let removed = active.swap_remove(at);
+            drop(active);
+            drop(removed);
+        }
+    }
+
+    /// The messages that have come for a call.
+    #[inline]
+    pub(super) fn take_early(&self, sequence: u32) -> Vec<EarlyMessage> {
+        let mut early = self.early.borrow_mut();
+        if early.is_empty() { Vec::new() } else { early.remove(&sequence).unwrap_or_default() }
+    }
+
+    pub(super) fn keep(&self, sequence: u32, message: EarlyMessage) {
+        self.early.borrow_mut().entry(sequence).or_default().push(message);
+    }
+
+    /// What another rank has said of a call.
+    #[inline]
+    pub(super) fn announced(&self, sequence: u32) -> Option<Announcement> {
+        let mut announced = self.announced.borrow_mut();
+        let at = announced.iter().position(|(of, _)| *of == sequence)?;
+        Some(announced.swap_remove(at).1)
+    }
+
+    /// The call whose ranks disagreed, once.
+    pub(super) fn take_disputed(&self) -> Option<u32> {
+        self.disputed.take()
+    }
+
+    /// The error that a message of an earlier call has shown.
+    pub(crate) fn take_stray(&self) -> Option<Error> {
+        if self.stray.borrow().is_some() { self.stray.borrow_mut().take() } else { None }
+    }
+
+    /// A call has failed here: what still comes for it is dropped.
+    pub(super) fn fail(&self, job: &Job, sequence: u32) {
+        self.failed.borrow_mut().push(sequence);
+        self.take_early(sequence).into_iter().for_each(|m| m.body.abandon(job));
+    }
+
+    /// Tells the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
+    pub(super) fn tell(&self, job: &Job, members: &[u32], sequence: u32, error: &Error) {
+        let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
+        let reason = error.reason();
+        let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
+        let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
+        let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
+        let header = [&head[..], &header].concat();
+        let track = Track::new();
+        for to in members.iter().copied().filter(|m| *m != job.rank()) {
+            // SAFETY: there is no data.
+            let sent =
+                unsafe { am::start_send(job, to, HANDLER, &header, Source::of(&[]), Counters::default(), &track) };
+            if let Err(e) = sent {
+                tracing::debug!("rank {to} was not told of a failure: {e}");
+            }
+        }
+    }
+
+    /// What becomes of a message for a call that is not in progress.
+    fn arrive_early(&self, header: Header, m: Message<'_>) -> Delivery {
+        if (header.sequence.wrapping_sub(self.started.get())).cast_signed() > 0 {
+            let (body, delivery) = Body::of(m);
+            let message = EarlyMessage { source: m.source, tag: header.tag, check: header.check, body };
+            self.keep(header.sequence, message);
+            return delivery;
+        }
+        if !self.failed.borrow().contains(&header.sequence) {
+            let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
+            let e = e.cause("it sent a message of an earlier call that this rank did not expect");
+            self.disputed.set(Some(header.sequence));
+            self.disturb(e);
+        }
+        Delivery::Done
+    }
+
+    /// The ranks disagreed in a call that is over here: the one in progress fails, or the next one.
+    fn disturb(&self, error: Error) {
+        let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
+        match active {
+            Some(run) => run.disturbed(error),
+            None => _ = self.stray.borrow_mut().get_or_insert(error),
+        }
+    }
+
+    fn heard(&self, header: Header, source: u32, rest: &[u8]) {
+        let mut r = Reader::new(rest);
+        let kind = ErrorKind::ALL.get(header.check.0 as usize).copied().unwrap_or(ErrorKind::Protocol);
+        let blamed = r.u32().unwrap_or(source);
+        let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+        let announcement = Announcement { source, kind, blamed, reason };
+        let run = self.active(header.sequence);
+        if let Some(run) = run {
+            run.told(&announcement);
+        } else if header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
+            self.announced.borrow_mut().push((header.sequence, announcement));
+        } else if announcement.kind == ErrorKind::Mismatch && !self.failed.borrow().contains(&header.sequence) {
+            // The call is over here, and the ranks disagreed in it: who noticed may make no further call.
+            self.disturb(
+                Error::new(ErrorKind::Mismatch, "collective").peer(announcement.blamed).cause(announcement.reason),
+            );
+        }
+    }
+
+    #[inline]
+    fn active(&self, sequence: u32) -> Option<Rc<Run>> {
+        self.active.borrow().iter().find(|run| run.sequence() == sequence).cloned()
+    }
+}
+
+/// The collectives of a job.
+#[derive(Default)]
+pub(crate) struct Calls {
+    teams: RefCell<FxHashMap<u32, Rc<TeamCalls>>>,
+    /// Runs that can go on.
+    ready: RefCell<Vec<Rc<Run>>>,
+    /// Runs with messages that are being sent.
+    sending: RefCell<Vec<Rc<Run>>>,
+    busy: Cell<bool>,
+}
+
+impl Calls {
+    /// The calls on the team of a context.
+    pub(crate) fn team(&self, context: u32) -> Rc<TeamCalls> {
+        let new = || Rc::new(TeamCalls { context, ..TeamCalls::default() });
+        Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
+    }
+
+    /// A team is gone.
+    pub(crate) fn forget(&self, calls: &Rc<TeamCalls>) {
+        let mut teams = self.teams.borrow_mut();
+        if teams.get(&calls.context).is_some_and(|known| Rc::ptr_eq(known, calls)) {
+            let forgotten = teams.remove(&calls.context);
+            drop(teams);
+            drop(forgotten);
+        }
+    }
+
+    /// Whether no run can go on.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.busy.get()
+    }
+
+    #[inline]
+    pub(super) fn queue(&self, run: Rc<Run>) {
+        self.ready.borrow_mut().push(run);
+        self.busy.set(true);
+    }
+
+    pub(super) fn queue_sending(&self, run: Rc<Run>) {
+        self.sending.borrow_mut().push(run);
+        self.busy.set(true);
+    }
+
+    /// Lets runs go on; whether any did.
+    pub(crate) fn advance(&self) -> bool {
+        let mut any = false;
+        if !self.sending.borrow().is_empty() {
+            let sending = std::mem::take(&mut *self.sending.borrow_mut());
+            for run in sending {
+                any |= run.look_at_sends();
+                if run.is_sending() {
+                    self.sending.borrow_mut().push(run);
+                } else {
+                    run.not_in_list();
+                }
+            }
+        }
+        loop {
+            let next = self.ready.borrow_mut().pop();
+            let Some(run) = next else { break };
+            any = true;
+            run.advance_queued();
+        }
+        self.busy.set(!self.sending.borrow().is_empty());
+        any
+    }
+}
+
+/// Registers the handler of collective messages.
+pub(crate) fn register(am: &ActiveMessages, calls: &Rc<Calls>) -> Result<()> {
+    let calls = Rc::clone(calls);
+    am.register(HANDLER, move |m| arrive(&calls, m))
+}
+
+fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
+    let Some((header, rest)) = Header::read(m.header) else {
+        tracing::warn!("a malformed collective message from rank {} was dropped", m.source);
+        return Delivery::Done;
+    };
+    let team = calls.team(header.context);
+    if header.tag == FAILED {
+        team.heard(header, m.source, rest);
+        return Delivery::Done;
+    }
+    match team.active(header.sequence) {
+        Some(run) => run.arrive(header, m),
+        None => team.arrive_early(header, m),
+    }
+}

@@ -1,0 +1,258 @@
+#![allow(unsafe_code)]
+//! Where the blocks of the buffers of a call are in memory.
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::am::{Layout, Sink, Source};
+use crate::coll::schedule::{Buffer, Slice};
+use crate::device::Block;
+use crate::memory::copy;
+
+/// Memory of the input or the output of a call.
+#[derive(Clone, Default)]
+pub enum Memory {
+    /// None: the rank has no such buffer.
+    #[default]
+    None,
+    /// One block after the other, from this address on.
+    Contiguous(*mut u8),
+    /// Block `b` begins so many elements behind the address.
+    Displaced(*mut u8, Rc<[isize]>),
+    /// One block after the other in the packed bytes of a layout. Not for what is reduced.
+    Layout(Rc<dyn Layout>),
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Contiguous(base) => write!(f, "Contiguous({base:?})"),
+            Self::Displaced(base, starts) => write!(f, "Displaced({base:?}, {starts:?})"),
+            Self::Layout(layout) => write!(f, "Layout({} bytes)", layout.packed_len()),
+        }
+    }
+}
+
+/// The three buffers of a run.
+pub(super) struct Buffers<'a> {
+    pub(super) memory: [&'a Memory; 3],
+    /// Of each buffer: where its blocks begin if one follows the other, and where the last one ends, in bytes.
+    pub(super) starts: &'a [Vec<usize>; 3],
+    /// Bytes of an element.
+    pub(super) element: usize,
+}
+
+/// A part of a message.
+#[derive(Clone)]
+enum Piece {
+    Bytes(Block),
+    /// Packed bytes of a layout: from where on, how many.
+    Packed(Rc<dyn Layout>, usize, usize),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(block) => block.len,
+            Self::Packed(_, _, len) => *len,
+        }
+    }
+}
+
+/// The blocks of a message: one after the other they are the packed bytes of a layout.
+struct Pieces(Vec<Piece>);
+
+impl Layout for Pieces {
+    fn packed_len(&self) -> usize {
+        self.0.iter().map(Piece::len).sum()
+    }
+
+    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
+        let (mut skip, mut left) = (from, len);
+        for piece in &self.0 {
+            if left == 0 {
+                return;
+            }
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let now = (piece.len() - skip).min(left);
+            match piece {
+                Piece::Bytes(block) => blocks.push(Block { base: block.base.wrapping_add(skip), len: now }),
+                Piece::Packed(layout, start, _) => layout.blocks(start + skip, now, blocks),
+            }
+            (skip, left) = (0, left - now);
+        }
+    }
+}
+
+impl Buffers<'_> {
+    /// The bytes of some slices, if they are one block of memory.
+    #[inline]
+    pub(super) fn contiguous(&self, slices: &[Slice]) -> Option<Block> {
+        match slices {
+            [] => Some(Block { base: std::ptr::null_mut(), len: 0 }),
+            [slice] => self.block(*slice),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn block(&self, slice: Slice) -> Option<Block> {
+        let starts = &self.starts[slice.buffer as usize];
+        let (first, end) = (slice.first as usize, (slice.first + slice.count) as usize);
+        let (start, len) = (starts[first], starts[end] - starts[first]);
+        match self.memory[slice.buffer as usize] {
+            Memory::Contiguous(base) => Some(Block { base: base.wrapping_add(start), len }),
+            Memory::Displaced(base, displacements) if slice.count == 1 => {
+                let at = displacements[first].wrapping_mul(self.element as isize);
+                Some(Block { base: base.wrapping_offset(at), len })
+            }
+            _ => None,
+        }
+    }
+
+    /// The blocks of some slices, those that follow each other in memory as one.
+    fn pieces(&self, slices: &[Slice]) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut push = |piece: Piece| match (pieces.last_mut(), piece) {
+            (Some(Piece::Bytes(last)), Piece::Bytes(next)) if last.base.wrapping_add(last.len) == next.base => {
+                last.len += next.len;
+            }
+            (_, piece) if piece.len() == 0 => {}
+            (_, piece) => pieces.push(piece),
+        };
+        for slice in slices {
+            if let Some(block) = self.block(*slice) {
+                push(Piece::Bytes(block));
+            } else if let Memory::Layout(layout) = self.memory[slice.buffer as usize] {
+                let starts = &self.starts[slice.buffer as usize];
+                let (start, end) = (starts[slice.first as usize], starts[(slice.first + slice.count) as usize]);
+                push(Piece::Packed(Rc::clone(layout), start, end - start));
+            } else {
+                for block in slice.blocks().filter_map(|b| self.block(Slice::new(slice.buffer, b, 1))) {
+                    push(Piece::Bytes(block));
+                }
+            }
+        }
+        pieces
+    }
+
+    /// What a message of these slices is sent from.
+    #[inline]
+    pub(super) fn source(&self, slices: &[Slice]) -> Source {
+        if let Some(block) = self.contiguous(slices) {
+            return Source::Bytes(block);
+        }
+        match &mut self.pieces(slices)[..] {
+            [] => Source::of(&[]),
+            [Piece::Bytes(block)] => Source::Bytes(*block),
+            pieces => Source::Layout(Rc::new(Pieces(pieces.to_vec()))),
+        }
+    }
+
+    /// Where a message for these slices goes.
+    ///
+    /// # Safety
+    /// The memory of the slices is as [`Sink::memory`] says.
+    pub(super) unsafe fn sink(&self, slices: &[Slice]) -> Sink {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.source(slices) {
+                Source::Bytes(block) => Sink::memory(block.base, block.len),
+                Source::Layout(layout) => Sink::layout(layout),
+            }
+        }
+    }
+
+    /// The blocks of memory of some slices.
+    pub(super) fn each(&self, slices: &[Slice]) -> Vec<Block> {
+        if let Some(block) = self.contiguous(slices) {
+            return vec![block];
+        }
+        let pieces = Pieces(self.pieces(slices));
+        let mut blocks = Vec::new();
+        pieces.blocks(0, pieces.packed_len(), &mut blocks);
+        blocks
+    }
+
+    /// Fills slices with bytes, which are as many.
+    ///
+    /// # Safety
+    /// The memory of the slices is valid for writes, and nobody else uses it.
+    #[inline]
+    pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: &[u8]) {
+        if let Some(block) = self.contiguous(slices) {
+            debug_assert_eq!(block.len, bytes.len());
+            // SAFETY: as many bytes as the slices have, by the caller's check; the memory by its promise.
+            unsafe { copy::store(bytes.as_ptr(), block.base, bytes.len()) };
+            return;
+        }
+        let mut rest = bytes;
+        for block in self.each(slices) {
+            let (now, later) = rest.split_at(block.len);
+            // SAFETY: as above.
+            unsafe { copy::store(now.as_ptr(), block.base, now.len()) };
+            rest = later;
+        }
+    }
+
+    /// Copies slices to others, of as many bytes. Nothing to do where both are the same memory.
+    ///
+    /// # Safety
+    /// The memory of all is valid, and nobody else uses that of `into` or writes that of `from`.
+    pub(super) unsafe fn copy(&self, from: &[Slice], into: &[Slice]) {
+        zip(&self.each(from), &self.each(into), 1, |from, into, len| {
+            if !std::ptr::eq(from, into) {
+                // SAFETY: blocks of the slices; those of different slices do not overlap.
+                unsafe { std::ptr::copy(from, into, len) };
+            }
+            true
+        });
+    }
+}
+
+/// Calls `f` for each part of two lists of as many bytes that is one block in both, with its bytes; parts are multiples of
+/// `unit` where the blocks are. `false` once `f` says so.
+pub(super) fn zip(
+    from: &[Block],
+    into: &[Block],
+    unit: usize,
+    mut f: impl FnMut(*const u8, *mut u8, usize) -> bool,
+) -> bool {
+    let (mut a, mut b) = (from.iter().copied(), into.iter().copied());
+    let empty = Block { base: std::ptr::null_mut(), len: 0 };
+    let (mut x, mut y) = (empty, empty);
+    loop {
+        while x.len == 0 {
+            let Some(next) = a.next() else { return true };
+            x = next;
+        }
+        while y.len == 0 {
+            let Some(next) = b.next() else { return true };
+            y = next;
+        }
+        let len = x.len.min(y.len);
+        debug_assert!(len.is_multiple_of(unit), "an element is in two blocks");
+        if !f(x.base, y.base, len) {
+            return false;
+        }
+        let rest = |block: Block| Block { base: block.base.wrapping_add(len), len: block.len - len };
+        (x, y) = (rest(x), rest(y));
+    }
+}
+
+/// Which of the three buffers.
+pub(super) const SCRATCH: usize = Buffer::Scratch as usize;
+
+/// Memory for scratch, aligned for every element type.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Line([u8; 64]);
+
+/// Zeroed memory of at least so many bytes.
+pub(super) fn lines(bytes: usize) -> Vec<Line> {
+    vec![Line([0; 64]); bytes.div_ceil(64)]
+}

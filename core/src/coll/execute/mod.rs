@@ -1,0 +1,203 @@
+#![allow(unsafe_code)]
+//! Executes schedules: blocking calls, started ones, and persistent ones that start again.
+//!
+//! Several calls may be in progress on one team and on several, and each goes on in every wait of the rank. All ranks of a
+//! team start the same calls in the same order; persistent ones are made in the same order and started in any.
+//!
+//! **Failures.** A call fails at a rank that sees that a peer is gone, that a message has another length than its own, that
+//! the ranks call different things, or that the reduction cannot be done. It tells the other ranks of the team, whose call
+//! then fails too, with the same kind of error and the rank to blame; later calls on the team are not touched. A message
+//! that shows a disagreement only when the call is over here makes the next call on the team fail.
+//!
+//! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
+//! at the other ranks with an error that names this one. Nothing waits in a drop.
+
+mod arguments;
+mod cache;
+mod calls;
+mod memory;
+mod plan;
+mod run;
+
+use std::rc::Rc;
+
+pub use arguments::{Arguments, ReduceFn, Reduction, Shape};
+pub use memory::Memory;
+
+pub(crate) use cache::Cache;
+pub(crate) use calls::{Calls, TeamCalls, register};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+use crate::team::Team;
+use cache::Key;
+use plan::Plan;
+use run::Run;
+
+/// A call of a collective that was started, or can be started again and again.
+pub struct Collective {
+    team: Team,
+    run: Rc<Run>,
+    key: Option<Key>,
+    persistent: bool,
+}
+
+impl std::fmt::Debug for Collective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collective").field("operation", &self.run.name()).finish_non_exhaustive()
+    }
+}
+
+impl Collective {
+    /// Starts a call, without waiting. Collective.
+    ///
+    /// # Safety
+    /// Until it is complete, has failed, or was dropped or cancelled: the memory of input and output is valid for the sizes
+    /// of the shape, the output is used by nobody else, the input is not written, and the context of the reduction is
+    /// valid.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `BadArgument`, of which the other ranks hear; `Unsupported` where no algorithm fits; `Freed`. What
+    /// happens later is an error of [`wait`](Self::wait) and [`test`](Self::test).
+    pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
+        let started = Self::new(team, arguments, false)?;
+        // SAFETY: the caller's promise.
+        unsafe { started.run.start() }?;
+        Ok(started)
+    }
+
+    /// A call that [`start_again`](Self::start_again) starts. Collective; sends nothing.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
+        Self::new(team, arguments, true)
+    }
+
+    /// Starts a persistent call again.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    ///
+    /// # Errors
+    /// `BadArgument` if it is in progress; `Aborted` if it has failed; `Freed`.
+    pub unsafe fn start_again(&self) -> Result<()> {
+        if !self.persistent {
+            return Err(Error::new(ErrorKind::BadArgument, self.run.name()).cause("it is not persistent"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.run.start() }
+    }
+
+    fn new(team: &Team, arguments: &Arguments<'_>, persistent: bool) -> Result<Self> {
+        team.job().running(arguments.operation.name())?;
+        let key = Key::of(arguments).filter(|_| !persistent);
+        let (input, output) = (arguments.input.clone(), arguments.output.clone());
+        if let Some(key) = key
+            && let Some(mut run) = team.cache().take(&key)
+            && let Some(idle) = Rc::get_mut(&mut run)
+        {
+            idle.set(input, output, arguments.reduction);
+            return Ok(Self { team: team.clone(), run, key: Some(key), persistent });
+        }
+        let plan = arguments.check(team).and_then(|()| Plan::new(team, arguments)).map_err(|e| refuse(team, e))?;
+        let mut run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
+        run.set(input, output, arguments.reduction);
+        let run = Rc::new(run);
+        if persistent {
+            run.enlist();
+        }
+        Ok(Self { team: team.clone(), run, key, persistent })
+    }
+
+    /// Whether it is complete, after one turn of progress if it was not. One that was never started is.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    pub fn test(&self) -> Result<bool> {
+        if self.run.outcome()? {
+            return Ok(true);
+        }
+        self.or_fail(self.team.job().progress().map(|_| ()))?;
+        self.run.outcome()
+    }
+
+    /// Waits until it is complete here: the output is there, and the input may be changed.
+    ///
+    /// # Errors
+    /// `PeerLost`, `Mismatch`, `Aborted`, at every rank that still waits; each names the rank to blame.
+    #[inline]
+    pub fn wait(&self) -> Result<()> {
+        if self.run.outcome()? {
+            return Ok(());
+        }
+        self.or_fail(self.team.job().wait(self.run.name(), || Ok(self.run.outcome()?.then_some(()))))
+    }
+
+    /// A wait that fails ends the call.
+    fn or_fail(&self, waited: Result<()>) -> Result<()> {
+        if let Err(e) = &waited {
+            self.run.fail(e.again(), true);
+        }
+        waited
+    }
+
+    /// Whether it is in progress.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.run.is_active()
+    }
+
+    /// Name of the operation.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.run.name()
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> &Job {
+        self.run.job()
+    }
+
+    /// Ends it at once if it is in progress: its memory is not touched any more. It fails at the other ranks.
+    pub fn cancel(&self) {
+        let rank = self.team.job().rank();
+        let e = Error::new(ErrorKind::Aborted, self.run.name()).rank(rank).peer(rank);
+        self.run.fail(e.cause("it was dropped before it was complete"), true);
+    }
+}
+
+impl Drop for Collective {
+    fn drop(&mut self) {
+        self.cancel();
+        if self.persistent {
+            self.run.retire();
+        } else if let Some(key) = self.key {
+            self.team.cache().give(key, &self.run);
+        }
+    }
+}
+
+/// Makes a call and waits until it is complete here.
+///
+/// # Safety
+/// During the call, as for [`Collective::start`].
+///
+/// # Errors
+/// Those of [`Collective::start`] and [`Collective::wait`].
+#[inline]
+pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
+    // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
+    unsafe { Collective::start(team, arguments) }?.wait()
+}
+
+/// A call that this rank cannot make fails at the other ranks too.
+#[cold]
+pub(crate) fn refuse(team: &Team, error: Error) -> Error {
+    let calls = team.calls();
+    let sequence = calls.next();
+    calls.fail(team.job(), sequence);
+    calls.tell(team.job(), team.members(), sequence, &error);
+    error
+}

@@ -1,0 +1,230 @@
+//! A schedule made ready to run: counts of what each step waits for, the messages it expects, places of blocks.
+
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxHasher;
+
+use super::arguments::{Arguments, Shape};
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::{Action, Buffer, Schedule, Step};
+use crate::coll::selection::{self, Choice, Facts};
+use crate::error::{Error, ErrorKind, Result};
+use crate::team::Team;
+
+/// A message that a schedule receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Expected {
+    /// Rank of the job.
+    pub(super) source: u32,
+    pub(super) tag: u32,
+    pub(super) step: u32,
+}
+
+/// A schedule made ready to run.
+pub(super) struct Plan {
+    pub(super) schedule: Schedule,
+    pub(super) operation: Operation,
+    /// Bytes of an element.
+    pub(super) element: usize,
+    /// Of each buffer: where its blocks begin, and where the last one ends, in bytes.
+    pub(super) starts: [Vec<usize>; 3],
+    /// Of each step: how many it waits for.
+    pub(super) degrees: Vec<u32>,
+    /// Of each step: where the steps that wait for it begin in `followers`.
+    follower_starts: Vec<u32>,
+    followers: Vec<u32>,
+    /// Of each step: bytes of its message.
+    pub(super) bytes: Vec<usize>,
+    /// By source and tag.
+    pub(super) expected: Vec<Expected>,
+    /// Of each step: its place in `expected`.
+    pub(super) slots: Vec<u32>,
+    /// Ranks of the job, by team rank.
+    pub(super) peers: Vec<u32>,
+    /// What messages of the same call carry.
+    pub(super) check: Check,
+}
+
+/// What ranks of one call agree on, in 32 bits: operation (4), root (10), and a hash of the rest (18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Check(pub(super) u32);
+
+impl Check {
+    pub(super) fn new(operation: Operation, root: usize, rest: impl Hash) -> Self {
+        let mut hasher = FxHasher::default();
+        rest.hash(&mut hasher);
+        let hash = hasher.finish();
+        let hash = (hash >> 46) as u32 ^ (hash & 0x3ffff) as u32;
+        Self(operation as u32 | (root as u32 & 0x3ff) << 4 | (hash & 0x3ffff) << 14)
+    }
+
+    /// How a call with this check differs from one with another.
+    pub(super) fn difference(self, other: Self) -> String {
+        let of = |c: Self| {
+            Operation::ALL.get((c.0 & 15) as usize).map_or_else(|| "no operation".to_owned(), |o| o.name().to_owned())
+        };
+        let root = |c: Self| c.0 >> 4 & 0x3ff;
+        if self.0 & 15 != other.0 & 15 {
+            format!("it calls {}, this rank {}", of(other), of(self))
+        } else if root(self) != root(other) {
+            format!("in a {} its root is {}, here {}", of(self), root(other), root(self))
+        } else {
+            format!("in a {} its counts, element sizes, reduction or algorithm are other ones than here", of(self))
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn new(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
+        let (rank, size) = (team.rank() as u32, team.size() as u32);
+        let count = arguments.sizes(team);
+        let (mut sizes, elements) = match arguments.shape {
+            Shape::Vector(elements) => (Vec::new(), elements),
+            Shape::Equal(each) => (vec![each; count], each),
+            Shape::Each(sizes) => (sizes.to_vec(), 0),
+            Shape::Own(own) => {
+                let mut sizes = vec![0; count];
+                sizes[rank as usize] = own;
+                (sizes, own)
+            }
+        };
+        let by_rank = matches!(arguments.shape, Shape::Each(_) | Shape::Own(_));
+        let call = Call {
+            root: arguments.root as u32,
+            sizes: if by_rank { &sizes } else { &[] },
+            sizes_known: arguments.sizes_known,
+            elements,
+            neighbors: arguments.neighbors,
+            in_place: arguments.in_place,
+            ..Call::new(arguments.operation, rank, size)
+        };
+        let (algorithm, parameters) = match arguments.algorithm {
+            Some((algorithm, parameters)) => (algorithm, parameters.to_vec()),
+            None => {
+                let commutative = arguments.reduction.is_none_or(|r| r.commutative);
+                let facts = Facts::new(&call, arguments.element as u64, commutative, team.is_on_one_node());
+                let fixed = team.job().settings().algorithm(arguments.operation);
+                let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
+                (algorithm, parameters)
+            }
+        };
+        let call = Call { parameters: &parameters, ..call };
+        if !(algorithm.applies)(&call) || algorithm.commutative && arguments.reduction.is_some_and(|r| !r.commutative) {
+            return Err(Error::new(ErrorKind::Unsupported, arguments.operation.name())
+                .cause(format!("{} is not for this call", algorithm.name)));
+        }
+        let schedule = (algorithm.build)(&call);
+        if let Shape::Vector(elements) = arguments.shape {
+            let parts = u64::from(schedule.input().count.max(schedule.output().count));
+            sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
+        }
+        let check = Self::check(arguments, algorithm, &parameters);
+        Self::prepared(team, arguments, schedule, &sizes, check)
+    }
+
+    fn check(arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
+        use Operation as O;
+        // Of an alltoall, of neighbours, and of a scatter or gather every rank knows only its own sizes.
+        let element = arguments.element as u64;
+        let (bytes, each) = match (arguments.shape, arguments.operation) {
+            (_, O::Alltoall | O::NeighborAllgather | O::NeighborAlltoall) => (0, &[][..]),
+            (Shape::Vector(n) | Shape::Equal(n), _) => (n.wrapping_mul(element), &[][..]),
+            (Shape::Each(sizes), O::Allgather | O::ReduceScatter) => (element, sizes),
+            _ => (0, &[][..]),
+        };
+        let reduction = arguments.reduction.map_or(0, |r| r.code);
+        Check::new(arguments.operation, arguments.root, (bytes, each, reduction, algorithm.name, parameters))
+    }
+
+    fn prepared(
+        team: &Team,
+        arguments: &Arguments<'_>,
+        schedule: Schedule,
+        sizes: &[u64],
+        check: Check,
+    ) -> Result<Self> {
+        let element = arguments.element;
+        let peers = team.members().to_vec();
+        let starts = |buffer: Buffer| {
+            let mut at = 0usize;
+            let ends = (0..schedule.blocks_of(buffer)).map(|b| {
+                let size = usize::try_from(sizes[schedule.size_of(buffer, b) as usize]).ok()?;
+                at = at.checked_add(size.checked_mul(element)?).filter(|at| isize::try_from(*at).is_ok())?;
+                Some(at)
+            });
+            std::iter::once(Some(0)).chain(ends).collect::<Option<Vec<_>>>().ok_or_else(|| {
+                Error::new(ErrorKind::BadArgument, arguments.operation.name()).cause("more bytes than memory can have")
+            })
+        };
+        let starts = [starts(Buffer::Input)?, starts(Buffer::Output)?, starts(Buffer::Scratch)?];
+        let steps: Vec<Step<'_>> = schedule.steps().collect();
+        let degrees = steps.iter().map(|s| s.after.len() as u32).collect();
+        let mut follower_starts = vec![0u32; steps.len() + 1];
+        steps.iter().flat_map(|s| s.after).for_each(|before| follower_starts[*before as usize + 1] += 1);
+        for i in 0..steps.len() {
+            follower_starts[i + 1] += follower_starts[i];
+        }
+        let mut next = follower_starts.clone();
+        let mut followers = vec![0; follower_starts[steps.len()] as usize];
+        for (number, step) in steps.iter().enumerate() {
+            for before in step.after {
+                let at = &mut next[*before as usize];
+                followers[*at as usize] = number as u32;
+                *at += 1;
+            }
+        }
+        let bytes = steps
+            .iter()
+            .map(|s| schedule.elements(if s.from.is_empty() { s.into } else { s.from }, sizes) as usize * element)
+            .collect();
+        let mut expected: Vec<Expected> = steps
+            .iter()
+            .enumerate()
+            .filter_map(|(number, s)| match s.action {
+                Action::Receive { source, tag }
+                | Action::ReceiveReduce { source, tag, .. }
+                | Action::Await { source, tag } => {
+                    Some(Expected { source: peers[source as usize], tag, step: number as u32 })
+                }
+                _ => None,
+            })
+            .collect();
+        expected.sort_unstable();
+        let mut slots = vec![u32::MAX; steps.len()];
+        expected.iter().enumerate().for_each(|(slot, e)| slots[e.step as usize] = slot as u32);
+        drop(steps);
+        Ok(Self {
+            schedule,
+            operation: arguments.operation,
+            element,
+            starts,
+            degrees,
+            follower_starts,
+            followers,
+            bytes,
+            expected,
+            slots,
+            peers,
+            check,
+        })
+    }
+
+    /// The steps that wait for a step.
+    #[inline]
+    pub(super) fn followers(&self, step: u32) -> &[u32] {
+        let of = |step: u32| self.follower_starts[step as usize] as usize;
+        &self.followers[of(step)..of(step + 1)]
+    }
+
+    /// The place of an expected message.
+    #[inline]
+    pub(super) fn slot(&self, source: u32, tag: u32) -> Option<usize> {
+        self.expected.binary_search_by_key(&(source, tag), |e| (e.source, e.tag)).ok()
+    }
+
+    /// Its name in errors.
+    #[inline]
+    pub(super) fn name(&self) -> &'static str {
+        self.operation.name()
+    }
+}

@@ -1,0 +1,667 @@
+#![allow(unsafe_code)]
+//! The state machine that executes a schedule: each step starts as soon as those before it are complete.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::arguments::Reduction;
+use super::calls::{Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls};
+use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
+use super::plan::Plan;
+use crate::am::{self, Counters, Delivery, Message, Received, Sink, Source, Then, Token};
+use crate::coll::schedule::{Action, Side, Slice};
+use crate::device::Block;
+use crate::entered::Entered;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, Track};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Active,
+    Done,
+    Failed,
+}
+
+/// What a run knows of a message that it expects.
+enum Slot {
+    /// Neither the message nor its step has come.
+    Empty,
+    /// The step waits.
+    Posted,
+    /// The message waits.
+    Early(Body),
+    /// Its data goes to where it belongs: the output, scratch, or a buffer for an operand.
+    Filling(Token, Vec<Line>),
+    /// The step waits for a message that comes into a buffer of its own.
+    Taking(Rc<Coming>),
+    Done,
+}
+
+/// One execution of a plan, or several, one after the other.
+pub(crate) struct Run {
+    job: Job,
+    calls: Rc<Calls>,
+    team: Rc<TeamCalls>,
+    plan: Rc<Plan>,
+    persistent: bool,
+    memory: [Memory; 3],
+    _scratch: Vec<Line>,
+    reduction: Option<Reduction>,
+    sequence: Cell<u32>,
+    state: Cell<State>,
+    /// Why it has failed, until somebody asks.
+    error: RefCell<Option<Error>>,
+    /// What is to make it fail, and whether the others are to hear of it.
+    fault: RefCell<Option<(Error, bool)>>,
+    /// Steps that are not complete.
+    open: Cell<usize>,
+    /// Of each step: how many it still waits for.
+    waiting: Vec<Cell<u32>>,
+    ready: RefCell<VecDeque<u32>>,
+    slots: RefCell<Vec<Slot>>,
+    sends: RefCell<Vec<(u32, Rc<Track>)>>,
+    spare: RefCell<Option<Rc<Track>>>,
+    operands: RefCell<Vec<Vec<Line>>>,
+    advancing: Cell<bool>,
+    queued: Cell<bool>,
+    listed: Cell<bool>,
+}
+
+impl Run {
+    pub(super) fn new(job: &Job, team: &Rc<TeamCalls>, plan: Rc<Plan>, persistent: bool) -> Self {
+        let mut scratch = lines(plan.starts[SCRATCH].last().copied().unwrap_or(0));
+        let base = scratch.as_mut_ptr().cast();
+        Self {
+            job: job.clone(),
+            calls: Rc::clone(job.calls()),
+            team: Rc::clone(team),
+            persistent,
+            memory: [Memory::None, Memory::None, Memory::Contiguous(base)],
+            _scratch: scratch,
+            reduction: None,
+            sequence: Cell::new(0),
+            state: Cell::new(State::Idle),
+            error: RefCell::new(None),
+            fault: RefCell::new(None),
+            open: Cell::new(0),
+            waiting: plan.degrees.iter().map(|d| Cell::new(*d)).collect(),
+            ready: RefCell::default(),
+            slots: RefCell::new(plan.expected.iter().map(|_| Slot::Empty).collect()),
+            sends: RefCell::default(),
+            spare: RefCell::default(),
+            operands: RefCell::default(),
+            advancing: Cell::new(false),
+            queued: Cell::new(false),
+            listed: Cell::new(false),
+            plan,
+        }
+    }
+
+    /// Says where the data is and how it is reduced.
+    pub(super) fn set(&mut self, input: Memory, output: Memory, reduction: Option<Reduction>) {
+        let [i, o, _] = &mut self.memory;
+        (*i, *o) = (input, output);
+        self.reduction = reduction;
+    }
+
+    /// Names the call by which all rounds of a persistent one are matched.
+    pub(super) fn enlist(self: &Rc<Self>) {
+        self.sequence.set(self.team.next());
+        self.team.add(self);
+    }
+
+    #[inline]
+    pub(super) fn sequence(&self) -> u32 {
+        self.sequence.get()
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.plan.name()
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.state.get() == State::Active
+    }
+
+    /// Whether it has ended well, and nothing of it is left.
+    pub(super) fn is_reusable(&self) -> bool {
+        self.state.get() == State::Done && !self.persistent && !self.is_sending()
+    }
+
+    /// Number of steps.
+    pub(super) fn steps(&self) -> usize {
+        self.plan.degrees.len()
+    }
+
+    /// Bytes of scratch.
+    pub(super) fn scratch(&self) -> usize {
+        self.plan.starts[SCRATCH].last().copied().unwrap_or(0)
+    }
+
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    fn buffers(&self) -> Buffers<'_> {
+        let [input, output, scratch] = &self.memory;
+        Buffers { memory: [input, output, scratch], starts: &self.plan.starts, element: self.plan.element }
+    }
+
+    /// Starts the steps that wait for none.
+    ///
+    /// # Safety
+    /// Until the run is complete, has failed or was cancelled, the memory is valid, the output is used by nobody else, and
+    /// the input is not written.
+    ///
+    /// # Errors
+    /// `Freed`; `BadArgument` for a run that is in progress. What happens later is an error of [`outcome`](Self::outcome).
+    pub(super) unsafe fn start(self: &Rc<Self>) -> Result<()> {
+        self.job.running(self.name())?;
+        match self.state.get() {
+            State::Active => {
+                return Err(Error::new(ErrorKind::BadArgument, self.name()).cause("it is in progress"));
+            }
+            State::Failed if self.persistent => {
+                return Err(Error::new(ErrorKind::Aborted, self.name()).cause("it has failed before"));
+            }
+            _ => {}
+        }
+        if !self.persistent {
+            self.enlist();
+        }
+        self.state.set(State::Active);
+        let plan = &*self.plan;
+        self.open.set(plan.degrees.len());
+        {
+            let mut ready = self.ready.borrow_mut();
+            ready.clear();
+            for (step, (waiting, degree)) in self.waiting.iter().zip(&plan.degrees).enumerate() {
+                waiting.set(*degree);
+                if *degree == 0 {
+                    ready.push_back(step as u32);
+                }
+            }
+        }
+        self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
+        self.take_early();
+        if let Some(announced) = self.team.announced(self.sequence.get()) {
+            self.told(&announced);
+        }
+        if let Some(e) = self.team.take_stray() {
+            self.fault(e, true);
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// Takes the messages that have come before the start.
+    fn take_early(&self) {
+        for message in self.team.take_early(self.sequence.get()) {
+            let slot = self.plan.slot(message.source, message.tag);
+            if message.check != self.plan.check || slot.is_none() {
+                self.unexpected(message.source, &message);
+                message.body.abandon(&self.job);
+                continue;
+            }
+            let slot = slot.unwrap_or(0);
+            let mut slots = self.slots.borrow_mut();
+            if matches!(slots[slot], Slot::Empty) {
+                slots[slot] = Slot::Early(message.body);
+            } else if self.persistent {
+                // Of a later round: messages of one source and tag come in the order of the rounds.
+                self.team.keep(self.sequence.get(), message);
+            } else {
+                drop(slots);
+                self.mismatch(message.source, "it sent a message twice".to_owned());
+                message.body.abandon(&self.job);
+            }
+        }
+    }
+
+    fn unexpected(&self, source: u32, message: &EarlyMessage) {
+        let cause = if message.check == self.plan.check {
+            format!("it sent a message that a {} has not here", self.name())
+        } else {
+            self.plan.check.difference(message.check)
+        };
+        self.mismatch(source, cause);
+    }
+
+    fn mismatch(&self, source: u32, cause: String) {
+        let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(source);
+        self.fault(e.cause(cause), true);
+    }
+
+    /// A message of this call has come.
+    pub(super) fn arrive(self: &Rc<Self>, header: Header, m: Message<'_>) -> Delivery {
+        let keep = |m: Message<'_>| {
+            let (body, delivery) = Body::of(m);
+            (EarlyMessage { source: m.source, tag: header.tag, check: header.check, body }, delivery)
+        };
+        if self.state.get() != State::Active {
+            let (message, delivery) = keep(m);
+            self.team.keep(self.sequence.get(), message);
+            return delivery;
+        }
+        let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| header.check == self.plan.check) else {
+            let message = EarlyMessage {
+                source: m.source,
+                tag: header.tag,
+                check: header.check,
+                body: Body::Here(smallvec::SmallVec::new()),
+            };
+            self.unexpected(m.source, &message);
+            self.queue();
+            return Delivery::Done;
+        };
+        let mut slots = self.slots.borrow_mut();
+        match slots[slot] {
+            Slot::Posted => {
+                drop(slots);
+                self.take(slot, m)
+            }
+            Slot::Empty => {
+                let (body, delivery) = Body::of(m);
+                slots[slot] = Slot::Early(body);
+                delivery
+            }
+            _ if self.persistent => {
+                let (message, delivery) = keep(m);
+                self.team.keep(self.sequence.get(), message);
+                delivery
+            }
+            _ => {
+                drop(slots);
+                self.mismatch(m.source, "it sent a message twice".to_owned());
+                self.queue();
+                Delivery::Done
+            }
+        }
+    }
+
+    /// A message that its step waits for.
+    #[inline]
+    fn take(self: &Rc<Self>, slot: usize, m: Message<'_>) -> Delivery {
+        let step = self.plan.expected[slot].step;
+        if !self.has_length(slot, m.len) {
+            self.queue();
+            return Delivery::Done;
+        }
+        if let Some(data) = m.data {
+            self.consume(step, data);
+            self.slots.borrow_mut()[slot] = Slot::Done;
+            self.complete(step);
+            self.queue();
+            return Delivery::Done;
+        }
+        let (sink, operand) = self.sink(step);
+        self.slots.borrow_mut()[slot] = Slot::Filling(m.token(), operand);
+        Delivery::Into(sink, self.then(slot))
+    }
+
+    fn then(self: &Rc<Self>, slot: usize) -> Then {
+        let run = Rc::clone(self);
+        Then::quick(move |received| run.filled(slot, received))
+    }
+
+    /// Checks the length of a message.
+    #[inline]
+    fn has_length(&self, slot: usize, len: usize) -> bool {
+        let expected = self.plan.expected[slot];
+        let right = self.plan.bytes[expected.step as usize] == len;
+        if !right {
+            let want = self.plan.bytes[expected.step as usize];
+            self.mismatch(expected.source, format!("{len} bytes in a message of a {}, {want} expected", self.name()));
+        }
+        right
+    }
+
+    /// Where a message of a step goes that is not here at once.
+    fn sink(&self, step: u32) -> (Sink, Vec<Line>) {
+        let bytes = self.plan.bytes[step as usize];
+        let s = self.plan.schedule.step(step as usize);
+        match s.action {
+            Action::ReceiveReduce { .. } => {
+                let mut operand = self.operand(bytes);
+                // SAFETY: the buffer is kept, and used by nothing else, until the message is there or abandoned.
+                (unsafe { Sink::memory(operand.as_mut_ptr().cast(), bytes) }, operand)
+            }
+            // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and as no other step that is
+            // in progress touches these blocks.
+            _ => (unsafe { self.buffers().sink(s.into) }, Vec::new()),
+        }
+    }
+
+    fn operand(&self, bytes: usize) -> Vec<Line> {
+        let mut spare = self.operands.borrow_mut();
+        match spare.iter().position(|lines| lines.len() * 64 >= bytes) {
+            Some(at) => spare.swap_remove(at),
+            None => lines(bytes),
+        }
+    }
+
+    /// The data of a message is where it belongs.
+    fn filled(self: &Rc<Self>, slot: usize, received: Result<Received>) {
+        if self.state.get() != State::Active {
+            return;
+        }
+        let step = self.plan.expected[slot].step;
+        let was = std::mem::replace(&mut self.slots.borrow_mut()[slot], Slot::Done);
+        match (received, was) {
+            (Ok(_), Slot::Filling(_, operand)) => {
+                if !operand.is_empty() {
+                    // SAFETY: the buffer has so many bytes, all initialized.
+                    let data = unsafe {
+                        std::slice::from_raw_parts(operand.as_ptr().cast::<u8>(), self.plan.bytes[step as usize])
+                    };
+                    self.consume(step, data);
+                    self.operands.borrow_mut().push(operand);
+                }
+                self.complete(step);
+            }
+            (Err(e), _) => self.fault(e.again(), true),
+            _ => {}
+        }
+        self.queue();
+    }
+
+    /// The buffer of a message is full that came before its step.
+    pub(super) fn taken(self: &Rc<Self>, slot: usize, data: Result<Vec<u8>>) {
+        if self.state.get() != State::Active {
+            return;
+        }
+        self.slots.borrow_mut()[slot] = Slot::Done;
+        let step = self.plan.expected[slot].step;
+        match data {
+            Ok(data) if self.has_length(slot, data.len()) => {
+                self.consume(step, &data);
+                self.complete(step);
+            }
+            Ok(_) => {}
+            Err(e) => self.fault(e, true),
+        }
+        self.queue();
+    }
+
+    /// Puts or reduces the data of a message, which has the right length, where its step says.
+    #[inline]
+    fn consume(&self, step: u32, data: &[u8]) {
+        let s = self.plan.schedule.step(step as usize);
+        match s.action {
+            // SAFETY: as in `sink`.
+            Action::Receive { .. } => unsafe { self.buffers().fill(s.into, data) },
+            Action::ReceiveReduce { side, .. } => {
+                let align = self.reduction.map_or(1, |r| r.align);
+                if data.as_ptr().addr().is_multiple_of(align) {
+                    self.reduce(&[Block::of(data.as_ptr(), data.len())], s.into, side);
+                } else {
+                    let mut operand = self.operand(data.len());
+                    // SAFETY: the buffer has at least so many bytes, and nothing else uses it.
+                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.as_mut_ptr().cast(), data.len()) };
+                    self.reduce(&[Block::of(operand.as_ptr().cast(), data.len())], s.into, side);
+                    self.operands.borrow_mut().push(operand);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn reduce(&self, from: &[Block], into: &[Slice], side: Side) {
+        let (buffers, element) = (self.buffers(), self.plan.element);
+        let Some(reduction) = self.reduction else { return };
+        let reduce = |from: *const u8, into: *mut u8, len: usize| {
+            // SAFETY: both have so many elements; `into` is the run's, as in `sink`, and does not overlap the operand.
+            unsafe { (reduction.function)(reduction.context, from, into, len / element.max(1), side) }
+        };
+        let done = match buffers.contiguous(into) {
+            Some(block) => zip(from, &[block], element, reduce),
+            None => zip(from, &buffers.each(into), element, reduce),
+        };
+        if !done {
+            let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
+            self.fault(e.cause("the reduction has failed"), true);
+        }
+    }
+
+    #[inline]
+    fn complete(&self, step: u32) {
+        self.open.set(self.open.get() - 1);
+        for follower in self.plan.followers(step) {
+            let waiting = &self.waiting[*follower as usize];
+            waiting.set(waiting.get() - 1);
+            if waiting.get() == 0 {
+                self.ready.borrow_mut().push_back(*follower);
+            }
+        }
+    }
+
+    /// Makes it go on in the next turn of progress.
+    #[inline]
+    fn queue(self: &Rc<Self>) {
+        if !self.queued.replace(true) {
+            self.calls.queue(Rc::clone(self));
+        }
+    }
+
+    pub(super) fn advance_queued(self: &Rc<Self>) {
+        self.queued.set(false);
+        self.advance();
+    }
+
+    /// Starts what can start.
+    fn advance(self: &Rc<Self>) {
+        let Some(_entered) = Entered::new(&self.advancing) else { return };
+        while self.state.get() == State::Active {
+            let fault = self.fault.borrow_mut().take();
+            if let Some((e, tell)) = fault {
+                self.fail(e, tell);
+                return;
+            }
+            let next = self.ready.borrow_mut().pop_front();
+            let Some(step) = next else { break };
+            match self.execute(step) {
+                Ok(true) => self.complete(step),
+                Ok(false) => {}
+                Err(e) => self.fault(e, true),
+            }
+        }
+        if self.state.get() == State::Active && self.open.get() == 0 {
+            self.state.set(State::Done);
+            if !self.persistent {
+                self.team.remove(self);
+            }
+        }
+        if self.is_sending() && !self.listed.replace(true) {
+            self.calls.queue_sending(Rc::clone(self));
+        }
+    }
+
+    /// Starts a step; whether it is complete.
+    fn execute(self: &Rc<Self>, step: u32) -> Result<bool> {
+        let s = self.plan.schedule.step(step as usize);
+        match s.action {
+            Action::Send { to, tag } => self.send(step, to, tag, self.buffers().source(s.from)),
+            Action::Signal { to, tag } => self.send(step, to, tag, Source::of(&[])),
+            Action::Receive { .. } | Action::ReceiveReduce { .. } | Action::Await { .. } => self.receive(step),
+            Action::Reduce { side } => {
+                let buffers = self.buffers();
+                match buffers.contiguous(s.from) {
+                    Some(block) => self.reduce(&[block], s.into, side),
+                    None => self.reduce(&buffers.each(s.from), s.into, side),
+                }
+                Ok(true)
+            }
+            Action::Copy => {
+                // SAFETY: as in `sink`.
+                unsafe { self.buffers().copy(s.from, s.into) };
+                Ok(true)
+            }
+        }
+    }
+
+    fn send(&self, step: u32, to: u32, tag: u32, source: Source) -> Result<bool> {
+        let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
+        let header = Header { context, sequence, tag, check }.write();
+        let to = self.plan.peers[to as usize];
+        let track = self.spare.borrow_mut().take().unwrap_or_default();
+        // SAFETY: the blocks are not written before the step is complete, and the run cancels what is open when it ends.
+        if unsafe { am::start_send(&self.job, to, HANDLER, &header, source, Counters::default(), &track) }? {
+            *self.spare.borrow_mut() = Some(track);
+            return Ok(true);
+        }
+        self.sends.borrow_mut().push((step, track));
+        Ok(false)
+    }
+
+    /// Starts to receive; whether the message is here.
+    fn receive(self: &Rc<Self>, step: u32) -> Result<bool> {
+        let slot = self.plan.slots[step as usize] as usize;
+        let was = std::mem::replace(&mut self.slots.borrow_mut()[slot], Slot::Posted);
+        let set = |now: Slot| self.slots.borrow_mut()[slot] = now;
+        let Slot::Early(body) = was else { return Ok(false) };
+        match body {
+            Body::Here(data) => {
+                set(Slot::Done);
+                if !self.has_length(slot, data.len()) {
+                    return Ok(false);
+                }
+                self.consume(step, &data);
+                Ok(true)
+            }
+            Body::Held(token, len) => {
+                if !self.has_length(slot, len) {
+                    am::abandon(&self.job, token);
+                    return Ok(false);
+                }
+                let (sink, operand) = self.sink(step);
+                set(Slot::Filling(token, operand));
+                am::deliver(&self.job, token, sink, self.then(slot)).map(|()| false)
+            }
+            Body::Coming(coming) => {
+                let data = coming.data.borrow_mut().take();
+                match data {
+                    Some(data) => {
+                        set(Slot::Done);
+                        let data = data?;
+                        if !self.has_length(slot, data.len()) {
+                            return Ok(false);
+                        }
+                        self.consume(step, &data);
+                        Ok(true)
+                    }
+                    None => {
+                        *coming.taker.borrow_mut() = Some((Rc::clone(self), slot));
+                        set(Slot::Taking(coming));
+                        Ok(false)
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_sending(&self) -> bool {
+        !self.sends.borrow().is_empty()
+    }
+
+    pub(super) fn not_in_list(&self) {
+        self.listed.set(false);
+    }
+
+    /// Completes the sends whose memory is free again; whether there was any.
+    pub(super) fn look_at_sends(self: &Rc<Self>) -> bool {
+        let mut ended: smallvec::SmallVec<[(u32, Rc<Track>); 4]> = smallvec::SmallVec::new();
+        self.sends.borrow_mut().retain(|(step, track)| {
+            let open = track.open() > 0;
+            if !open {
+                ended.push((*step, Rc::clone(track)));
+            }
+            open
+        });
+        if ended.is_empty() || self.state.get() != State::Active {
+            return false;
+        }
+        for (step, track) in ended {
+            match track.check() {
+                Ok(()) => self.complete(step),
+                Err(e) => self.fault(e, true),
+            }
+            *self.spare.borrow_mut() = Some(track);
+        }
+        self.queue();
+        true
+    }
+
+    /// Another rank says that the call has failed.
+    pub(super) fn told(self: &Rc<Self>, announcement: &Announcement) {
+        if self.state.get() == State::Active || self.persistent {
+            self.fault(announcement.error(self.name()), false);
+            self.queue();
+        }
+    }
+
+    /// A message has shown that the ranks disagreed in an earlier call.
+    pub(super) fn disturbed(self: &Rc<Self>, error: Error) {
+        self.fault(error, true);
+        self.queue();
+    }
+
+    /// Something makes the run fail. The first reason counts.
+    fn fault(&self, error: Error, tell: bool) {
+        self.fault.borrow_mut().get_or_insert((error, tell));
+    }
+
+    /// Ends the run: from then on its memory is not touched. The other ranks hear of it if `tell`.
+    pub(super) fn fail(&self, error: Error, tell: bool) {
+        if self.state.get() != State::Active {
+            return;
+        }
+        self.state.set(State::Failed);
+        let sends = std::mem::take(&mut *self.sends.borrow_mut());
+        sends.iter().for_each(|(_, track)| self.job.cancel(track));
+        let slots: Vec<Slot> =
+            self.slots.borrow_mut().iter_mut().map(|slot| std::mem::replace(slot, Slot::Done)).collect();
+        for slot in slots {
+            match slot {
+                Slot::Filling(token, _operand) => _ = am::abandon(&self.job, token),
+                Slot::Early(body) => body.abandon(&self.job),
+                Slot::Taking(coming) => *coming.taker.borrow_mut() = None,
+                Slot::Empty | Slot::Posted | Slot::Done => {}
+            }
+        }
+        self.ready.borrow_mut().clear();
+        let sequence = self.sequence.get();
+        self.team.remove(self);
+        self.team.fail(&self.job, sequence);
+        if tell {
+            self.team.tell(&self.job, &self.plan.peers, sequence, &error);
+            // A rank that is still in the call in which they disagreed would wait for ever.
+            if let Some(earlier) = self.team.take_disputed() {
+                self.team.tell(&self.job, &self.plan.peers, earlier, &error);
+            }
+        }
+        *self.error.borrow_mut() = Some(error);
+    }
+
+    /// A persistent run is given up: no more rounds.
+    pub(super) fn retire(&self) {
+        self.team.remove(self);
+        self.team.fail(&self.job, self.sequence.get());
+    }
+
+    /// `true` once it is complete.
+    ///
+    /// # Errors
+    /// Why it has failed.
+    pub(super) fn outcome(&self) -> Result<bool> {
+        match self.state.get() {
+            State::Active => Ok(false),
+            State::Idle | State::Done => Ok(true),
+            State::Failed => Err(match &*self.error.borrow() {
+                Some(e) => e.again(),
+                None => Error::new(ErrorKind::Aborted, self.name()),
+            }),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Flat tree: each rank sends its block to the root. (P - 1) g(m) + L in pLogP. Only the root needs to know the sizes.
+
+use super::up;
+use crate::coll::operation::{Algorithm, Operation};
+use crate::coll::tree::Place;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Gather,
+    name: "flat",
+    source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), section 3 and table 2, reversed",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build: |call| up(call, &Place::flat(call.relative(), call.size)),
+};

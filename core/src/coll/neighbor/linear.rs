@@ -1,0 +1,57 @@
+//! Linear: a message for each edge of the graph, all at once. Of several edges between the same two ranks the nth at the one is
+//! the nth at the other (MPI-5.0 section 8.6); edges of a rank to itself are copies. An edge whose block is known to be empty
+//! is no message: both of its ranks know the size.
+
+use rustc_hash::FxHashMap;
+
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::{Schedule, Slice};
+
+/// Of one block to all destinations.
+pub const ALLGATHER: Algorithm = Algorithm {
+    operation: Operation::NeighborAllgather,
+    name: "linear",
+    source: "MPI-5.0, section 8.6",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+/// Of a block for each destination.
+pub const ALLTOALL: Algorithm = Algorithm { operation: Operation::NeighborAlltoall, build, ..ALLGATHER };
+
+/// The edges to or from each rank, with their place in the list and their number among equal ones.
+fn numbered(ranks: &[u32]) -> impl Iterator<Item = (u32, u32, u32)> {
+    let mut seen = FxHashMap::<u32, u32>::default();
+    (0..).zip(ranks).map(move |(edge, rank)| {
+        let number = seen.entry(*rank).or_default();
+        *number += 1;
+        (edge, *rank, *number - 1)
+    })
+}
+
+fn build(call: &Call<'_>) -> Schedule {
+    let (me, neighbors) = (call.rank, call.neighbors);
+    let sent = |edge: u32| if call.operation == Operation::NeighborAllgather { 0 } else { edge };
+    let inputs = if call.operation == Operation::NeighborAllgather { 1 } else { neighbors.destinations.len() as u32 };
+    let own: Vec<u32> = numbered(neighbors.destinations).filter(|e| e.1 == me).map(|e| sent(e.0)).collect();
+    let mut s = call.builder(0);
+    for (edge, source, number) in numbered(neighbors.sources) {
+        let into = [Slice::output(edge, 1)];
+        if source == me {
+            // A graph in which the two lists of a rank disagree about edges to itself has fewer of them at the other end.
+            if let Some(block) = own.get(number as usize) {
+                s.copy(&[Slice::input(*block, 1)], &into);
+            }
+        } else if call.has_elements(inputs + edge) {
+            s.receive(source, number, &into);
+        }
+    }
+    for (edge, to, number) in numbered(neighbors.destinations).filter(|e| e.1 != me) {
+        if call.has_elements(sent(edge)) {
+            s.send(to, number, &[Slice::input(sent(edge), 1)]);
+        }
+    }
+    s.done()
+}

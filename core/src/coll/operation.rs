@@ -1,0 +1,249 @@
+//! What a collective does, and one call of it as its algorithms see it.
+
+use super::schedule::{Builder, Sizes};
+
+/// A collective operation. Its table says which blocks input and output have, for rank `r` of `P`, root `R`; a block is
+/// described by its size number ([`Sizes`]). `B` is the number of parts into which the algorithm cuts a vector evenly.
+///
+/// | | input | output | in place |
+/// |---|---|---|---|
+/// | barrier | | | |
+/// | broadcast | | B, sizes 0.. | always: the root's data is in its output |
+/// | scatter | at R: P, sizes 0.. | 1, size r | at R: the output is block R of the input, and is not written |
+/// | gather | 1, size r | at R: P, sizes 0.. | at R: input is output block R |
+/// | allgather | 1, size r | P, sizes 0.. | input is output block r |
+/// | alltoall | P, sizes 0..P (to rank j: j) | P, sizes P..2P (from rank i: P + i) | the caller copies |
+/// | reduce | B, sizes 0.. | at R: B, sizes 0.. | at R: input is output |
+/// | allreduce | B, sizes 0.. | B, sizes 0.. | input is output |
+/// | reduce_scatter | P, sizes 0.. | 1, size r | the caller copies |
+/// | scan, exscan | B, sizes 0.. | B, sizes 0.. (exscan at 0: not written) | input is output |
+/// | neighbour allgather | 1, size 0 | a block for each source, sizes 1.. | |
+/// | neighbour alltoall | a block for each of the D destinations, sizes 0.. | a block for each source, sizes D.. | |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Barrier,
+    Broadcast,
+    Scatter,
+    Gather,
+    Allgather,
+    Alltoall,
+    Reduce,
+    Allreduce,
+    ReduceScatter,
+    Scan,
+    Exscan,
+    NeighborAllgather,
+    NeighborAlltoall,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Scatter,
+        Self::Gather,
+        Self::Allgather,
+        Self::Alltoall,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::ReduceScatter,
+        Self::Scan,
+        Self::Exscan,
+        Self::NeighborAllgather,
+        Self::NeighborAlltoall,
+    ];
+
+    /// Its name, as in `FARSIDE_COLL_<name>` (there in capitals).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::Scatter => "scatter",
+            Self::Gather => "gather",
+            Self::Allgather => "allgather",
+            Self::Alltoall => "alltoall",
+            Self::Reduce => "reduce",
+            Self::Allreduce => "allreduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Scan => "scan",
+            Self::Exscan => "exscan",
+            Self::NeighborAllgather => "neighbor_allgather",
+            Self::NeighborAlltoall => "neighbor_alltoall",
+        }
+    }
+
+    /// Whether one rank has a part of its own in it.
+    #[must_use]
+    pub const fn is_rooted(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Scatter | Self::Gather | Self::Reduce)
+    }
+
+    /// Whether it reduces.
+    #[must_use]
+    pub const fn is_reduction(self) -> bool {
+        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan)
+    }
+
+    /// Whether the algorithm cuts a vector into parts, and so chooses the number of blocks.
+    #[must_use]
+    pub const fn is_of_a_vector(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Allreduce | Self::Scan | Self::Exscan)
+    }
+}
+
+/// The neighbours of a rank on a graph, in the order of its buffers. Edges may be multiple, and to the rank itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Neighbors<'a> {
+    /// Ranks that send to this one.
+    pub sources: &'a [u32],
+    /// Ranks to which this one sends.
+    pub destinations: &'a [u32],
+}
+
+/// A call of a collective, as an algorithm sees it: everything that a schedule depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// This rank.
+    pub rank: u32,
+    /// The number of ranks, P.
+    pub size: u32,
+    /// The root, of operations that have one.
+    pub root: u32,
+    /// Elements by size number, of operations with blocks by rank; algorithms may look which blocks are empty or how sizes
+    /// compare. Empty where all are equal. The same at all ranks but for alltoall and neighbours, and where they are not
+    /// known.
+    pub sizes: &'a [u64],
+    /// Whether every rank knows the sizes of all blocks. Where not (scatterv and gatherv of MPI), the root does, and any other
+    /// rank knows only that of its own block: its schedule must not name another size number, nor depend on `sizes`.
+    pub sizes_known: bool,
+    /// Elements of the vector, of operations that cut one into parts; of others of each block, where all are equal.
+    pub elements: u64,
+    /// Values of [`Algorithm::parameters`], in their order.
+    pub parameters: &'a [u32],
+    /// The graph, of operations that have one.
+    pub neighbors: Neighbors<'a>,
+    /// Whether input and output share memory as the table of [`Operation`] says.
+    pub in_place: bool,
+}
+
+impl<'a> Call<'a> {
+    /// A call without anything special: root 0, equal blocks, out of place.
+    #[must_use]
+    pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
+        Self {
+            operation,
+            rank,
+            size,
+            root: 0,
+            sizes: &[],
+            sizes_known: true,
+            elements: 0,
+            parameters: &[],
+            neighbors: Neighbors::default(),
+            in_place: false,
+        }
+    }
+
+    /// Into how many parts a vector is cut that should have so many: no more than it has elements, and at least one.
+    #[must_use]
+    pub fn parts(&self, wanted: u32) -> u32 {
+        u64::from(wanted).min(self.elements).max(1) as u32
+    }
+
+    /// The rank's number counted from the root.
+    #[must_use]
+    pub fn relative(&self) -> u32 {
+        (self.rank + self.size - self.root) % self.size
+    }
+
+    /// The rank that is `relative` after the root.
+    #[must_use]
+    pub fn absolute(&self, relative: u32) -> u32 {
+        (relative + self.root) % self.size
+    }
+
+    /// Whether a block of size number `number` has elements, as far as is known.
+    #[must_use]
+    pub fn has_elements(&self, number: u32) -> bool {
+        self.sizes.get(number as usize).is_none_or(|n| *n > 0)
+    }
+
+    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
+    /// vector ([`Operation::is_of_a_vector`]).
+    #[must_use]
+    pub fn builder(&self, parts: u32) -> Builder {
+        use Operation as O;
+        let (p, r) = (self.size, self.rank);
+        let at_root = |sizes: Sizes| if r == self.root { sizes } else { Sizes::NONE };
+        let (all, own, vector) = (Sizes::new(0, p), Sizes::new(r, 1), Sizes::new(0, parts));
+        let (sources, destinations) = (self.neighbors.sources.len() as u32, self.neighbors.destinations.len() as u32);
+        let (input, output, in_place) = match self.operation {
+            O::Barrier => (Sizes::NONE, Sizes::NONE, None),
+            O::Broadcast => (Sizes::NONE, vector, None),
+            O::Scatter => (at_root(all), own, None),
+            O::Gather => (own, at_root(all), Some(r).filter(|_| r == self.root)),
+            O::Allgather => (own, all, Some(r)),
+            O::Alltoall => (all, Sizes::new(p, p), None),
+            O::Reduce => (vector, at_root(vector), Some(0).filter(|_| r == self.root)),
+            O::Allreduce | O::Scan | O::Exscan => (vector, vector, Some(0)),
+            O::ReduceScatter => (all, own, None),
+            O::NeighborAllgather => (Sizes::new(0, 1), Sizes::new(1, sources), None),
+            O::NeighborAlltoall => (Sizes::new(0, destinations), Sizes::new(destinations, sources), None),
+        };
+        Builder::new(r, p, input, output).in_place(in_place.filter(|_| self.in_place))
+    }
+}
+
+/// A parameter of an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is if nothing is said.
+    pub default: u32,
+    /// The least that it may be.
+    pub least: u32,
+    /// The most that it may be.
+    pub most: u32,
+    /// What it means.
+    pub help: &'static str,
+}
+
+/// An algorithm, as data.
+#[derive(Debug)]
+pub struct Algorithm {
+    /// What it does.
+    pub operation: Operation,
+    /// Its published name, in small letters with hyphens.
+    pub name: &'static str,
+    /// Where it is described.
+    pub source: &'static str,
+    /// What it may be told.
+    pub parameters: &'static [Parameter],
+    /// Whether it reduces contributions in another order than that of the ranks.
+    pub commutative: bool,
+    /// Whether it is for so many ranks, with these parameters and sizes.
+    pub applies: fn(&Call<'_>) -> bool,
+    /// The schedule of one rank.
+    pub build: fn(&Call<'_>) -> super::schedule::Schedule,
+}
+
+impl Algorithm {
+    /// Values of its parameters: those that are given, within their limits, and defaults of the others.
+    #[must_use]
+    pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
+        let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).clamp(p.least, p.most));
+        self.parameters.iter().enumerate().map(value).collect()
+    }
+
+    /// Defaults of its parameters.
+    #[must_use]
+    pub fn defaults(&self) -> Vec<u32> {
+        self.parameters.iter().map(|p| p.default).collect()
+    }
+}

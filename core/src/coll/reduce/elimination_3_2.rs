@@ -1,0 +1,22 @@
+//! The reduction phase of the overlapping 3-2 elimination, whose pieces the root then gathers: in each round backwards the ranks
+//! whose groups meet that of the root give it their pieces.
+
+use crate::coll::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::Schedule;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Reduce,
+    name: "elimination-3-2",
+    source: "Rabenseifner, Träff 2004, sections 2 and 3.2",
+    parameters: &[THRESHOLD],
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    let plan = odd_factor(call.size, Factor::Overlapping).halved_above(call.parameters[0].into(), call.elements);
+    Reduction::schedule(call, &plan)
+}

@@ -1,0 +1,23 @@
+//! The butterfly with doubling distances, for every P: the reduction phase of the overlapping 3-2 elimination in which each round
+//! halves, where the ranks that meet keep the blocks of those that stand where they do; so a rank that is never eliminated ends with
+//! its own block. Those that are get theirs in one more round. ⌈log2 P⌉ rounds, two more if P is not a power of two. Blocks of a
+//! message are not consecutive, but gathered and scattered by the device.
+
+use crate::coll::butterfly::{Factor, Reduction, odd_factor};
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::Schedule;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::ReduceScatter,
+    name: "butterfly",
+    source: "Rabenseifner, Träff 2004, sections 2 and 3.2",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    Reduction::schedule(call, &odd_factor(call.size, Factor::Overlapping).halved(usize::MAX))
+}

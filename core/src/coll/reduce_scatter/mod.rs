@@ -1,0 +1,24 @@
+//! Reductions of which every rank gets a block, whose sizes may differ and be zero.
+//!
+//! m elements in all, P ranks, P' the power of two at or below P. Rounds are of ranks that send and receive one message at a
+//! time; elements are those on the longest chain, for blocks of one size.
+//!
+//! | algorithm | rounds | elements | order |
+//! |---|---|---|---|
+//! | butterfly | log2 P; else at most ⌈log2 P⌉ + 2 | m(1 - 1/P); else at most 2m | ranks |
+//! | recursive-halving | log2 P' + 2 | m(2 - 1/P') and a block | any |
+//! | bruck | ⌈log2 P⌉ | m(1 - 1/P) | any |
+//! | pairwise | P - 1 | m(1 - 1/P) | ranks |
+//!
+//! For powers of two the two rounds that fold fall away.
+
+mod bruck;
+mod butterfly;
+mod pairwise;
+mod recursive_halving;
+
+use super::operation::Algorithm;
+
+/// All of them.
+pub const ALGORITHMS: &[&Algorithm] =
+    &[&butterfly::ALGORITHM, &recursive_halving::ALGORITHM, &bruck::ALGORITHM, &pairwise::ALGORITHM];

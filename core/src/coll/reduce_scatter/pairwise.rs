@@ -1,0 +1,42 @@
+//! Pairwise exchange: in round k rank r sends rank r + k its block and receives its own block's contribution from rank r - k. It
+//! reduces when all are there, in the order of the ranks. P - 1 rounds, each block sent straight to its rank:
+//! m(1 - 1/P) elements, the least, with blocks of any sizes.
+
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::{Schedule, Side, Slice};
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::ReduceScatter,
+    name: "pairwise",
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.2",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    let (p, me) = (call.size, call.rank);
+    let mut s = call.builder(p);
+    let output = Slice::output(0, 1);
+    let others = s.scratch((0..p).filter(|rank| *rank > 0 && *rank != me).map(|_| me));
+    // The contribution of the lowest rank comes to the output, to which the others' are added.
+    let at = |rank: u32| match rank {
+        _ if rank == me && me > 0 => Slice::input(me, 1),
+        0 => output,
+        _ => others.part(rank - 1 - u32::from(rank > me && me > 0), 1),
+    };
+    if me == 0 {
+        s.copy(&[Slice::input(0, 1)], &[output]);
+    }
+    for k in 1..p {
+        let (to, from) = ((me + k) % p, (me + p - k) % p);
+        s.send(to, 0, &[Slice::input(to, 1)]);
+        s.receive(from, 0, &[at(from)]);
+    }
+    for rank in 1..p {
+        s.reduce(&[at(rank)], Side::Right, &[output]);
+    }
+    s.done()
+}

@@ -1,0 +1,45 @@
+//! Binomial tree, up and down (Blelloch 1990; Brent, Kung 1982): upwards, rank r gets what those before it have reduced, of 1,
+//! 2, 4, .. ranks, as far as r + 1 is a multiple; downwards, a rank that has the whole prefix gives it to those that lack it.
+//! Less than 2 ⌈log2 P⌉ rounds, but fewer than 2 P messages and reductions in all, where recursive doubling has P log2 P.
+
+use super::Prefix;
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::schedule::Schedule;
+
+/// With the rank's own contribution.
+pub const SCAN: Algorithm = Algorithm {
+    operation: Operation::Scan,
+    name: "binomial",
+    source: "Brent, Kung 1982; Blelloch 1990; Sanders, Traeff 2006, section 2 (binomial tree)",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build,
+};
+
+/// Without it.
+pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
+
+fn build(call: &Call<'_>) -> Schedule {
+    let (p, me) = (call.size, call.rank);
+    let mut s = call.builder(1);
+    // Rank r stands at the level of the last 1 of r + 1: there it gives upwards and gets downwards.
+    let level = (me + 1).trailing_zeros();
+    let gives_up = p - me > 1 << level;
+    let gives_down = |k: u32| p - me > 1 << k;
+    let last_down = (0..level).any(gives_down);
+    let mut prefix = Prefix::new(call, &mut s, gives_up || last_down);
+    for k in 0..level {
+        prefix.receive(&mut s, me - (1 << k), 0, gives_up || last_down);
+    }
+    if gives_up {
+        s.send(me + (1 << level), 0, &[prefix.with_own]);
+    }
+    if me >= 1 << level {
+        prefix.receive(&mut s, me - (1 << level), 1, last_down);
+    }
+    for k in (0..level).rev().filter(|k| gives_down(*k)) {
+        s.send(me + (1 << k), 1, &[prefix.with_own]);
+    }
+    s.done()
+}

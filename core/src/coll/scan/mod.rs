@@ -1,0 +1,71 @@
+//! Prefix reductions, with the contribution of the rank itself (scan) and without (exscan). All keep the order of the ranks.
+
+mod binomial;
+mod chain;
+mod doubling_123;
+mod recursive_doubling;
+
+use super::operation::{Algorithm, Call, Operation};
+use super::schedule::{Builder, Side, Slice};
+
+/// All of them.
+pub const ALGORITHMS: &[&Algorithm] = &[
+    &chain::SCAN,
+    &chain::EXSCAN,
+    &recursive_doubling::SCAN,
+    &recursive_doubling::EXSCAN,
+    &doubling_123::EXSCAN,
+    &binomial::SCAN,
+    &binomial::EXSCAN,
+];
+
+/// What a rank has reduced so far, of ranks up to itself and, in an exscan, of ranks before itself.
+struct Prefix {
+    with_own: Slice,
+    before: Option<Slice>,
+    is_begun: bool,
+    came: Option<Slice>,
+}
+
+impl Prefix {
+    /// Of the rank alone. A rank that gets nothing, or whose `with_own` nobody gets, has no copy of its input.
+    fn new(call: &Call<'_>, s: &mut Builder, sends: bool) -> Self {
+        let own = Slice::input(0, 1);
+        let (mut with_own, mut before) = (own, None);
+        if call.operation == Operation::Scan {
+            with_own = Slice::output(0, 1);
+        } else if call.rank > 0 {
+            before = Some(Slice::output(0, 1));
+            if sends {
+                with_own = s.scratch_like(own);
+            }
+        }
+        if with_own != own {
+            s.copy(&[own], &[with_own]);
+        }
+        Self { with_own, before, is_begun: false, came: None }
+    }
+
+    /// Gets what a lower rank has reduced, of the ranks just before those that are had. `sends` says whether this rank still
+    /// gives what it has reduced with its own.
+    fn receive(&mut self, s: &mut Builder, source: u32, tag: u32, sends: bool) {
+        let Some(before) = self.before else {
+            // Not reduced straight from the message: that would wait for the end of the send before.
+            let came = *self.came.get_or_insert_with(|| s.scratch_like(self.with_own));
+            s.receive(source, tag, &[came]);
+            return s.reduce(&[came], Side::Left, &[self.with_own]);
+        };
+        let mut came = before;
+        if self.is_begun {
+            came = *self.came.get_or_insert_with(|| s.scratch_like(before));
+        }
+        s.receive(source, tag, &[came]);
+        if sends {
+            s.reduce(&[came], Side::Left, &[self.with_own]);
+        }
+        if self.is_begun {
+            s.reduce(&[came], Side::Left, &[before]);
+        }
+        self.is_begun = true;
+    }
+}

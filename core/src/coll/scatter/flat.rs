@@ -1,0 +1,16 @@
+//! Flat tree: the root sends each rank its block. (P - 1) g(m) + L in pLogP. Only the root needs to know the sizes.
+
+use super::down;
+use crate::coll::operation::{Algorithm, Operation};
+use crate::coll::tree::Place;
+
+/// The algorithm.
+pub const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Scatter,
+    name: "flat",
+    source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
+    parameters: &[],
+    commutative: false,
+    applies: |_| true,
+    build: |call| down(call, &Place::flat(call.relative(), call.size)),
+};

@@ -1,0 +1,241 @@
+//! Makes a schedule from steps in the order of the algorithm.
+
+use super::{Action, Buffer, List, Schedule, Side, Sizes, Slice, Stored};
+
+/// Which steps have touched a block.
+#[derive(Clone, Debug, Default)]
+struct Touched {
+    writer: Option<u32>,
+    readers: Vec<u32>,
+}
+
+/// Makes the schedule of one rank. Steps are given in the order in which the algorithm does them one after the other; the
+/// schedule lets go on at the same time what does not touch the same blocks. A step waits for earlier ones that
+/// - write a block that it reads or writes, or read a block that it writes;
+/// - are signals (but see [`signal_after`](Self::signal_after)) or awaits, or before a [`fence`](Self::fence): those wait for
+///   all before them, and all after them for them; but awaits do not wait for the signals and awaits just before them.
+#[derive(Debug)]
+pub struct Builder {
+    schedule: Schedule,
+    touched: [Vec<Touched>; 3],
+    /// Steps since the last one that all later ones wait for.
+    open: Vec<u32>,
+    /// What every later step waits for.
+    last: Vec<u32>,
+    /// The first step of `last`'s run of signals and then awaits. More awaits stand beside it.
+    run: Option<u32>,
+    /// Whether the run has awaits, so that a signal begins another.
+    awaits: bool,
+    in_place: Option<u32>,
+}
+
+impl Builder {
+    /// For rank `rank` of `size`, whose input and output have blocks of these sizes.
+    #[must_use]
+    pub fn new(rank: u32, size: u32, input: Sizes, output: Sizes) -> Self {
+        let (scratch, steps, slices, after) = Default::default();
+        let schedule = Schedule { rank, size, input, output, scratch, steps, slices, after };
+        let of = |n: u32| vec![Touched::default(); n as usize];
+        let touched = [of(input.count), of(output.count), Vec::new()];
+        Self { schedule, touched, open: Vec::new(), last: Vec::new(), run: None, awaits: false, in_place: None }
+    }
+
+    /// The call is in place: block `b` of the input is block `b + first` of the output, and has the content of the input at
+    /// first. Reads of the input become reads of the output, and copies of a block to itself are left out.
+    #[must_use]
+    pub fn in_place(mut self, first: Option<u32>) -> Self {
+        self.in_place = first;
+        self
+    }
+
+    /// The rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.schedule.rank
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.schedule.size
+    }
+
+    /// Scratch with a block of each of these size numbers.
+    pub fn scratch(&mut self, sizes: impl IntoIterator<Item = u32>) -> Slice {
+        let first = self.schedule.scratch.len() as u32;
+        self.schedule.scratch.extend(sizes);
+        let all = self.schedule.scratch.len();
+        self.touched[2].resize(all, Touched::default());
+        Slice::new(Buffer::Scratch, first, all as u32 - first)
+    }
+
+    /// Scratch with blocks like those of a slice.
+    pub fn scratch_like(&mut self, slice: Slice) -> Slice {
+        let sizes: Vec<u32> = slice.blocks().map(|b| self.schedule.size_of(slice.buffer, b)).collect();
+        self.scratch(sizes)
+    }
+
+    /// Sends blocks to a rank, as one message.
+    pub fn send(&mut self, to: u32, tag: u32, from: &[Slice]) {
+        self.add(Action::Send { to, tag }, from, &[]);
+    }
+
+    /// Receives one message into blocks.
+    pub fn receive(&mut self, source: u32, tag: u32, into: &[Slice]) {
+        self.add(Action::Receive { source, tag }, &[], into);
+    }
+
+    /// Receives one message as an operand.
+    pub fn receive_reduce(&mut self, source: u32, tag: u32, side: Side, into: &[Slice]) {
+        self.add(Action::ReceiveReduce { source, tag, side }, &[], into);
+    }
+
+    /// Reduces operands into blocks.
+    pub fn reduce(&mut self, from: &[Slice], side: Side, into: &[Slice]) {
+        self.add(Action::Reduce { side }, from, into);
+    }
+
+    /// Copies blocks.
+    pub fn copy(&mut self, from: &[Slice], into: &[Slice]) {
+        self.add(Action::Copy, from, into);
+    }
+
+    /// Signals a rank, after all earlier steps.
+    pub fn signal(&mut self, to: u32, tag: u32) {
+        self.add(Action::Signal { to, tag }, &[], &[]);
+    }
+
+    /// Signals a rank after the earlier steps that write these blocks: it waits for no others, and orders no later ones.
+    pub fn signal_after(&mut self, to: u32, tag: u32, blocks: &[Slice]) {
+        self.add_step(Action::Signal { to, tag }, blocks, &[], false);
+    }
+
+    /// Waits for a signal before all later steps. Awaits one after the other wait at the same time, and at the same time as
+    /// signals just before them are given.
+    pub fn wait(&mut self, source: u32, tag: u32) {
+        self.add(Action::Await { source, tag }, &[], &[]);
+    }
+
+    /// Later steps wait for all earlier ones: the end of a round, where an algorithm is to go in step.
+    pub fn fence(&mut self) {
+        if !self.open.is_empty() {
+            self.last = std::mem::take(&mut self.open);
+            (self.run, self.awaits) = (None, false);
+        }
+    }
+
+    fn add(&mut self, action: Action, from: &[Slice], into: &[Slice]) {
+        self.add_step(action, from, into, true);
+    }
+
+    /// Adds a step. `orders`: if it is a signal, all earlier steps come before it and all later ones after it.
+    ///
+    /// # Panics
+    /// If a slice lies outside its buffer, if the input is written, or a rank or itself is named that cannot be meant: a
+    /// mistake of the algorithm.
+    fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], orders: bool) {
+        if let Action::Send { to: peer, .. }
+        | Action::Receive { source: peer, .. }
+        | Action::ReceiveReduce { source: peer, .. }
+        | Action::Signal { to: peer, .. }
+        | Action::Await { source: peer, .. } = action
+        {
+            assert!(peer < self.size() && peer != self.rank(), "rank {} names rank {peer}", self.rank());
+        }
+        assert!(into.iter().all(|s| s.buffer != Buffer::Input), "the input is written");
+        let moved;
+        let from = match self.in_place {
+            Some(first) if from.iter().any(|s| s.buffer == Buffer::Input) => {
+                let at = |s: &Slice| match s.buffer {
+                    Buffer::Input => Slice::output(s.first + first, s.count),
+                    _ => *s,
+                };
+                moved = from.iter().map(at).collect::<Vec<_>>();
+                &moved[..]
+            }
+            _ => from,
+        };
+        if action == Action::Copy && from == into {
+            return;
+        }
+        let number = self.schedule.steps.len() as u32;
+        let mut after = Vec::new();
+        match action {
+            Action::Signal { .. } if orders => {
+                if self.awaits || !self.open.is_empty() {
+                    (self.run, self.awaits) = (None, false);
+                }
+                self.run.get_or_insert(number);
+                after.append(&mut self.open);
+                after.append(&mut self.last);
+                self.last.push(number);
+            }
+            Action::Await { .. } => {
+                match self.run {
+                    Some(first) if self.open.is_empty() => after.extend(self.schedule.step(first as usize).after),
+                    _ => {
+                        after.append(&mut self.open);
+                        after.append(&mut self.last);
+                        self.run = Some(number);
+                    }
+                }
+                self.last.push(number);
+                self.awaits = true;
+            }
+            _ => {
+                after.extend(&self.last);
+                for slice in from {
+                    self.read(*slice, number, &mut after);
+                }
+                for slice in into {
+                    self.write(*slice, number, &mut after);
+                }
+                self.open.push(number);
+            }
+        }
+        after.sort_unstable();
+        after.dedup();
+        let s = &mut self.schedule;
+        let mut slices = |of: &[Slice]| {
+            let start = s.slices.len() as u32;
+            s.slices.extend(of.iter().filter(|slice| slice.count > 0));
+            List { start, len: s.slices.len() as u32 - start }
+        };
+        // A signal carries no data, whatever blocks it waits for.
+        let from = if matches!(action, Action::Signal { .. }) { &[] } else { from };
+        let (from, into) = (slices(from), slices(into));
+        let start = s.after.len() as u32;
+        let after = {
+            s.after.extend(&after);
+            List { start, len: after.len() as u32 }
+        };
+        s.steps.push(Stored { action, from, into, after });
+    }
+
+    fn blocks(&mut self, slice: Slice) -> &mut [Touched] {
+        let all = &mut self.touched[slice.buffer as usize];
+        let (first, end) = (slice.first as usize, (slice.first + slice.count) as usize);
+        assert!(end <= all.len(), "blocks {first} to {end} of {} of the {:?}", all.len(), slice.buffer);
+        &mut all[first..end]
+    }
+
+    fn read(&mut self, slice: Slice, number: u32, after: &mut Vec<u32>) {
+        for block in self.blocks(slice) {
+            after.extend(block.writer);
+            block.readers.push(number);
+        }
+    }
+
+    fn write(&mut self, slice: Slice, number: u32, after: &mut Vec<u32>) {
+        for block in self.blocks(slice) {
+            after.extend(block.writer.replace(number).filter(|w| *w != number));
+            after.extend(block.readers.drain(..).filter(|r| *r != number));
+        }
+    }
+
+    /// The schedule.
+    #[must_use]
+    pub fn done(self) -> Schedule {
+        self.schedule
+    }
+}

@@ -1,0 +1,147 @@
+//! The steps of all ranks as one graph: what waits for a step, and which steps are the two sides of a message.
+
+use rustc_hash::FxHashMap;
+
+use super::{Fault, FaultKind};
+use crate::coll::schedule::{Action, Schedule};
+
+/// A step: its rank, and its number there.
+pub type Node = (u32, u32);
+
+/// Whether a step has a port, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    Out,
+    In,
+}
+
+impl Action {
+    /// The port that it uses and the message, as (from, to, tag), at rank `own`.
+    pub fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
+        match self {
+            Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
+            Self::Receive { source, tag } | Self::ReceiveReduce { source, tag, .. } | Self::Await { source, tag } => {
+                Some((Port::In, (source, own, tag)))
+            }
+            Self::Reduce { .. } | Self::Copy => None,
+        }
+    }
+
+    fn is_signal(self) -> bool {
+        matches!(self, Self::Signal { .. } | Self::Await { .. })
+    }
+}
+
+/// The graph of all ranks' steps. Tables are indexed by [`Graph::index`].
+#[derive(Debug)]
+pub struct Graph<'a> {
+    pub schedules: &'a [Schedule],
+    /// Index of step 0 of each rank, and the number of all steps.
+    first: Vec<u32>,
+    /// The other side of a message.
+    partner: Vec<Node>,
+    /// Where the steps that wait for a step begin in `dependents`.
+    start: Vec<u32>,
+    dependents: Vec<u32>,
+}
+
+impl<'a> Graph<'a> {
+    pub fn new(schedules: &'a [Schedule]) -> Result<Self, Fault> {
+        let mut first = vec![0];
+        for s in schedules {
+            first.push(first[first.len() - 1] + s.len() as u32);
+        }
+        let all = first[schedules.len()] as usize;
+        let mut graph =
+            Self { schedules, first, partner: vec![(0, 0); all], start: vec![0; all + 1], dependents: Vec::new() };
+        graph.connect()?;
+        graph.find_dependents();
+        Ok(graph)
+    }
+
+    /// Number of all steps.
+    pub fn len(&self) -> usize {
+        self.partner.len()
+    }
+
+    /// The place of a step in tables of all steps.
+    pub fn index(&self, (r, i): Node) -> usize {
+        (self.first[r as usize] + i) as usize
+    }
+
+    pub fn action(&self, (r, i): Node) -> Action {
+        self.schedules[r as usize].step(i as usize).action
+    }
+
+    /// The other side of a message.
+    pub fn partner(&self, node: Node) -> Node {
+        self.partner[self.index(node)]
+    }
+
+    /// Steps of the same rank that wait for a step.
+    pub fn dependents(&self, node: Node) -> &[u32] {
+        let at = self.index(node);
+        &self.dependents[self.start[at] as usize..self.start[at + 1] as usize]
+    }
+
+    /// All steps, rank by rank.
+    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+        self.schedules.iter().zip(0..).flat_map(|(s, r)| (0..s.len() as u32).map(move |i| (r, i)))
+    }
+
+    fn fault(&self, (r, i): Node, kind: FaultKind, what: &str) -> Fault {
+        Fault::at(&self.schedules[r as usize], i as usize, kind, what)
+    }
+
+    /// Finds the two sides of every message.
+    fn connect(&mut self) -> Result<(), Fault> {
+        let mut sides: FxHashMap<(u32, u32, u32), [Option<Node>; 2]> = FxHashMap::default();
+        sides.reserve(self.len() / 2);
+        for node in self.nodes() {
+            let Some((port, key)) = self.action(node).message(node.0) else { continue };
+            let sides = sides.entry(key).or_default();
+            if sides[port as usize].replace(node).is_some() {
+                return Err(self.fault(node, FaultKind::Tag, "the tag was used before"));
+            }
+        }
+        let one_side = |sides: &[Option<Node>; 2]| match sides {
+            [Some(node), None] | [None, Some(node)] => Some(*node),
+            _ => None,
+        };
+        if let Some(node) = sides.values().filter_map(one_side).min() {
+            return Err(self.fault(node, FaultKind::Unmatched, "only one side has this message"));
+        }
+        for (out, into) in sides.into_values().filter_map(|[out, into]| out.zip(into)) {
+            if self.action(out).is_signal() != self.action(into).is_signal() {
+                let what = "a signal meets a receive, or a message an await";
+                return Err(self.fault(into, FaultKind::Unmatched, what));
+            }
+            let (a, b) = (self.index(out), self.index(into));
+            (self.partner[a], self.partner[b]) = (into, out);
+        }
+        Ok(())
+    }
+
+    fn find_dependents(&mut self) {
+        // Counted, then placed.
+        for (r, schedule) in self.schedules.iter().enumerate() {
+            let first = self.first[r] as usize;
+            schedule.steps().flat_map(|s| s.after).for_each(|d| self.start[first + *d as usize + 1] += 1);
+        }
+        for at in 1..self.start.len() {
+            self.start[at] += self.start[at - 1];
+        }
+        self.dependents = vec![0; self.start[self.len()] as usize];
+        let mut next = self.start.clone();
+        for (r, schedule) in self.schedules.iter().enumerate() {
+            let first = self.first[r] as usize;
+            for (i, step) in (0..).zip(schedule.steps()) {
+                for d in step.after {
+                    let at = &mut next[first + *d as usize];
+                    self.dependents[*at as usize] = i;
+                    *at += 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Moves symbols through the steps of all ranks.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::graph::{Graph, Node, Port};
+use super::results::{self, Memory};
+use super::value::{Sets, Value};
+use super::{Cost, Fault, FaultKind};
+use crate::coll::operation::{Call, Operation};
+use crate::coll::schedule::{Action, Buffer, Side, Slice};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    /// A side of a message whose other side may not have begun.
+    Begun,
+    Done,
+}
+
+/// A block that a step moves. One without elements needs no content.
+#[derive(Clone, Copy)]
+struct Moved {
+    size: u32,
+    elements: u64,
+    value: Option<Value>,
+}
+
+/// A send is complete only when its receive has begun, so that a deadlock shows that would be hidden by buffers; a signal
+/// when it is set. What ends so ends where sends complete sooner, with the same values: steps that touch a block are ordered.
+pub struct Run<'a> {
+    calls: &'a [Call<'a>],
+    graph: &'a Graph<'a>,
+    commutative: bool,
+    sizes: &'a [Vec<u64>],
+    /// Whether size numbers are counted alike at all ranks.
+    numbered_alike: bool,
+    state: Vec<State>,
+    /// Steps that a step still waits for.
+    missing: Vec<u32>,
+    /// Messages in the longest chain up to a step.
+    chain: Vec<u32>,
+    /// Of a barrier: the ranks that have come before a step is complete, a bit for each, `words` for a step.
+    come: Vec<u64>,
+    words: usize,
+    memories: Vec<Memory>,
+    sets: Sets,
+    ready: VecDeque<Node>,
+    moved: Vec<Moved>,
+    cost: Cost,
+}
+
+impl<'a> Run<'a> {
+    pub fn new(calls: &'a [Call<'a>], graph: &'a Graph<'a>, commutative: bool, sizes: &'a [Vec<u64>]) -> Self {
+        let p = graph.schedules.len();
+        let operation = calls.first().map_or(Operation::Barrier, |c| c.operation);
+        let own = matches!(operation, Operation::Alltoall | Operation::NeighborAllgather | Operation::NeighborAlltoall);
+        let words = if operation == Operation::Barrier { p.div_ceil(64) } else { 0 };
+        let cost = Cost {
+            messages: vec![0; p],
+            elements: vec![0; p],
+            reduced: vec![0; p],
+            scratch: graph.schedules.iter().map(|s| s.scratch().len() as u32).max().unwrap_or(0),
+            ..Cost::default()
+        };
+        let missing = graph.schedules.iter().flat_map(|s| s.steps().map(|step| step.after.len() as u32)).collect();
+        Self {
+            calls,
+            graph,
+            commutative,
+            sizes,
+            numbered_alike: !own,
+            state: vec![State::Waiting; graph.len()],
+            missing,
+            chain: vec![0; graph.len()],
+            come: vec![0; graph.len() * words],
+            words,
+            memories: graph.schedules.iter().zip(calls).map(|(s, call)| Memory::new(call, s)).collect(),
+            sets: Sets::default(),
+            ready: graph
+                .nodes()
+                .filter(|(r, i)| graph.schedules[*r as usize].step(*i as usize).after.is_empty())
+                .collect(),
+            moved: Vec::new(),
+            cost,
+        }
+    }
+
+    pub fn run(mut self) -> Result<Cost, Fault> {
+        let mut done = 0;
+        while let Some(node) = self.ready.pop_front() {
+            done += self.start(node)?;
+        }
+        if done < self.graph.len() {
+            // The step that others wait for is one of which nothing is missing.
+            let stuck = |n: &Node| self.state[self.graph.index(*n)] != State::Done;
+            let begun = |n: &Node| self.state[self.graph.index(*n)] == State::Begun;
+            let node = self.graph.nodes().find(begun).or_else(|| self.graph.nodes().find(stuck));
+            return Err(self.fault(node.unwrap_or_default(), FaultKind::Deadlock, "never ends"));
+        }
+        for r in 0..self.words.min(1) * self.calls.len() {
+            self.all_have_come(r)?;
+        }
+        let has_elements =
+            |r: u32, b: u32| self.count(r, self.graph.schedules[r as usize].size_of(Buffer::Output, b)) > 0;
+        self.cost.same_bracketing = results::promised(self.calls, &self.memories, has_elements)?;
+        Ok(self.cost)
+    }
+
+    fn fault(&self, (r, i): Node, kind: FaultKind, what: impl fmt::Display) -> Fault {
+        Fault::at(&self.graph.schedules[r as usize], i as usize, kind, what)
+    }
+
+    /// Elements of a block of size number `size` at a rank, or 1 where sizes are not known.
+    fn count(&self, r: u32, size: u32) -> u64 {
+        self.sizes.get(r as usize).and_then(|s| s.get(size as usize)).copied().unwrap_or(1)
+    }
+
+    fn elements(&self, r: u32, slices: &[Slice]) -> u64 {
+        let schedule = &self.graph.schedules[r as usize];
+        let blocks = slices.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
+        blocks.map(|(buffer, b)| self.count(r, schedule.size_of(buffer, b))).sum()
+    }
+
+    /// Starts a step: gives the number of steps that are complete by this.
+    fn start(&mut self, node: Node) -> Result<usize, Fault> {
+        let (graph, at) = (self.graph, self.graph.index(node));
+        let step = graph.schedules[node.0 as usize].step(node.1 as usize);
+        self.follow(node, step.after);
+        let Some((port, _)) = step.action.message(node.0) else {
+            self.load(node, step.from)?;
+            self.apply(node)?;
+            self.complete(node);
+            return Ok(1);
+        };
+        self.state[at] = State::Begun;
+        let mut done = 0;
+        if port == Port::Out {
+            self.cost.messages[node.0 as usize] += 1;
+            self.cost.elements[node.0 as usize] += self.elements(node.0, step.from);
+            if matches!(step.action, Action::Signal { .. }) {
+                self.complete(node);
+                done += 1;
+            }
+        }
+        let partner = graph.partner(node);
+        if self.state[graph.index(partner)] == State::Waiting {
+            return Ok(done);
+        }
+        let (out, into) = if port == Port::Out { (node, partner) } else { (partner, node) };
+        self.load(out, graph.schedules[out.0 as usize].step(out.1 as usize).from)?;
+        self.arrive(out, into);
+        self.apply(into)?;
+        self.complete(into);
+        if self.state[graph.index(out)] == State::Begun {
+            self.complete(out);
+            done += 1;
+        }
+        Ok(done + 1)
+    }
+
+    /// A step knows what the steps before it know.
+    fn follow(&mut self, node: Node, after: &[u32]) {
+        let at = self.graph.index(node);
+        for dep in after {
+            let before = self.graph.index((node.0, *dep));
+            self.chain[at] = self.chain[at].max(self.chain[before]);
+            self.join(at, before);
+        }
+        if self.words > 0 {
+            self.come[at * self.words + node.0 as usize / 64] |= 1 << (node.0 % 64);
+        }
+    }
+
+    /// A receiving step knows what its sender knew.
+    fn arrive(&mut self, out: Node, into: Node) {
+        let (from, at) = (self.graph.index(out), self.graph.index(into));
+        self.chain[at] = self.chain[at].max(self.chain[from] + 1);
+        self.cost.chain = self.cost.chain.max(self.chain[at]);
+        self.join(at, from);
+    }
+
+    fn join(&mut self, at: usize, before: usize) {
+        for w in 0..self.words {
+            self.come[at * self.words + w] |= self.come[before * self.words + w];
+        }
+    }
+
+    /// Takes the contents of blocks to `moved`.
+    fn load(&mut self, node: Node, from: &[Slice]) -> Result<(), Fault> {
+        let schedule = &self.graph.schedules[node.0 as usize];
+        self.moved.clear();
+        for (buffer, b) in from.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b))) {
+            let size = schedule.size_of(buffer, b);
+            let elements = self.count(node.0, size);
+            let value = *self.memories[node.0 as usize].at(buffer, b);
+            if value.is_none() && elements > 0 {
+                let what = format!("reads block {b} of the {buffer:?}, which has no content");
+                return Err(self.fault(node, FaultKind::Empty, what));
+            }
+            self.moved.push(Moved { size, elements, value });
+        }
+        Ok(())
+    }
+
+    /// Stores or reduces what is in `moved`.
+    fn apply(&mut self, node: Node) -> Result<(), Fault> {
+        let schedule = &self.graph.schedules[node.0 as usize];
+        let step = schedule.step(node.1 as usize);
+        let wanted = step.into.iter().map(|s| s.count as usize).sum::<usize>();
+        if wanted != self.moved.len() {
+            let what = format!("{} blocks come for {wanted}", self.moved.len());
+            return Err(self.fault(node, FaultKind::Shape, what));
+        }
+        let side = match step.action {
+            Action::ReceiveReduce { side, .. } | Action::Reduce { side } => Some(side),
+            _ => None,
+        };
+        if side.is_some() {
+            self.cost.reduced[node.0 as usize] += self.elements(node.0, step.into);
+        }
+        let blocks = step.into.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
+        for (place, (buffer, b)) in blocks.enumerate() {
+            let moved = self.moved[place];
+            self.fits(node, moved, buffer, b)?;
+            let own = *self.memories[node.0 as usize].at(buffer, b);
+            let value = match side {
+                Some(side) if moved.elements > 0 => Some(self.reduced(node, moved.value, own, side)?),
+                _ => moved.value,
+            };
+            *self.memories[node.0 as usize].at(buffer, b) = value;
+        }
+        Ok(())
+    }
+
+    fn reduced(&mut self, node: Node, operand: Option<Value>, own: Option<Value>, side: Side) -> Result<Value, Fault> {
+        let Some((operand, own)) = operand.zip(own) else {
+            return Err(self.fault(node, FaultKind::Empty, "reduces into a block without content"));
+        };
+        let (left, right) = if side == Side::Left { (operand, own) } else { (own, operand) };
+        Value::reduced(left, right, self.commutative, &mut self.sets)
+            .map_err(|kind| self.fault(node, kind, format_args!("{left:?} and {right:?}")))
+    }
+
+    /// A block fits another of as many elements; where sizes are not known, of the same number if all ranks count alike.
+    fn fits(&self, node: Node, moved: Moved, buffer: Buffer, block: u32) -> Result<(), Fault> {
+        let size = self.graph.schedules[node.0 as usize].size_of(buffer, block);
+        let elements = self.count(node.0, size);
+        let alike = !self.sizes.is_empty() || !self.numbered_alike || size == moved.size;
+        if alike && elements == moved.elements {
+            return Ok(());
+        }
+        let Moved { size: from, elements: come, .. } = moved;
+        let what = format!("size {from}, {come} elements, for block {block} of size {size}, {elements} elements");
+        Err(self.fault(node, FaultKind::Shape, what))
+    }
+
+    fn complete(&mut self, node: Node) {
+        let graph = self.graph;
+        self.state[graph.index(node)] = State::Done;
+        for d in graph.dependents(node) {
+            let missing = &mut self.missing[graph.index((node.0, *d))];
+            *missing -= 1;
+            if *missing == 0 {
+                self.ready.push_back((node.0, *d));
+            }
+        }
+    }
+
+    /// A rank that has done all its steps knows that every rank has come.
+    fn all_have_come(&self, r: usize) -> Result<(), Fault> {
+        let mut come = vec![0; self.words];
+        come[r / 64] |= 1u64 << (r % 64);
+        for i in 0..self.graph.schedules[r].len() {
+            let own = &self.come[self.graph.index((r as u32, i as u32)) * self.words..][..self.words];
+            come.iter_mut().zip(own).for_each(|(c, o)| *c |= o);
+        }
+        match (0..self.calls.len()).find(|other| come[other / 64] >> (other % 64) & 1 == 0) {
+            None => Ok(()),
+            Some(other) => {
+                let what = format!("leaves although rank {other} may not have come");
+                Err(Fault { rank: r as u32, step: None, kind: FaultKind::Early, what })
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a block holds, as a symbol.
+
+use super::FaultKind;
+
+/// Whose contributions a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The block of the input that they are of.
+    pub block: u32,
+    /// The ranks.
+    pub ranks: Ranks,
+    /// A hash of how they were put together.
+    pub tree: u64,
+}
+
+/// The ranks whose contributions were reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranks {
+    /// `lo` to `hi - 1`, in order.
+    Run(u32, u32),
+    /// A set with gaps, by its number in [`Sets`].
+    Set(u32),
+}
+
+/// Sets of ranks with gaps, which only commutative reductions have.
+#[derive(Debug, Default)]
+pub struct Sets(Vec<Box<[u32]>>);
+
+impl Sets {
+    fn extend(&self, ranks: Ranks, all: &mut Vec<u32>) {
+        match ranks {
+            Ranks::Run(lo, hi) => all.extend(lo..hi),
+            Ranks::Set(number) => all.extend(&self.0[number as usize]),
+        }
+    }
+
+    /// The union of disjoint sets.
+    fn union(&mut self, a: Ranks, b: Ranks) -> Option<Ranks> {
+        let mut all = Vec::new();
+        self.extend(a, &mut all);
+        self.extend(b, &mut all);
+        all.sort_unstable();
+        if all.windows(2).any(|w| w[0] == w[1]) {
+            return None;
+        }
+        let (lo, hi) = (all[0], all[all.len() - 1] + 1);
+        if (hi - lo) as usize == all.len() {
+            return Some(Ranks::Run(lo, hi));
+        }
+        self.0.push(all.into());
+        Some(Ranks::Set(self.0.len() as u32 - 1))
+    }
+}
+
+fn mixed(a: u64, b: u64) -> u64 {
+    (a ^ b.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (b >> 7).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+impl Value {
+    /// The contribution of a rank.
+    pub fn of(block: u32, rank: u32) -> Self {
+        Self { block, ranks: Ranks::Run(rank, rank + 1), tree: mixed(1, u64::from(rank)) }
+    }
+
+    /// Whether it is block `block` with the contributions of ranks `lo` to `hi - 1`.
+    pub fn is(&self, block: u32, lo: u32, hi: u32) -> bool {
+        self.block == block && self.ranks == Ranks::Run(lo, hi)
+    }
+
+    /// `left ∘ right`.
+    pub fn reduced(left: Self, right: Self, commutative: bool, sets: &mut Sets) -> Result<Self, FaultKind> {
+        if left.block != right.block {
+            return Err(FaultKind::Doubled);
+        }
+        let tree = if commutative {
+            mixed(left.tree.min(right.tree), left.tree.max(right.tree))
+        } else {
+            mixed(left.tree, right.tree)
+        };
+        let ranks = match (left.ranks, right.ranks) {
+            (Ranks::Run(lo, at), Ranks::Run(also, hi)) if at == also => Ranks::Run(lo, hi),
+            (Ranks::Run(at, hi), Ranks::Run(lo, also)) if at == also && commutative => Ranks::Run(lo, hi),
+            (a, b) => {
+                let all = sets.union(a, b).ok_or(FaultKind::Doubled)?;
+                if !commutative {
+                    return Err(FaultKind::Order);
+                }
+                all
+            }
+        };
+        Ok(Self { block: left.block, ranks, tree })
+    }
+}

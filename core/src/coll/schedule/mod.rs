@@ -1,0 +1,311 @@
+//! Collectives as schedules: an algorithm is a pure function from (rank, P, root, parameters) to the steps of that rank.
+//!
+//! A step sends, receives, reduces or copies named blocks of named buffers, never bytes or pointers; so one description
+//! is executed, checked for every P without a device ([`check`]), and predicted. What a step has to wait for follows from
+//! the blocks that it reads and writes, in the order in which the algorithm names its steps ([`Builder`]).
+//! After Hoefler, Siebert, Lumsdaine, "Group Operation Assembly Language" (2009), and Cowan et al., "MSCCLang" (2023).
+
+mod builder;
+pub mod check;
+pub mod predict;
+
+use std::fmt;
+
+pub use builder::Builder;
+
+/// A buffer of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Buffer {
+    /// What the rank contributes: only read. In a call in place it may be the same memory as the output, where the
+    /// operation says so ([`Operation`](super::Operation)).
+    Input,
+    /// What the rank gets. The root of a broadcast has its data here.
+    Output,
+    /// Memory of the schedule's own, without content at first.
+    Scratch,
+}
+
+/// Consecutive blocks of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slice {
+    /// Which buffer.
+    pub buffer: Buffer,
+    /// First block.
+    pub first: u32,
+    /// Number of blocks.
+    pub count: u32,
+}
+
+impl Slice {
+    /// Blocks `first`, `first + 1`, ..: `count` of them.
+    #[must_use]
+    pub const fn new(buffer: Buffer, first: u32, count: u32) -> Self {
+        Self { buffer, first, count }
+    }
+
+    /// Blocks of the input.
+    #[must_use]
+    pub const fn input(first: u32, count: u32) -> Self {
+        Self::new(Buffer::Input, first, count)
+    }
+
+    /// Blocks of the output.
+    #[must_use]
+    pub const fn output(first: u32, count: u32) -> Self {
+        Self::new(Buffer::Output, first, count)
+    }
+
+    /// `count` blocks from `first` on, modulo `of`: after the last block comes the first. The second slice has those that
+    /// come round, and is empty where none does.
+    #[must_use]
+    pub const fn wrapped(buffer: Buffer, first: u32, count: u32, of: u32) -> [Self; 2] {
+        let to_the_end = if count < of - first { count } else { of - first };
+        [Self::new(buffer, first, to_the_end), Self::new(buffer, 0, count - to_the_end)]
+    }
+
+    /// Blocks `first` to `first + count - 1` of this slice.
+    ///
+    /// # Panics
+    /// If it has fewer.
+    #[must_use]
+    pub fn part(self, first: u32, count: u32) -> Self {
+        assert!(first + count <= self.count, "blocks {first} to {} of {}", first + count, self.count);
+        Self::new(self.buffer, self.first + first, count)
+    }
+
+    /// Its block numbers.
+    pub fn blocks(self) -> impl Iterator<Item = u32> + Clone {
+        self.first..self.first + self.count
+    }
+}
+
+/// On which side of the operator the operand stands: `into` becomes `operand ∘ into` or `into ∘ operand`. An operator need
+/// not be commutative; contributions of lower ranks stand left of those of higher ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// `into = operand ∘ into`: the operand has contributions of lower ranks.
+    Left,
+    /// `into = into ∘ operand`: the operand has contributions of higher ranks.
+    Right,
+}
+
+/// What a step does. Messages between two ranks are matched by their tag, which no other message from the one to the
+/// other in the same schedule has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Sends the blocks of `from` as one message.
+    Send {
+        /// The receiving rank.
+        to: u32,
+        /// Its number between the two ranks.
+        tag: u32,
+    },
+    /// Receives one message into the blocks of `into`.
+    Receive {
+        /// The sending rank.
+        source: u32,
+        /// Its number between the two ranks.
+        tag: u32,
+    },
+    /// Receives one message as an operand for the blocks of `into`.
+    ReceiveReduce {
+        /// The sending rank.
+        source: u32,
+        /// Its number between the two ranks.
+        tag: u32,
+        /// On which side of the operator it stands.
+        side: Side,
+    },
+    /// Reduces the blocks of `from`, as operands, into those of `into`.
+    Reduce {
+        /// On which side of the operator the operands stand.
+        side: Side,
+    },
+    /// Copies the blocks of `from` to those of `into`. Nothing to do where both are the same memory.
+    Copy,
+    /// Tells a rank that this rank has come here: a message without data, and a signal cell where there is one.
+    Signal {
+        /// The rank that is told.
+        to: u32,
+        /// Its number between the two ranks.
+        tag: u32,
+    },
+    /// Waits for a signal.
+    Await {
+        /// The rank that gives it.
+        source: u32,
+        /// Its number between the two ranks.
+        tag: u32,
+    },
+}
+
+/// A list in a table of the schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct List {
+    start: u32,
+    len: u32,
+}
+
+impl List {
+    fn of<T>(self, table: &[T]) -> &[T] {
+        &table[self.start as usize..][..self.len as usize]
+    }
+}
+
+/// A step of a schedule: views of it are given by [`Schedule::step`].
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    action: Action,
+    from: List,
+    into: List,
+    after: List,
+}
+
+/// One step of a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// What it does.
+    pub action: Action,
+    /// Blocks that are read.
+    pub from: &'a [Slice],
+    /// Blocks that are written, or reduced into.
+    pub into: &'a [Slice],
+    /// Earlier steps that must be complete before this one starts: a send when its blocks may be changed, a receive when
+    /// its blocks are there.
+    pub after: &'a [u32],
+}
+
+/// Which sizes the blocks of a buffer have. Sizes are numbered; the caller of a collective has a table of them, in
+/// elements. Block `b` of a buffer has size number `first + b`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Size number of block 0.
+    pub first: u32,
+    /// Number of blocks.
+    pub count: u32,
+}
+
+impl Sizes {
+    /// Of `count` blocks from size number `first` on.
+    #[must_use]
+    pub const fn new(first: u32, count: u32) -> Self {
+        Self { first, count }
+    }
+
+    /// Of no block.
+    pub const NONE: Self = Self::new(0, 0);
+}
+
+/// The steps of one rank. Starting every step as soon as those in [`Step::after`] are complete, and otherwise in the order
+/// of their numbers, executes it.
+#[derive(Clone)]
+pub struct Schedule {
+    rank: u32,
+    size: u32,
+    input: Sizes,
+    output: Sizes,
+    scratch: Vec<u32>,
+    steps: Vec<Stored>,
+    slices: Vec<Slice>,
+    after: Vec<u32>,
+}
+
+impl Schedule {
+    /// The rank whose steps these are.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Sizes of the blocks of the input.
+    #[must_use]
+    pub fn input(&self) -> Sizes {
+        self.input
+    }
+
+    /// Sizes of the blocks of the output.
+    #[must_use]
+    pub fn output(&self) -> Sizes {
+        self.output
+    }
+
+    /// Size numbers of the blocks of scratch.
+    #[must_use]
+    pub fn scratch(&self) -> &[u32] {
+        &self.scratch
+    }
+
+    /// Number of steps.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Step number `index`.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn step(&self, index: usize) -> Step<'_> {
+        let s = self.steps[index];
+        Step {
+            action: s.action,
+            from: s.from.of(&self.slices),
+            into: s.into.of(&self.slices),
+            after: s.after.of(&self.after),
+        }
+    }
+
+    /// All steps, in order.
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step<'_>> {
+        (0..self.steps.len()).map(|i| self.step(i))
+    }
+
+    /// Size number of a block.
+    #[must_use]
+    pub fn size_of(&self, buffer: Buffer, block: u32) -> u32 {
+        match buffer {
+            Buffer::Input => self.input.first + block,
+            Buffer::Output => self.output.first + block,
+            Buffer::Scratch => self.scratch[block as usize],
+        }
+    }
+
+    /// Number of blocks of a buffer.
+    #[must_use]
+    pub fn blocks_of(&self, buffer: Buffer) -> u32 {
+        match buffer {
+            Buffer::Input => self.input.count,
+            Buffer::Output => self.output.count,
+            Buffer::Scratch => self.scratch.len() as u32,
+        }
+    }
+
+    /// Elements of the blocks of some slices, of sizes by number.
+    #[must_use]
+    pub fn elements(&self, slices: &[Slice], sizes: &[u64]) -> u64 {
+        let of = |s: &Slice| s.blocks().map(|b| sizes[self.size_of(s.buffer, b) as usize]).sum::<u64>();
+        slices.iter().map(of).sum()
+    }
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "rank {} of {}, scratch {:?}", self.rank, self.size, self.scratch)?;
+        self.steps().enumerate().try_for_each(|(i, s)| {
+            writeln!(f, "{i}: {:?} from {:?} into {:?} after {:?}", s.action, s.from, s.into, s.after)
+        })
+    }
+}

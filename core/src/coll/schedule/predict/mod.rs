@@ -1,0 +1,87 @@
+//! Predicts how long a collective takes, by walking the schedules of all ranks in virtual time.
+//!
+//! One event loop serves all models ([`Model`]): LogP, LogGP, LogGOPS, pLogP, LoP, and the one-port model with latency,
+//! bandwidth and reduction costs. Schedules are made rank by rank and kept as a few bytes for each step, decoded as far as
+//! steps can start at all, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine, "LogGOPSim" (2010).
+
+mod model;
+mod program;
+mod walk;
+
+pub use model::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
+pub use walk::{Moment, Prediction};
+
+use super::{Schedule, Slice};
+use crate::coll::operation::{Algorithm, Call};
+
+/// How many bytes blocks have.
+#[derive(Clone, Copy, Debug)]
+pub enum Bytes<'a> {
+    /// All blocks have so many.
+    Each(u64),
+    /// A vector of so many is cut evenly into as many parts as the schedule has.
+    Vector(u64),
+    /// By size number.
+    BySize(&'a [u64]),
+}
+
+impl Bytes<'_> {
+    /// Of some blocks of a schedule.
+    #[must_use]
+    pub fn of(self, schedule: &Schedule, slices: &[Slice]) -> u64 {
+        match self {
+            Self::Each(bytes) => bytes * slices.iter().map(|s| u64::from(s.count)).sum::<u64>(),
+            Self::BySize(sizes) => schedule.elements(slices, sizes),
+            Self::Vector(all) => {
+                let parts = u64::from(schedule.input().count.max(schedule.output().count)).max(1);
+                let before = |part: u64| all * part / parts;
+                let sizes = slices.iter().flat_map(|s| s.blocks().map(|b| u64::from(schedule.size_of(s.buffer, b))));
+                sizes.map(|part| before(part + 1) - before(part)).sum()
+            }
+        }
+    }
+}
+
+/// Predicts schedules of `size` ranks, `of(rank)` that of a rank.
+///
+/// # Errors
+/// The rank and the step at which it stops, if the ranks wait for each other for ever.
+pub fn predict<M: Model>(
+    size: u32,
+    of: impl FnMut(u32) -> Schedule,
+    bytes: Bytes<'_>,
+    model: &M,
+) -> Result<Prediction, (u32, u32)> {
+    watch(size, of, bytes, model, |_| {})
+}
+
+/// Predicts, and tells when each step runs.
+///
+/// # Errors
+/// As [`predict`].
+pub fn watch<M: Model>(
+    size: u32,
+    mut of: impl FnMut(u32) -> Schedule,
+    bytes: Bytes<'_>,
+    model: &M,
+    told: impl FnMut(Moment),
+) -> Result<Prediction, (u32, u32)> {
+    let mut walk = walk::Walk::new(size, model, told);
+    for rank in 0..size {
+        walk.add(program::Program::new(&of(rank), bytes));
+    }
+    walk.run()
+}
+
+/// Predicts an algorithm for a call, given as `of(rank)`.
+///
+/// # Errors
+/// As [`predict`].
+pub fn predict_algorithm<'a, M: Model>(
+    algorithm: &Algorithm,
+    of: impl Fn(u32) -> Call<'a>,
+    bytes: Bytes<'_>,
+    model: &M,
+) -> Result<Prediction, (u32, u32)> {
+    predict(of(0).size, |rank| (algorithm.build)(&of(rank)), bytes, model)
+}

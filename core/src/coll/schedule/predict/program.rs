@@ -1,0 +1,140 @@
+//! A schedule as a prediction needs it: some bytes for each step.
+
+use super::Bytes;
+use crate::coll::schedule::{Action, Schedule};
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Send,
+    Receive,
+    ReceiveReduce,
+    Reduce,
+    Copy,
+}
+
+const KINDS: [Kind; 5] = [Kind::Send, Kind::Receive, Kind::ReceiveReduce, Kind::Reduce, Kind::Copy];
+
+/// A step, decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded {
+    pub kind: Kind,
+    pub peer: u32,
+    pub tag: u32,
+    pub bytes: u64,
+    /// Number of steps of the same stretch that it waits for: they follow, each as the distance back to it.
+    pub after: u32,
+}
+
+/// The steps of a rank in stretches: each step of a stretch waits for all steps of the stretches before. Numbers are in
+/// base 128, low digits first.
+#[derive(Debug, Default)]
+pub struct Program {
+    code: Box<[u8]>,
+    at: u32,
+    /// Messages that the rank sends and receives.
+    pub sends: u32,
+    pub receives: u32,
+}
+
+impl Program {
+    pub fn new(schedule: &Schedule, bytes: Bytes<'_>) -> Self {
+        let mut program = Self::default();
+        let mut code = Vec::new();
+        let starts = stretches(schedule);
+        let mut starts = starts.iter().copied().chain([schedule.len() as u32]);
+        let (mut first, mut next) = (0, starts.next());
+        for (i, step) in (0u32..).zip(schedule.steps()) {
+            if next == Some(i) {
+                first = i;
+                next = starts.next();
+                put(&mut code, u64::from(next.unwrap_or(i) - i));
+            }
+            let (kind, peer, tag, slices) = match step.action {
+                Action::Send { to, tag } | Action::Signal { to, tag } => (Kind::Send, to, tag, step.from),
+                Action::Receive { source, tag } | Action::Await { source, tag } => {
+                    (Kind::Receive, source, tag, step.into)
+                }
+                Action::ReceiveReduce { source, tag, .. } => (Kind::ReceiveReduce, source, tag, step.into),
+                Action::Reduce { .. } => (Kind::Reduce, 0, 0, step.into),
+                Action::Copy => (Kind::Copy, 0, 0, step.into),
+            };
+            program.sends += u32::from(kind == Kind::Send);
+            program.receives += u32::from(matches!(kind, Kind::Receive | Kind::ReceiveReduce));
+            let after = step.after.iter().filter(|d| **d >= first);
+            put(&mut code, kind as u64 | (after.clone().count() as u64) << 3);
+            put(&mut code, u64::from(peer));
+            put(&mut code, u64::from(tag));
+            put(&mut code, bytes.of(schedule, slices));
+            after.for_each(|d| put(&mut code, u64::from(i - d)));
+        }
+        program.code = code.into();
+        program
+    }
+
+    /// Bytes of memory.
+    pub fn len(&self) -> usize {
+        self.code.len()
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.at as usize == self.code.len()
+    }
+
+    /// The next number: at the start of a stretch its steps.
+    pub fn number(&mut self) -> u32 {
+        self.take() as u32
+    }
+
+    /// The next step.
+    pub fn step(&mut self) -> Decoded {
+        let head = self.take();
+        let (peer, tag, bytes) = (self.number(), self.number(), self.take());
+        Decoded { kind: KINDS[head as usize & 7], peer, tag, bytes, after: (head >> 3) as u32 }
+    }
+
+    fn take(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let digit = self.code[self.at as usize];
+            self.at += 1;
+            number |= u64::from(digit & 0x7f) << shift;
+            if digit < 0x80 {
+                return number;
+            }
+            shift += 7;
+        }
+    }
+}
+
+fn put(code: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        code.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    code.push(number as u8);
+}
+
+/// Where stretches begin: at a step that waits for all that nothing else waited for yet, if every later step waits for it or
+/// one after it, or for the same steps.
+fn stretches(schedule: &Schedule) -> Vec<u32> {
+    let mut starts: Vec<u32> = Vec::new();
+    // Whether a step is waited for, and how many are not.
+    let mut waited = vec![false; schedule.len()];
+    let mut ends = 0;
+    for (i, step) in (0u32..).zip(schedule.steps()) {
+        let latest = step.after.last().copied();
+        while let Some(start) = starts.last() {
+            if latest.is_some_and(|l| l >= *start) || schedule.step(*start as usize).after == step.after {
+                break;
+            }
+            starts.pop();
+        }
+        ends -= step.after.iter().filter(|d| !std::mem::replace(&mut waited[**d as usize], true)).count();
+        if ends == 0 {
+            starts.push(i);
+        }
+        ends += 1;
+    }
+    starts
+}

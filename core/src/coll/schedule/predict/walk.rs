@@ -1,0 +1,406 @@
+//! The event loop: steps of all ranks in the order of time.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::Model;
+use super::program::{Kind, Program};
+
+/// What was predicted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prediction {
+    /// When the last rank is done.
+    pub time: f64,
+    /// When each rank is done.
+    pub ends: Vec<f64>,
+    /// Messages and signals.
+    pub messages: u64,
+    /// Most steps that were decoded at once, of all ranks.
+    pub steps: usize,
+    /// Bytes of all schedules as they were kept.
+    pub bytes: usize,
+}
+
+/// A step that ran: of one that receives and reduces a message there are two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// The rank.
+    pub rank: u32,
+    /// The number of the step in its schedule.
+    pub step: u32,
+    /// When processor and port were free for it, and what it waits for was there.
+    pub start: f64,
+    /// When its processor or, in models without overhead, its port was free again; of a receive, when its data was there.
+    pub end: f64,
+    /// Whether it reduces, instead of sending or receiving.
+    pub reduces: bool,
+}
+
+/// No step.
+const NONE: u32 = u32::MAX;
+
+/// In the second number of an event: a message is at the receiver's port.
+const ARRIVES: u32 = 1 << 31;
+
+/// A rank, its step or [`ARRIVES`] with a number that orders messages, the place of the message. Of events at the same time
+/// those of earlier steps come first.
+type Event = (u32, u32, u32);
+
+/// A step that may start before all steps of its rank's stretch are complete.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    kind: Kind,
+    peer: u32,
+    tag: u32,
+    /// Steps that it still waits for.
+    missing: u32,
+    bytes: u64,
+    /// When those that it waited for were complete.
+    ready: f64,
+    /// Where the steps that wait for it begin in the stretch's list.
+    dependents: u32,
+    /// The step behind it in the queue for the port.
+    behind: u32,
+}
+
+/// The side of a network interface that sends, and the steps that queue for it.
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    free: f64,
+    first: u32,
+    last: u32,
+}
+
+impl Default for Out {
+    fn default() -> Self {
+        Self { free: 0.0, first: NONE, last: NONE }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    program: Program,
+    /// The steps of the stretch, the number of the first, and how many are not complete.
+    stretch: Vec<Step>,
+    first: u32,
+    open: u32,
+    dependents: Vec<u32>,
+    /// When the processor is free.
+    processor: f64,
+    out: Out,
+    /// When the side of the network interface that receives is free.
+    into: f64,
+    end: f64,
+}
+
+/// A message under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Message {
+    key: (u32, u32, u32),
+    bytes: u64,
+    /// Messages that its sender sends.
+    fan: u32,
+}
+
+/// What is known of a message that is not received.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    /// It could be at the receiver's port from a time on, and waits for the receive.
+    Sent(f64, u32),
+    /// It is through the receiver's port from a time on.
+    Through(f64),
+    /// The step that receives it.
+    Receives(u32),
+}
+
+pub struct Walk<'a, M, F> {
+    model: &'a M,
+    told: F,
+    ranks: Vec<Rank>,
+    /// Events by time, which is never negative, so that its bits are in its order.
+    events: BTreeMap<u64, Vec<Event>>,
+    /// Lists of events without any, for reuse.
+    spare: Vec<Vec<Event>>,
+    sides: FxHashMap<(u32, u32, u32), Side>,
+    messages: Vec<Message>,
+    /// Places in `messages` without one.
+    places: Vec<u32>,
+    decoded: usize,
+    result: Prediction,
+}
+
+impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
+    pub fn new(size: u32, model: &'a M, told: F) -> Self {
+        let (events, spare, sides, messages, places, result) = Default::default();
+        let ranks = Vec::with_capacity(size as usize);
+        Self { model, told, ranks, events, spare, sides, messages, places, decoded: 0, result }
+    }
+
+    /// Adds the next rank.
+    pub fn add(&mut self, program: Program) {
+        self.result.bytes += program.len();
+        self.result.messages += u64::from(program.sends);
+        self.ranks.push(Rank { program, ..Rank::default() });
+    }
+
+    /// Runs all ranks.
+    pub fn run(mut self) -> Result<Prediction, (u32, u32)> {
+        for r in 0..self.ranks.len() as u32 {
+            self.decode(r, 0.0);
+        }
+        while let Some((at, mut events)) = self.events.pop_first() {
+            events.sort_unstable();
+            for event in events.drain(..) {
+                self.event(f64::from_bits(at), event);
+            }
+            self.spare.push(events);
+        }
+        if let Some((r, rank)) = self.ranks.iter().enumerate().find(|(_, rank)| rank.open > 0) {
+            let stuck = rank.stretch.iter().position(|s| s.missing == 0 && s.kind != Kind::Send).unwrap_or(0);
+            return Err((r as u32, rank.first + stuck as u32));
+        }
+        self.result.ends = self.ranks.iter().map(|r| r.end).collect();
+        self.result.time = self.result.ends.iter().copied().fold(0.0, f64::max);
+        Ok(self.result)
+    }
+
+    fn push(&mut self, time: f64, event: Event) {
+        let spare = &mut self.spare;
+        self.events.entry(time.to_bits()).or_insert_with(|| spare.pop().unwrap_or_default()).push(event);
+    }
+
+    /// Takes the next stretch of a rank, whose steps may start from `time` on.
+    fn decode(&mut self, r: u32, time: f64) {
+        let rank = &mut self.ranks[r as usize];
+        rank.end = rank.end.max(time);
+        rank.first += rank.stretch.len() as u32;
+        self.decoded -= rank.stretch.len();
+        rank.stretch.clear();
+        if rank.program.is_done() {
+            *rank = Rank { end: rank.end, ..Rank::default() };
+            return;
+        }
+        let len = rank.program.number();
+        // Pairs of a step and one that waits for it, then the list of the latter by the former.
+        let mut pairs = Vec::new();
+        for i in 0..len {
+            let d = rank.program.step();
+            let after = (0..d.after).map(|_| i - rank.program.number());
+            pairs.extend(after.map(|before| (before, i)));
+            rank.stretch.push(Step {
+                kind: d.kind,
+                peer: d.peer,
+                tag: d.tag,
+                missing: d.after,
+                bytes: d.bytes,
+                ready: time,
+                dependents: 0,
+                behind: NONE,
+            });
+        }
+        pairs.sort_unstable();
+        let mut at = 0;
+        for (i, step) in (0u32..).zip(&mut rank.stretch) {
+            step.dependents = at as u32;
+            at += pairs[at..].iter().take_while(|(before, _)| *before == i).count();
+        }
+        rank.dependents.clear();
+        rank.dependents.extend(pairs.into_iter().map(|(_, i)| i));
+        rank.open = len;
+        self.decoded += len as usize;
+        self.result.steps = self.result.steps.max(self.decoded);
+        for i in 0..len {
+            if self.ranks[r as usize].stretch[i as usize].missing == 0 {
+                self.ready(r, i);
+            }
+        }
+    }
+
+    /// What a step waits for within its rank is complete.
+    fn ready(&mut self, r: u32, i: u32) {
+        let step = self.ranks[r as usize].stretch[i as usize];
+        if !matches!(step.kind, Kind::Receive | Kind::ReceiveReduce) {
+            self.push(step.ready, (r, i, NONE));
+            return;
+        }
+        let key = (step.peer, r, step.tag);
+        match self.sides.remove(&key) {
+            Some(Side::Through(time)) => self.push(time.max(step.ready), (r, i, NONE)),
+            side => {
+                self.sides.insert(key, Side::Receives(i));
+                if let Some(Side::Sent(time, place)) = side {
+                    self.push(time.max(step.ready), (r, ARRIVES | i, place));
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, now: f64, (r, i, place): Event) {
+        if i & ARRIVES != 0 {
+            self.arrives(now, place);
+            return;
+        }
+        let step = self.ranks[r as usize].stretch[i as usize];
+        match step.kind {
+            Kind::Send => {
+                if self.takes_port(now, r, i) {
+                    self.send(now, r, i, step);
+                }
+            }
+            Kind::Receive | Kind::ReceiveReduce => self.process(now, r, i, step),
+            Kind::Reduce => {
+                let cost = self.model.reduce(step.bytes);
+                let start = processor(&mut self.ranks[r as usize], now, cost);
+                self.tell(r, i, start, start + cost, true);
+                self.complete(r, i, start + cost);
+            }
+            Kind::Copy => self.complete(r, i, now),
+        }
+    }
+
+    fn tell(&mut self, r: u32, i: u32, start: f64, end: f64, reduces: bool) {
+        (self.told)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
+    }
+
+    /// Whether a send has the port now. If not it queues: only the first in the queue has an event, when the port is free.
+    fn takes_port(&mut self, now: f64, r: u32, i: u32) -> bool {
+        let rank = &mut self.ranks[r as usize];
+        let out = &mut rank.out;
+        if out.free <= now && (out.first == i || out.first == NONE) {
+            return true;
+        }
+        if out.first == NONE {
+            (out.first, out.last) = (i, i);
+            let free = out.free;
+            self.push(free, (r, i, NONE));
+        } else {
+            rank.stretch[out.last as usize].behind = i;
+            out.last = i;
+        }
+        false
+    }
+
+    fn send(&mut self, now: f64, r: u32, i: u32, step: Step) {
+        let rank = &mut self.ranks[r as usize];
+        let fan = rank.program.sends;
+        let cost = self.model.send(step.bytes, fan);
+        let start = processor(rank, now, cost.overhead);
+        rank.out.free = start + cost.port;
+        if rank.out.first == i {
+            rank.out.first = step.behind;
+        }
+        // The next in the queue has the port when it is free.
+        let next = rank.out.first;
+        if next != NONE {
+            self.push(start + cost.port, (r, next, NONE));
+        }
+        let key = (r, step.peer, step.tag);
+        let message = Message { key, bytes: step.bytes, fan };
+        let place = self.places.pop().unwrap_or(self.messages.len() as u32);
+        match self.messages.get_mut(place as usize) {
+            Some(at) => *at = message,
+            None => self.messages.push(message),
+        }
+        let there = start + cost.transit;
+        match self.sides.get(&key) {
+            _ if self.model.is_eager(step.bytes) => self.push(there, (step.peer, ARRIVES | r, place)),
+            Some(Side::Receives(receive)) => {
+                let receive = *receive;
+                let ready = self.ranks[step.peer as usize].stretch[receive as usize].ready;
+                self.push(there.max(ready), (step.peer, ARRIVES | receive, place));
+            }
+            _ => {
+                self.sides.insert(key, Side::Sent(there, place));
+            }
+        }
+        let busy = if cost.overhead > 0.0 { cost.overhead } else { cost.port };
+        self.tell(r, i, start, start + busy, false);
+        self.complete(r, i, start + cost.done);
+    }
+
+    /// A message comes in through the port.
+    fn arrives(&mut self, now: f64, place: u32) {
+        let message = self.messages[place as usize];
+        self.places.push(place);
+        let r = message.key.1;
+        let rank = &mut self.ranks[r as usize];
+        let cost = self.model.receive(message.bytes, message.fan, rank.program.receives);
+        let start = now.max(rank.into);
+        rank.into = start + cost.port;
+        let through = start + cost.transfer;
+        match self.sides.remove(&message.key) {
+            Some(Side::Receives(i)) => self.through(now, through, r, i),
+            _ => {
+                self.sides.insert(message.key, Side::Through(through));
+            }
+        }
+    }
+
+    /// The message of a step is through the port at `time`.
+    fn through(&mut self, now: f64, time: f64, r: u32, i: u32) {
+        let step = self.ranks[r as usize].stretch[i as usize];
+        let time = time.max(step.ready);
+        if self.overhead(r, step) + self.reduction(step) == 0.0 {
+            self.tell(r, i, time, time, false);
+            self.complete(r, i, time);
+        } else if time > now {
+            self.push(time, (r, i, NONE));
+        } else {
+            self.process(now, r, i, step);
+        }
+    }
+
+    /// The processor takes a message, and reduces it.
+    fn process(&mut self, now: f64, r: u32, i: u32, step: Step) {
+        let (overhead, reduction) = (self.overhead(r, step), self.reduction(step));
+        let start = processor(&mut self.ranks[r as usize], now, overhead + reduction);
+        let there = start + overhead;
+        self.tell(r, i, start, there, false);
+        if reduction > 0.0 {
+            self.tell(r, i, there, there + reduction, true);
+        }
+        self.complete(r, i, there + reduction);
+    }
+
+    fn overhead(&self, r: u32, step: Step) -> f64 {
+        let fan = self.ranks[r as usize].program.receives;
+        self.model.receive(step.bytes, fan, fan).overhead
+    }
+
+    fn reduction(&self, step: Step) -> f64 {
+        if step.kind == Kind::ReceiveReduce { self.model.reduce(step.bytes) } else { 0.0 }
+    }
+
+    /// Steps that wait for a step may start at `done`.
+    fn complete(&mut self, r: u32, i: u32, done: f64) {
+        let rank = &mut self.ranks[r as usize];
+        rank.end = rank.end.max(done);
+        rank.open -= 1;
+        let all = rank.stretch.get(i as usize + 1).map_or(rank.dependents.len(), |s| s.dependents as usize);
+        for at in rank.stretch[i as usize].dependents as usize..all {
+            let rank = &mut self.ranks[r as usize];
+            let d = rank.dependents[at];
+            let dependent = &mut rank.stretch[d as usize];
+            dependent.ready = dependent.ready.max(done);
+            dependent.missing -= 1;
+            if dependent.missing == 0 {
+                self.ready(r, d);
+            }
+        }
+        let rank = &self.ranks[r as usize];
+        if rank.open == 0 {
+            self.decode(r, rank.end);
+        }
+    }
+}
+
+/// Takes the processor for `overhead` from `now` or when it is free; what has no overhead needs no processor.
+fn processor(rank: &mut Rank, now: f64, overhead: f64) -> f64 {
+    if overhead == 0.0 {
+        return now;
+    }
+    let start = now.max(rank.processor);
+    rank.processor = start + overhead;
+    start
+}

@@ -1,0 +1,132 @@
+//! Which algorithm a call is made by: the first row of a table of conditions that holds, unless a setting names one.
+//!
+//! The choice must be the same at all ranks of a call, so it depends on nothing that differs between them.
+
+mod rows;
+
+use std::fmt;
+
+pub use rows::{ROWS, Row, Value};
+
+use super::operation::{Algorithm, Call, Operation};
+use super::table;
+
+/// What the choice depends on beside the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes of the vector; of an allgather or reduce_scatter, of all blocks together; of other operations with blocks by
+    /// rank, of a block on average. 0 where not every rank knows it.
+    pub bytes: u64,
+    /// Whether operands of the reduction may change places; `true` without one.
+    pub commutative: bool,
+    /// Whether all ranks are on one node.
+    pub one_node: bool,
+}
+
+impl Facts {
+    /// Of a call whose elements have so many bytes.
+    #[must_use]
+    pub fn new(call: &Call<'_>, element: u64, commutative: bool, one_node: bool) -> Self {
+        use Operation as O;
+        let p = u64::from(call.size);
+        let all = match call.operation {
+            O::Barrier | O::NeighborAllgather | O::NeighborAlltoall => 0,
+            _ if call.operation.is_of_a_vector() => call.elements,
+            _ if !call.sizes_known => 0,
+            _ if call.sizes.is_empty() => call.elements.saturating_mul(p),
+            // Every rank has other sizes.
+            O::Alltoall => 0,
+            _ => call.sizes.iter().copied().fold(0, u64::saturating_add),
+        };
+        let by_block = matches!(call.operation, O::Scatter | O::Gather | O::Alltoall);
+        let elements = if by_block { all / p } else { all };
+        Self { bytes: elements.saturating_mul(element), commutative, one_node }
+    }
+}
+
+/// An algorithm with values of its parameters: `name(value,...)`.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: &'static Algorithm,
+    /// Values of [`Algorithm::parameters`], in their order.
+    pub parameters: Vec<u32>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values: Vec<String> = self.parameters.iter().map(u32::to_string).collect();
+        write_with_list(f, self.algorithm.name, &values)
+    }
+}
+
+/// A name and, if there are any, values or names of parameters.
+fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]) -> fmt::Result {
+    f.write_str(name)?;
+    for (i, item) in list.iter().enumerate() {
+        f.write_str(if i == 0 { "(" } else { "," })?;
+        f.write_str(item.as_ref())?;
+    }
+    f.write_str(if list.is_empty() { "" } else { ")" })
+}
+
+impl Choice {
+    /// Reads `name` or `name(value,...)`; parameters after the last value have their defaults.
+    ///
+    /// # Errors
+    /// What is wrong, and what is allowed.
+    pub fn parse(operation: Operation, text: &str) -> Result<Self, String> {
+        let (name, list) = match text.split_once('(') {
+            None => (text, ""),
+            Some((name, list)) => (name, list.strip_suffix(')').ok_or("it does not end with )")?),
+        };
+        let algorithm = table::named(operation, name.trim()).ok_or_else(|| {
+            let mut all = String::new();
+            for a in table::of(operation) {
+                let names: Vec<&str> = a.parameters.iter().map(|p| p.name).collect();
+                all += ", ";
+                // Writing to a string does not fail.
+                let _ = write_with_list(&mut all, a.name, &names);
+            }
+            format!("{} has no algorithm of this name: allowed: auto{all}", operation.name())
+        })?;
+        let given: Vec<&str> = list.split(',').map(str::trim).filter(|_| !list.trim().is_empty()).collect();
+        if given.len() > algorithm.parameters.len() {
+            return Err(format!("{} has {} parameters", algorithm.name, algorithm.parameters.len()));
+        }
+        let mut parameters = algorithm.defaults();
+        for ((value, text), p) in parameters.iter_mut().zip(given).zip(algorithm.parameters) {
+            let number = text.parse().ok().filter(|v| (p.least..=p.most).contains(v));
+            *value = number
+                .ok_or_else(|| format!("{} is {text:?}: allowed: {} to {} ({})", p.name, p.least, p.most, p.help))?;
+        }
+        Ok(Self { algorithm, parameters })
+    }
+
+    /// Whether a call can be made by it.
+    #[must_use]
+    pub fn applies(&self, call: &Call<'_>, facts: &Facts) -> bool {
+        let Self { algorithm, parameters } = self;
+        (facts.commutative || !algorithm.commutative) && (algorithm.applies)(&Call { parameters, ..*call })
+    }
+}
+
+/// The first row that holds for a call, and its algorithm.
+///
+/// # Panics
+/// If there is none: the last row of each operation is for every call.
+#[must_use]
+pub fn row(call: &Call<'_>, facts: &Facts) -> (&'static Row, Choice) {
+    let rows = ROWS.iter().filter(|r| r.operation == call.operation && r.holds(call.size, facts));
+    let mut choices = rows.filter_map(|r| Some((r, r.choice(facts)?)));
+    choices.find(|(_, c)| c.applies(call, facts)).expect("the last row of an operation holds for every call")
+}
+
+/// The algorithm of a call: the one that is fixed, where it is for such a call, or that of the table.
+#[must_use]
+pub fn select(call: &Call<'_>, facts: &Facts, fixed: Option<&Choice>) -> Choice {
+    match fixed {
+        Some(fixed) if fixed.applies(call, facts) => fixed.clone(),
+        _ => row(call, facts).1,
+    }
+}

@@ -1,0 +1,148 @@
+//! The table of conditions. The limits are those that MPICH 4 (variables `MPIR_CVAR_*`; Thakur, Rabenseifner, Gropp 2005) and
+//! Open MPI (fixed decisions of `coll_tuned`; Pješivac-Grbović et al. 2007) have published, where they have the algorithm.
+
+use super::{Choice, Facts};
+use crate::coll::operation::Operation as O;
+use crate::coll::table;
+
+/// Conditions, and the algorithm where they hold. A row also needs that its algorithm is for the call, and that the reduction
+/// is commutative if the algorithm asks for that; else the next row is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// Of calls of this operation.
+    pub operation: O,
+    /// Of at most so many ranks.
+    pub most_ranks: u32,
+    /// Of at most so many bytes, counted as [`Facts::bytes`] says.
+    pub most_bytes: u64,
+    /// Of ranks on one node.
+    pub one_node: bool,
+    /// Of a number of ranks that is a power of two.
+    pub power_of_two: bool,
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// Values of its first parameters; others have their defaults.
+    pub parameters: &'static [Value],
+}
+
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// This one.
+    Is(u32),
+    /// As many segments as make one this many bytes, or fewer.
+    SegmentsOf(u64),
+}
+
+impl Row {
+    /// Whether its conditions hold, without those of its algorithm.
+    #[must_use]
+    pub fn holds(&self, ranks: u32, facts: &Facts) -> bool {
+        ranks <= self.most_ranks
+            && facts.bytes <= self.most_bytes
+            && (facts.one_node || !self.one_node)
+            && (ranks.is_power_of_two() || !self.power_of_two)
+    }
+
+    /// Its algorithm. `None` if there is none of this name.
+    #[must_use]
+    pub fn choice(&self, facts: &Facts) -> Option<Choice> {
+        let algorithm = table::named(self.operation, self.algorithm)?;
+        let value = |v: &Value| match v {
+            Value::Is(value) => *value,
+            Value::SegmentsOf(bytes) => facts.bytes.div_ceil(*bytes).try_into().unwrap_or(u32::MAX),
+        };
+        let given: Vec<u32> = self.parameters.iter().map(value).collect();
+        Some(Choice { algorithm, parameters: algorithm.within_limits(&given) })
+    }
+
+    const fn ranks(self, most_ranks: u32) -> Self {
+        Self { most_ranks, ..self }
+    }
+
+    const fn bytes(self, most_bytes: u64) -> Self {
+        Self { most_bytes, ..self }
+    }
+
+    const fn one_node(self) -> Self {
+        Self { one_node: true, ..self }
+    }
+
+    const fn power_of_two(self) -> Self {
+        Self { power_of_two: true, ..self }
+    }
+
+    const fn with(self, parameters: &'static [Value]) -> Self {
+        Self { parameters, ..self }
+    }
+}
+
+/// For every call.
+const fn row(operation: O, algorithm: &'static str) -> Row {
+    Row {
+        operation,
+        most_ranks: u32::MAX,
+        most_bytes: u64::MAX,
+        one_node: false,
+        power_of_two: false,
+        algorithm,
+        parameters: &[],
+    }
+}
+
+/// The table. Of each operation the first row that holds counts; its last row is for every call.
+pub const ROWS: &[Row] = &[
+    row(O::Barrier, "dissemination"),
+    // Short vectors and few ranks: MPICH.
+    row(O::Broadcast, "binomial").bytes(12_287),
+    row(O::Broadcast, "binomial").ranks(2),
+    row(O::Broadcast, "binomial").ranks(7).bytes(131_071),
+    row(O::Broadcast, "scatter-doubling").bytes(524_287),
+    row(O::Broadcast, "scatter-bruck").bytes(524_287),
+    // A pipeline through few ranks carries the vector once, where scatter and allgather carry it twice; segments as in Open
+    // MPI.
+    row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
+    row(O::Broadcast, "scatter-ring"),
+    // Open MPI.
+    row(O::Scatter, "flat").ranks(10),
+    row(O::Scatter, "binomial").bytes(300),
+    row(O::Scatter, "flat"),
+    row(O::Gather, "flat").ranks(10).bytes(6000),
+    row(O::Gather, "binomial").bytes(1024),
+    row(O::Gather, "flat").ranks(60).bytes(6000),
+    // A block that passes through other ranks of the node is copied more often.
+    row(O::Gather, "flat").bytes(6000).one_node(),
+    row(O::Gather, "binomial").bytes(6000),
+    // Sizes that only the root knows.
+    row(O::Gather, "flat").bytes(6000),
+    row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
+    row(O::Gather, "flat-window").with(&[Value::Is(2)]),
+    // MPICH.
+    row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
+    row(O::Allgather, "bruck").bytes(81_919),
+    row(O::Allgather, "ring"),
+    row(O::Alltoall, "linear").ranks(7).bytes(32_768),
+    row(O::Alltoall, "bruck").bytes(256),
+    row(O::Alltoall, "linear").bytes(32_768),
+    row(O::Alltoall, "pairwise-exchange"),
+    // MPICH for P a power of two; for other P eliminations, which are shorter than folding to one.
+    row(O::Reduce, "binomial-rotated").bytes(2048),
+    row(O::Reduce, "binomial").bytes(2048),
+    row(O::Reduce, "rabenseifner").power_of_two(),
+    row(O::Reduce, "elimination-3-2"),
+    row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
+    row(O::Allreduce, "butterfly"),
+    row(O::Allreduce, "factorized"),
+    row(O::ReduceScatter, "recursive-halving").bytes(524_287),
+    row(O::ReduceScatter, "butterfly").bytes(524_287),
+    row(O::ReduceScatter, "pairwise"),
+    // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
+    row(O::Scan, "recursive-doubling").bytes(262_144),
+    row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
+    row(O::Scan, "recursive-doubling"),
+    row(O::Exscan, "123-doubling").bytes(262_144),
+    row(O::Exscan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
+    row(O::Exscan, "123-doubling"),
+    row(O::NeighborAllgather, "linear"),
+    row(O::NeighborAlltoall, "linear"),
+];

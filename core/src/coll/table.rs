@@ -1,0 +1,32 @@
+//! The table of all algorithms.
+
+use super::operation::{Algorithm, Operation};
+use super::{
+    allgather, allreduce, alltoall, barrier, broadcast, gather, neighbor, reduce, reduce_scatter, scan, scatter,
+};
+
+/// All algorithms, by family.
+pub const FAMILIES: &[&[&Algorithm]] = &[
+    barrier::ALGORITHMS,
+    broadcast::ALGORITHMS,
+    scatter::ALGORITHMS,
+    gather::ALGORITHMS,
+    allgather::ALGORITHMS,
+    alltoall::ALGORITHMS,
+    reduce::ALGORITHMS,
+    allreduce::ALGORITHMS,
+    reduce_scatter::ALGORITHMS,
+    scan::ALGORITHMS,
+    neighbor::ALGORITHMS,
+];
+
+/// All algorithms of an operation.
+pub fn of(operation: Operation) -> impl Iterator<Item = &'static Algorithm> {
+    FAMILIES.iter().copied().flatten().copied().filter(move |a| a.operation == operation)
+}
+
+/// An algorithm by its name.
+#[must_use]
+pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
+    of(operation).find(|a| a.name == name)
+}

@@ -1,0 +1,312 @@
+//! Matching of two-sided messages: which posted receive a message goes to, and which early message a receive gets.
+//!
+//! A message has an [`Envelope`]; a receive or probe has a [`Pattern`], which may leave open source and tag. Of the receives
+//! that fit a message the one posted first gets it; of the messages that fit a receive it gets the one that came first
+//! (MPI-5.0 section 3.5). The time to match does not depend on how many receives or messages wait: posted receives stand in
+//! one queue for each pattern, of which at most four can fit a message, and early messages in up to four queues, one for each
+//! kind of pattern, so that every receive and probe looks at one head.
+//!
+//! This is a data structure: it sends nothing and knows no memory. What comes from peers is only compared.
+
+mod queues;
+
+use queues::{Link, Queues};
+
+/// What a message is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Envelope {
+    /// The context of the team.
+    pub context: u32,
+    /// The sender, as a rank of the job.
+    pub source: u32,
+    /// The tag.
+    pub tag: i32,
+}
+
+/// What a receive asks for; `None` takes any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    /// The context of the team.
+    pub context: u32,
+    /// The sender, as a rank of the job.
+    pub source: Option<u32>,
+    /// The tag.
+    pub tag: Option<i32>,
+}
+
+impl Pattern {
+    /// Whether a message fits.
+    #[must_use]
+    pub fn fits(&self, e: &Envelope) -> bool {
+        self.context == e.context && self.source.is_none_or(|s| s == e.source) && self.tag.is_none_or(|t| t == e.tag)
+    }
+
+    fn kind(&self) -> usize {
+        usize::from(self.source.is_none()) + 2 * usize::from(self.tag.is_none())
+    }
+}
+
+/// Kinds of patterns: exact, any source, any tag, both.
+const KINDS: usize = 4;
+
+impl Envelope {
+    /// The pattern of a kind that this envelope fits.
+    #[inline]
+    fn pattern(&self, kind: usize) -> Pattern {
+        Pattern {
+            context: self.context,
+            source: (kind & 1 == 0).then_some(self.source),
+            tag: (kind & 2 == 0).then_some(self.tag),
+        }
+    }
+}
+
+/// Names a posted receive, or an early message, until it is matched or taken. Not used again soon: numbers have generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    slot: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    content: Option<T>,
+    links: [Link; KINDS],
+    /// Of receives: the order of posting. Of messages: the order of coming.
+    number: u64,
+}
+
+/// Slots that are used again.
+#[derive(Debug)]
+struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    fn insert(&mut self, content: T, number: u64) -> Ticket {
+        if let Some(slot) = self.free.pop() {
+            let at = &mut self.slots[slot as usize];
+            (at.content, at.number) = (Some(content), number);
+            return Ticket { slot, generation: at.generation };
+        }
+        let slot = self.slots.len() as u32;
+        self.slots.push(Slot { generation: 0, content: Some(content), links: [Link::NONE; KINDS], number });
+        Ticket { slot, generation: 0 }
+    }
+
+    fn get(&self, ticket: Ticket) -> Option<&T> {
+        self.slots.get(ticket.slot as usize).filter(|s| s.generation == ticket.generation)?.content.as_ref()
+    }
+
+    fn remove(&mut self, slot: u32) -> Option<T> {
+        let at = &mut self.slots[slot as usize];
+        let content = at.content.take()?;
+        at.generation = at.generation.wrapping_add(1);
+        self.free.push(slot);
+        Some(content)
+    }
+
+    fn ticket(&self, slot: u32) -> Ticket {
+        Ticket { slot, generation: self.slots[slot as usize].generation }
+    }
+}
+
+/// Posted receives with an `R` each, and early messages with an `M` each.
+#[derive(Debug)]
+pub struct Matching<R, M> {
+    posted: Slab<(Pattern, R)>,
+    /// Each receive stands in the queue of its pattern.
+    receives: Queues,
+    /// Posted receives of each kind of pattern.
+    waiting: [usize; KINDS],
+    early: Slab<(Envelope, M)>,
+    /// Each early message stands in a queue for each kind of pattern that is in use.
+    messages: Queues,
+    /// Kinds of patterns by which early messages are found: those that were ever asked for.
+    used: [bool; KINDS],
+    number: u64,
+}
+
+impl<R, M> Default for Matching<R, M> {
+    fn default() -> Self {
+        Self {
+            posted: Slab::default(),
+            receives: Queues::default(),
+            waiting: [0; KINDS],
+            early: Slab::default(),
+            messages: Queues::default(),
+            used: [true, false, false, false],
+            number: 0,
+        }
+    }
+}
+
+impl<R, M> Matching<R, M> {
+    /// Nothing posted, nothing early.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Posted receives.
+    #[must_use]
+    pub fn posted(&self) -> usize {
+        self.waiting.iter().sum()
+    }
+
+    /// Early messages.
+    #[must_use]
+    pub fn early(&self) -> usize {
+        self.early.slots.len() - self.early.free.len()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Posts a receive, for which no early message was there ([`take_early`](Self::take_early) first).
+    pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
+        let number = self.next();
+        let ticket = self.posted.insert((pattern, receive), number);
+        self.receives.push(pattern, ticket.slot, pattern.kind(), &mut self.posted.slots);
+        self.waiting[pattern.kind()] += 1;
+        ticket
+    }
+
+    /// The posted receive that gets a message, which is posted no more.
+    #[inline]
+    pub fn take_posted(&mut self, envelope: &Envelope) -> Option<(Pattern, R)> {
+        let mut first: Option<(u64, u32)> = None;
+        for kind in 0..KINDS {
+            if self.waiting[kind] > 0
+                && let Some(slot) = self.receives.head(&envelope.pattern(kind))
+            {
+                let number = self.posted.slots[slot as usize].number;
+                if first.is_none_or(|(n, _)| number < n) {
+                    first = Some((number, slot));
+                }
+            }
+        }
+        self.unpost(first?.1)
+    }
+
+    fn unpost(&mut self, slot: u32) -> Option<(Pattern, R)> {
+        let pattern = self.posted.slots[slot as usize].content.as_ref()?.0;
+        self.receives.unlink(pattern, slot, pattern.kind(), &mut self.posted.slots);
+        self.waiting[pattern.kind()] -= 1;
+        self.posted.remove(slot)
+    }
+
+    /// A posted receive that is to be no more; `None` if it has been matched.
+    pub fn cancel(&mut self, ticket: Ticket) -> Option<R> {
+        self.posted.get(ticket)?;
+        self.unpost(ticket.slot).map(|(_, receive)| receive)
+    }
+
+    /// The content of a posted receive.
+    #[must_use]
+    pub fn receive(&self, ticket: Ticket) -> Option<&R> {
+        self.posted.get(ticket).map(|(_, receive)| receive)
+    }
+
+    /// Keeps a message for which no receive was posted ([`take_posted`](Self::take_posted) first).
+    pub fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
+        let number = self.next();
+        let ticket = self.early.insert((envelope, message), number);
+        for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
+            self.messages.push(envelope.pattern(kind), ticket.slot, kind, &mut self.early.slots);
+        }
+        ticket
+    }
+
+    /// The early message that a pattern gets, and its name.
+    pub fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
+        self.index(pattern.kind());
+        let slot = self.messages.head(pattern)?;
+        let ticket = self.early.ticket(slot);
+        let (envelope, message) = self.early.slots[slot as usize].content.as_mut()?;
+        Some((ticket, *envelope, message))
+    }
+
+    /// The early message that a pattern gets, which is kept no more.
+    pub fn take_early(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
+        self.index(pattern.kind());
+        let slot = self.messages.head(pattern)?;
+        self.take_slot(slot)
+    }
+
+    /// An early message by its name, which is kept no more; `None` if it was taken.
+    pub fn take(&mut self, ticket: Ticket) -> Option<(Envelope, M)> {
+        self.early.get(ticket)?;
+        self.take_slot(ticket.slot)
+    }
+
+    /// The content of an early message.
+    pub fn message(&mut self, ticket: Ticket) -> Option<&mut M> {
+        self.early.get(ticket)?;
+        self.early.slots[ticket.slot as usize].content.as_mut().map(|(_, message)| message)
+    }
+
+    fn take_slot(&mut self, slot: u32) -> Option<(Envelope, M)> {
+        let envelope = self.early.slots[slot as usize].content.as_ref()?.0;
+        for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
+            self.messages.unlink(envelope.pattern(kind), slot, kind, &mut self.early.slots);
+        }
+        self.early.remove(slot)
+    }
+
+    /// From now on early messages are found by patterns of this kind: those that have come are put into its queues. A program
+    /// that leaves nothing open does not pay for it.
+    #[inline]
+    fn index(&mut self, kind: usize) {
+        if !self.used[kind] {
+            self.index_first(kind);
+        }
+    }
+
+    #[cold]
+    fn index_first(&mut self, kind: usize) {
+        self.used[kind] = true;
+        let slots = self.early.slots.iter().enumerate();
+        let mut kept: Vec<(u64, u32, Envelope)> =
+            slots.filter_map(|(i, s)| Some((s.number, i as u32, s.content.as_ref()?.0))).collect();
+        kept.sort_unstable_by_key(|(number, ..)| *number);
+        for (_, slot, envelope) in kept {
+            self.messages.push(envelope.pattern(kind), slot, kind, &mut self.early.slots);
+        }
+    }
+
+    /// Takes all that belongs to a context: when its team ends.
+    pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<M>) {
+        let of = |slots: usize| 0..slots as u32;
+        let posted: Vec<u32> = of(self.posted.slots.len())
+            .filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| p.context == context))
+            .collect();
+        let early: Vec<u32> = of(self.early.slots.len())
+            .filter(|i| self.early.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))
+            .collect();
+        let receives = posted.into_iter().filter_map(|slot| self.unpost(slot).map(|(_, r)| r)).collect();
+        let messages = early.into_iter().filter_map(|slot| self.take_slot(slot).map(|(_, m)| m)).collect();
+        (receives, messages)
+    }
+
+    /// All posted receives whose pattern satisfies `which`, which are posted no more: when a rank is lost.
+    pub fn cancel_where(&mut self, which: impl Fn(&Pattern) -> bool) -> Vec<(Pattern, R)> {
+        let all = 0..self.posted.slots.len() as u32;
+        let gone: Vec<u32> =
+            all.filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| which(p))).collect();
+        gone.into_iter().filter_map(|slot| self.unpost(slot)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+#![allow(unsafe_code)]
+//! Sends.
+
+use std::rc::Rc;
+
+use super::HANDLER;
+use crate::am::{self, Counters, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, Track};
+use crate::matching::Envelope;
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It may go before its receive is posted, or wait for it.
+    Standard,
+    /// The send is complete only once its receive has begun.
+    Synchronous,
+}
+
+/// A send that has been started.
+#[derive(Clone, Debug)]
+#[must_use]
+pub enum Sending {
+    /// The memory of the source is free.
+    Done,
+    /// It is free once the track counts nothing; [`Track::check`] then says how the send has ended.
+    Open(Rc<Track>),
+}
+
+impl Sending {
+    /// Whether the memory of the source is free.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::Done => true,
+            Self::Open(track) => track.open() == 0,
+        }
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// What it failed with.
+    pub fn outcome(&self) -> Result<Option<()>> {
+        match self {
+            Self::Done => Ok(Some(())),
+            Self::Open(track) if track.open() == 0 => track.check().map(Some),
+            Self::Open(_) => Ok(None),
+        }
+    }
+}
+
+/// Length of the header: context and tag. A synchronous message has one byte more.
+const HEADER: usize = 8;
+
+/// The envelope that a header says.
+#[inline]
+pub(super) fn envelope(source: u32, header: &[u8]) -> Option<Envelope> {
+    let (words, rest) = header.split_first_chunk::<HEADER>()?;
+    if rest.len() > 1 {
+        return None;
+    }
+    let words = u64::from_le_bytes(*words);
+    Some(Envelope { context: words as u32, source, tag: (words >> 32) as i32 })
+}
+
+/// Whether a message of this rank to itself, for which no receive is posted, may be copied so that its send is complete.
+pub(super) fn may_leave(header: &[u8], len: usize) -> bool {
+    /// Longest message to itself that is copied.
+    const OWN: usize = 64 << 10;
+    header.len() == HEADER && len <= OWN
+}
+
+impl Job {
+    /// Starts to send a message to rank `target` of the job. Returns at once.
+    ///
+    /// # Safety
+    /// The memory of `source` stays valid, and nobody writes to it, until the send [is done](Sending::is_done) or
+    /// [`forget_send`](Self::forget_send) has returned.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `PeerLost`, `Freed`.
+    #[inline]
+    pub unsafe fn start_message(
+        &self,
+        target: u32,
+        context: u32,
+        tag: i32,
+        source: Source,
+        mode: Mode,
+    ) -> Result<Sending> {
+        const OP: &str = "send a message";
+        if target >= self.size() {
+            return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target).rank(self.rank()));
+        }
+        let words = u64::from(context) | u64::from(tag as u32) << 32;
+        let len = source.len();
+        let credits = &self.two_sided().credits;
+        if credits.owes() {
+            self.give_credit()?;
+        }
+        let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && credits.spend(target, len);
+        if !eager {
+            let mut header = [1; HEADER + 1];
+            header[..HEADER].copy_from_slice(&words.to_le_bytes());
+            let header = if mode == Mode::Standard { &header[..HEADER] } else { &header[..] };
+            let track = Track::new();
+            // SAFETY: the same contract.
+            unsafe { am::start_rendezvous(self, target, HANDLER, header, source, &track) }?;
+            return Ok(Sending::Open(track));
+        }
+        let header = words.to_le_bytes();
+        if let Source::Bytes(block) = &source
+            && len <= SHORT
+            && target != self.rank()
+        {
+            // SAFETY: valid during the call.
+            let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
+            if am::try_send_short(self, target, HANDLER, &header, data)? {
+                return Ok(Sending::Done);
+            }
+        }
+        let track = Track::new();
+        // SAFETY: the same contract.
+        match unsafe { am::start_send(self, target, HANDLER, &header, source, Counters::default(), &track) } {
+            Ok(true) => Ok(Sending::Done),
+            Ok(false) => Ok(Sending::Open(track)),
+            Err(e) => {
+                credits.unspend(target, len);
+                Err(e)
+            }
+        }
+    }
+
+    /// Gives up a send, whatever it is at: its memory is not read any more. A message of which nothing has gone is taken back.
+    pub fn forget_send(&self, sending: &Sending) {
+        if let Sending::Open(track) = sending
+            && track.open() > 0
+        {
+            self.cancel(track);
+        }
+    }
+}
+
+/// Data that travels in one short packet with the header.
+const SHORT: usize = 16;

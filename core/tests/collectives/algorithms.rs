@@ -1,0 +1,115 @@
+//! Every algorithm of the table on a device, at 1 to 8 ranks, against a serial model.
+
+use farside_core::coll::operation::{Algorithm, Call, Operation};
+use farside_core::coll::table;
+use farside_core::{Result, Team};
+
+use crate::model::{Case, Made, Placing};
+use crate::{every_size, quick};
+
+/// Values of the parameters: the defaults, the least, and some more than the default.
+fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
+    let of = |f: fn(u32, u32, u32) -> u32| a.parameters.iter().map(|p| f(p.default, p.least, p.most)).collect();
+    let mut all: Vec<Vec<u32>> = vec![of(|d, _, _| d), of(|_, least, _| least), of(|d, _, most| most.min(d + 2))];
+    all.dedup();
+    all
+}
+
+/// The calls with which an algorithm is tried.
+fn cases(a: &'static Algorithm, p: usize) -> Vec<Case> {
+    use Operation as O;
+    let mut cases = Vec::new();
+    let irregular = !a.operation.is_of_a_vector() && a.operation != O::Barrier;
+    let in_place = !matches!(
+        a.operation,
+        O::Barrier | O::Alltoall | O::ReduceScatter | O::NeighborAllgather | O::NeighborAlltoall
+    );
+    let layouts = !a.operation.is_reduction() && a.operation != O::Barrier;
+    for root in 0..if a.operation.is_rooted() { p } else { 1 } {
+        let plain = Case { algorithm: Some(a), root, commutative: a.commutative, ..Case::new(a.operation) };
+        cases.push(plain);
+        cases.extend(in_place.then_some(Case { in_place: true, ..plain }));
+        if root > 1 {
+            continue;
+        }
+        cases.extend(irregular.then_some(Case { irregular: true, ..plain }));
+        cases.push(Case { elements: 0, ..plain });
+        cases.extend((a.operation != O::Barrier).then_some(Case { elements: 40, ..plain }));
+        if layouts {
+            for placing in [Placing::Displaced, Placing::Gaps] {
+                cases.push(Case { placing, irregular, ..plain });
+            }
+        } else if a.operation == O::ReduceScatter {
+            cases.push(Case { placing: Placing::Displaced, irregular, ..plain });
+        }
+    }
+    // Of more bytes than go without asking the receiver.
+    let long = if quick() { 3000 } else { 20_000 };
+    if a.operation != O::Barrier {
+        cases.push(Case { algorithm: Some(a), commutative: a.commutative, elements: long, ..Case::new(a.operation) });
+    }
+    cases
+}
+
+fn applies(team: &Team, case: Case, parameters: &[u32]) -> bool {
+    let sizes: Vec<u64> = (0..2 * team.size() as u64).collect();
+    let a = case.algorithm.unwrap();
+    let call = |rank: usize| Call {
+        root: case.root as u32,
+        in_place: case.in_place,
+        elements: case.elements,
+        sizes: if case.irregular { &sizes } else { &[] },
+        parameters,
+        ..Call::new(case.operation, rank as u32, team.size() as u32)
+    };
+    (a.applies)(&call(0))
+}
+
+fn check(team: &Team, a: &'static Algorithm) -> Result<()> {
+    for parameters in parameters(a) {
+        for case in cases(a, team.size()) {
+            if applies(team, case, &parameters) {
+                let mut made = Made::new(team, case);
+                made.start(team, &parameters)?.wait()?;
+                made.assert();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_all(operation: Operation) {
+    let wanted = std::env::var("FARSIDE_TEST_ALGORITHM").ok();
+    let wanted = |a: &&&Algorithm| wanted.as_ref().is_none_or(|w| *w == format!("{}/{}", operation.name(), a.name));
+    let algorithms: Vec<_> = table::of(operation).collect();
+    every_size(|job| {
+        let team = job.world()?;
+        algorithms.iter().filter(wanted).try_for_each(|a| check(&team, a))?;
+        team.barrier()
+    });
+}
+
+macro_rules! operations {
+    ($($name:ident: $operation:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            check_all(Operation::$operation);
+        }
+    )* };
+}
+
+operations! {
+    barrier: Barrier;
+    broadcast: Broadcast;
+    scatter: Scatter;
+    gather: Gather;
+    allgather: Allgather;
+    alltoall: Alltoall;
+    reduce: Reduce;
+    allreduce: Allreduce;
+    reduce_scatter: ReduceScatter;
+    scan: Scan;
+    exscan: Exscan;
+    neighbor_allgather: NeighborAllgather;
+    neighbor_alltoall: NeighborAlltoall;
+}

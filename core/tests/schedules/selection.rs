@@ -1,0 +1,134 @@
+//! Every call has an algorithm that is for it; rows of the table are legal and none is in vain; settings fix an algorithm.
+
+use std::collections::HashSet;
+
+use farside_core::ErrorKind;
+use farside_core::coll::operation::{Call, Neighbors, Operation};
+use farside_core::coll::selection::{Choice, Facts, ROWS, Row, row, select};
+use farside_core::coll::table;
+use farside_core::settings::Settings;
+
+/// Elements, of a vector or a block.
+const ELEMENTS: [u64; 12] = [0, 1, 8, 256, 1024, 2049, 6001, 20_000, 93_000, 200_000, 600_000, 1 << 40];
+
+/// Calls of all kinds of `p` ranks, as rank `p / 2` sees them, with their facts.
+fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) {
+    let irregular: Vec<u64> = (0..u64::from(2 * p)).map(|i| i % 4 * 100).collect();
+    let neighbors = Neighbors { sources: &[0], destinations: &[0] };
+    for elements in ELEMENTS {
+        for (sizes, sizes_known) in [(&[][..], true), (&irregular[..], true), (&irregular[..], false)] {
+            if elements > 0 && !sizes.is_empty() || operation.is_of_a_vector() && !sizes.is_empty() {
+                continue;
+            }
+            let call = Call { elements, sizes, sizes_known, neighbors, ..Call::new(operation, p / 2, p) };
+            for (commutative, one_node) in [(true, true), (true, false), (false, true), (false, false)] {
+                each(&call, &Facts::new(&call, 1, commutative, one_node));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_call_has_an_algorithm_that_is_for_it() {
+    for operation in Operation::ALL {
+        let mut used = HashSet::new();
+        for p in 1..=300 {
+            calls(operation, p, |call, facts| {
+                let (row, choice) = row(call, facts);
+                used.insert(*row);
+                let Choice { algorithm, parameters } = &choice;
+                let what = || format!("{} by {choice}, {call:?}, {facts:?}", operation.name());
+                assert_eq!(algorithm.operation, operation);
+                assert!((algorithm.applies)(&Call { parameters, ..*call }), "{}", what());
+                assert!(facts.commutative || !algorithm.commutative, "{}", what());
+                assert_eq!(*parameters, algorithm.within_limits(parameters), "{}", what());
+                assert_eq!(select(call, facts, None).to_string(), choice.to_string());
+            });
+        }
+        let unused: Vec<&Row> = ROWS.iter().filter(|r| r.operation == operation && !used.contains(*r)).collect();
+        assert!(unused.is_empty(), "rows that are never used: {unused:?}");
+    }
+}
+
+#[test]
+fn every_row_names_an_algorithm_and_no_more_parameters_than_it_has() {
+    let facts = Facts { bytes: 0, commutative: true, one_node: true };
+    for row in ROWS {
+        let choice = row.choice(&facts).unwrap_or_else(|| panic!("{row:?}: there is no such algorithm"));
+        assert!(row.parameters.len() <= choice.algorithm.parameters.len(), "{row:?}");
+    }
+}
+
+#[test]
+fn facts_count_bytes() {
+    let facts = |operation, sizes: &[u64], sizes_known| {
+        let call = Call { elements: 10, sizes, sizes_known, ..Call::new(operation, 1, 4) };
+        Facts::new(&call, 8, true, true).bytes
+    };
+    let sizes = [1, 0, 5, 2];
+    assert_eq!(facts(Operation::Broadcast, &[], true), 80);
+    assert_eq!(facts(Operation::Scatter, &[], true), 80);
+    assert_eq!(facts(Operation::Allgather, &[], true), 320);
+    assert_eq!(facts(Operation::Scatter, &sizes, true), 16);
+    assert_eq!(facts(Operation::Allgather, &sizes, true), 64);
+    // What is not the same at all ranks does not count.
+    assert_eq!(facts(Operation::Gather, &sizes, false), 0);
+    assert_eq!(facts(Operation::Alltoall, &[1, 0, 5, 2, 1, 1, 1, 1], true), 0);
+    assert_eq!(facts(Operation::NeighborAllgather, &[1], true), 0);
+}
+
+#[test]
+fn a_setting_fixes_the_algorithm_where_it_is_for_the_call() {
+    for operation in Operation::ALL {
+        for a in table::of(operation) {
+            let choice = Choice { algorithm: a, parameters: a.defaults() };
+            let text = choice.to_string();
+            let name = format!("FARSIDE_COLL_{}", operation.name().to_uppercase());
+            let settings = Settings::from_lookup(|n| (n == name).then(|| text.clone())).unwrap();
+            let fixed = settings.algorithm(operation).unwrap();
+            assert_eq!(fixed.to_string(), text);
+            for p in [1, 2, 3, 8, 11, 100] {
+                calls(operation, p, |call, facts| {
+                    let chosen = select(call, facts, Some(fixed));
+                    let is_for_it = (a.applies)(&Call { parameters: &fixed.parameters, ..*call })
+                        && (facts.commutative || !a.commutative);
+                    let expected = if is_for_it { choice.clone() } else { row(call, facts).1 };
+                    assert_eq!(chosen.to_string(), expected.to_string(), "{text}, {call:?}");
+                });
+            }
+        }
+        assert!(Settings::from_lookup(|_| None).unwrap().algorithm(operation).is_none());
+    }
+}
+
+#[test]
+fn settings_of_algorithms_take_defaults_for_what_is_not_given() {
+    let parse = |text: &str| Choice::parse(Operation::Broadcast, text).map(|c| c.to_string());
+    assert_eq!(parse("k-ary(8)").unwrap(), "k-ary(8,1)");
+    assert_eq!(parse("k-ary ( 8 , 3 )").unwrap(), "k-ary(8,3)");
+    assert_eq!(parse("flat-rendezvous").unwrap(), "flat-rendezvous");
+    assert_eq!(parse("flat()").unwrap(), "flat(1)");
+}
+
+#[test]
+fn a_wrong_algorithm_is_an_error_that_says_what_is_allowed() {
+    for (text, said) in [
+        ("scatter-rong", &["allowed: auto", "scatter-ring", "k-ary(k,segments)"][..]),
+        ("", &["allowed: auto"]),
+        ("k-ary(1)", &["k is \"1\"", "2 to 256"]),
+        ("k-ary(2,many)", &["segments is \"many\"", "1 to 65536"]),
+        ("k-ary(2,3,4)", &["k-ary has 2 parameters"]),
+        ("scatter-ring(1)", &["scatter-ring has 0 parameters"]),
+        ("k-ary(2", &["does not end with )"]),
+        ("k-ary(2,-3)", &["segments is \"-3\""]),
+        ("k-ary(,)", &["k is \"\""]),
+    ] {
+        let name = "FARSIDE_COLL_BROADCAST";
+        let e = Settings::from_lookup(|n| (n == name).then(|| text.to_owned())).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Setting);
+        let shown = e.to_string();
+        for part in [name, &format!("{text:?}")].iter().chain(said) {
+            assert!(shown.contains(part), "{text}: {shown} should contain {part}");
+        }
+    }
+}

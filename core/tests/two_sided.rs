@@ -1,0 +1,347 @@
+#![allow(unsafe_code)]
+//! Two-sided messages: what a receive gets, when sends are complete, probes, cancelled receives, bounds.
+
+use std::rc::Rc;
+
+use farside_core::am::{Sink, Source};
+use farside_core::matching::Pattern;
+use farside_core::settings::Settings;
+use farside_core::two_sided::{EARLY, Mode, Receive, Sending, Status};
+use farside_core::{ErrorKind, Job, Result};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const CONTEXT: u32 = 5;
+
+fn settings(set: &[(&str, &str)]) -> Settings {
+    // The device comes from the environment.
+    let machine = |name: &str| {
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        device.then(|| std::env::var(name).ok()).flatten()
+    };
+    let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
+}
+
+fn over(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
+    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+        Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
+    }
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
+}
+
+fn from(source: u32, tag: i32) -> Pattern {
+    Pattern { context: CONTEXT, source: Some(source), tag: Some(tag) }
+}
+
+const ANY: Pattern = Pattern { context: CONTEXT, source: None, tag: None };
+
+fn post(job: &Job, pattern: Pattern, buffer: &mut [u8]) -> Result<Rc<Receive>> {
+    // SAFETY: each test waits for the receive, or forgets it, before the buffer goes.
+    unsafe { job.start_receive(pattern, Sink::memory(buffer.as_mut_ptr(), buffer.len())) }
+}
+
+fn send(job: &Job, to: u32, tag: i32, data: &[u8], mode: Mode) -> Result<Sending> {
+    // SAFETY: each test waits for the send, or forgets it, before the data goes.
+    unsafe { job.start_message(to, CONTEXT, tag, Source::of(data), mode) }
+}
+
+fn finish(job: &Job, receive: &Receive) -> Result<Status> {
+    job.wait("a receive", || receive.outcome())
+}
+
+fn sent(job: &Job, sending: &Sending) -> Result<()> {
+    job.wait("a send", || sending.outcome())
+}
+
+/// All ranks have come here, and everything before was received.
+fn meet(job: &Job) -> Result<()> {
+    job.world()?.barrier()
+}
+
+#[test]
+fn every_length_posted_before_and_after_its_message_in_both_modes() {
+    over(2, |job| {
+        let other = 1 - job.rank();
+        for (i, len) in [0, 1, 8, 15, 16, 17, 100, 4000, 5000, 70_000, 1 << 20].into_iter().enumerate() {
+            for mode in [Mode::Standard, Mode::Synchronous] {
+                for late in [false, true] {
+                    let data = bytes(i + job.rank() as usize, len);
+                    let mut into = vec![0; len];
+                    let mut posted = None;
+                    if !late {
+                        posted = Some(post(job, from(other, 3), &mut into)?);
+                        meet(job)?;
+                    }
+                    let sending = send(job, other, 3, &data, mode)?;
+                    if late {
+                        if mode == Mode::Synchronous {
+                            assert!(!sending.is_done(), "{len} bytes");
+                        }
+                        meet(job)?;
+                        posted = Some(post(job, from(other, 3), &mut into)?);
+                    }
+                    let status = finish(job, &posted.unwrap())?;
+                    sent(job, &sending)?;
+                    assert_eq!(status, Status { source: other, tag: 3, len, kept: len });
+                    assert!(into == bytes(i + other as usize, len), "{len} bytes, {mode:?}, late {late}");
+                }
+            }
+        }
+        meet(job)?;
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        Ok(())
+    });
+}
+
+#[test]
+fn messages_of_one_sender_are_received_in_their_order_whatever_way_they_take() {
+    over(2, |job| {
+        let lens = [10, 300_000, 0, 5000, 17, 1 << 20, 3, 60_000];
+        let data: Vec<Vec<u8>> = lens.iter().enumerate().map(|(i, len)| bytes(i, *len)).collect();
+        if job.rank() == 0 {
+            let sends: Vec<Sending> = data.iter().map(|d| send(job, 1, 0, d, Mode::Standard)).collect::<Result<_>>()?;
+            return sends.iter().try_for_each(|s| sent(job, s));
+        }
+        for (i, want) in data.iter().enumerate() {
+            let mut into = vec![0; want.len()];
+            let receive = post(job, if i % 2 == 0 { ANY } else { from(0, 0) }, &mut into)?;
+            assert_eq!(finish(job, &receive)?.len, want.len());
+            assert!(into == *want, "message {i}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn random_traffic_with_wildcards_is_all_received_once() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    over(3, |job| {
+        const MESSAGES: usize = 300;
+        let mut random = StdRng::seed_from_u64(seed);
+        // All ranks know all messages: to whom, tag, length.
+        let plan: Vec<(u32, u32, i32, usize)> = (0..3 * MESSAGES)
+            .map(|i| {
+                let long = random.random_range(0..20) == 0;
+                let len = random.random_range(0..if long { 200_000 } else { 3000 });
+                ((i % 3) as u32, random.random_range(0..3), random.random_range(0..4), len)
+            })
+            .collect();
+        let mut own = StdRng::seed_from_u64(seed ^ u64::from(job.rank() + 1));
+        let mut sends = Vec::new();
+        let data: Vec<Vec<u8>> = plan.iter().enumerate().map(|(i, m)| bytes(i, m.3)).collect();
+        let mut receives: Vec<(Rc<Receive>, Vec<u8>)> = Vec::new();
+        let expected = plan.iter().filter(|m| m.1 == job.rank()).count();
+        let mut mine = plan.iter().enumerate().filter(|(_, m)| m.0 == job.rank());
+        let mut open = true;
+        while open || receives.len() < expected {
+            if own.random_range(0..2) == 0 {
+                match mine.next() {
+                    Some((i, (_, to, tag, _))) => {
+                        let mode = if own.random_range(0..4) == 0 { Mode::Synchronous } else { Mode::Standard };
+                        sends.push(send(job, *to, *tag, &data[i], mode)?);
+                    }
+                    None => open = false,
+                }
+            } else if receives.len() < expected {
+                // A receive for any message: a pattern that names more could wait for what never comes.
+                let mut into = vec![0; 200_000];
+                receives.push((post(job, ANY, &mut into)?, into));
+            }
+            job.progress()?;
+        }
+        // Each is one of the messages to this rank, and the first of its sender and tag that was not yet received.
+        let mut left: Vec<usize> = (0..plan.len()).filter(|i| plan[*i].1 == job.rank()).collect();
+        for (receive, into) in &receives {
+            let status = finish(job, receive)?;
+            let fits = |i: &usize| plan[*i].0 == status.source && plan[*i].2 == status.tag;
+            let at = left.iter().position(fits).expect("a message that nobody sent");
+            let i = left.remove(at);
+            assert_eq!((status.len, status.kept), (plan[i].3, plan[i].3), "message {i}");
+            assert!(into[..status.len] == data[i], "message {i}");
+        }
+        sends.iter().try_for_each(|s| sent(job, s))?;
+        meet(job)?;
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        Ok(())
+    });
+}
+
+#[test]
+fn longer_message_leaves_its_first_bytes_and_nothing_behind_them() {
+    over(2, |job| {
+        for len in [10, 3000, 100_000, 1 << 20] {
+            for late in [false, true] {
+                if job.rank() == 0 {
+                    let data = bytes(1, len);
+                    let sending = send(job, 1, 1, &data, Mode::Standard)?;
+                    meet(job)?;
+                    sent(job, &sending)?;
+                } else {
+                    let mut into = vec![0xee; len];
+                    let half = len / 2;
+                    if late {
+                        meet(job)?;
+                    }
+                    let receive = post(job, from(0, 1), &mut into[..half])?;
+                    if !late {
+                        meet(job)?;
+                    }
+                    let status = finish(job, &receive)?;
+                    assert_eq!((status.len, status.kept), (len, half));
+                    assert!(into[..half] == bytes(1, len)[..half] && into[half..].iter().all(|b| *b == 0xee));
+                }
+            }
+        }
+        meet(job)
+    });
+}
+
+#[test]
+fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen() {
+    over(2, |job| {
+        for len in [5, 5000, 500_000] {
+            if job.rank() == 0 {
+                let data = [bytes(0, len), bytes(1, len)];
+                let first = send(job, 1, 7, &data[0], Mode::Standard)?;
+                let second = send(job, 1, 8, &data[1], Mode::Standard)?;
+                sent(job, &first)?;
+                sent(job, &second)?;
+            } else {
+                assert_eq!(job.probe(&from(0, 9))?, None);
+                let status = job.wait("a probe", || job.probe(&ANY))?;
+                assert_eq!(status, Status { source: 0, tag: 7, len, kept: len });
+                let taken = job.wait("a probe", || job.take_message(&from(0, 7)))?;
+                assert_eq!(taken.status().len, len);
+                assert_eq!(job.probe(&from(0, 7))?, None);
+                let mut into = vec![0; len];
+                let mut other = vec![0; len];
+                let receive = post(job, ANY, &mut other)?;
+                assert_eq!(finish(job, &receive)?.tag, 8);
+                // SAFETY: the buffer lives until the receive has ended.
+                let receive = unsafe { job.receive_message(taken, Sink::memory(into.as_mut_ptr(), len)) }?;
+                assert_eq!(finish(job, &receive)?.tag, 7);
+                assert!(into == bytes(0, len) && other == bytes(1, len));
+            }
+        }
+        meet(job)
+    });
+}
+
+#[test]
+fn cancelled_receive_gets_nothing_and_the_next_one_does() {
+    over(2, |job| {
+        if job.rank() == 0 {
+            meet(job)?;
+            let data = bytes(3, 100);
+            return sent(job, &send(job, 1, 0, &data, Mode::Standard)?);
+        }
+        let (mut first, mut second) = (vec![0xee; 100], vec![0; 100]);
+        let cancelled = post(job, ANY, &mut first)?;
+        let receive = post(job, ANY, &mut second)?;
+        assert!(job.cancel_receive(&cancelled));
+        assert!(!job.cancel_receive(&cancelled));
+        assert_eq!(cancelled.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        meet(job)?;
+        finish(job, &receive)?;
+        assert!(second == bytes(3, 100) && first.iter().all(|b| *b == 0xee));
+        assert!(!job.cancel_receive(&receive));
+        Ok(())
+    });
+}
+
+#[test]
+fn early_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
+    over(2, |job| {
+        const LEN: usize = 1000;
+        let count = 4 * EARLY as usize / LEN;
+        if job.rank() == 0 {
+            let data = bytes(1, LEN);
+            let sends: Vec<Sending> =
+                (0..count).map(|_| send(job, 1, 0, &data, Mode::Standard)).collect::<Result<_>>()?;
+            // Nothing is received before all were started.
+            let open = sends.iter().filter(|s| !s.is_done()).count();
+            assert!(open >= count - EARLY as usize / LEN, "{open} of {count} wait");
+            meet(job)?;
+            sends.iter().try_for_each(|s| sent(job, s))?;
+            // There is room again.
+            meet(job)?;
+            while job.progress()? {}
+            assert!(send(job, 1, 1, &data[..8], Mode::Standard)?.is_done());
+            return Ok(());
+        }
+        meet(job)?;
+        for i in 0..count {
+            let mut into = vec![0; LEN];
+            finish(job, &*post(job, from(0, 0), &mut into)?)?;
+            assert!(into == bytes(1, LEN), "message {i}");
+        }
+        while job.progress()? {}
+        meet(job)?;
+        let mut into = vec![0; 8];
+        finish(job, &*post(job, ANY, &mut into)?).map(|_| ())
+    });
+}
+
+#[test]
+fn messages_to_the_rank_itself_in_any_order_of_send_and_receive() {
+    over(1, |job| {
+        for len in [0, 8, 100, 60_000, 1 << 20] {
+            let data = bytes(2, len);
+            let mut into = vec![0; len];
+            let receive = post(job, from(0, 1), &mut into)?;
+            let sending = send(job, 0, 1, &data, Mode::Synchronous)?;
+            finish(job, &receive)?;
+            sent(job, &sending)?;
+            assert!(into == data);
+            into.fill(0);
+            let sending = send(job, 0, 1, &data, Mode::Standard)?;
+            if len <= 60_000 {
+                sent(job, &sending)?;
+            }
+            finish(job, &*post(job, ANY, &mut into)?)?;
+            sent(job, &sending)?;
+            assert!(into == data);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn bad_calls_are_errors_that_name_the_rank() {
+    over(2, |job| {
+        let mut into = [0; 4];
+        let e = post(job, from(9, 0), &mut into).unwrap_err();
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(9)));
+        let e = send(job, 9, 0, &into, Mode::Standard).unwrap_err();
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(9)));
+        assert_eq!(job.probe(&from(2, 0)).unwrap_err().kind(), ErrorKind::NoSuchRank);
+        Ok(())
+    });
+}
+
+#[test]
+fn context_that_ends_takes_its_receives_and_messages_with_it() {
+    over(2, |job| {
+        if job.rank() == 0 {
+            let data = bytes(1, 300_000);
+            let long = send(job, 1, 0, &data, Mode::Standard)?;
+            let short = send(job, 1, 0, &data[..10], Mode::Standard)?;
+            meet(job)?;
+            sent(job, &long)?;
+            return sent(job, &short);
+        }
+        let mut into = vec![0; 10];
+        let posted = post(job, Pattern { tag: Some(4), ..ANY }, &mut into)?;
+        meet(job)?;
+        job.wait("both messages", || Ok((job.two_sided().waiting() == (1, 2)).then_some(())))?;
+        job.forget_context(CONTEXT);
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        assert_eq!(posted.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        Ok(())
+    });
+}

@@ -1,0 +1,210 @@
+//! Rust source made from the tables: the exported functions, and the constants.
+//!
+//! Every function has one body, in which the parameters become the types of `arguments.rs` and are checked as far as the
+//! prototype tells, and two symbols. The int form and its `_c` twin call one function.
+
+use std::fmt::Write;
+
+use crate::table::{Constant, Function, Mark, Parameter, Table};
+
+/// The exported functions.
+pub fn exports(table: &Table) -> String {
+    let mut out = String::new();
+    for chapter in &table.chapters {
+        for function in &chapter.functions {
+            export(&mut out, table, &chapter.module, function);
+        }
+    }
+    out
+}
+
+/// The Rust type of a parameter in the ABI.
+fn raw_type(parameter: &Parameter) -> String {
+    let base = base_type(&parameter.base);
+    if base == "Callback" {
+        return base;
+    }
+    let base = if parameter.triples { "[c_int; 3]".into() } else { base };
+    let mut text = base;
+    for star in 0..parameter.stars {
+        let kind = if star == 0 && parameter.constant { "const" } else { "mut" };
+        text = format!("*{kind} {text}");
+    }
+    text
+}
+
+fn base_type(base: &str) -> String {
+    match base {
+        "void" => "c_void".into(),
+        "char" => "c_char".into(),
+        "int" | "MPI_T_cb_safety" | "MPI_T_source_order" => "c_int".into(),
+        "double" => "f64".into(),
+        "MPI_Aint" | "MPI_Count" | "MPI_Offset" => "i64".into(),
+        "MPI_Status" => "Status".into(),
+        "MPI_Datatype" => "Type".into(),
+        base if base.ends_with("_function") || base.ends_with("_function_c") => "Callback".into(),
+        base if base.starts_with("MPI_T_") => "Opaque".into(),
+        base => base.strip_prefix("MPI_").expect("a type of MPI").into(),
+    }
+}
+
+fn is_handle(parameter: &Parameter) -> bool {
+    let base = base_type(&parameter.base);
+    parameter.base.starts_with("MPI_") && !matches!(base.as_str(), "c_int" | "i64" | "Status" | "Callback" | "Opaque")
+}
+
+/// The prototype whose counts are large, if there are two forms that differ in nothing else.
+fn twin<'a>(table: &'a Table, function: &Function) -> Option<&'a Function> {
+    let find = |name: &str| table.functions().find(|other| other.name == name);
+    let (int, large) = (find(function.base())?, find(&format!("{}_c", function.base()))?);
+    (int.parameters.len() == large.parameters.len()).then_some(large)
+}
+
+/// The name of the implementation.
+fn implementation(table: &Table, function: &Function) -> String {
+    let name = if twin(table, function).is_some() { function.base() } else { &function.name };
+    name.strip_prefix("MPI_").expect("a name of MPI").to_lowercase()
+}
+
+/// The argument that the implementation takes for a parameter; `wide` if it is 64 bits in the twin.
+fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
+    let Parameter { name, constant, stars, array, .. } = parameter;
+    let base = base_type(&parameter.base);
+    let raw = rust_name(name);
+    if *stars == 0 {
+        return if wide && base == "c_int" { format!("i64::from({raw})") } else { raw };
+    }
+    let width = if base == "i64" { "long" } else { "int" };
+    match (base.as_str(), stars, array, constant) {
+        ("Callback" | "c_void", ..) | (_, 2.., ..) | ("Opaque", ..) => raw,
+        ("c_char", 1, _, true) => format!("Text::new({raw}, \"{name}\")"),
+        ("c_char", 1, false, false) => format!("TextOut::new({raw}, \"{name}\")"),
+        ("c_int", 1, false, false) if name == "argc" => raw,
+        ("Status", 1, false, false) if module != "status" => raw,
+        (_, 1, true, true) if wide => format!("Longs::{width}({raw}, \"{name}\")"),
+        (_, 1, true, true) => format!("List::new({raw}, \"{name}\")"),
+        (_, 1, true, false) if wide => format!("LongsOut::{width}({raw}, \"{name}\")"),
+        (_, 1, true, false) => format!("ListOut::new({raw}, \"{name}\")"),
+        (_, 1, false, true) => format!("In::new({raw}, \"{name}\")?"),
+        (_, 1, false, false) if wide => format!("LongOut::{width}({raw}, \"{name}\")?"),
+        _ => format!("Out::new({raw}, \"{name}\")?"),
+    }
+}
+
+fn rust_name(name: &str) -> String {
+    if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
+}
+
+/// The object whose error handler is called.
+fn object(function: &Function) -> String {
+    let Some(first) = function.parameters.first() else { return "On::Process".into() };
+    let base = base_type(&first.base);
+    if !matches!(base.as_str(), "Comm" | "Win" | "File" | "Session") {
+        return "On::Process".into();
+    }
+    match first.stars {
+        0 => format!("On::{base}({})", first.name),
+        1 if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+            format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
+        }
+        _ => "On::Process".into(),
+    }
+}
+
+fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
+    let name = &function.name;
+    let parameters: Vec<String> =
+        function.parameters.iter().map(|p| format!("{}: {}", rust_name(&p.name), raw_type(p))).collect();
+    let parameters = parameters.join(", ");
+    let passed: Vec<String> = function.parameters.iter().map(|p| rust_name(&p.name)).collect();
+    let passed = passed.join(", ");
+    let returns = match function.returns.as_str() {
+        "int" => "c_int".to_owned(),
+        other => base_type(other),
+    };
+    let large = name.ends_with("_c") || name.ends_with("_x");
+    let wide: Vec<bool> = match twin(table, function) {
+        Some(twin) => {
+            let pairs = function.parameters.iter().zip(&twin.parameters);
+            let int_form = |p: &Parameter| {
+                table
+                    .functions()
+                    .find(|f| f.name == function.base())
+                    .is_some_and(|f| f.parameters.iter().any(|q| q.name == p.name && !q.is_long()))
+            };
+            pairs.map(|(_, long)| long.is_long() && int_form(long)).collect()
+        }
+        None => vec![false; function.parameters.len()],
+    };
+    let arguments: Vec<String> =
+        function.parameters.iter().zip(&wide).map(|(p, wide)| argument(module, p, *wide)).collect();
+    let arguments = arguments.join(", ");
+    let implementation = implementation(table, function);
+    let body = if function.returns_value() {
+        format!("crate::{module}::{implementation}({arguments})")
+    } else {
+        let handles: Vec<String> = function
+            .parameters
+            .iter()
+            .filter(|p| p.stars == 0 && is_handle(p))
+            .map(|p| format!("(\"{}\", {}.0)", p.name, p.name))
+            .collect();
+        let handles = format!("|| vec![{}]", handles.join(", "));
+        let on = object(function);
+        match function.mark {
+            Mark::NotYet => format!("not_yet(\"{name}\", {on})"),
+            mark => format!(
+                "enter(\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| crate::{module}::{implementation}(call{}{arguments}))",
+                if arguments.is_empty() { "" } else { ", " }
+            ),
+        }
+    };
+    let lower = name.to_lowercase();
+    // Parameters of what is not there yet are not looked at.
+    let unused = if function.mark == Mark::NotYet { "#[allow(unused_variables)]\n" } else { "" };
+    write!(
+        out,
+        "{unused}#[inline(always)]\nunsafe fn {lower}({parameters}) -> {returns} {{\n\
+         // SAFETY: the caller passes what the prototype and the standard ask for.\n\
+         #[allow(unused_unsafe)]\nunsafe {{ {body} }}\n}}\n"
+    )
+    .expect("a string");
+    for prefix in ["", "P"] {
+        write!(
+            out,
+            "#[unsafe(no_mangle)]\npub unsafe extern \"C-unwind\" fn {prefix}{name}({parameters}) -> {returns} {{\n\
+             // SAFETY: the caller's.\nunsafe {{ {lower}({passed}) }}\n}}\n"
+        )
+        .expect("a string");
+    }
+}
+
+/// The constants, and the names of predefined datatypes.
+pub fn constants(table: &Table) -> String {
+    let mut out = String::new();
+    for group in &table.groups {
+        for constant in &group.constants {
+            let (name, value) = (&constant.name, &constant.value);
+            let (c_type, value) = match group.kind.as_str() {
+                "handle" if group.of.starts_with("MPI_T_") => continue,
+                "handle" => {
+                    let of = base_type(&group.of);
+                    (of.clone(), format!("{of}({value})"))
+                }
+                "enum" => ("c_int".to_owned(), value.clone()),
+                "macro" => ("usize".to_owned(), value.clone()),
+                _ => continue,
+            };
+            writeln!(out, "pub const {name}: {c_type} = {value};").expect("a string");
+        }
+    }
+    let rows = |title: &str, row: &dyn Fn(&Constant) -> String| -> String {
+        let group = table.groups.iter().find(|group| group.title == title).expect("a section of the table");
+        group.constants.iter().map(row).collect::<Vec<_>>().join(", ")
+    };
+    let datatypes = rows("Datatypes", &|c| format!("(\"{}\", {})", c.name, c.value));
+    let classes = rows("Error classes", &|c| format!("(\"{}\", {}, \"{}\")", c.name, c.value, c.c_type));
+    writeln!(out, "pub const DATATYPES: &[(&str, usize)] = &[{datatypes}];").expect("a string");
+    writeln!(out, "pub const ERROR_CLASSES: &[(&str, c_int, &str)] = &[{classes}];").expect("a string");
+    out
+}

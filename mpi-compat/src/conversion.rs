@@ -1,0 +1,35 @@
+//! Handles as integers (MPI-5.0 chapter 20).
+
+use std::ffi::c_int;
+
+use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Objects, Op, Request, Session, Type, Win, to_int};
+use crate::runtime::Runtime;
+
+macro_rules! conversions {
+    ($($kind:ident: $to:ident, $from:ident, $($table:ident)?;)*) => {$(
+        pub fn $to(handle: $kind) -> c_int {
+            to_int(handle)
+        }
+
+        pub fn $from(int: c_int) -> $kind {
+            conversions!(@ $kind, int, $($table)?)
+        }
+    )*};
+    (@ $kind:ident, $int:ident, $table:ident) => { Runtime::with(|runtime| runtime.$table.of_int($int)) };
+    // No objects of this kind yet.
+    (@ $kind:ident, $int:ident,) => { Objects::<$kind, ()>::default().of_int($int) };
+}
+
+conversions! {
+    Comm: comm_toint, comm_fromint, comms;
+    Errhandler: errhandler_toint, errhandler_fromint, errhandlers;
+    File: file_toint, file_fromint,;
+    Group: group_toint, group_fromint, groups;
+    Info: info_toint, info_fromint, infos;
+    Message: message_toint, message_fromint,;
+    Op: op_toint, op_fromint, ops;
+    Request: request_toint, request_fromint,;
+    Session: session_toint, session_fromint,;
+    Type: type_toint, type_fromint, types;
+    Win: win_toint, win_fromint, wins;
+}

@@ -1,0 +1,69 @@
+//! Basic elements of a part of a message (MPI-5.0 section 5.1.11). A pair type has two.
+
+use farside_datatype::{Contents, Datatype, Named};
+
+/// What a type is made of, one level down, in packed order: so many of each.
+fn parts(of: &Datatype) -> Vec<(u64, Datatype)> {
+    match of.contents() {
+        Contents::Named(named) => match named.pair() {
+            Some((first, second)) => vec![(1, first.into()), (1, second.into())],
+            None => Vec::new(),
+        },
+        Contents::Struct { blocklengths, types, .. } => {
+            blocklengths.iter().copied().zip(types.iter().cloned()).filter(|(len, old)| len * old.size() > 0).collect()
+        }
+        contents => match contents.old() {
+            Some(old) if old.size() > 0 => vec![(of.size() / old.size(), old.clone())],
+            _ => Vec::new(),
+        },
+    }
+}
+
+/// The basic elements of the first `bytes` bytes of any number of `of`; `None` if the last one is not whole.
+pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
+    if bytes == 0 {
+        return Some(0);
+    }
+    let size = of.size();
+    if size == 0 {
+        return None;
+    }
+    let (mut total, mut rest) = ((bytes / size).checked_mul(of.signature().elements())?, bytes % size);
+    for (len, part) in parts(of) {
+        if rest == 0 {
+            break;
+        }
+        let some = rest.min(len * part.size());
+        total += elements_in(&part, some)?;
+        rest -= some;
+    }
+    (rest == 0).then_some(total)
+}
+
+/// The bytes of the first `elements` basic elements of any number of `of`; `None` if they do not fit 64 bits, or there are
+/// none in the type.
+pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
+    if elements == 0 {
+        return Some(0);
+    }
+    let each = of.signature().elements();
+    if each == 0 {
+        return None;
+    }
+    let (mut total, mut rest) = ((elements / each).checked_mul(of.size())?, elements % each);
+    for (len, part) in parts(of) {
+        let some = rest.min(len * part.signature().elements());
+        total = total.checked_add(bytes_of(&part, some)?)?;
+        rest -= some;
+    }
+    Some(total)
+}
+
+/// The predefined type that a derived one is a plain duplicate of.
+pub fn plain(of: &Datatype) -> Option<Named> {
+    match of.contents() {
+        Contents::Named(named) => Some(named),
+        Contents::Dup(old) => plain(&old),
+        _ => None,
+    }
+}

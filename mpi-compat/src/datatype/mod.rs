@@ -1,0 +1,146 @@
+//! Datatypes (MPI-5.0 chapter 5): objects over `farside_datatype`, which has the layouts.
+
+mod constructors;
+mod contents;
+pub mod elements;
+mod f90;
+mod query;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_datatype::{Datatype, Named};
+
+use crate::arguments::{Out, Text, TextOut};
+use crate::attributes::Attributes;
+use crate::comm::name_of;
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::{Handle, Known, Type};
+use crate::runtime::{Call, Runtime};
+
+pub use constructors::*;
+pub use contents::*;
+pub use f90::*;
+pub use query::*;
+
+/// A datatype.
+pub struct TypeObject {
+    pub layout: Datatype,
+    pub committed: Cell<bool>,
+    /// The constructor and its arguments.
+    pub made: Made,
+    pub name: RefCell<Vec<u8>>,
+    pub attributes: Attributes,
+    handle: Cell<usize>,
+}
+
+/// A constructor and its arguments, in the order in which `MPI_Type_get_contents` gives them.
+#[derive(Clone, Default)]
+pub struct Made {
+    combiner: c_int,
+    /// By the form with large counts.
+    large: bool,
+    integers: Vec<c_int>,
+    addresses: Vec<i64>,
+    counts: Vec<i64>,
+    types: Vec<Rc<TypeObject>>,
+}
+
+impl Known for TypeObject {
+    fn handle(&self) -> &Cell<usize> {
+        &self.handle
+    }
+}
+
+impl TypeObject {
+    fn new(layout: Datatype, made: Made) -> Rc<Self> {
+        let (committed, name, attributes, handle) = Default::default();
+        Rc::new(Self { layout, committed, made, name, attributes, handle })
+    }
+
+    /// A type that is there from the start, or as if it were: committed, and never freed.
+    fn predefined(layout: Datatype, made: Made, name: &str) -> Rc<Self> {
+        let object = Self::new(layout, made);
+        object.committed.set(true);
+        *object.name.borrow_mut() = name.into();
+        object
+    }
+
+    fn is_predefined(&self) -> bool {
+        let by_name = [MPI_COMBINER_NAMED, MPI_COMBINER_VALUE_INDEX].contains(&self.made.combiner);
+        by_name
+            || [MPI_COMBINER_F90_REAL, MPI_COMBINER_F90_COMPLEX, MPI_COMBINER_F90_INTEGER].contains(&self.made.combiner)
+    }
+}
+
+/// Makes the predefined types.
+pub fn predefined(runtime: &Runtime) {
+    for (name, value) in DATATYPES {
+        let same = |named: &&Named| {
+            named.mpi_name() == *name || (named.mpi_name() == "MPI_LONG_LONG_INT" && *name == "MPI_LONG_LONG")
+        };
+        if let Some(named) = Named::ALL.iter().find(same) {
+            let made = Made { combiner: MPI_COMBINER_NAMED, ..Made::default() };
+            let object = TypeObject::predefined((*named).into(), made, named.mpi_name());
+            object.handle.set(*value);
+            runtime.types.fix(Type(*value), Some(object));
+        }
+    }
+}
+
+/// A type that data is sent, received or packed with: committed.
+pub fn committed(call: &Call<'_>, datatype: Type) -> Result<Rc<TypeObject>> {
+    let object = call.types.get(datatype)?;
+    if object.committed.get() {
+        return Ok(object);
+    }
+    Err(fail(MPI_ERR_TYPE, "is a datatype that was not committed").value(datatype.0))
+}
+
+pub fn type_commit(call: &Call<'_>, datatype: Out<Type>) -> Result {
+    call.types.get(datatype.get()).map_err(|failed| failed.named("datatype"))?.committed.set(true);
+    Ok(())
+}
+
+pub fn type_free(call: &Call<'_>, datatype: Out<Type>) -> Result {
+    let handle = datatype.get();
+    let object = call.types.get(handle).map_err(|failed| failed.named("datatype"))?;
+    if object.is_predefined() {
+        return Err(fail(MPI_ERR_TYPE, "is predefined, and cannot be freed").value(handle.0).named("datatype"));
+    }
+    if call.types.is_last(handle) {
+        object.attributes.clear(handle.0)?;
+    }
+    call.types.release(handle)?;
+    datatype.set(MPI_DATATYPE_NULL);
+    Ok(())
+}
+
+pub fn type_dup(call: &Call<'_>, oldtype: Type, newtype: Out<Type>) -> Result {
+    let old = call.types.get(oldtype)?;
+    let made = Made { combiner: MPI_COMBINER_DUP, types: vec![Rc::clone(&old)], ..Made::default() };
+    // A duplicate of a predefined type is an element like it, with all operators of that.
+    let new = TypeObject::new(old.layout.clone(), made);
+    new.committed.set(old.committed.get());
+    old.attributes.copy_to(oldtype.0, &new.attributes)?;
+    newtype.set(call.types.share(&new));
+    Ok(())
+}
+
+pub fn type_set_name(call: &Call<'_>, datatype: Type, type_name: Text) -> Result {
+    let object = call.types.get(datatype)?;
+    *object.name.borrow_mut() = name_of(type_name)?;
+    Ok(())
+}
+
+pub fn type_get_name(call: &Call<'_>, datatype: Type, type_name: TextOut, resultlen: Out<c_int>) -> Result {
+    // The null handle has a name too.
+    let name = match datatype.value() {
+        Type::NULL => Type::NULL_NAME.into(),
+        _ => call.types.get(datatype)?.name.borrow().clone(),
+    };
+    resultlen.set(type_name.write(&name, MPI_MAX_OBJECT_NAME)? as c_int);
+    Ok(())
+}

@@ -1,0 +1,158 @@
+#![allow(unsafe_code)]
+//! Start-up, end, thread levels, versions, clocks and memory (MPI-5.0 chapters 9 and 11).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use farside_core::Job;
+
+use crate::arguments::{Out, TextOut};
+use crate::attributes::Predefined;
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::{Comm, Info};
+use crate::info::InfoObject;
+use crate::runtime::{Call, Phase, this_thread};
+
+/// Thread levels, from the lowest.
+const LEVELS: [c_int; 4] = [MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE];
+
+fn start(call: &Call<'_>, level: c_int) -> Result {
+    match call.phase.get() {
+        Phase::Before => {}
+        Phase::Running => return Err(fail(MPI_ERR_OTHER, "MPI is initialized already")),
+        Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI was finalized, and cannot be initialized again")),
+    }
+    let job = Job::init()?;
+    crate::comm::predefined(call, &job)?;
+    let _ = call.predefined.set(Predefined::new(job.size()));
+    *call.job.borrow_mut() = Some(job);
+    call.level.set(level);
+    call.main_thread.set(this_thread());
+    call.phase.set(Phase::Running);
+    Ok(())
+}
+
+pub fn init(call: &Call<'_>, _argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result {
+    start(call, MPI_THREAD_SINGLE)
+}
+
+pub fn init_thread(
+    call: &Call<'_>,
+    _argc: *mut c_int,
+    _argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: Out<c_int>,
+) -> Result {
+    let level = LEVELS.into_iter().find(|level| *level >= required).unwrap_or(MPI_THREAD_MULTIPLE);
+    start(call, level)?;
+    provided.set(level);
+    Ok(())
+}
+
+pub fn finalize(call: &Call<'_>) -> Result {
+    // Callbacks may still use MPI.
+    call.comms.get(MPI_COMM_SELF)?.attributes.clear(MPI_COMM_SELF.0)?;
+    let job = call.job()?;
+    job.finalize()?;
+    call.phase.set(Phase::After);
+    for comm in [MPI_COMM_WORLD, MPI_COMM_SELF] {
+        call.comms.fix(comm, None);
+    }
+    *call.job.borrow_mut() = None;
+    Ok(())
+}
+
+pub fn initialized(call: &Call<'_>, flag: Out<c_int>) -> Result {
+    flag.set((call.phase.get() != Phase::Before).into());
+    Ok(())
+}
+
+pub fn finalized(call: &Call<'_>, flag: Out<c_int>) -> Result {
+    flag.set((call.phase.get() == Phase::After).into());
+    Ok(())
+}
+
+pub fn query_thread(call: &Call<'_>, provided: Out<c_int>) -> Result {
+    provided.set(call.level.get());
+    Ok(())
+}
+
+pub fn is_thread_main(call: &Call<'_>, flag: Out<c_int>) -> Result {
+    flag.set((call.main_thread.get() == this_thread()).into());
+    Ok(())
+}
+
+pub fn abort(call: &Call<'_>, _comm: Comm, errorcode: c_int) -> Result {
+    let job = call.job()?;
+    eprintln!("farside: rank {}: MPI_Abort({errorcode})", job.rank());
+    job.abort(errorcode, &format!("MPI_Abort({errorcode})"))
+}
+
+pub fn get_version(_: &Call<'_>, version: Out<c_int>, subversion: Out<c_int>) -> Result {
+    version.set(MPI_VERSION as c_int);
+    subversion.set(MPI_SUBVERSION as c_int);
+    Ok(())
+}
+
+pub fn get_library_version(_: &Call<'_>, version: TextOut, resultlen: Out<c_int>) -> Result {
+    let text = concat!("Farside ", env!("CARGO_PKG_VERSION"), " (MPI 5.0, standard ABI 1.0)");
+    resultlen.set(version.write(text.as_bytes(), MPI_MAX_LIBRARY_VERSION_STRING)? as c_int);
+    Ok(())
+}
+
+pub fn get_processor_name(_: &Call<'_>, name: TextOut, resultlen: Out<c_int>) -> Result {
+    let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_else(|_| b"localhost".to_vec());
+    resultlen.set(name.write(host.trim_ascii(), MPI_MAX_PROCESSOR_NAME)? as c_int);
+    Ok(())
+}
+
+pub fn get_hw_resource_info(call: &Call<'_>, hw_info: Out<Info>) -> Result {
+    // No resource has a name here, so that there is none to be in or out of.
+    hw_info.set(call.infos.insert(InfoObject::of(&[])));
+    Ok(())
+}
+
+pub fn pcontrol(_: &Call<'_>, _level: c_int) -> Result {
+    Ok(())
+}
+
+/// The time since the first call in this process, in seconds.
+pub fn wtime() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// Seconds from one tick of `MPI_Wtime` to the next.
+pub fn wtick() -> f64 {
+    1e-9
+}
+
+/// Alignment of memory from `MPI_Alloc_mem`, which is the least that its size must round up to.
+const ALIGNMENT: usize = 64;
+
+pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -> Result {
+    if info != MPI_INFO_NULL {
+        call.infos.get(info)?;
+    }
+    let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
+    if baseptr.is_null() {
+        return Err(fail(MPI_ERR_ARG, "is a null pointer").named("baseptr"));
+    }
+    let mut place = std::ptr::null_mut();
+    // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
+    let failed = unsafe { libc::posix_memalign(&raw mut place, ALIGNMENT, bytes.max(1)) };
+    if failed != 0 {
+        return Err(fail(MPI_ERR_NO_MEM, format!("{bytes} bytes cannot be had")).named("size"));
+    }
+    // SAFETY: the program gives the address of a pointer.
+    unsafe { baseptr.cast::<*mut c_void>().write_unaligned(place) };
+    Ok(())
+}
+
+pub fn free_mem(_: &Call<'_>, base: *mut c_void) -> Result {
+    // SAFETY: the program gives back what `alloc_mem` gave, or null.
+    unsafe { libc::free(base) };
+    Ok(())
+}

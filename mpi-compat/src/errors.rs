@@ -1,0 +1,382 @@
+#![allow(unsafe_code)]
+//! Error handlers, classes, codes and strings (MPI-5.0 chapter 9).
+//!
+//! A code of this library is a class and, in its upper half, the number of the message that says what happened; the last
+//! [`KEPT`] messages are kept for `MPI_Error_string`. Classes and codes that the program adds follow `MPI_ERR_LASTCODE`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use crate::arguments::{Callback, Out, Text, TextOut};
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::{Comm, Errhandler, File, Handle, Known, Session, Win};
+use crate::runtime::{Call, On, Runtime};
+
+/// Messages that are kept.
+const KEPT: usize = 64;
+/// A code's lower half: the class.
+const CLASS: c_int = 0xffff;
+
+/// What an error handler is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Comm,
+    Win,
+    File,
+    Session,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// Ends the job.
+    Abort,
+    Return,
+    Function(Target, Callback),
+}
+
+/// An error handler.
+pub struct ErrhandlerObject {
+    action: Action,
+    handle: Cell<usize>,
+}
+
+impl Known for ErrhandlerObject {
+    fn handle(&self) -> &Cell<usize> {
+        &self.handle
+    }
+}
+
+/// The error handler of an object.
+pub type Handler = RefCell<Rc<ErrhandlerObject>>;
+
+/// A class or code that the program added.
+struct Added {
+    class: c_int,
+    text: Vec<u8>,
+}
+
+/// The state of this chapter.
+pub struct Errors {
+    /// Numbers and messages.
+    recent: RefCell<VecDeque<(c_int, String)>>,
+    last: Cell<c_int>,
+    added: RefCell<BTreeMap<c_int, Added>>,
+    last_used: Cell<c_int>,
+    /// The handler of files that are opened from now on.
+    pub files: RefCell<Option<Rc<ErrhandlerObject>>>,
+}
+
+impl Default for Errors {
+    fn default() -> Self {
+        let (recent, last, added, files) = Default::default();
+        Self { recent, last, added, last_used: Cell::new(MPI_ERR_LASTCODE), files }
+    }
+}
+
+impl Errors {
+    /// The value of `MPI_LASTUSEDCODE`.
+    pub fn last_used(&self) -> c_int {
+        self.last_used.get()
+    }
+
+    /// A code for a class and a message.
+    fn code(&self, class: c_int, text: String) -> c_int {
+        let number = self.last.get() % 0x7fff + 1;
+        self.last.set(number);
+        let mut recent = self.recent.borrow_mut();
+        if recent.len() == KEPT {
+            recent.pop_front();
+        }
+        recent.push_back((number, text));
+        number << 16 | class
+    }
+
+    /// The class of a code; `None` if there is no such code.
+    fn class(&self, code: c_int) -> Option<c_int> {
+        let base = code & CLASS;
+        if code < 0 {
+            None
+        } else if ERROR_CLASSES.iter().any(|(_, class, _)| *class == base) && base != MPI_ERR_LASTCODE {
+            Some(base)
+        } else {
+            self.added.borrow().get(&base).map(|added| added.class)
+        }
+    }
+
+    fn text(&self, code: c_int) -> Option<Vec<u8>> {
+        let (base, number) = (code & CLASS, code >> 16);
+        if let Some(added) = self.added.borrow().get(&base) {
+            return Some(added.text.clone());
+        }
+        self.class(code)?;
+        let (name, _, words) = ERROR_CLASSES.iter().find(|(_, class, _)| *class == base)?;
+        let message = self.recent.borrow().iter().find(|(n, _)| *n == number).map(|(_, text)| text.clone());
+        Some(match message {
+            Some(message) => format!("{name}: {words}: {message}").into_bytes(),
+            None => format!("{name}: {words}").into_bytes(),
+        })
+    }
+}
+
+/// Makes the predefined handlers.
+pub fn predefined(runtime: &Runtime) {
+    let actions =
+        [(MPI_ERRORS_ARE_FATAL, Action::Abort), (MPI_ERRORS_ABORT, Action::Abort), (MPI_ERRORS_RETURN, Action::Return)];
+    for (handle, action) in actions {
+        let object = ErrhandlerObject { action, handle: Cell::new(handle.value()) };
+        runtime.errhandlers.fix(handle, Some(Rc::new(object)));
+    }
+    *runtime.errors.files.borrow_mut() = runtime.errhandlers.get(MPI_ERRORS_RETURN).ok();
+}
+
+/// The handler that communicators begin with.
+pub fn fatal(runtime: &Runtime) -> Handler {
+    let handler = runtime.errhandlers.get(MPI_ERRORS_ARE_FATAL);
+    RefCell::new(handler.unwrap_or_else(|_| unreachable!("it is predefined")))
+}
+
+/// The error handler of an object, and the handle that it is called with.
+fn handler_of(runtime: &Runtime, on: On) -> Option<(Rc<ErrhandlerObject>, usize)> {
+    match on {
+        On::Comm(comm) => runtime.comms.get(comm).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), comm.0)),
+        On::Win(win) => runtime.wins.get(win).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), win.0)),
+        On::File(file) if file == MPI_FILE_NULL => runtime.errors.files.borrow().clone().map(|h| (h, file.0)),
+        On::File(_) | On::Session(_) | On::Process => None,
+    }
+}
+
+/// Calls the error handler of an object, else that of `MPI_COMM_SELF`, else ends the job; returns the code.
+#[cold]
+pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
+    let mut text = format!("{}: ", call.name);
+    if let Some(argument) = failed.argument {
+        text += argument;
+        if let Some(handle) = failed.handle {
+            text += &format!(" (0x{handle:x})");
+        }
+        text += " ";
+    }
+    text += &failed.text;
+    // What functions of the program return is passed on as it is.
+    let code = if (0..=MPI_ERR_LASTCODE).contains(&failed.code) {
+        call.errors.code(failed.code, text.clone())
+    } else {
+        failed.code
+    };
+    let own = handler_of(call, on).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
+    match own {
+        Some((handler, handle)) => handle_error(call, &handler, handle, code, &text),
+        None => end(call, code, &text),
+    }
+    code
+}
+
+/// Does what a handler says.
+fn handle_error(call: &Call<'_>, handler: &ErrhandlerObject, handle: usize, code: c_int, text: &str) {
+    match handler.action {
+        Action::Return => {}
+        Action::Abort => end(call, code, text),
+        Action::Function(_, function) => {
+            let (mut handle, mut code) = (handle, code);
+            // SAFETY: the program has given a function of this type; all four kinds have pointers to a handle and a code.
+            unsafe {
+                let function: unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...) =
+                    std::mem::transmute(function.0 as *const ());
+                function(&raw mut handle, &raw mut code);
+            }
+        }
+    }
+}
+
+/// Ends the job.
+fn end(runtime: &Runtime, code: c_int, text: &str) {
+    let class = runtime.errors.class(code).unwrap_or(MPI_ERR_OTHER);
+    let name =
+        ERROR_CLASSES.iter().find(|(_, known, _)| *known == class).map_or("an error of the program", |row| row.0);
+    let reason = format!("{text} ({name})");
+    // The lower byte is what a parent sees, and must not be 0.
+    let status = if class & 0xff == 0 { 1 } else { class & 0xff };
+    let job = runtime.job.borrow().clone();
+    match job {
+        Some(job) => {
+            eprintln!("farside: rank {}: {reason}; the error handler ends the job", job.rank());
+            job.abort(status, &reason)
+        }
+        None => {
+            eprintln!("farside: {reason}; the error handler ends the program");
+            std::process::exit(status)
+        }
+    }
+}
+
+fn create(call: &Call<'_>, target: Target, function: Callback, errhandler: Out<Errhandler>) -> Result {
+    if function.0 == 0 {
+        return Err(fail(MPI_ERR_ARG, "is a null pointer").named("errhandler_fn"));
+    }
+    let object = Rc::new(ErrhandlerObject { action: Action::Function(target, function), handle: Cell::new(0) });
+    errhandler.set(call.errhandlers.share(&object));
+    Ok(())
+}
+
+/// A handler for objects of this kind.
+fn fitting(call: &Call<'_>, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
+    let object = call.errhandlers.get(errhandler)?;
+    match object.action {
+        Action::Function(of, _) if of != target => {
+            Err(fail(MPI_ERR_ERRHANDLER, format!("is for objects of another kind ({of:?})")).value(errhandler.0))
+        }
+        _ => Ok(object),
+    }
+}
+
+fn check_code(call: &Call<'_>, code: c_int) -> Result {
+    match call.errors.class(code) {
+        Some(_) => Ok(()),
+        None => Err(fail(MPI_ERR_ARG, format!("is {code}, which is no error code")).named("errorcode")),
+    }
+}
+
+macro_rules! chapter {
+    ($($target:ident: $create:ident, $set:ident, $get:ident, $invoke:ident, $handler:expr;)*) => {$(
+        pub fn $create(call: &Call<'_>, function: Callback, errhandler: Out<Errhandler>) -> Result {
+            create(call, Target::$target, function, errhandler)
+        }
+
+        pub fn $set(call: &Call<'_>, object: $target, errhandler: Errhandler) -> Result {
+            let new = fitting(call, Target::$target, errhandler)?;
+            let with: fn(&Call<'_>, $target, &mut dyn FnMut(&mut Rc<ErrhandlerObject>)) -> Result = $handler;
+            with(call, object, &mut |handler| *handler = Rc::clone(&new))
+        }
+
+        pub fn $get(call: &Call<'_>, object: $target, errhandler: Out<Errhandler>) -> Result {
+            let with: fn(&Call<'_>, $target, &mut dyn FnMut(&mut Rc<ErrhandlerObject>)) -> Result = $handler;
+            with(call, object, &mut |handler| errhandler.set(call.errhandlers.share(handler)))
+        }
+
+        pub fn $invoke(call: &Call<'_>, object: $target, code: c_int) -> Result {
+            check_code(call, code)?;
+            let with: fn(&Call<'_>, $target, &mut dyn FnMut(&mut Rc<ErrhandlerObject>)) -> Result = $handler;
+            let mut found = None;
+            with(call, object, &mut |handler| found = Some(Rc::clone(handler)))?;
+            if let Some(handler) = found {
+                handle_error(call, &handler, object.0, code, &format!("{}: code {code}", call.name));
+            }
+            Ok(())
+        }
+    )*};
+}
+
+chapter! {
+    Comm: comm_create_errhandler, comm_set_errhandler, comm_get_errhandler, comm_call_errhandler,
+        |call, comm, f| { f(&mut call.comms.get(comm)?.errhandler.borrow_mut()); Ok(()) };
+    Win: win_create_errhandler, win_set_errhandler, win_get_errhandler, win_call_errhandler,
+        |call, win, f| { f(&mut call.wins.get(win)?.errhandler.borrow_mut()); Ok(()) };
+    File: file_create_errhandler, file_set_errhandler, file_get_errhandler, file_call_errhandler,
+        |call, file, f| match &mut *call.errors.files.borrow_mut() {
+            Some(handler) if file == MPI_FILE_NULL => { f(handler); Ok(()) }
+            _ => Err(fail(MPI_ERR_FILE, "is no file").value(file.0)),
+        };
+    Session: session_create_errhandler, session_set_errhandler, session_get_errhandler, session_call_errhandler,
+        |_, session, _| Err(fail(MPI_ERR_SESSION, "is no session").value(session.0));
+}
+
+pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {
+    call.errhandlers.release(errhandler.get())?;
+    errhandler.set(MPI_ERRHANDLER_NULL);
+    Ok(())
+}
+
+fn add(call: &Call<'_>, class: impl FnOnce(c_int) -> c_int) -> Result<c_int> {
+    let code = call.errors.last_used.get() + 1;
+    if code > 0x7fff {
+        return Err(fail(MPI_ERR_OTHER, "there are no more error codes"));
+    }
+    call.errors.last_used.set(code);
+    call.errors.added.borrow_mut().insert(code, Added { class: class(code), text: Vec::new() });
+    Ok(code)
+}
+
+/// Changes what the program has added.
+fn change(
+    call: &Call<'_>,
+    code: c_int,
+    name: &'static str,
+    is_class: Option<bool>,
+    f: impl FnOnce(&mut BTreeMap<c_int, Added>),
+) -> Result {
+    let mut added = call.errors.added.borrow_mut();
+    let found = added.get(&code).is_some_and(|added| is_class.is_none_or(|is_class| is_class == (added.class == code)));
+    if !found {
+        return Err(fail(MPI_ERR_ARG, format!("is {code}, which the program did not add")).named(name));
+    }
+    f(&mut added);
+    Ok(())
+}
+
+pub fn add_error_class(call: &Call<'_>, errorclass: Out<c_int>) -> Result {
+    errorclass.set(add(call, |code| code)?);
+    Ok(())
+}
+
+pub fn add_error_code(call: &Call<'_>, errorclass: c_int, errorcode: Out<c_int>) -> Result {
+    if call.errors.class(errorclass) != Some(errorclass) {
+        return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, which is no error class")).named("errorclass"));
+    }
+    errorcode.set(add(call, |_| errorclass)?);
+    Ok(())
+}
+
+fn set_text(call: &Call<'_>, errorcode: c_int, text: Vec<u8>) -> Result {
+    change(call, errorcode, "errorcode", None, |added| {
+        if let Some(added) = added.get_mut(&errorcode) {
+            added.text = text;
+        }
+    })
+}
+
+pub fn add_error_string(call: &Call<'_>, errorcode: c_int, string: Text) -> Result {
+    let text = string.read()?;
+    if text.len() >= MPI_MAX_ERROR_STRING {
+        return Err(fail(MPI_ERR_ARG, format!("has {} bytes", text.len())).named("string"));
+    }
+    set_text(call, errorcode, text)
+}
+
+/// The greatest code is free again once it is removed.
+fn removed(call: &Call<'_>, added: &mut BTreeMap<c_int, Added>, code: c_int) {
+    added.remove(&code);
+    let last = added.last_key_value().map_or(MPI_ERR_LASTCODE, |(code, _)| *code);
+    call.errors.last_used.set(last);
+}
+
+pub fn remove_error_class(call: &Call<'_>, errorclass: c_int) -> Result {
+    let used = call.errors.added.borrow().iter().any(|(code, added)| added.class == errorclass && *code != errorclass);
+    if used {
+        return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, which has error codes")).named("errorclass"));
+    }
+    change(call, errorclass, "errorclass", Some(true), |added| removed(call, added, errorclass))
+}
+
+pub fn remove_error_code(call: &Call<'_>, errorcode: c_int) -> Result {
+    change(call, errorcode, "errorcode", Some(false), |added| removed(call, added, errorcode))
+}
+
+pub fn remove_error_string(call: &Call<'_>, errorcode: c_int) -> Result {
+    set_text(call, errorcode, Vec::new())
+}
+
+pub fn error_class(call: &Call<'_>, errorcode: c_int, errorclass: Out<c_int>) -> Result {
+    check_code(call, errorcode)?;
+    errorclass.set(call.errors.class(errorcode).unwrap_or(MPI_ERR_UNKNOWN));
+    Ok(())
+}
+
+pub fn error_string(call: &Call<'_>, errorcode: c_int, string: TextOut, resultlen: Out<c_int>) -> Result {
+    check_code(call, errorcode)?;
+    let text = call.errors.text(errorcode).unwrap_or_default();
+    resultlen.set(string.write(&text, MPI_MAX_ERROR_STRING)? as c_int);
+    Ok(())
+}

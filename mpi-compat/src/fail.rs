@@ -1,0 +1,80 @@
+//! Why a call fails: an error class, and the argument that is to blame.
+
+use std::ffi::c_int;
+
+use farside_core::ErrorKind;
+use farside_datatype::{DatatypeError, DatatypeErrorKind};
+
+use crate::constants::*;
+use crate::runtime::On;
+
+/// An error of a call.
+#[derive(Debug)]
+pub struct Fail {
+    /// A class, or the code that a function of the program returned.
+    pub code: c_int,
+    pub text: String,
+    /// The argument that is to blame.
+    pub argument: Option<&'static str>,
+    /// The handle that is to blame; the exported function knows which argument that is.
+    pub handle: Option<usize>,
+    /// The object whose error handler is called, if it is not that of the first argument.
+    pub on: Option<On>,
+}
+
+/// An error of a class.
+#[cold]
+pub fn fail(class: c_int, text: impl Into<String>) -> Fail {
+    Fail { code: class, text: text.into(), argument: None, handle: None, on: None }
+}
+
+/// What chapters return.
+pub type Result<T = ()> = std::result::Result<T, Fail>;
+
+impl Fail {
+    /// Says which argument is to blame.
+    pub fn named(mut self, argument: &'static str) -> Self {
+        self.argument = Some(argument);
+        self
+    }
+
+    /// Says which handle is to blame.
+    pub fn value(mut self, handle: usize) -> Self {
+        self.handle = Some(handle);
+        self
+    }
+}
+
+impl From<farside_core::Error> for Fail {
+    #[cold]
+    fn from(error: farside_core::Error) -> Self {
+        use ErrorKind as K;
+        let class = match error.kind() {
+            K::NoSuchRank => MPI_ERR_RANK,
+            K::OutOfRange | K::NotAttached | K::BadKey => MPI_ERR_RMA_RANGE,
+            K::WrongEpoch => MPI_ERR_RMA_SYNC,
+            K::Misaligned => MPI_ERR_DISP,
+            K::Freed => MPI_ERR_WIN,
+            K::Unsupported => MPI_ERR_UNSUPPORTED_OPERATION,
+            K::Limit | K::SharedMemoryFull => MPI_ERR_NO_MEM,
+            K::PeerLost => MPI_ERR_PROC_ABORTED,
+            K::BadArgument | K::Mismatch => MPI_ERR_ARG,
+            K::Protocol => MPI_ERR_INTERN,
+            _ => MPI_ERR_OTHER,
+        };
+        fail(class, error.to_string())
+    }
+}
+
+impl From<DatatypeError> for Fail {
+    #[cold]
+    fn from(error: DatatypeError) -> Self {
+        let class = match error.kind() {
+            DatatypeErrorKind::External => MPI_ERR_CONVERSION,
+            DatatypeErrorKind::Buffer => MPI_ERR_TRUNCATE,
+            DatatypeErrorKind::Signature | DatatypeErrorKind::Overlap | DatatypeErrorKind::TooDeep => MPI_ERR_TYPE,
+            _ => MPI_ERR_ARG,
+        };
+        fail(class, error.to_string())
+    }
+}

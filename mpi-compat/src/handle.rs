@@ -1,0 +1,221 @@
+//! Handles: what C programs hold, and the tables of objects behind them.
+//!
+//! A predefined handle is a constant below 4096. Any other is `kind << 56 | generation << 32 | index + 4096`: what was freed,
+//! and what is of another kind, is noticed on use. As an integer it is its lower half, and the generation is looked up.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use crate::constants::*;
+use crate::fail::{Fail, fail};
+
+/// The first value of handles that are not predefined.
+const FIRST: usize = 4096;
+const INDEX: usize = 0xffff_ffff;
+/// Bits of a generation.
+const GENERATIONS: u32 = 1 << 24;
+
+/// A type of handle.
+pub trait Handle: Copy {
+    /// Its number in handles, from 1.
+    const KIND: usize;
+    /// What it stands for, in words.
+    const WHAT: &'static str;
+    /// The null handle.
+    const NULL: usize;
+    /// Its name.
+    const NULL_NAME: &'static str;
+    /// The class of errors with it.
+    const CLASS: c_int;
+    fn from_value(value: usize) -> Self;
+    fn value(self) -> usize;
+}
+
+macro_rules! handles {
+    ($($kind:literal $name:ident: $what:literal, $null:ident, $class:ident;)*) => {
+        $(
+            #[doc = concat!("A handle of a ", $what, ".")]
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            #[repr(transparent)]
+            pub struct $name(pub usize);
+
+            impl Handle for $name {
+                const KIND: usize = $kind;
+                const WHAT: &'static str = $what;
+                const NULL: usize = $null.0;
+                const NULL_NAME: &'static str = stringify!($null);
+                const CLASS: c_int = $class;
+                fn from_value(value: usize) -> Self {
+                    Self(value)
+                }
+                fn value(self) -> usize {
+                    self.0
+                }
+            }
+        )*
+        const KINDS: &[(usize, &str)] = &[$(($kind, $what)),*];
+    };
+}
+
+handles! {
+    1 Comm: "communicator", MPI_COMM_NULL, MPI_ERR_COMM;
+    2 Group: "group", MPI_GROUP_NULL, MPI_ERR_GROUP;
+    3 Type: "datatype", MPI_DATATYPE_NULL, MPI_ERR_TYPE;
+    4 Op: "operator", MPI_OP_NULL, MPI_ERR_OP;
+    5 Request: "request", MPI_REQUEST_NULL, MPI_ERR_REQUEST;
+    6 Info: "info object", MPI_INFO_NULL, MPI_ERR_INFO;
+    7 Errhandler: "error handler", MPI_ERRHANDLER_NULL, MPI_ERR_ERRHANDLER;
+    8 Win: "window", MPI_WIN_NULL, MPI_ERR_WIN;
+    9 File: "file", MPI_FILE_NULL, MPI_ERR_FILE;
+    10 Session: "session", MPI_SESSION_NULL, MPI_ERR_SESSION;
+    11 Message: "matched message", MPI_MESSAGE_NULL, MPI_ERR_REQUEST;
+}
+
+/// A place in a table of objects.
+struct Slot<T> {
+    generation: u32,
+    object: Option<Rc<T>>,
+    /// How often the handle was given out and not freed.
+    holders: u32,
+}
+
+/// The objects of one kind.
+pub struct Objects<H, T> {
+    /// Predefined ones, by the distance from the null handle.
+    fixed: RefCell<Vec<Option<Rc<T>>>>,
+    slots: RefCell<Vec<Slot<T>>>,
+    free: RefCell<Vec<u32>>,
+    kind: PhantomData<H>,
+}
+
+/// An object that knows its handle, so that a call that asks for it again gets the same.
+pub trait Known {
+    fn handle(&self) -> &Cell<usize>;
+}
+
+impl<H: Handle, T> Default for Objects<H, T> {
+    fn default() -> Self {
+        let (fixed, slots, free) = Default::default();
+        Self { fixed, slots, free, kind: PhantomData }
+    }
+}
+
+impl<H: Handle, T> Objects<H, T> {
+    /// Gives a predefined handle its object.
+    pub fn fix(&self, handle: H, object: Option<Rc<T>>) {
+        let mut fixed = self.fixed.borrow_mut();
+        let at = handle.value() - H::NULL;
+        if at >= fixed.len() {
+            fixed.resize_with(at + 1, || None);
+        }
+        fixed[at] = object;
+    }
+
+    /// A new handle.
+    pub fn insert(&self, object: Rc<T>) -> H {
+        let mut slots = self.slots.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            slots.push(Slot { generation: 0, object: None, holders: 0 });
+            slots.len() as u32 - 1
+        });
+        let slot = &mut slots[index as usize];
+        slot.generation = slot.generation % (GENERATIONS - 1) + 1;
+        slot.object = Some(object);
+        slot.holders = 1;
+        H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
+    }
+
+    /// The handle that an object has already, to be freed once more; or a new one.
+    pub fn share(&self, object: &Rc<T>) -> H
+    where
+        T: Known,
+    {
+        let value = object.handle().get();
+        if value < FIRST && value != 0 {
+            return H::from_value(value);
+        }
+        if let Some(index) = Self::index(value)
+            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
+            && slot.generation as usize == value >> 32 & 0xff_ffff
+            && slot.object.is_some()
+        {
+            slot.holders += 1;
+            return H::from_value(value);
+        }
+        let handle = self.insert(Rc::clone(object));
+        object.handle().set(handle.value());
+        handle
+    }
+
+    fn index(value: usize) -> Option<usize> {
+        (value >> 56 == H::KIND).then(|| (value & INDEX).wrapping_sub(FIRST))
+    }
+
+    /// The object of a handle.
+    #[inline]
+    pub fn get(&self, handle: H) -> Result<Rc<T>, Fail> {
+        let value = handle.value();
+        let found = match Self::index(value) {
+            Some(index) => {
+                let slots = self.slots.borrow();
+                let slot = slots.get(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff);
+                slot.and_then(|slot| slot.object.clone())
+            }
+            None => self.fixed.borrow().get(value.wrapping_sub(H::NULL)).cloned().flatten(),
+        };
+        found.ok_or_else(|| bad::<H>(value))
+    }
+
+    /// Frees a handle: whether it was the last time that it had been given out.
+    pub fn release(&self, handle: H) -> Result<bool, Fail> {
+        self.get(handle)?;
+        let Some(index) = Self::index(handle.value()) else {
+            return Err(fail(H::CLASS, format!("a predefined {} cannot be freed", H::WHAT)).value(handle.value()));
+        };
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[index];
+        slot.holders -= 1;
+        if slot.holders > 0 {
+            return Ok(false);
+        }
+        slot.object = None;
+        self.free.borrow_mut().push(index as u32);
+        Ok(true)
+    }
+
+    /// Whether the next `release` is the last.
+    pub fn is_last(&self, handle: H) -> bool {
+        Self::index(handle.value()).is_some_and(|index| self.slots.borrow().get(index).is_some_and(|s| s.holders == 1))
+    }
+
+    /// The handle of an integer made by [`to_int`]; something that is none for any other integer.
+    pub fn of_int(&self, int: c_int) -> H {
+        let value = int as usize;
+        if value < FIRST || int < 0 {
+            return H::from_value(value);
+        }
+        let generation = self.slots.borrow().get(value - FIRST).map_or(0, |slot| slot.generation);
+        H::from_value(H::KIND << 56 | (generation as usize) << 32 | value)
+    }
+}
+
+/// A handle as an integer: of predefined ones the constant.
+pub fn to_int<H: Handle>(handle: H) -> c_int {
+    (handle.value() & INDEX) as c_int
+}
+
+/// Why a value is no handle of this kind.
+#[cold]
+fn bad<H: Handle>(value: usize) -> Fail {
+    let other = KINDS.iter().find(|(kind, _)| *kind == value >> 56).map(|(_, what)| *what);
+    let why = match other {
+        _ if value == H::NULL => format!("is {}", H::NULL_NAME),
+        Some(what) if what == H::WHAT => format!("is a {what} that was freed"),
+        Some(what) => format!("is a {what}, not a {}", H::WHAT),
+        None if value == 0 => format!("was never set to a {}", H::WHAT),
+        None => format!("is no {}", H::WHAT),
+    };
+    fail(H::CLASS, why).value(value)
+}

@@ -1,0 +1,186 @@
+#![allow(unsafe_code)]
+//! Info objects (MPI-5.0 chapter 10): keys and values in the order in which they were set.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int};
+use std::rc::Rc;
+
+use crate::arguments::{Out, Text, TextOut, strings};
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::Info;
+use crate::runtime::{Call, Runtime};
+
+/// An info object.
+#[derive(Debug, Default)]
+pub struct InfoObject {
+    pairs: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+}
+
+impl InfoObject {
+    /// With these pairs.
+    pub fn of(pairs: &[(&str, &str)]) -> Rc<Self> {
+        let info = Self::default();
+        for (key, value) in pairs {
+            info.set(key.as_bytes().to_vec(), value.as_bytes().to_vec());
+        }
+        Rc::new(info)
+    }
+
+    pub fn set(&self, key: Vec<u8>, value: Vec<u8>) {
+        let mut pairs = self.pairs.borrow_mut();
+        match pairs.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, old)) => *old = value,
+            None => pairs.push((key, value)),
+        }
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.pairs.borrow().iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
+    }
+
+    pub fn copy(&self) -> Rc<Self> {
+        Rc::new(Self { pairs: self.pairs.clone() })
+    }
+}
+
+/// Makes `MPI_INFO_ENV`, with what is known of how the program was started.
+pub fn predefined(runtime: &Runtime) {
+    let info = InfoObject::default();
+    let set = |key: &str, value: Vec<u8>| info.set(key.as_bytes().to_vec(), value);
+    if let Ok(line) = std::fs::read("/proc/self/cmdline") {
+        let mut words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        if let Some(command) = words.next() {
+            set("command", command.to_vec());
+            set("argv", words.collect::<Vec<_>>().join(&b' '));
+        }
+    }
+    if let Ok(size) = std::env::var("PMI_SIZE") {
+        set("maxprocs", size.into_bytes());
+    }
+    if let Ok(folder) = std::env::current_dir() {
+        set("wdir", folder.into_os_string().into_encoded_bytes());
+    }
+    set("arch", std::env::consts::ARCH.into());
+    runtime.infos.fix(MPI_INFO_ENV, Some(Rc::new(info)));
+}
+
+fn key_of(key: Text) -> Result<Vec<u8>> {
+    let bytes = key.read().map_err(|failed| Fail { code: MPI_ERR_INFO_KEY, ..failed })?;
+    if bytes.is_empty() || bytes.len() >= MPI_MAX_INFO_KEY {
+        return Err(fail(MPI_ERR_INFO_KEY, format!("has {} bytes", bytes.len())).named(key.name()));
+    }
+    Ok(bytes)
+}
+
+pub fn info_create(call: &Call<'_>, info: Out<Info>) -> Result {
+    info.set(call.infos.insert(Rc::default()));
+    Ok(())
+}
+
+pub fn info_create_env(call: &Call<'_>, argc: c_int, argv: *mut *mut c_char, info: Out<Info>) -> Result {
+    let env = call.infos.get(MPI_INFO_ENV)?.copy();
+    // SAFETY: the two are those of `main`, or 0 and null.
+    let mut words = unsafe { strings(argc, argv) }.into_iter();
+    if let Some(command) = words.next() {
+        env.set(b"command".to_vec(), command);
+        env.set(b"argv".to_vec(), words.collect::<Vec<_>>().join(&b' '));
+    }
+    info.set(call.infos.insert(env));
+    Ok(())
+}
+
+pub fn info_dup(call: &Call<'_>, info: Info, newinfo: Out<Info>) -> Result {
+    newinfo.set(call.infos.insert(call.infos.get(info)?.copy()));
+    Ok(())
+}
+
+pub fn info_free(call: &Call<'_>, info: Out<Info>) -> Result {
+    call.infos.release(info.get())?;
+    info.set(MPI_INFO_NULL);
+    Ok(())
+}
+
+/// An info object that the program may change.
+fn own(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
+    if info == MPI_INFO_ENV {
+        return Err(fail(MPI_ERR_INFO, "is MPI_INFO_ENV, which cannot be changed").value(info.0));
+    }
+    call.infos.get(info)
+}
+
+pub fn info_set(call: &Call<'_>, info: Info, key: Text, value: Text) -> Result {
+    let (object, key) = (own(call, info)?, key_of(key)?);
+    let text = value.read().map_err(|failed| Fail { code: MPI_ERR_INFO_VALUE, ..failed })?;
+    if text.len() >= MPI_MAX_INFO_VAL {
+        return Err(fail(MPI_ERR_INFO_VALUE, format!("has {} bytes", text.len())).named("value"));
+    }
+    object.set(key, text);
+    Ok(())
+}
+
+pub fn info_delete(call: &Call<'_>, info: Info, key: Text) -> Result {
+    let (object, key) = (own(call, info)?, key_of(key)?);
+    let mut pairs = object.pairs.borrow_mut();
+    let Some(at) = pairs.iter().position(|(known, _)| *known == key) else {
+        let why = format!("is {:?}, which is not in the info object", String::from_utf8_lossy(&key));
+        return Err(fail(MPI_ERR_INFO_NOKEY, why).named("key"));
+    };
+    pairs.remove(at);
+    Ok(())
+}
+
+pub fn info_get(call: &Call<'_>, info: Info, key: Text, valuelen: c_int, value: TextOut, flag: Out<c_int>) -> Result {
+    let found = call.infos.get(info)?.get(&key_of(key)?);
+    let room = usize::try_from(valuelen).map_err(|_| fail(MPI_ERR_ARG, format!("is {valuelen}")).named("valuelen"))?;
+    if let Some(text) = &found {
+        // Here the length does not count the null byte.
+        value.write(text, room + 1)?;
+    }
+    flag.set(found.is_some().into());
+    Ok(())
+}
+
+pub fn info_get_string(
+    call: &Call<'_>,
+    info: Info,
+    key: Text,
+    buflen: Out<c_int>,
+    value: TextOut,
+    flag: Out<c_int>,
+) -> Result {
+    let found = call.infos.get(info)?.get(&key_of(key)?);
+    let room =
+        usize::try_from(buflen.get()).map_err(|_| fail(MPI_ERR_ARG, format!("is {}", buflen.get())).named("buflen"))?;
+    if let Some(text) = &found {
+        value.write(text, room)?;
+        buflen.set(text.len() as c_int + 1);
+    }
+    flag.set(found.is_some().into());
+    Ok(())
+}
+
+pub fn info_get_valuelen(call: &Call<'_>, info: Info, key: Text, valuelen: Out<c_int>, flag: Out<c_int>) -> Result {
+    let found = call.infos.get(info)?.get(&key_of(key)?);
+    if let Some(text) = &found {
+        valuelen.set(text.len() as c_int);
+    }
+    flag.set(found.is_some().into());
+    Ok(())
+}
+
+pub fn info_get_nkeys(call: &Call<'_>, info: Info, nkeys: Out<c_int>) -> Result {
+    nkeys.set(call.infos.get(info)?.pairs.borrow().len() as c_int);
+    Ok(())
+}
+
+pub fn info_get_nthkey(call: &Call<'_>, info: Info, n: c_int, key: TextOut) -> Result {
+    let object = call.infos.get(info)?;
+    let pairs = object.pairs.borrow();
+    let found = usize::try_from(n).ok().and_then(|n| pairs.get(n));
+    let Some((text, _)) = found else {
+        return Err(fail(MPI_ERR_ARG, format!("is {n}, and there are {} keys", pairs.len())).named("n"));
+    };
+    key.write(text, MPI_MAX_INFO_KEY)?;
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! MPI over Farside: `libmpi_abi.so.1`, the C library of the MPI 5.0 standard ABI. For those who work on it:
+//!
+//! **One table.** `table/functions.txt` has all functions with their prototypes, the module of each, and whether it is
+//! there; `table/constants.txt` the constants and predefined handles. `build/exports.rs` makes the exported functions of them
+//! when the crate is built, `build/header.rs` `mpi.h` and the support table of the README, which `tests/table.rs` compares
+//! (`FARSIDE_WRITE=1 cargo test -p farside-mpi --test table` writes them). To add a function, write it in its module in
+//! lower case (`MPI_Type_vector` is `datatype::type_vector`) and change its mark to `+`, or `*` if it may be called at any
+//! time: the compiler then says which arguments it gets.
+//!
+//! **Arguments** (`arguments`). The int form and its `_c` twin call one function. Counts come as `i64`; lists of them as
+//! `Longs`, results as `LongOut`, both of either width; what is `int` in both forms as `c_int`. Pointers to one value are
+//! `Out` or `In` and never null; lists (`List`, `ListOut`) are checked when they are read; buffers are raw pointers.
+//! `Call::large` says which form was called, for the few that differ.
+//!
+//! **A call** (`runtime::enter`) takes the lock, looks whether MPI runs, runs the function, and hands a `Fail` to the error
+//! handler of its first communicator, window, file or session, else of `MPI_COMM_SELF`. `Fail::on` names another object,
+//! as waits on requests will need. `fail(class, text).named("argument")` or `.value(handle)` says what is to blame; text
+//! continues the name: "is -2", "has 9, and the group 4 members". An error code is the class, and above it the number of
+//! the message, so that `MPI_Error_string` has it.
+//!
+//! **State** (`runtime::Runtime`) is the process's, and the only static. It is behind one lock that its owner takes again,
+//! since error handlers, attribute callbacks and operators call MPI: so all of it is reached by shared references, and
+//! **no cell stays borrowed while a function of the program runs**. Calls that wait call `Runtime::let_others_in` between
+//! two turns; what they know about objects afterwards is what they hold by an `Rc`.
+//!
+//! **Objects** (`handle`). One `Objects<Handle, Object>` for each kind, in `Runtime`: `insert` gives a handle, `get` an `Rc` or
+//! the error, `release` frees. `share` gives an object its old handle again, once more to be freed (error handlers,
+//! contents of types).
+//!
+//! **What comes next**, and where:
+//! - communicators: `comm::CommObject` has a group, the remote group of intercommunicators, a context (even for
+//!   point-to-point, the next for collectives; 0 and 2 are taken) and a team, which `MPI_COMM_WORLD` has. A duplicate copies
+//!   attributes by `Attributes::copy_to`; a free clears them first.
+//! - requests: `handle::Request` is there, and needs an `Objects<Request, ..>` in `Runtime` and its row in `conversion`;
+//!   likewise `Message`, `Session`, `File`. `status::Status` has `set_bytes`; statuses of receives come as raw pointers,
+//!   which may be `MPI_STATUS_IGNORE`.
+//! - data: `datatype::committed` gives the object of a type that may travel; `layout.message(n)` its type map, which packs,
+//!   unpacks and walks. `OpObject::check` before, `OpObject::apply` on the data of a reduction.
+//! - windows: `win::WinObject` has what the other chapters ask of one.
+
+#![allow(clippy::too_many_arguments)] // functions have the parameters of the standard's
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("the ABI is that of 64-bit systems");
+
+mod abi;
+mod arguments;
+mod attributes;
+mod comm;
+mod constants;
+mod conversion;
+mod datatype;
+mod environment;
+mod errors;
+mod exports;
+mod fail;
+mod group;
+mod handle;
+mod info;
+mod op;
+mod pack;
+mod runtime;
+mod status;
+mod win;

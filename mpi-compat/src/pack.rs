@@ -1,0 +1,203 @@
+#![allow(unsafe_code)]
+//! Pack and unpack (MPI-5.0 sections 5.2 and 5.3). What is packed are the bytes of the elements one after the other, or external32.
+
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use farside_datatype::{Private, TypeMap};
+
+use crate::arguments::{LongOut, Out, Text, count};
+use crate::constants::*;
+use crate::datatype::{TypeObject, committed};
+use crate::fail::{Fail, Result, fail};
+use crate::handle::{Comm, Type};
+use crate::runtime::Call;
+
+/// A position in a packed buffer: it and the bytes from there on.
+struct Packed {
+    at: usize,
+    room: usize,
+}
+
+fn position(position: i64, size: i64, name: &'static str) -> Result<Packed> {
+    let whole = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named(name))?;
+    let at = usize::try_from(position).ok().filter(|at| *at <= whole);
+    let at = at.ok_or_else(|| {
+        fail(MPI_ERR_ARG, format!("is {position}, and the buffer has {whole} bytes")).named("position")
+    })?;
+    Ok(Packed { at, room: whole - at })
+}
+
+fn too_short(needed: u64, packed: &Packed) -> Fail {
+    fail(
+        MPI_ERR_TRUNCATE,
+        format!("{needed} bytes are needed from position {}, and there are {}", packed.at, packed.room),
+    )
+}
+
+/// A message of a committed type, and its buffer checked for null.
+fn message(
+    call: &Call<'_>,
+    buffer: *const c_void,
+    n: u64,
+    datatype: Type,
+    name: &'static str,
+) -> Result<(Rc<TypeObject>, TypeMap)> {
+    let object = committed(call, datatype)?;
+    let map = object.layout.message(n)?;
+    // Addresses of a type that begins elsewhere may be absolute.
+    if buffer.is_null() && map.size() > 0 && map.true_lb() == 0 {
+        return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(name));
+    }
+    Ok((object, map))
+}
+
+fn check_packed(buffer: *const c_void, bytes: u64, name: &'static str) -> Result {
+    if buffer.is_null() && bytes > 0 {
+        return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(name));
+    }
+    Ok(())
+}
+
+pub fn pack_size(call: &Call<'_>, incount: i64, datatype: Type, comm: Comm, size: LongOut) -> Result {
+    call.comms.get(comm)?;
+    let object = call.types.get(datatype)?;
+    let map = object.layout.message(count(incount, "incount")?)?;
+    size.set(map.size() as i64)
+}
+
+pub fn pack(
+    call: &Call<'_>,
+    inbuf: *const c_void,
+    incount: i64,
+    datatype: Type,
+    outbuf: *mut c_void,
+    outsize: i64,
+    at: LongOut,
+    comm: Comm,
+) -> Result {
+    call.comms.get(comm)?;
+    let (_, map) = message(call, inbuf, count(incount, "incount")?, datatype, "inbuf")?;
+    let packed = position(at.get(), outsize, "outsize")?;
+    if map.size() > packed.room as u64 {
+        return Err(too_short(map.size(), &packed));
+    }
+    check_packed(outbuf, map.size(), "outbuf")?;
+    // SAFETY: the program promises that the message is readable and the packed buffer, of `outsize` bytes, writable.
+    let done =
+        unsafe { map.pack_raw::<Private>(inbuf.cast(), 0, outbuf.cast::<u8>().wrapping_add(packed.at), packed.room) };
+    at.set((packed.at + done) as i64)
+}
+
+pub fn unpack(
+    call: &Call<'_>,
+    inbuf: *const c_void,
+    insize: i64,
+    at: LongOut,
+    outbuf: *mut c_void,
+    outcount: i64,
+    datatype: Type,
+    comm: Comm,
+) -> Result {
+    call.comms.get(comm)?;
+    let (_, map) = message(call, outbuf, count(outcount, "outcount")?, datatype, "outbuf")?;
+    let packed = position(at.get(), insize, "insize")?;
+    if map.size() > packed.room as u64 {
+        return Err(too_short(map.size(), &packed));
+    }
+    check_packed(inbuf, map.size(), "inbuf")?;
+    let from = inbuf.cast::<u8>().wrapping_add(packed.at);
+    // SAFETY: the program promises that the packed buffer, of `insize` bytes, is readable and the message writable.
+    let done = unsafe { map.unpack_raw::<Private>(from, 0, outbuf.cast(), map.size() as usize) };
+    at.set((packed.at + done) as i64)
+}
+
+fn check_representation(datarep: Text) -> Result {
+    let name = datarep.read()?;
+    if name == b"external32" {
+        return Ok(());
+    }
+    let why = format!("is {:?}, and the only representation is external32", String::from_utf8_lossy(&name));
+    Err(fail(MPI_ERR_UNSUPPORTED_DATAREP, why).named("datarep"))
+}
+
+/// The bytes of a message as a slice, and where in it the address of the buffer lies.
+fn reach(map: &TypeMap, buffer: *const c_void) -> (*const u8, usize, usize) {
+    let low = map.true_lb().min(0);
+    let first = buffer.cast::<u8>().wrapping_offset(low as isize);
+    let len = if map.size() == 0 { 0 } else { map.true_ub() - low };
+    if len == 0 { (std::ptr::dangling(), 0, 0) } else { (first, len as usize, low.unsigned_abs() as usize) }
+}
+
+pub fn pack_external_size(call: &Call<'_>, datarep: Text, incount: i64, datatype: Type, size: Out<i64>) -> Result {
+    check_representation(datarep)?;
+    let object = call.types.get(datatype)?;
+    size.set(object.layout.external_size(count(incount, "incount")?)? as i64);
+    Ok(())
+}
+
+pub fn pack_external(
+    call: &Call<'_>,
+    datarep: Text,
+    inbuf: *const c_void,
+    incount: i64,
+    datatype: Type,
+    outbuf: *mut c_void,
+    outsize: i64,
+    at: Out<i64>,
+) -> Result {
+    check_representation(datarep)?;
+    let n = count(incount, "incount")?;
+    let (object, map) = message(call, inbuf, n, datatype, "inbuf")?;
+    let packed = position(at.get(), outsize, "outsize")?;
+    let needed = object.layout.external_size(n)?;
+    if needed > packed.room as u64 {
+        return Err(too_short(needed, &packed));
+    }
+    if needed == 0 {
+        return Ok(());
+    }
+    check_packed(outbuf, needed, "outbuf")?;
+    let (first, len, origin) = reach(&map, inbuf);
+    // SAFETY: the program promises that the message is readable, and the packed buffer, apart from it, writable.
+    let (from, to) = unsafe {
+        let to = outbuf.cast::<u8>().add(packed.at);
+        (std::slice::from_raw_parts(first, len), std::slice::from_raw_parts_mut(to, needed as usize))
+    };
+    let done = object.layout.pack_external(n, from, origin, to)?;
+    at.set((packed.at + done) as i64);
+    Ok(())
+}
+
+pub fn unpack_external(
+    call: &Call<'_>,
+    datarep: Text,
+    inbuf: *const c_void,
+    insize: i64,
+    at: Out<i64>,
+    outbuf: *mut c_void,
+    outcount: i64,
+    datatype: Type,
+) -> Result {
+    check_representation(datarep)?;
+    let n = count(outcount, "outcount")?;
+    let (object, map) = message(call, outbuf, n, datatype, "outbuf")?;
+    let packed = position(at.get(), insize, "insize")?;
+    let needed = object.layout.external_size(n)?;
+    if needed > packed.room as u64 {
+        return Err(too_short(needed, &packed));
+    }
+    if needed == 0 {
+        return Ok(());
+    }
+    check_packed(inbuf, needed, "inbuf")?;
+    let (first, len, origin) = reach(&map, outbuf);
+    // SAFETY: the program promises that the packed buffer is readable, and the message, apart from it, writable.
+    let (from, to) = unsafe {
+        let from = inbuf.cast::<u8>().add(packed.at);
+        (std::slice::from_raw_parts(from, needed as usize), std::slice::from_raw_parts_mut(first.cast_mut(), len))
+    };
+    let done = object.layout.unpack_external(from, n, to, origin)?;
+    at.set((packed.at + done) as i64);
+    Ok(())
+}

@@ -1,0 +1,265 @@
+#![allow(unsafe_code)]
+//! The state of the library, which is the process's, and the entry of every call into it.
+//!
+//! There is one lock. Every call takes it, and a thread that has it takes it again, since functions of the program that a
+//! call runs (error handlers, attribute callbacks, operators) may call MPI. So the state is reached by shared references,
+//! its cells are not borrowed while such a function runs, and what it keeps need not be `Send`: the job is behind an `Rc`.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::c_int;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+
+use farside_core::Job;
+
+use crate::attributes::Keyvals;
+use crate::comm::CommObject;
+use crate::constants::*;
+use crate::datatype::TypeObject;
+use crate::errors::{self, ErrhandlerObject, Errors};
+use crate::fail::{Fail, Result, fail};
+use crate::group::GroupObject;
+use crate::handle::{Comm, Errhandler, File, Group, Info, Objects, Op, Session, Type, Win};
+use crate::info::InfoObject;
+use crate::op::OpObject;
+use crate::win::WinObject;
+
+/// Where the program is between `MPI_Init` and `MPI_Finalize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Before,
+    Running,
+    After,
+}
+
+/// When a function may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    Running,
+    Always,
+}
+
+/// The object whose error handler hears of an error.
+#[derive(Clone, Copy, Debug)]
+pub enum On {
+    /// None: that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
+    Process,
+    Comm(Comm),
+    Win(Win),
+    File(File),
+    #[allow(dead_code)] // sessions are not there yet
+    Session(Session),
+}
+
+/// The state.
+pub struct Runtime {
+    pub phase: Cell<Phase>,
+    pub job: RefCell<Option<Job>>,
+    /// The thread level that was granted.
+    pub level: Cell<c_int>,
+    /// The thread that called `MPI_Init`.
+    pub main_thread: Cell<usize>,
+    pub comms: Objects<Comm, CommObject>,
+    pub groups: Objects<Group, GroupObject>,
+    pub types: Objects<Type, TypeObject>,
+    pub ops: Objects<Op, OpObject>,
+    pub infos: Objects<Info, InfoObject>,
+    pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
+    pub wins: Objects<Win, WinObject>,
+    pub errors: Errors,
+    pub keyvals: Keyvals,
+    /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
+    pub f90: RefCell<Vec<([c_int; 3], Rc<TypeObject>)>>,
+    pub fortran: crate::abi::Fortran,
+    /// Values of predefined attributes, which programs get pointers to.
+    pub predefined: OnceCell<crate::attributes::Predefined>,
+}
+
+/// The state, which is reached only with the lock.
+struct Shared(Runtime);
+
+// SAFETY: `enter` and `Runtime::with` alone give it out, and both hold the lock meanwhile.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; nothing in it belongs to the thread that made it.
+unsafe impl Send for Shared {}
+
+static RUNTIME: OnceLock<Shared> = OnceLock::new();
+static LOCK: Lock = Lock { owner: AtomicUsize::new(0), taken: Mutex::new(0), freed: Condvar::new() };
+
+/// A lock that its owner may take again.
+struct Lock {
+    /// The thread that has it, or 0.
+    owner: AtomicUsize,
+    /// How often the owner has taken it.
+    taken: Mutex<u32>,
+    freed: Condvar,
+}
+
+/// The number of this thread: the address of something that only it has.
+pub fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+impl Lock {
+    #[inline]
+    fn take(&self, times: u32) {
+        let me = this_thread();
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only this thread ever stores its own number.
+        while *taken > 0 && self.owner.load(Ordering::Relaxed) != me {
+            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.owner.store(me, Ordering::Relaxed);
+        *taken += times;
+    }
+
+    #[inline]
+    fn give(&self, times: u32) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken -= times;
+        if *taken == 0 {
+            self.owner.store(0, Ordering::Relaxed);
+            drop(taken);
+            self.freed.notify_one();
+        }
+    }
+}
+
+/// The lock, taken once.
+struct Taken;
+
+impl Taken {
+    fn new() -> Self {
+        LOCK.take(1);
+        Self
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        LOCK.give(1);
+    }
+}
+
+impl Runtime {
+    fn new() -> Self {
+        let runtime = Self {
+            phase: Cell::new(Phase::Before),
+            job: RefCell::default(),
+            level: Cell::new(MPI_THREAD_SINGLE),
+            main_thread: Cell::new(0),
+            comms: Objects::default(),
+            groups: Objects::default(),
+            types: Objects::default(),
+            ops: Objects::default(),
+            infos: Objects::default(),
+            errhandlers: Objects::default(),
+            wins: Objects::default(),
+            errors: Errors::default(),
+            keyvals: Keyvals::default(),
+            f90: RefCell::default(),
+            fortran: crate::abi::Fortran::default(),
+            predefined: OnceCell::new(),
+        };
+        errors::predefined(&runtime);
+        crate::datatype::predefined(&runtime);
+        crate::op::predefined(&runtime);
+        crate::group::predefined(&runtime);
+        crate::info::predefined(&runtime);
+        runtime
+    }
+
+    /// Runs `f` with the lock.
+    pub fn with<R>(f: impl FnOnce(&Runtime) -> R) -> R {
+        let _taken = Taken::new();
+        f(&RUNTIME.get_or_init(|| Shared(Self::new())).0)
+    }
+
+    /// Lets other threads in, between two turns of a wait. All that the caller knew about objects may have changed then but for
+    /// what it holds by an `Rc`.
+    #[allow(dead_code)] // by the calls that wait
+    pub fn let_others_in(&self) {
+        if self.level.get() < MPI_THREAD_MULTIPLE {
+            return;
+        }
+        let times = *LOCK.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        LOCK.give(times);
+        std::thread::yield_now();
+        LOCK.take(times);
+    }
+
+    /// The job.
+    pub fn job(&self) -> Result<Job> {
+        let missing = || fail(MPI_ERR_OTHER, "MPI is not initialized, or was finalized");
+        self.job.borrow().clone().ok_or_else(missing)
+    }
+}
+
+/// One call of an MPI function.
+pub struct Call<'a> {
+    runtime: &'a Runtime,
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is the form with large counts.
+    pub large: bool,
+}
+
+impl Deref for Call<'_> {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.runtime
+    }
+}
+
+/// Runs the body of a function, and tells an error handler if it fails. `handles` are names and values of those among
+/// the arguments.
+#[inline]
+pub fn enter(
+    name: &'static str,
+    large: bool,
+    when: When,
+    on: On,
+    handles: impl FnOnce() -> Vec<(&'static str, usize)>,
+    body: impl FnOnce(&Call<'_>) -> Result,
+) -> c_int {
+    Runtime::with(|runtime| {
+        let call = Call { runtime, name, large };
+        let result = match (when, runtime.phase.get()) {
+            (When::Always, _) | (_, Phase::Running) => body(&call),
+            (_, phase) => Err(not_running(phase)),
+        };
+        match result {
+            Ok(()) => MPI_SUCCESS,
+            Err(fail) => raise(&call, on, fail, &handles()),
+        }
+    })
+}
+
+#[cold]
+fn not_running(phase: Phase) -> Fail {
+    let why = if phase == Phase::Before { "called before MPI_Init" } else { "called after MPI_Finalize" };
+    fail(MPI_ERR_OTHER, why)
+}
+
+/// Names the argument, and calls the error handler.
+#[cold]
+fn raise(call: &Call<'_>, on: On, mut fail: Fail, handles: &[(&'static str, usize)]) -> c_int {
+    if fail.argument.is_none() {
+        let named = |value| handles.iter().find(|(_, handle)| *handle == value).map(|(name, _)| *name);
+        fail.argument = fail.handle.and_then(named);
+    }
+    errors::raise(call, fail.on.unwrap_or(on), fail)
+}
+
+/// A function that is not there yet.
+#[cold]
+pub fn not_yet(name: &'static str, on: On) -> c_int {
+    let body = |_: &Call<'_>| {
+        Err(fail(MPI_ERR_UNSUPPORTED_OPERATION, "is not there yet: see the support table of the README"))
+    };
+    enter(name, false, When::Always, on, Vec::new, body)
+}

@@ -1,0 +1,98 @@
+//! Statuses (MPI-5.0 sections 3.2.5 and 13.3).
+
+use std::ffi::c_int;
+
+use crate::arguments::{In, LongOut, Out, count};
+use crate::constants::*;
+use crate::datatype::elements::{bytes_of, elements_in};
+use crate::fail::{Result, fail};
+use crate::handle::Type;
+use crate::runtime::Call;
+
+/// `MPI_Status`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Status {
+    pub source: c_int,
+    pub tag: c_int,
+    pub error: c_int,
+    cancelled: c_int,
+    /// Bytes received, as two halves: a status is aligned to `int` only.
+    bytes: [c_int; 2],
+    unused: [c_int; 2],
+}
+
+impl Status {
+    /// Bytes received.
+    pub fn bytes(&self) -> u64 {
+        let half = |at: usize| self.bytes[at].to_ne_bytes();
+        let ([a, b, c, d], [e, f, g, h]) = (half(0), half(1));
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    pub fn set_bytes(&mut self, bytes: u64) {
+        let [a, b, c, d, e, f, g, h] = bytes.to_ne_bytes();
+        self.bytes = [[a, b, c, d], [e, f, g, h]].map(c_int::from_ne_bytes);
+    }
+}
+
+pub fn get_count(call: &Call<'_>, status: In<Status>, datatype: Type, to: LongOut) -> Result {
+    let (bytes, size) = (status.get().bytes(), call.types.get(datatype)?.layout.size());
+    let whole = match size {
+        0 if bytes == 0 => Some(0),
+        0 => None,
+        _ => (bytes % size == 0).then_some(bytes / size),
+    };
+    to.set_or(whole.map_or(MPI_UNDEFINED.into(), |count| count as i64), MPI_UNDEFINED);
+    Ok(())
+}
+
+pub fn get_elements(call: &Call<'_>, status: In<Status>, datatype: Type, to: LongOut) -> Result {
+    let elements = elements_in(&call.types.get(datatype)?.layout, status.get().bytes());
+    to.set_or(elements.map_or(MPI_UNDEFINED.into(), |count| count as i64), MPI_UNDEFINED);
+    Ok(())
+}
+
+pub fn status_set_elements(call: &Call<'_>, status: Out<Status>, datatype: Type, n: i64) -> Result {
+    let object = call.types.get(datatype)?;
+    let too_many = || fail(MPI_ERR_COUNT, format!("is {n}, more than 2^64 bytes")).named("count");
+    let bytes = bytes_of(&object.layout, count(n, "count")?).ok_or_else(too_many)?;
+    change(status, |status| status.set_bytes(bytes));
+    Ok(())
+}
+
+fn change(status: Out<Status>, f: impl FnOnce(&mut Status)) {
+    let mut value = status.get();
+    f(&mut value);
+    status.set(value);
+}
+
+pub fn status_set_cancelled(_: &Call<'_>, status: Out<Status>, flag: c_int) -> Result {
+    change(status, |status| status.cancelled = flag);
+    Ok(())
+}
+
+pub fn test_cancelled(_: &Call<'_>, status: In<Status>, flag: Out<c_int>) -> Result {
+    flag.set((status.get().cancelled != 0).into());
+    Ok(())
+}
+
+macro_rules! fields {
+    ($($set:ident, $get:ident: $field:ident;)*) => {$(
+        pub fn $set(_: &Call<'_>, status: Out<Status>, value: c_int) -> Result {
+            change(status, |status| status.$field = value);
+            Ok(())
+        }
+
+        pub fn $get(_: &Call<'_>, status: In<Status>, value: Out<c_int>) -> Result {
+            value.set(status.get().$field);
+            Ok(())
+        }
+    )*};
+}
+
+fields! {
+    status_set_source, status_get_source: source;
+    status_set_tag, status_get_tag: tag;
+    status_set_error, status_get_error: error;
+}

@@ -1,0 +1,64 @@
+/* What the programs of this folder share: start and end, and checks that say where they fail. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            failures++; \
+            printf("FAILED line %d: %s\n", __LINE__, #condition); \
+        } \
+    } while (0)
+
+/* The call succeeds. */
+#define OK(call) \
+    do { \
+        int ok_code = (call); \
+        if (ok_code != MPI_SUCCESS) { \
+            failures++; \
+            printf("FAILED line %d: %s returned class %d\n", __LINE__, #call, class_of(ok_code)); \
+        } \
+    } while (0)
+
+/* The call returns an error of the class. */
+#define FAILS(class, call) \
+    do { \
+        int fails_class = class_of(call); \
+        if (fails_class != (class)) { \
+            failures++; \
+            printf("FAILED line %d: %s returned class %d, not %s\n", __LINE__, #call, fails_class, #class); \
+        } \
+    } while (0)
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static inline int class_of(int code) {
+    int class = -1;
+    if (code == MPI_SUCCESS) return MPI_SUCCESS;
+    MPI_Error_class(code, &class);
+    return class;
+}
+
+/* From here on errors are returned. */
+static inline void start(void) {
+    MPI_Init(NULL, NULL);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+}
+
+static inline int finish(void) {
+    OK(MPI_Finalize());
+    if (failures == 0) printf("passed\n");
+    return failures != 0;
+}
+
+#endif

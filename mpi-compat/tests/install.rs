@@ -1,0 +1,134 @@
+//! What `ci/install` installs: the compiler wrappers, mpiexec, the pkg-config file.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use farside_harness::{Finished, Marked, mpi_library};
+
+/// The folder into which all was installed.
+fn prefix() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let _ = mpi_library();
+        let folder = tempfile::tempdir().unwrap();
+        let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../ci/install");
+        let output = Command::new(install).arg(folder.path()).arg("--debug").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder
+    });
+    folder.path()
+}
+
+fn run(program: &str, arguments: &[&str]) -> Finished {
+    Marked::new(prefix().join("bin").join(program)).finish_with(arguments)
+}
+
+const HELLO: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int rank, size, *number, flag;
+    char folder[4096];
+    const char *word = getenv("WORD");
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &number, &flag);
+    printf("rank %d of %d, program %d, WORD=%s, %s, in %s\n", rank, size, flag ? *number : -1, word ? word : "",
+        argc > 1 ? argv[1] : "", getcwd(folder, sizeof folder));
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+/// The program, built by the wrapper.
+fn hello(folder: &Path, compiler: &str, suffix: &str) -> PathBuf {
+    let (source, program) = (folder.join(format!("hello.{suffix}")), folder.join(format!("hello-{suffix}")));
+    std::fs::write(&source, HELLO).unwrap();
+    let built = run(compiler, &["-Wall", "-Werror", source.to_str().unwrap(), "-o", program.to_str().unwrap()]);
+    assert_eq!(built.code, Some(0), "{}", built.err);
+    program
+}
+
+#[test]
+fn the_wrappers_say_what_they_run() {
+    let place = prefix().to_str().unwrap();
+    let show = run("mpicc", &["-show", "a.c", "-o", "a"]);
+    let command = format!(
+        "cc -I{place}/include a.c -o a -L{place}/lib -Wl,-rpath,{place}/lib -Wl,--enable-new-dtags -lmpi_abi\n"
+    );
+    assert_eq!(show.out, command);
+    assert_eq!(run("mpicc", &["-compile-info"]).out, format!("cc -I{place}/include\n"));
+    assert!(run("mpicxx", &["-link-info"]).out.starts_with(&format!("c++ -L{place}/lib ")));
+    assert_eq!(run("mpicc", &["-show", "-c", "a.c"]).out, format!("cc -I{place}/include -c a.c\n"));
+    assert_ne!(run("mpicc", &[]).code, Some(0));
+}
+
+#[test]
+fn mpiexec_starts_one_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = hello(folder.path(), "mpicc", "c");
+    let program = program.to_str().unwrap();
+    let place = folder.path().canonicalize().unwrap();
+    let place = place.to_str().unwrap();
+    let mut all = run("mpiexec", &["-n", "3", "-env", "WORD", "a b", "-wdir", place, program, "x y"]);
+    assert_eq!(all.code, Some(0), "{}", all.err);
+    let mut lines: Vec<_> = all.out.lines().collect();
+    lines.sort_unstable();
+    let wanted: Vec<_> = (0..3).map(|rank| format!("rank {rank} of 3, program 0, WORD=a b, x y, in {place}")).collect();
+    assert_eq!(lines, wanted);
+    all = run("mpiexec", &[program]);
+    assert!(all.out.starts_with("rank 0 of 1, program 0, WORD=, "), "{}", all.out);
+}
+
+#[test]
+fn mpiexec_starts_several_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = hello(folder.path(), "mpicc", "c");
+    let first = first.to_str().unwrap();
+    let options =
+        ["-genv", "WORD", "all", "-n", "2", first, "one", ":", "-n", "1", "-env", "WORD", "it's", first, "$two"];
+    let all = run("mpiexec", &options);
+    assert_eq!(all.code, Some(0), "{}", all.err);
+    let mut lines: Vec<_> = all.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0].starts_with("rank 0 of 3, program 0, WORD=all, one, in "), "{lines:?}");
+    assert!(lines[1].starts_with("rank 1 of 3, program 0, WORD=all, one, in "), "{lines:?}");
+    assert!(lines[2].starts_with("rank 2 of 3, program 1, WORD=it's, $two, in "), "{lines:?}");
+}
+
+#[test]
+fn mpiexec_refuses_what_it_does_not_know() {
+    for options in [&["-n", "x", "true"] as &[_], &["-none", "true"], &["-n", "2"], &["true", ":"], &[]] {
+        let refused = run("mpiexec", options);
+        assert_eq!(refused.code, Some(2), "{options:?}: {}", refused.err);
+        assert!(refused.err.contains("mpiexec"), "{options:?}: {}", refused.err);
+    }
+}
+
+#[test]
+fn programs_in_cxx_are_built() {
+    if !farside_harness::works("c++", &["--version"]) {
+        return farside_harness::skip("programs_in_cxx_are_built", "there is no C++ compiler");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = hello(folder.path(), "mpicxx", "cpp");
+    let all = run("mpiexec", &["-np", "2", program.to_str().unwrap()]);
+    assert_eq!((all.code, all.out.lines().count()), (Some(0), 2), "{}", all.err);
+}
+
+#[test]
+fn pkg_config_knows_it() {
+    if !farside_harness::works("pkg-config", &["--version"]) {
+        return farside_harness::skip("pkg_config_knows_it", "there is no pkg-config");
+    }
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(["--cflags", "--libs", "mpi"]);
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let place = prefix().to_str().unwrap();
+    assert!(output.contains(&format!("-I{place}/include")) && output.contains("-lmpi_abi"), "{output}");
+}

@@ -1,0 +1,174 @@
+//! C programs, one for each promise of the standard: tests/c/CHAPTER_PROMISE.c, which check and print what they get. Each is
+//! built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and on MPICH with
+//! the same output; without MPICH it is built with the header here, and runs on Farside alone.
+//!
+//! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
+//! `link OPTIONS`, `not on peers: REASON`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use farside_harness::{Finished, Marked, mpi_library, mpich};
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
+
+/// Where the libraries of this run are, with the name that programs ask for.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            for name in ["libmpi_abi.so.1", "libmpi_abi.so"] {
+                std::os::unix::fs::symlink(mpi_library(), folder.path().join(name)).unwrap();
+            }
+            folder
+        })
+        .path()
+}
+
+/// What the head of a program says.
+struct Program {
+    name: String,
+    source: PathBuf,
+    ranks: Vec<u32>,
+    code: Option<String>,
+    link: Vec<String>,
+    on_peers: bool,
+}
+
+impl Program {
+    fn read(source: PathBuf) -> Self {
+        let text = std::fs::read_to_string(&source).unwrap();
+        let head = text.split("*/").next().unwrap();
+        let words = |key: &str| -> Vec<String> {
+            let line = head.lines().map(str::trim).find_map(|line| line.strip_prefix(key));
+            line.map(|line| line.split_whitespace().map(str::to_owned).collect()).unwrap_or_default()
+        };
+        let ranks: Vec<u32> = words("ranks ").iter().map(|n| n.parse().unwrap()).collect();
+        Self {
+            name: source.file_stem().unwrap().to_str().unwrap().to_owned(),
+            ranks: if ranks.is_empty() { vec![1] } else { ranks },
+            code: words("code ").pop(),
+            link: words("link "),
+            on_peers: !head.contains("not on peers:"),
+            source,
+        }
+    }
+
+    fn build(&self, folder: &Path, peer: Option<&str>) -> PathBuf {
+        let program = folder.join(&self.name);
+        let mut command = match peer {
+            Some(compiler) => Command::new(compiler),
+            None => {
+                let mut command = Command::new("cc");
+                command.arg("-I").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/include")).arg("-L").arg(library());
+                command
+            }
+        };
+        command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type"]).arg(&self.source);
+        command.arg("-o").arg(&program).args(&self.link);
+        if peer.is_none() {
+            command.arg("-lmpi_abi");
+        }
+        assert!(command.status().expect("a C compiler").success(), "{} cannot be built", self.name);
+        program
+    }
+
+    /// Runs it on this library and on the peer; what is wrong with what came.
+    fn run(&self, folder: &Path, compiler: Option<&str>) -> Vec<String> {
+        let program = self.build(folder, compiler);
+        let mut wrong = Vec::new();
+        for ranks in &self.ranks {
+            let mut ours = Marked::run(*ranks, &[&program]);
+            ours.command.env("LD_LIBRARY_PATH", library());
+            let ours = ours.finish();
+            let mut say = |what: &str, other: &str| {
+                let (name, lines) = (&self.name, sorted(&ours.out).join("\n"));
+                wrong.push(format!("{name}, {ranks} ranks: {what}\nFarside:\n{lines}\n{}\n{other}", ours.err));
+            };
+            if ours.out.contains("FAILED") || !self.ended_well(&ours) {
+                say("failed", &format!("code {:?}", ours.code));
+            }
+            let Some(compiler) = compiler.filter(|_| self.on_peers && self.code.is_none()) else { continue };
+            let place = Path::new(compiler).parent().and_then(Path::parent).unwrap();
+            // One file for each rank: the launcher mixes what several ranks write.
+            let output = tempfile::tempdir().unwrap();
+            let mut theirs = Marked::new(place.join("bin/mpiexec"));
+            theirs.command.env("LD_LIBRARY_PATH", place.join("lib")).args([
+                "-n",
+                &ranks.to_string(),
+                "-outfile-pattern",
+            ]);
+            theirs.command.arg(output.path().join("%r")).arg(&program);
+            let mut theirs = theirs.finish();
+            for entry in std::fs::read_dir(&output).unwrap() {
+                theirs.out += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            }
+            if sorted(&theirs.out) != sorted(&ours.out) || theirs.code != ours.code {
+                let lines = sorted(&theirs.out).join("\n");
+                say("differs", &format!("MPICH, code {:?}:\n{lines}\n{}", theirs.code, theirs.err));
+            }
+        }
+        wrong
+    }
+
+    fn ended_well(&self, run: &Finished) -> bool {
+        match self.code.as_deref() {
+            None => run.code == Some(0),
+            Some("any") => run.code != Some(0) && !run.err.is_empty() && !run.out.contains("it went on"),
+            Some(code) => run.code == code.parse().ok(),
+        }
+    }
+}
+
+/// Lines of several ranks come in any order.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn all() -> BTreeMap<String, Vec<Program>> {
+    let mut chapters = BTreeMap::<String, Vec<Program>>::new();
+    for entry in std::fs::read_dir(SOURCES).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "c") {
+            let program = Program::read(path);
+            let chapter = program.name.split('_').next().unwrap().to_owned();
+            chapters.entry(chapter).or_default().push(program);
+        }
+    }
+    chapters
+}
+
+fn chapter(name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = mpich(&format!("{name}, on MPICH"), "mpicc_abi");
+    let wanted = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
+    let mut programs = all().remove(name).expect("programs of this chapter");
+    programs.retain(|program| program.name.contains(&wanted));
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    let wrong: Vec<_> = programs.iter().flat_map(|program| program.run(folder.path(), compiler.as_deref())).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+macro_rules! chapters {
+    ($($name:ident),*) => {
+        $(
+            #[test]
+            fn $name() {
+                chapter(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_program_belongs_to_a_test() {
+            let known = [$(stringify!($name)),*];
+            assert!(all().keys().all(|chapter| known.contains(&chapter.as_str())), "{:?}", all().keys());
+        }
+    };
+}
+
+chapters!(abi, attributes, comm, datatype, environment, errors, group, handle, info, op, pack, status);

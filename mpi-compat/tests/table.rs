@@ -1,0 +1,149 @@
+//! What is made from the tables, and what is compiled from them, agree: the header, the README, the symbols of the library.
+//! With FARSIDE_WRITE set the header and the README are written instead.
+
+#[path = "../build/header.rs"]
+mod header;
+#[path = "../build/table.rs"]
+mod table;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use table::Table;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn compare(path: &str, wanted: impl Fn(&str) -> String) {
+    let file = here(path);
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let wanted = wanted(&text);
+    if std::env::var_os("FARSIDE_WRITE").is_some() {
+        std::fs::write(&file, wanted).unwrap();
+    } else {
+        assert!(
+            text == wanted,
+            "{path} is not what the tables say: FARSIDE_WRITE=1 cargo test -p farside-mpi --test table"
+        );
+    }
+}
+
+#[test]
+fn all_functions_are_there() {
+    let table = Table::read();
+    let names: BTreeSet<_> = table.functions().map(|function| function.name.as_str()).collect();
+    assert_eq!(names.len(), 664);
+    assert_eq!(table.functions().count(), 664);
+    let stages = table.functions().map(|function| function.stage);
+    assert!(stages.into_iter().all(|stage| (1..=7).contains(&stage)));
+}
+
+#[test]
+fn the_header_is_made_from_the_tables() {
+    compare("include/mpi.h", |_| header::header(&Table::read()));
+}
+
+#[test]
+fn the_readme_shows_what_is_there() {
+    compare("README.md", |text| {
+        let (head, rest) = text.split_once("<!-- support -->\n").expect("a mark where the table begins");
+        let (_, tail) = rest.split_once("<!-- /support -->").expect("a mark where it ends");
+        let table = header::support(&Table::read());
+        format!("{head}<!-- support -->\n{table}<!-- /support -->{tail}")
+    });
+}
+
+#[test]
+fn the_symbols_are_the_functions() {
+    let library = farside_harness::mpi_library();
+    let output = match Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output() {
+        Ok(output) if output.status.success() => output,
+        _ => return farside_harness::skip("the_symbols_are_the_functions", "there is no nm"),
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut exported = BTreeSet::new();
+    for line in text.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[1], "T", "a strong symbol of a function: {line}");
+        exported.insert(words[2].to_owned());
+    }
+    let table = Table::read();
+    let wanted: BTreeSet<_> =
+        table.functions().flat_map(|function| [function.name.clone(), format!("P{}", function.name)]).collect();
+    let difference: Vec<_> = exported.symmetric_difference(&wanted).collect();
+    assert!(difference.is_empty(), "{difference:?}");
+}
+
+/// What a C program sees of a header, one `NAME VALUE` a line.
+fn seen(table: &Table, include: &Path, name: &str, folder: &Path) -> String {
+    let mut source = format!("#include <stdio.h>\n#include \"{name}\"\nint main(void) {{\n");
+    for constant in table.groups.iter().flat_map(|group| &group.constants) {
+        source += &format!("    printf(\"{0} %lld\\n\", (long long)({0}));\n", constant.name);
+    }
+    for size in ["MPI_Status", "MPI_Aint", "MPI_Count", "MPI_Offset", "MPI_Comm", "MPI_T_cb_safety"] {
+        source += &format!("    printf(\"{size} %zu %zu\\n\", sizeof({size}), _Alignof({size}));\n");
+    }
+    source += "    return 0;\n}\n";
+    let (file, program) = (folder.join(format!("seen_{name}.c")), folder.join(format!("seen_{name}.x")));
+    std::fs::write(&file, source).unwrap();
+    let status =
+        Command::new("cc").arg("-w").arg("-I").arg(include).arg(&file).arg("-o").arg(&program).status().unwrap();
+    assert!(status.success());
+    String::from_utf8(Command::new(program).output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_header_is_that_of_the_abi() {
+    let Some(compiler) = farside_harness::mpich("the_header_is_that_of_the_abi", "mpicc_abi") else { return };
+    let theirs = Path::new(&compiler).parent().unwrap().parent().unwrap().join("include");
+    let (table, folder) = (Table::read(), tempfile::tempdir().unwrap());
+    let [ours, other] = [(here("include"), "mpi.h"), (theirs.clone(), "mpi_abi.h")]
+        .map(|(at, name)| seen(&table, &at, name, folder.path()));
+    assert_eq!(ours, other);
+
+    // The same prototypes: a definition of one after the other's declaration compiles. Two differ on purpose.
+    let mut source = String::from("#include \"mpi_abi.h\"\n#undef MPI_VERSION\n");
+    for function in table.functions() {
+        if !["MPI_Psend_init", "MPI_Precv_init", "MPI_Psend_init_c", "MPI_Precv_init_c"]
+            .contains(&function.name.as_str())
+        {
+            source += &format!("{} {}({});\n", function.returns, function.name, function.text);
+            source += &format!("{} P{}({});\n", function.returns, function.name, function.text);
+        }
+    }
+    let file = folder.path().join("prototypes.c");
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc")
+        .args(["-c", "-Werror", "-I"])
+        .arg(theirs)
+        .arg(&file)
+        .arg("-o")
+        .arg(folder.path().join("p.o"))
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn the_header_compiles_as_c_and_cxx_without_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let compile = |compiler: &str, suffix: &str, options: &[&str]| {
+        let file = folder.path().join(format!("header.{suffix}"));
+        std::fs::write(
+            &file,
+            "#include <mpi.h>\n#include <mpi.h>\nint main(void) { MPI_Comm c = MPI_COMM_WORLD; return c == 0; }\n",
+        )
+        .unwrap();
+        let mut command = Command::new(compiler);
+        command.args(["-c", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]).arg(here("include")).args(options);
+        command.arg(&file).arg("-o").arg(folder.path().join("header.o"));
+        command.status().map(|status| assert!(status.success(), "{compiler} {options:?}"))
+    };
+    for options in [&["-std=c99"] as &[_], &["-std=c11", "-DFARSIDE_MPI_FINT"]] {
+        compile("cc", "c", options).unwrap();
+    }
+    if compile("c++", "cpp", &["-std=c++11"]).is_err() {
+        farside_harness::skip("the_header_compiles_as_c_and_cxx_without_a_warning", "there is no C++ compiler");
+    }
+}
