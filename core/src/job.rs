@@ -16,7 +16,6 @@ use std::time::Instant;
 use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
 use crate::coll::execute::Calls;
-use crate::coll::mailbox::Mailbox;
 use crate::device::{Device, Event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
@@ -42,9 +41,8 @@ struct Inner {
     progress: Progress,
     order: StoreOrder,
     am: ActiveMessages,
-    mailbox: Rc<Mailbox>,
-    two_sided: Rc<TwoSided>,
     calls: Rc<Calls>,
+    two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
     next_context: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
@@ -150,11 +148,8 @@ impl Job {
         &self.0.two_sided
     }
 
-    pub(crate) fn mailbox(&self) -> &Mailbox {
-        &self.0.mailbox
-    }
-
     /// The collectives in progress.
+    #[inline]
     pub(crate) fn calls(&self) -> &Rc<Calls> {
         &self.0.calls
     }
@@ -203,11 +198,12 @@ impl Job {
         if inner.am.is_quiet() && inner.calls.is_idle() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
-    /// Sends what is queued and runs what was put off; whether there was any.
+    /// Sends what is queued, lets collectives go on, and runs what was put off; whether there was any.
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
-        let mut any = am.carry_on(self)? | self.0.calls.advance();
+        let calls = &self.0.calls;
+        let mut any = am.carry_on(self)? | (!calls.is_idle() && calls.advance(self));
         while am.has_deferred()
             && let Some(_running) = Running::new(&self.0.running_later, later)
         {

@@ -162,8 +162,6 @@ settings! {
         "Size of the ring for small messages from one rank to another.";
     shm_bounce: usize = "FARSIDE_SHM_BOUNCE", "131072", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
         "Size of a rank's buffer for copies to and from memory that is not mapped.";
-    shm_read: usize = "FARSIDE_SHM_READ", "1", "bytes", number,
-        "Shortest message of those above a packet that its target reads out of the sender's memory by process_vm_readv; shorter ones come in packets.";
     shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
         |s| match s { "auto" => Some(UserMemory::Auto), "remap" => Some(UserMemory::Remap), "vm" => Some(UserMemory::Vm), "ring" => Some(UserMemory::Ring), _ => None },
         "How ranks of one node reach window memory that the runtime did not allocate.";

@@ -17,11 +17,9 @@ pub struct Team(Rc<Inner>);
 #[derive(Debug)]
 struct Inner {
     job: Job,
-    context: u32,
     members: Vec<u32>,
     me: usize,
     one_node: bool,
-    sequence: Cell<u64>,
     barriers: Cell<u64>,
     board: std::cell::OnceCell<Board>,
     calls: Rc<TeamCalls>,
@@ -96,14 +94,5 @@ impl Team {
     #[inline]
     pub(crate) fn cache(&self) -> &Cache {
         &self.0.cache
-    }
-
-    pub(crate) fn context(&self) -> u32 {
-        self.0.context
-    }
-
-    pub(crate) fn next_sequence(&self) -> u64 {
-        self.0.sequence.set(self.0.sequence.get() + 1);
-        self.0.sequence.get()
     }
 }

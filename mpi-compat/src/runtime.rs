@@ -112,6 +112,7 @@ impl Lock {
         while *taken > 0 && self.owner.load(Ordering::Relaxed) != me {
             taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
+        // Relaxed: every access of the owner is under the mutex of `taken`, which orders them.
         self.owner.store(me, Ordering::Relaxed);
         *taken += times;
     }
@@ -121,6 +122,7 @@ impl Lock {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken -= times;
         if *taken == 0 {
+            // Relaxed: under the mutex of `taken`, as the loads and stores of `take`.
             self.owner.store(0, Ordering::Relaxed);
             drop(taken);
             self.freed.notify_one();

@@ -16,6 +16,7 @@
 //! ```
 
 mod assert;
+pub mod collectives;
 mod dynamic_window;
 mod elements;
 mod epoch;
@@ -30,9 +31,11 @@ mod shared_window;
 mod window;
 
 pub use assert::Assert;
+pub use collectives::Collectives;
 pub use dynamic_window::DynamicWindow;
 pub use epoch::Epoch;
 pub use farside_core as core;
+pub use farside_core::coll::operation::Neighbors;
 pub use farside_core::{Error, ErrorKind, Job, Result, Team};
 pub use farside_datatype as datatype;
 pub use global_array::{GlobalArray, LocalView, Section};
@@ -50,8 +53,8 @@ pub use window::{Exposure, Fences, Window};
 /// What programs import.
 pub mod prelude {
     pub use crate::{
-        Assert, Attachment, DynamicWindow, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow, Op, Result,
-        Section, Selection, SharedWindow, Team, Window,
+        Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow,
+        Neighbors, Op, Result, Section, Selection, SharedWindow, Team, Window,
     };
 }
 

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! `farside run -n 2 rendezvous`: round trips of long messages from memory to memory and from layout to layout. With
-//! `FARSIDE_SHM_READ=1` the target reads them out of the sender's memory, with `FARSIDE_SHM_READ=1000000000` they come in
-//! packets: where the former becomes shorter is the cut-off of [`MessageCutOffs`](farside_core::device::MessageCutOffs).
+//! `farside run -n 2 rendezvous`: round trips of long messages from memory to memory and from layout to layout. The target
+//! reads them out of the sender's memory; with `FARSIDE_SHM_USER_MEMORY=ring` they come in packets. Where the former becomes
+//! shorter is the cut-off of [`MessageCutOffs`](farside_core::device::MessageCutOffs).
 
 use std::cell::Cell;
 use std::process::ExitCode;

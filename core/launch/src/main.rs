@@ -5,6 +5,7 @@
 //! cleans up when the other is killed, so that no rank and no descendant of a rank outlives the job (`guard.rs` says
 //! what remains possible).
 
+mod collectives;
 mod descendants;
 mod ending;
 mod guard;
@@ -34,11 +35,13 @@ struct Cli {
 enum Command {
     /// Start N ranks of a program, and end them all when one fails.
     Run(RunOptions),
-    /// Say what this machine offers: devices, limits, settings, launcher.
+    /// Say what this machine offers: devices, limits, settings, launcher; or what is known of collectives.
     Info {
         /// As JSON.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "coll")]
         json: bool,
+        #[command(flatten)]
+        question: collectives::Question,
     },
 }
 
@@ -94,7 +97,8 @@ fn main() -> ExitCode {
             None => guard::run(&options),
             Some(guard) => worker::run(&options, guard),
         },
-        Command::Info { json } => info::print(json).map(|()| 0),
+        Command::Info { question, .. } if question.coll.is_some() => collectives::print(&question).map(|()| 0),
+        Command::Info { json, .. } => info::print(json).map(|()| 0),
     };
     result.map(ExitCode::from).unwrap_or_else(|e| {
         eprintln!("farside: {e}");

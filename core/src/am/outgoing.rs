@@ -48,7 +48,7 @@ pub(super) struct Outgoing {
     pub(super) asked: FxHashMap<u32, Asked>,
     /// Of those the ones whose data goes.
     pub(super) streams: VecDeque<u32>,
-    /// By number: who is to acknowledge it.
+    /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u32, (u32, Counter)>,
     /// Messages that are queued and copied.
     pub(super) copied: usize,

@@ -11,7 +11,6 @@ use super::sink::{Filling, Sink};
 use super::{ActiveMessages, READ};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::stats::Kind;
 
 const OP: &str = "receive an active message";
 /// Longest message, as a bound on what a peer can make this rank allocate.
@@ -136,9 +135,9 @@ impl ActiveMessages {
                 }
                 let envelope = Envelope { token, len: p.number as usize, target: p.target, completion: p.completion };
                 let came = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
-                self.begin(job, envelope, &p, header, came)
+                self.begin(envelope, &p, header, came)
             }
-            MORE => self.more(job, token, p.number, rest),
+            MORE => self.more(token, p.number, rest),
             CANCEL => self.cancelled(token),
             ACKNOWLEDGE => self.acknowledged(source, p.message),
             CTS => self.clear_to_send(job, source, p.message, p.number),
@@ -150,7 +149,6 @@ impl ActiveMessages {
     /// A message begins of which only `came` is here, or nothing, since it waits at its sender, who may have offered it.
     fn begin(
         &self,
-        job: &Job,
         envelope: Envelope,
         p: &Prefix,
         header: &[u8],
@@ -196,7 +194,7 @@ impl ActiveMessages {
                 Filling::discarding(envelope.len)
             }
         };
-        job.device().stats().add(Kind::Copy, filling.take(data));
+        filling.take(data);
         let arrival = Arrival::Coming { envelope, filling, expected: envelope.len, then };
         self.arrivals.borrow_mut().open.insert(token, arrival);
         wrong.map_or(Ok(()), Err)
@@ -273,7 +271,7 @@ impl ActiveMessages {
         }
     }
 
-    fn more(&self, job: &Job, token: Token, offset: u64, data: &[u8]) -> Result<()> {
+    fn more(&self, token: Token, offset: u64, data: &[u8]) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Coming { filling, expected, .. }) = arrivals.open.get_mut(&token) else {
             return Err(garbage(token.source, "a piece that fits nowhere"));
@@ -282,7 +280,7 @@ impl ActiveMessages {
         if filling.filled as u64 != offset || data.is_empty() || data.len() > left {
             return Err(garbage(token.source, "a piece that fits nowhere"));
         }
-        job.device().stats().add(Kind::Copy, filling.take(data));
+        filling.take(data);
         if data.len() < left {
             return Ok(());
         }

@@ -13,7 +13,6 @@ use super::{ActiveMessages, OUT};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::stats::Kind;
 
 /// Packets of one message that are sent in one turn of progress.
 const TURN: usize = 16;
@@ -197,7 +196,6 @@ impl Turn<'_> {
             if !self.packet(target, Operation::Send { header: &prefix.write(), body: &blocks })? {
                 return Ok(false);
             }
-            self.job.device().stats().add(Kind::Copy, now);
             *sent += now;
             if *sent == wanted {
                 return Ok(true);

@@ -8,9 +8,7 @@ use std::time::Duration;
 use super::{Inner, Job};
 use crate::am::ActiveMessages;
 use crate::bootstrap::{Bootstrap, detect, threads};
-use crate::coll;
 use crate::coll::execute::{self, Calls};
-use crate::coll::mailbox::Mailbox;
 use crate::device::open::open;
 use crate::device::{Device, Leave, fault};
 use crate::error::{Error, ErrorKind, Result};
@@ -70,12 +68,10 @@ impl Job {
         let sharing = Sharing::collect(&mut *bootstrap)?;
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device, rank)) };
         let device = fault::wrap(device, &settings.fault)?;
-        let mailbox = Rc::new(Mailbox::default());
-        let am = ActiveMessages::default();
-        coll::register(&am, &mailbox)?;
-        let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
         let calls = Rc::<Calls>::default();
+        let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
+        let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
@@ -96,9 +92,8 @@ impl Job {
             progress,
             order: StoreOrder::default(),
             am,
-            mailbox,
-            two_sided,
             calls,
+            two_sided,
             tracked: RefCell::default(),
             next_context: Cell::new(1),
             world: RefCell::new(None),

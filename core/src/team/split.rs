@@ -23,15 +23,13 @@ impl Team {
         let one_node = members.iter().all(|m| job.device().shares_memory(*m));
         let team = Self(Rc::new(Inner {
             job: job.clone(),
-            context,
             one_node,
-            members,
             me,
-            sequence: Cell::new(0),
             barriers: Cell::new(0),
             board: std::cell::OnceCell::new(),
-            calls: job.calls().team(context),
+            calls: job.calls().of_team(context, &members),
             cache: Cache::default(),
+            members,
         }));
         let board = Board::new(&team, 0)?;
         let _ = team.0.board.set(board);

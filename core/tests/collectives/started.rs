@@ -177,8 +177,12 @@ fn dropped_call_fails_at_the_others_and_the_team_goes_on() {
                 if team.rank() == 1 {
                     drop(started);
                 } else {
-                    let e = started.wait().unwrap_err();
-                    assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}");
+                    match started.wait() {
+                        // A short contribution may have gone before.
+                        Ok(()) if elements == 3 => made.assert(),
+                        Ok(()) => panic!("rank {} has a result without rank 1", team.rank()),
+                        Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}"),
+                    }
                 }
                 let mut made = Made::new(&team, case);
                 made.start(&team, &[])?.wait()?;

@@ -11,12 +11,13 @@ fn ranks() -> Vec<u32> {
     (1..=128).chain([255, 256, 257]).filter(|p| *p <= most).collect()
 }
 
-/// Roots: all for small P; of large P, where they differ only in where ranks come round to 0, some, unless all are asked for.
-fn roots(p: u32) -> Vec<u32> {
-    if p <= 20 || std::env::var("FARSIDE_TEST_ROOTS").is_ok_and(|w| w == "all") {
-        return (0..p).collect();
-    }
-    vec![0, 1, p * 5 / 8, p - 1]
+/// Whether a call is tried. Roots differ only in where ranks come round to 0: of more than 20 ranks, two take part in all choices
+/// and two more with defaults, and all others with defaults where the algorithm has few steps, or if all are asked for.
+fn is_tried(a: &Algorithm, call: &Call<'_>, is_plain: bool) -> bool {
+    let (root, p) = (call.root, call.size);
+    let always =
+        p <= 20 || [0, p * 5 / 8].contains(&root) || std::env::var("FARSIDE_TEST_ROOTS").is_ok_and(|w| w == "all");
+    always || is_plain && ([1, p - 1].contains(&root) || (a.build)(call).len() as u32 * p * p <= 1 << 14)
 }
 
 fn wanted(a: &Algorithm) -> bool {
@@ -44,7 +45,7 @@ fn irregular(n: u32) -> Vec<u64> {
 }
 
 /// Destinations of all ranks of a graph, with edges to itself and double ones; and each rank's sources.
-fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+pub fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let destinations: Vec<Vec<u32>> =
         (0..p).map(|r| vec![(r + 1) % p, (r * r + 2) % p, (r + p - 1) % p, r].split_off((r % 3) as usize)).collect();
     let sources = (0..p)
@@ -100,7 +101,8 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
     let (destinations, sources) = graph(p);
     let sizes = irregular_sizes(a.operation, &destinations, &sources);
     let root_in_place = |root| places.iter().flat_map(move |i| blocks.iter().map(move |b| (root, *i, *b)));
-    for (root, in_place, blocks) in if rooted { roots(p) } else { vec![0] }.into_iter().flat_map(root_in_place) {
+    for (root, in_place, blocks) in (0..if rooted { p } else { 1 }).flat_map(root_in_place) {
+        let plain = blocks == Blocks::Equal && !in_place && *parameters == a.defaults();
         if blocks != Blocks::Equal && in_place && root > 0 {
             continue;
         }
@@ -118,7 +120,7 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
             ..Call::new(a.operation, rank, p)
         };
-        if !(a.applies)(&call(0)) {
+        if !(a.applies)(&call(0)) || !is_tried(a, &call((root + p / 2) % p), plain) {
             continue;
         }
         let context = format!(

@@ -1,7 +1,7 @@
 //! Allgathers: every rank gets a block of every rank. Blocks go straight between outputs, several in one message where an
 //! algorithm says so; a message whose blocks are all known to be empty is left out by both sides.
 
-mod bruck;
+pub(super) mod bruck;
 mod linear;
 mod neighbor_exchange;
 mod recursive_doubling;

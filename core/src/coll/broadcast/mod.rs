@@ -1,7 +1,7 @@
 //! Broadcasts: one rank gives all others its vector.
 
 mod binary;
-mod binomial;
+pub(super) mod binomial;
 mod chain;
 mod flat;
 mod k_ary;

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! What the caller of a collective says.
 
 use super::memory::Memory;

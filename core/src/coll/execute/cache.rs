@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::arguments::{Arguments, Shape};
 use super::run::Run;
-use crate::coll::operation::Operation;
+use crate::coll::operation::{Algorithm, Operation};
 
 /// Calls of a team that are kept.
 const MOST: usize = 32;
@@ -23,22 +23,25 @@ pub(super) struct Key {
     elements: u64,
     element: usize,
     in_place: bool,
+    algorithm: Option<*const Algorithm>,
     /// Code and commutativity of the reduction.
     reduction: (u32, bool),
 }
 
 impl Key {
-    /// Of a call that can be kept: one of the selected algorithm and equal blocks.
+    /// Of a call that can be kept: one of equal blocks, and parameters that follow from it.
     #[inline]
     pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
         let graph = matches!(arguments.operation, Operation::NeighborAllgather | Operation::NeighborAlltoall);
-        (arguments.algorithm.is_none() && !graph).then(|| Self {
+        let fixed = arguments.algorithm.is_some_and(|(_, parameters)| !parameters.is_empty());
+        (!fixed && !graph).then(|| Self {
             operation: arguments.operation,
             root: arguments.root,
             elements,
             element: arguments.element,
             in_place: arguments.in_place,
+            algorithm: arguments.algorithm.map(|(a, _)| std::ptr::from_ref(a)),
             reduction: arguments.reduction.map_or((0, false), |r| (r.code, r.commutative)),
         })
     }

@@ -5,7 +5,7 @@
 //! call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit into a short packet
 //! with it: context, number of the call, tag, and what the ranks agree on ([`Check`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::wire::{Reader, Writer};
 
-pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX - 1);
+pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
 /// The tag of a message that says that a call has failed.
 const FAILED: u32 = u32::MAX;
 /// Bytes of the reason in such a message.
@@ -115,6 +115,16 @@ pub(super) struct EarlyMessage {
     pub(super) body: Body,
 }
 
+/// Whether the other ranks are to hear of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tell {
+    /// They have told this rank.
+    Nobody = 1,
+    Others = 0,
+    /// Of one that follows from an earlier call: no others are to follow from it.
+    Consequence = 1 << 16,
+}
+
 /// Why a call has failed, as another rank says.
 #[derive(Clone, Debug)]
 pub(super) struct Announcement {
@@ -144,10 +154,10 @@ pub(crate) struct TeamCalls {
     announced: RefCell<Vec<(u32, Announcement)>>,
     /// Calls that have failed here.
     failed: RefCell<Vec<u32>>,
-    /// A message of a call that is over, which did not expect it.
+    /// What a message has shown of a call that is over and did not expect it.
     stray: RefCell<Option<Error>>,
-    /// A call that is over here, of which a message has shown that the ranks disagreed: the others are to hear of it.
-    disputed: Cell<Option<u32>>,
+    /// Its ranks, once this rank has made the team.
+    members: OnceCell<Vec<u32>>,
 }
 
 impl fmt::Debug for TeamCalls {
@@ -202,11 +212,6 @@ impl TeamCalls {
         Some(announced.swap_remove(at).1)
     }
 
-    /// The call whose ranks disagreed, once.
-    pub(super) fn take_disputed(&self) -> Option<u32> {
-        self.disputed.take()
-    }
-
     /// The error that a message of an earlier call has shown.
     pub(crate) fn take_stray(&self) -> Option<Error> {
         if self.stray.borrow().is_some() { self.stray.borrow_mut().take() } else { None }
@@ -219,15 +224,19 @@ impl TeamCalls {
     }
 
     /// Tells the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
-    pub(super) fn tell(&self, job: &Job, members: &[u32], sequence: u32, error: &Error) {
+    pub(super) fn tell(&self, job: &Job, sequence: u32, error: &Error, tell: Tell) {
+        if tell == Tell::Nobody {
+            return;
+        }
         let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-        let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
+        let head =
+            Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | tell as u32) }.write();
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let track = Track::new();
-        for to in members.iter().copied().filter(|m| *m != job.rank()) {
+        for to in self.members.get().into_iter().flatten().copied().filter(|m| *m != job.rank()) {
             // SAFETY: there is no data.
             let sent =
                 unsafe { am::start_send(job, to, HANDLER, &header, Source::of(&[]), Counters::default(), &track) };
@@ -238,7 +247,7 @@ impl TeamCalls {
     }
 
     /// What becomes of a message for a call that is not in progress.
-    fn arrive_early(&self, header: Header, m: Message<'_>) -> Delivery {
+    fn arrive_early(self: &Rc<Self>, calls: &Calls, header: Header, m: Message<'_>) -> Delivery {
         if (header.sequence.wrapping_sub(self.started.get())).cast_signed() > 0 {
             let (body, delivery) = Body::of(m);
             let message = EarlyMessage { source: m.source, tag: header.tag, check: header.check, body };
@@ -248,13 +257,16 @@ impl TeamCalls {
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
             let e = e.cause("it sent a message of an earlier call that this rank did not expect");
-            self.disputed.set(Some(header.sequence));
+            // A rank that waits in that call is to hear of it.
+            self.failed.borrow_mut().push(header.sequence);
+            calls.strays.borrow_mut().push((Rc::clone(self), header.sequence, e.again()));
+            calls.busy.set(true);
             self.disturb(e);
         }
         Delivery::Done
     }
 
-    /// The ranks disagreed in a call that is over here: the one in progress fails, or the next one.
+    /// The ranks have disagreed in a call that is over here: one in progress fails, or the next.
     fn disturb(&self, error: Error) {
         let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
         match active {
@@ -265,7 +277,11 @@ impl TeamCalls {
 
     fn heard(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
-        let kind = ErrorKind::ALL.get(header.check.0 as usize).copied().unwrap_or(ErrorKind::Protocol);
+        let first = header.check.0 & Tell::Consequence as u32 == 0;
+        let kind = ErrorKind::ALL
+            .get((header.check.0 & !(Tell::Consequence as u32)) as usize)
+            .copied()
+            .unwrap_or(ErrorKind::Protocol);
         let blamed = r.u32().unwrap_or(source);
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
@@ -274,11 +290,9 @@ impl TeamCalls {
             run.told(&announcement);
         } else if header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
             self.announced.borrow_mut().push((header.sequence, announcement));
-        } else if announcement.kind == ErrorKind::Mismatch && !self.failed.borrow().contains(&header.sequence) {
-            // The call is over here, and the ranks disagreed in it: who noticed may make no further call.
-            self.disturb(
-                Error::new(ErrorKind::Mismatch, "collective").peer(announcement.blamed).cause(announcement.reason),
-            );
+        } else if kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
+            self.failed.borrow_mut().push(header.sequence);
+            self.disturb(announcement.error("collective"));
         }
     }
 
@@ -296,12 +310,21 @@ pub(crate) struct Calls {
     ready: RefCell<Vec<Rc<Run>>>,
     /// Runs with messages that are being sent.
     sending: RefCell<Vec<Rc<Run>>>,
+    /// Calls that are over here, of which the other ranks are to hear that they disagree in them.
+    strays: RefCell<Vec<(Rc<TeamCalls>, u32, Error)>>,
     busy: Cell<bool>,
 }
 
 impl Calls {
+    /// The calls on a team that this rank has made.
+    pub(crate) fn of_team(&self, context: u32, members: &[u32]) -> Rc<TeamCalls> {
+        let calls = self.team(context);
+        let _ = calls.members.set(members.to_vec());
+        calls
+    }
+
     /// The calls on the team of a context.
-    pub(crate) fn team(&self, context: u32) -> Rc<TeamCalls> {
+    fn team(&self, context: u32) -> Rc<TeamCalls> {
         let new = || Rc::new(TeamCalls { context, ..TeamCalls::default() });
         Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
     }
@@ -334,8 +357,11 @@ impl Calls {
     }
 
     /// Lets runs go on; whether any did.
-    pub(crate) fn advance(&self) -> bool {
+    pub(crate) fn advance(&self, job: &Job) -> bool {
         let mut any = false;
+        for (team, sequence, error) in std::mem::take(&mut *self.strays.borrow_mut()) {
+            team.tell(job, sequence, &error, Tell::Others);
+        }
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());
             for run in sending {
@@ -376,6 +402,6 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
     }
     match team.active(header.sequence) {
         Some(run) => run.arrive(header, m),
-        None => team.arrive_early(header, m),
+        None => team.arrive_early(calls, header, m),
     }
 }

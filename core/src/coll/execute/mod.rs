@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::team::Team;
 use cache::Key;
+use calls::Tell;
 use plan::Plan;
 use run::Run;
 
@@ -137,7 +138,7 @@ impl Collective {
     /// A wait that fails ends the call.
     fn or_fail(&self, waited: Result<()>) -> Result<()> {
         if let Err(e) = &waited {
-            self.run.fail(e.again(), true);
+            self.run.fail(e.again(), Tell::Others);
         }
         waited
     }
@@ -164,7 +165,7 @@ impl Collective {
     pub fn cancel(&self) {
         let rank = self.team.job().rank();
         let e = Error::new(ErrorKind::Aborted, self.run.name()).rank(rank).peer(rank);
-        self.run.fail(e.cause("it was dropped before it was complete"), true);
+        self.run.fail(e.cause("it was dropped before it was complete"), Tell::Others);
     }
 }
 
@@ -192,12 +193,12 @@ pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     unsafe { Collective::start(team, arguments) }?.wait()
 }
 
-/// A call that this rank cannot make fails at the other ranks too.
+/// A call that this rank cannot make, for want of right arguments: it fails at the other ranks too. Gives the error back.
 #[cold]
-pub(crate) fn refuse(team: &Team, error: Error) -> Error {
+pub fn refuse(team: &Team, error: Error) -> Error {
     let calls = team.calls();
     let sequence = calls.next();
     calls.fail(team.job(), sequence);
-    calls.tell(team.job(), team.members(), sequence, &error);
+    calls.tell(team.job(), sequence, &error, Tell::Others);
     error
 }

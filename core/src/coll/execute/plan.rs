@@ -99,7 +99,7 @@ impl Plan {
             ..Call::new(arguments.operation, rank, size)
         };
         let (algorithm, parameters) = match arguments.algorithm {
-            Some((algorithm, parameters)) => (algorithm, parameters.to_vec()),
+            Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => {
                 let commutative = arguments.reduction.is_none_or(|r| r.commutative);
                 let facts = Facts::new(&call, arguments.element as u64, commutative, team.is_on_one_node());

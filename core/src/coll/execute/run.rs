@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::arguments::Reduction;
-use super::calls::{Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls};
+use super::calls::{Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls, Tell};
 use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
 use super::plan::Plan;
 use crate::am::{self, Counters, Delivery, Message, Received, Sink, Source, Then, Token};
@@ -53,8 +53,8 @@ pub(crate) struct Run {
     state: Cell<State>,
     /// Why it has failed, until somebody asks.
     error: RefCell<Option<Error>>,
-    /// What is to make it fail, and whether the others are to hear of it.
-    fault: RefCell<Option<(Error, bool)>>,
+    /// What is to make it fail, and who is to hear of it.
+    fault: RefCell<Option<(Error, Tell)>>,
     /// Steps that are not complete.
     open: Cell<usize>,
     /// Of each step: how many it still waits for.
@@ -190,7 +190,7 @@ impl Run {
             self.told(&announced);
         }
         if let Some(e) = self.team.take_stray() {
-            self.fault(e, true);
+            self.fault(e, Tell::Consequence);
         }
         self.advance();
         Ok(())
@@ -231,7 +231,7 @@ impl Run {
 
     fn mismatch(&self, source: u32, cause: String) {
         let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(source);
-        self.fault(e.cause(cause), true);
+        self.fault(e.cause(cause), Tell::Others);
     }
 
     /// A message of this call has come.
@@ -361,7 +361,7 @@ impl Run {
                 }
                 self.complete(step);
             }
-            (Err(e), _) => self.fault(e.again(), true),
+            (Err(e), _) => self.fault(e.again(), Tell::Others),
             _ => {}
         }
         self.queue();
@@ -380,7 +380,7 @@ impl Run {
                 self.complete(step);
             }
             Ok(_) => {}
-            Err(e) => self.fault(e, true),
+            Err(e) => self.fault(e, Tell::Others),
         }
         self.queue();
     }
@@ -421,7 +421,7 @@ impl Run {
         };
         if !done {
             let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
-            self.fault(e.cause("the reduction has failed"), true);
+            self.fault(e.cause("the reduction has failed"), Tell::Others);
         }
     }
 
@@ -464,7 +464,7 @@ impl Run {
             match self.execute(step) {
                 Ok(true) => self.complete(step),
                 Ok(false) => {}
-                Err(e) => self.fault(e, true),
+                Err(e) => self.fault(e, Tell::Others),
             }
         }
         if self.state.get() == State::Active && self.open.get() == 0 {
@@ -585,7 +585,7 @@ impl Run {
         for (step, track) in ended {
             match track.check() {
                 Ok(()) => self.complete(step),
-                Err(e) => self.fault(e, true),
+                Err(e) => self.fault(e, Tell::Others),
             }
             *self.spare.borrow_mut() = Some(track);
         }
@@ -596,24 +596,24 @@ impl Run {
     /// Another rank says that the call has failed.
     pub(super) fn told(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
-            self.fault(announcement.error(self.name()), false);
+            self.fault(announcement.error(self.name()), Tell::Nobody);
             self.queue();
         }
     }
 
     /// A message has shown that the ranks disagreed in an earlier call.
     pub(super) fn disturbed(self: &Rc<Self>, error: Error) {
-        self.fault(error, true);
+        self.fault(error, Tell::Consequence);
         self.queue();
     }
 
     /// Something makes the run fail. The first reason counts.
-    fn fault(&self, error: Error, tell: bool) {
+    fn fault(&self, error: Error, tell: Tell) {
         self.fault.borrow_mut().get_or_insert((error, tell));
     }
 
-    /// Ends the run: from then on its memory is not touched. The other ranks hear of it if `tell`.
-    pub(super) fn fail(&self, error: Error, tell: bool) {
+    /// Ends the run: from then on its memory is not touched. The other ranks hear of it as `tell` says.
+    pub(super) fn fail(&self, error: Error, tell: Tell) {
         if self.state.get() != State::Active {
             return;
         }
@@ -634,13 +634,7 @@ impl Run {
         let sequence = self.sequence.get();
         self.team.remove(self);
         self.team.fail(&self.job, sequence);
-        if tell {
-            self.team.tell(&self.job, &self.plan.peers, sequence, &error);
-            // A rank that is still in the call in which they disagreed would wait for ever.
-            if let Some(earlier) = self.team.take_disputed() {
-                self.team.tell(&self.job, &self.plan.peers, earlier, &error);
-            }
-        }
+        self.team.tell(&self.job, sequence, &error, tell);
         *self.error.borrow_mut() = Some(error);
     }
 

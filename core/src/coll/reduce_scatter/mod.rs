@@ -12,7 +12,7 @@
 //!
 //! For powers of two the two rounds that fold fall away.
 
-mod bruck;
+pub(super) mod bruck;
 mod butterfly;
 mod pairwise;
 mod recursive_halving;

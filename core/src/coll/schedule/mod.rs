@@ -7,6 +7,8 @@
 
 mod builder;
 pub mod check;
+pub mod goal;
+pub mod picture;
 pub mod predict;
 
 use std::fmt;
@@ -17,7 +19,7 @@ pub use builder::Builder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
     /// What the rank contributes: only read. In a call in place it may be the same memory as the output, where the
-    /// operation says so ([`Operation`](super::Operation)).
+    /// operation says so ([`Operation`](super::operation::Operation)).
     Input,
     /// What the rank gets. The root of a broadcast has its data here.
     Output,
@@ -137,6 +139,26 @@ pub enum Action {
         /// Its number between the two ranks.
         tag: u32,
     },
+}
+
+/// Whether a step sends or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Out,
+    In,
+}
+
+impl Action {
+    /// The port that it uses and the message, as (from, to, tag), at rank `own`.
+    pub(crate) fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
+        match self {
+            Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
+            Self::Receive { source, tag } | Self::ReceiveReduce { source, tag, .. } | Self::Await { source, tag } => {
+                Some((Port::In, (source, own, tag)))
+            }
+            Self::Reduce { .. } | Self::Copy => None,
+        }
+    }
 }
 
 /// A list in a table of the schedule.
@@ -271,6 +293,25 @@ impl Schedule {
     /// All steps, in order.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Step<'_>> {
         (0..self.steps.len()).map(|i| self.step(i))
+    }
+
+    /// A schedule with the same buffers and other steps, taken as they are: nothing is derived or checked, which is for tests of
+    /// what finds mistakes.
+    #[must_use]
+    pub fn with_steps<'s>(&self, steps: impl IntoIterator<Item = Step<'s>>) -> Self {
+        fn listed<T: Copy>(table: &mut Vec<T>, of: &[T]) -> List {
+            table.extend_from_slice(of);
+            List { start: (table.len() - of.len()) as u32, len: of.len() as u32 }
+        }
+        let (mut slices, mut after) = (Vec::new(), Vec::new());
+        let stored = |step: Step<'_>| Stored {
+            action: step.action,
+            from: listed(&mut slices, step.from),
+            into: listed(&mut slices, step.into),
+            after: listed(&mut after, step.after),
+        };
+        let steps = steps.into_iter().map(stored).collect();
+        Self { scratch: self.scratch.clone(), steps, slices, after, ..*self }
     }
 
     /// Size number of a block.

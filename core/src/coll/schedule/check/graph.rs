@@ -8,25 +8,7 @@ use crate::coll::schedule::{Action, Schedule};
 /// A step: its rank, and its number there.
 pub type Node = (u32, u32);
 
-/// Whether a step has a port, and which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
-    Out,
-    In,
-}
-
 impl Action {
-    /// The port that it uses and the message, as (from, to, tag), at rank `own`.
-    pub fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
-        match self {
-            Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
-            Self::Receive { source, tag } | Self::ReceiveReduce { source, tag, .. } | Self::Await { source, tag } => {
-                Some((Port::In, (source, own, tag)))
-            }
-            Self::Reduce { .. } | Self::Copy => None,
-        }
-    }
-
     fn is_signal(self) -> bool {
         matches!(self, Self::Signal { .. } | Self::Await { .. })
     }

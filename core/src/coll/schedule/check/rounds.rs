@@ -1,7 +1,8 @@
 //! Rounds of an algorithm where each rank sends at most one message and receives at most one in a round (one port, full
 //! duplex), each in the order of its steps.
 
-use super::graph::{Graph, Node, Port};
+use super::graph::{Graph, Node};
+use crate::coll::schedule::Port;
 
 /// The number of rounds that the schedules of all ranks take. A message goes in the first round after those in which its
 /// rank got what it depends on, and after that of the message that its rank sends before it; it is received in that round,

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::graph::{Graph, Node, Port};
+use super::graph::{Graph, Node};
 use super::results::{self, Memory};
 use super::value::{Sets, Value};
 use super::{Cost, Fault, FaultKind};
 use crate::coll::operation::{Call, Operation};
-use crate::coll::schedule::{Action, Buffer, Side, Slice};
+use crate::coll::schedule::{Action, Buffer, Port, Side, Slice};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -116,12 +116,6 @@ impl<'a> Run<'a> {
         self.sizes.get(r as usize).and_then(|s| s.get(size as usize)).copied().unwrap_or(1)
     }
 
-    fn elements(&self, r: u32, slices: &[Slice]) -> u64 {
-        let schedule = &self.graph.schedules[r as usize];
-        let blocks = slices.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
-        blocks.map(|(buffer, b)| self.count(r, schedule.size_of(buffer, b))).sum()
-    }
-
     /// Starts a step: gives the number of steps that are complete by this.
     fn start(&mut self, node: Node) -> Result<usize, Fault> {
         let (graph, at) = (self.graph, self.graph.index(node));
@@ -137,7 +131,6 @@ impl<'a> Run<'a> {
         let mut done = 0;
         if port == Port::Out {
             self.cost.messages[node.0 as usize] += 1;
-            self.cost.elements[node.0 as usize] += self.elements(node.0, step.from);
             if matches!(step.action, Action::Signal { .. }) {
                 self.complete(node);
                 done += 1;
@@ -149,6 +142,7 @@ impl<'a> Run<'a> {
         }
         let (out, into) = if port == Port::Out { (node, partner) } else { (partner, node) };
         self.load(out, graph.schedules[out.0 as usize].step(out.1 as usize).from)?;
+        self.cost.elements[out.0 as usize] += self.moved.iter().map(|m| m.elements).sum::<u64>();
         self.arrive(out, into);
         self.apply(into)?;
         self.complete(into);
@@ -216,16 +210,16 @@ impl<'a> Run<'a> {
             Action::ReceiveReduce { side, .. } | Action::Reduce { side } => Some(side),
             _ => None,
         };
-        if side.is_some() {
-            self.cost.reduced[node.0 as usize] += self.elements(node.0, step.into);
-        }
         let blocks = step.into.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
         for (place, (buffer, b)) in blocks.enumerate() {
             let moved = self.moved[place];
             self.fits(node, moved, buffer, b)?;
             let own = *self.memories[node.0 as usize].at(buffer, b);
             let value = match side {
-                Some(side) if moved.elements > 0 => Some(self.reduced(node, moved.value, own, side)?),
+                Some(side) if moved.elements > 0 => {
+                    self.cost.reduced[node.0 as usize] += moved.elements;
+                    Some(self.reduced(node, moved.value, own, side)?)
+                }
                 _ => moved.value,
             };
             *self.memories[node.0 as usize].at(buffer, b) = value;

@@ -22,32 +22,35 @@ pub enum Ranks {
     Set(u32),
 }
 
-/// Sets of ranks with gaps, which only commutative reductions have.
+/// Sets of ranks with gaps, which only commutative reductions have: each as its runs, in order.
 #[derive(Debug, Default)]
-pub struct Sets(Vec<Box<[u32]>>);
+pub struct Sets(Vec<Box<[(u32, u32)]>>);
 
 impl Sets {
-    fn extend(&self, ranks: Ranks, all: &mut Vec<u32>) {
-        match ranks {
-            Ranks::Run(lo, hi) => all.extend(lo..hi),
-            Ranks::Set(number) => all.extend(&self.0[number as usize]),
-        }
-    }
-
     /// The union of disjoint sets.
     fn union(&mut self, a: Ranks, b: Ranks) -> Option<Ranks> {
-        let mut all = Vec::new();
-        self.extend(a, &mut all);
-        self.extend(b, &mut all);
-        all.sort_unstable();
-        if all.windows(2).any(|w| w[0] == w[1]) {
+        let mut runs = Vec::new();
+        for ranks in [a, b] {
+            match ranks {
+                Ranks::Run(lo, hi) => runs.push((lo, hi)),
+                Ranks::Set(number) => runs.extend_from_slice(&self.0[number as usize]),
+            }
+        }
+        runs.sort_unstable();
+        if runs.windows(2).any(|w| w[0].1 > w[1].0) {
             return None;
         }
-        let (lo, hi) = (all[0], all[all.len() - 1] + 1);
-        if (hi - lo) as usize == all.len() {
+        runs.dedup_by(|next, run| {
+            let joined = run.1 == next.0;
+            if joined {
+                run.1 = next.1;
+            }
+            joined
+        });
+        if let [(lo, hi)] = runs[..] {
             return Some(Ranks::Run(lo, hi));
         }
-        self.0.push(all.into());
+        self.0.push(runs.into());
         Some(Ranks::Set(self.0.len() as u32 - 1))
     }
 }

@@ -1,0 +1,210 @@
+#![allow(unsafe_code)]
+//! Collectives of bytes, of lengths that the other ranks need not know: for start-up, and for tools.
+
+use super::execute::{self, Arguments, Memory, Reduction, Shape};
+use super::operation::{Algorithm, Operation};
+use super::schedule::Side;
+use crate::coll;
+use crate::error::{Error, ErrorKind, Result};
+use crate::team::Team;
+
+/// Bytes of a record: the length, and the first bytes, which are often all.
+const RECORD: usize = 128;
+const FIRST: usize = RECORD - 8;
+
+type Record = [u8; RECORD];
+
+fn record(data: &[u8]) -> Record {
+    let mut record = [0; RECORD];
+    record[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
+    let first = &data[..data.len().min(FIRST)];
+    record[8..][..first.len()].copy_from_slice(first);
+    record
+}
+
+/// The length, and the first bytes.
+fn parts(record: &Record) -> (usize, &[u8]) {
+    let (len, first) = record.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+    let len = u64::from_le_bytes(*len) as usize;
+    (len, &first[..len.min(FIRST)])
+}
+
+fn named(a: &'static Algorithm) -> Option<(&'static Algorithm, &'static [u32])> {
+    Some((a, &[]))
+}
+
+/// The address of a buffer that is only read.
+fn read(bytes: &[u8]) -> Memory {
+    Memory::Contiguous(bytes.as_ptr().cast_mut())
+}
+
+/// Gives every rank the data of all, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as many where
+/// any has more than 120 bytes.
+///
+/// # Errors
+/// `PeerLost`; `Mismatch` if a peer calls something else.
+pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let own = record(mine);
+    let mut records = vec![[0; RECORD]; team.size()];
+    let arguments = Arguments {
+        shape: Shape::Equal(1),
+        element: RECORD,
+        input: read(&own),
+        output: Memory::Contiguous(records.as_mut_ptr().cast()),
+        algorithm: named(&coll::allgather::bruck::ALGORITHM),
+        ..Arguments::new(Operation::Allgather)
+    };
+    // SAFETY: the call is over when this returns; as many bytes as the shape says.
+    unsafe { execute::run(team, &arguments) }?;
+    let mut all: Vec<Vec<u8>> = records.iter().map(|record| parts(record).1.to_vec()).collect();
+    let rests: Vec<u64> = records.iter().map(|record| parts(record).0.saturating_sub(FIRST) as u64).collect();
+    if rests.iter().any(|rest| *rest > 0) {
+        let most = |rank: usize| Error::new(ErrorKind::Limit, "allgather").peer(team.members()[rank]);
+        let total = rests.iter().try_fold(0u64, |sum, rest| sum.checked_add(*rest)).ok_or_else(|| most(0))?;
+        let mut rest = Vec::new();
+        rest.try_reserve_exact(total as usize).map_err(|_| most(0))?;
+        rest.resize(total as usize, 0);
+        let arguments = Arguments {
+            shape: Shape::Each(&rests),
+            element: 1,
+            input: read(&mine[mine.len().min(FIRST)..]),
+            output: Memory::Contiguous(rest.as_mut_ptr()),
+            ..arguments
+        };
+        // SAFETY: as above.
+        unsafe { execute::run(team, &arguments) }?;
+        let mut rest = &rest[..];
+        for (block, len) in all.iter_mut().zip(&rests) {
+            let (now, later) = rest.split_at(*len as usize);
+            block.extend_from_slice(now);
+            rest = later;
+        }
+    }
+    Ok(all)
+}
+
+/// Gives every rank the root's `data`, which is read at `root` only. Any length. ⌈log2 P⌉ messages at most at a rank
+/// (binomial tree), twice as many for more than 120 bytes.
+///
+/// # Errors
+/// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else.
+pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
+    let data = if team.rank() == root { data } else { &[] };
+    let mut record = record(data);
+    let arguments = Arguments {
+        root,
+        shape: Shape::Vector(1),
+        element: RECORD,
+        output: Memory::Contiguous(record.as_mut_ptr()),
+        algorithm: named(&coll::broadcast::binomial::ALGORITHM),
+        ..Arguments::new(Operation::Broadcast)
+    };
+    // SAFETY: the call is over when this returns; as many bytes as the shape says.
+    unsafe { execute::run(team, &arguments) }?;
+    let (len, first) = parts(&record);
+    let mut all = first.to_vec();
+    if len > FIRST {
+        all.resize(len, 0);
+        let rest = &mut all[FIRST..];
+        if team.rank() == root {
+            rest.copy_from_slice(&data[FIRST..]);
+        }
+        let output = Memory::Contiguous(rest.as_mut_ptr());
+        let arguments = Arguments { element: len - FIRST, output, ..arguments };
+        // SAFETY: as above.
+        unsafe { execute::run(team, &arguments) }?;
+    }
+    Ok(all)
+}
+
+/// Combines the data of all ranks, in their order: `combine(low, high)` leaves the result of "low then high" in `low`. All
+/// give the same length. The same result at every rank.
+///
+/// # Errors
+/// `PeerLost`; `Mismatch` for another length.
+pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[u8])) -> Result<Vec<u8>> {
+    let mut result = vec![0; mine.len()];
+    let mut reducer = Reducer { combine, len: mine.len() };
+    let arguments = Arguments {
+        // One element, which is in one part.
+        shape: Shape::Vector(1),
+        element: mine.len(),
+        input: read(mine),
+        output: Memory::Contiguous(result.as_mut_ptr()),
+        reduction: Some(reducer.reduction(false)),
+        ..Arguments::new(Operation::Allreduce)
+    };
+    // SAFETY: the call is over when this returns, and so is the use of the reducer.
+    unsafe { execute::run(team, &arguments) }?;
+    Ok(result)
+}
+
+/// Combines block `i` of all ranks into rank `i`'s result. `mine` holds P blocks of equal length, by rank;
+/// `combine(into, from)` is commutative and associative. ⌈log2 P⌉ messages a rank (Bruck).
+///
+/// # Errors
+/// `BadArgument` for a length that is no multiple of P; `PeerLost`; `Mismatch`.
+pub fn reduce_scatter(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[u8])) -> Result<Vec<u8>> {
+    let p = team.size();
+    if !mine.len().is_multiple_of(p) {
+        let e = Error::new(ErrorKind::BadArgument, "reduce_scatter");
+        return Err(execute::refuse(team, e.cause(format!("{} bytes for {p} ranks", mine.len()))));
+    }
+    let mut result = vec![0; mine.len() / p];
+    let mut reducer = Reducer { combine, len: result.len() };
+    let arguments = Arguments {
+        shape: Shape::Equal(1),
+        element: result.len(),
+        input: read(mine),
+        output: Memory::Contiguous(result.as_mut_ptr()),
+        reduction: Some(reducer.reduction(true)),
+        algorithm: named(&coll::reduce_scatter::bruck::ALGORITHM),
+        ..Arguments::new(Operation::ReduceScatter)
+    };
+    // SAFETY: as in `allreduce`.
+    unsafe { execute::run(team, &arguments) }?;
+    Ok(result)
+}
+
+/// A closure that combines elements of `len` bytes.
+struct Reducer<'a> {
+    combine: &'a mut dyn FnMut(&mut [u8], &[u8]),
+    len: usize,
+}
+
+impl Reducer<'_> {
+    fn reduction(&mut self, commutative: bool) -> Reduction {
+        Reduction {
+            function: reduce,
+            context: std::ptr::from_mut(self).cast_const().cast(),
+            code: 0,
+            commutative,
+            align: 1,
+        }
+    }
+}
+
+/// # Safety
+/// As [`ReduceFn`](execute::ReduceFn) says; the context is a [`Reducer`] that nobody else uses.
+unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> bool {
+    // SAFETY: the caller's promise.
+    let reducer = unsafe { &mut *context.cast_mut().cast::<Reducer<'_>>() };
+    if reducer.len == 0 {
+        return true;
+    }
+    let bytes = elements * reducer.len;
+    // SAFETY: the caller's promise.
+    let (operand, into) =
+        unsafe { (std::slice::from_raw_parts(operand, bytes), std::slice::from_raw_parts_mut(into, bytes)) };
+    for (operand, into) in operand.chunks_exact(reducer.len).zip(into.chunks_exact_mut(reducer.len)) {
+        match side {
+            Side::Right => (reducer.combine)(into, operand),
+            Side::Left => {
+                let mut low = operand.to_vec();
+                (reducer.combine)(&mut low, into);
+                into.copy_from_slice(&low);
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,56 @@
+//! Schedules as text of the Group Operation Assembly Language, as `txt2bin` of LogGOPSim reads it (Hoefler, Siebert, Lumsdaine
+//! 2009; Hoefler, Schneider, Lumsdaine 2010), so that others' simulators run them.
+
+use std::io::{Result, Write};
+
+use super::predict::Bytes;
+use super::{Action, Schedule};
+
+/// Writes the schedules of `size` ranks, `of(rank)` that of a rank. A step has the label `l` and its number from 1 on; the
+/// reduction of a received message is a step of its own, `c`. A signal is a message of a byte, and a reduction takes
+/// `reduction` nanoseconds for each byte.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    out: &mut impl Write,
+    size: u32,
+    mut of: impl FnMut(u32) -> Schedule,
+    bytes: Bytes<'_>,
+    reduction: f64,
+) -> Result<()> {
+    writeln!(out, "num_ranks {size}")?;
+    for rank in 0..size {
+        let schedule = of(rank);
+        // The label of what later steps wait for.
+        let last = |step: u32| match schedule.step(step as usize).action {
+            Action::ReceiveReduce { .. } => format!("c{}", step + 1),
+            _ => format!("l{}", step + 1),
+        };
+        writeln!(out, "\nrank {rank} {{")?;
+        for (step, number) in schedule.steps().zip(1u32..) {
+            let nanoseconds = |b: u64| (b as f64 * reduction).round();
+            let of = |slices| bytes.of(&schedule, slices);
+            match step.action {
+                Action::Send { to, tag } => {
+                    writeln!(out, "l{number}: send {}b to {to} tag {tag}", of(step.from).max(1))?
+                }
+                Action::Signal { to, tag } => writeln!(out, "l{number}: send 1b to {to} tag {tag}")?,
+                Action::Receive { source, tag } | Action::ReceiveReduce { source, tag, .. } => {
+                    writeln!(out, "l{number}: recv {}b from {source} tag {tag}", of(step.into).max(1))?;
+                }
+                Action::Await { source, tag } => writeln!(out, "l{number}: recv 1b from {source} tag {tag}")?,
+                Action::Reduce { .. } => writeln!(out, "l{number}: calc {}", nanoseconds(of(step.into)))?,
+                Action::Copy => writeln!(out, "l{number}: calc 0")?,
+            }
+            for d in step.after {
+                writeln!(out, "l{number} requires {}", last(*d))?;
+            }
+            if let Action::ReceiveReduce { .. } = step.action {
+                writeln!(out, "c{number}: calc {}\nc{number} requires l{number}", nanoseconds(of(step.into)))?;
+            }
+        }
+        writeln!(out, "}}")?;
+    }
+    Ok(())
+}

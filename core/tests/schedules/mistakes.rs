@@ -1,0 +1,435 @@
+//! Wrong schedules are found: several of each kind of mistake.
+
+use farside_core::coll::operation::{Call, Neighbors, Operation};
+use farside_core::coll::schedule::check::{Fault, FaultKind, check, check_algorithm};
+use farside_core::coll::schedule::{Action, Buffer, Builder, Schedule, Side, Slice, Step};
+use farside_core::coll::table;
+
+const fn input(first: u32, count: u32) -> Slice {
+    Slice::input(first, count)
+}
+
+const fn output(first: u32, count: u32) -> Slice {
+    Slice::output(first, count)
+}
+
+/// The check of steps given as `steps(rank, builder)`, of vectors in `parts`.
+fn checked(operation: Operation, p: u32, parts: u32, steps: impl Fn(u32, &mut Builder)) -> Result<(), Fault> {
+    let calls: Vec<Call<'_>> = (0..p).map(|rank| Call::new(operation, rank, p)).collect();
+    let schedules: Vec<Schedule> = calls
+        .iter()
+        .map(|call| {
+            let mut builder = call.builder(parts);
+            steps(call.rank, &mut builder);
+            builder.done()
+        })
+        .collect();
+    check(&calls, &schedules, false, &[]).map(drop)
+}
+
+/// The steps have this mistake.
+fn wrong(kind: FaultKind, operation: Operation, p: u32, steps: impl Fn(u32, &mut Builder)) {
+    let got = checked(operation, p, 1, steps);
+    assert_eq!(got.as_ref().map_err(|f| f.kind), Err(kind), "{got:?}");
+}
+
+/// The steps are right.
+fn right(operation: Operation, p: u32, steps: impl Fn(u32, &mut Builder)) {
+    assert_eq!(checked(operation, p, 1, steps), Ok(()));
+}
+
+/// Both ranks of two send their input, and take the other's with `takes`.
+fn exchange(s: &mut Builder, rank: u32, takes: impl Fn(&mut Builder)) {
+    s.copy(&[input(0, 1)], &[output(0, 1)]);
+    s.send(1 - rank, 0, &[input(0, 1)]);
+    takes(s);
+}
+
+#[test]
+fn empty() {
+    use FaultKind::Empty;
+    // Sends, copies, reduces what was never written; forwards before the receive.
+    wrong(Empty, Operation::Broadcast, 2, |rank, s| match rank {
+        0 => s.receive(1, 0, &[output(0, 1)]),
+        _ => s.send(0, 0, &[output(0, 1)]),
+    });
+    wrong(Empty, Operation::Broadcast, 1, |_, s| {
+        let scratch = s.scratch([0]);
+        s.copy(&[scratch], &[output(0, 1)]);
+    });
+    wrong(Empty, Operation::Reduce, 1, |_, s| s.reduce(&[input(0, 1)], Side::Left, &[output(0, 1)]));
+    wrong(Empty, Operation::Allreduce, 2, |rank, s| {
+        s.send(1 - rank, 0, &[input(0, 1)]);
+        s.receive_reduce(1 - rank, 0, Side::Left, &[output(0, 1)]);
+    });
+    wrong(Empty, Operation::Broadcast, 3, |rank, s| match rank {
+        0 => s.send(1, 0, &[output(0, 1)]),
+        1 => {
+            s.send(2, 0, &[output(0, 1)]);
+            s.receive(0, 0, &[output(0, 1)]);
+        }
+        _ => s.receive(1, 0, &[output(0, 1)]),
+    });
+}
+
+#[test]
+fn result() {
+    use FaultKind::Result;
+    // Nothing at all; a block left out; blocks exchanged; a contribution lost; one too many; the block of another rank.
+    wrong(Result, Operation::Broadcast, 2, |_, _| {});
+    wrong(Result, Operation::Allgather, 1, |_, _| {});
+    wrong(Result, Operation::Gather, 3, |rank, s| match rank {
+        0 => {
+            s.copy(&[input(0, 1)], &[output(0, 1)]);
+            s.receive(1, 0, &[output(1, 1)]);
+        }
+        1 => s.send(0, 0, &[input(0, 1)]),
+        _ => {}
+    });
+    let alltoall = |swapped: u32| {
+        checked(Operation::Alltoall, 2, 1, |rank, s| {
+            s.copy(&[input(rank, 1)], &[output(rank, 1)]);
+            s.send(1 - rank, 0, &[input((1 - rank) ^ swapped, 1)]);
+            s.receive(1 - rank, 0, &[output(1 - rank, 1)]);
+        })
+    };
+    assert_eq!((alltoall(0), alltoall(1).map_err(|f| f.kind)), (Ok(()), Err(Result)));
+    let reduce = |s: &mut Builder, rank: u32, ranks: std::ops::Range<u32>| match rank {
+        0 => {
+            s.copy(&[input(0, 1)], &[output(0, 1)]);
+            ranks.for_each(|r| s.receive_reduce(r, 0, Side::Right, &[output(0, 1)]));
+        }
+        r if ranks.contains(&r) => s.send(0, 0, &[input(0, 1)]),
+        _ => {}
+    };
+    right(Operation::Reduce, 4, |rank, s| reduce(s, rank, 1..4));
+    wrong(Result, Operation::Reduce, 4, |rank, s| reduce(s, rank, 1..3));
+    // An inclusive scan for an exclusive one, and the other way round.
+    let scan = |s: &mut Builder, rank: u32| exchange_up(s, rank, true);
+    right(Operation::Scan, 2, |rank, s| scan(s, rank));
+    wrong(Result, Operation::Exscan, 2, |rank, s| scan(s, rank));
+    right(Operation::Exscan, 2, |rank, s| exchange_up(s, rank, false));
+    wrong(Result, Operation::Scan, 2, |rank, s| exchange_up(s, rank, false));
+}
+
+fn exchange_up(s: &mut Builder, rank: u32, inclusive: bool) {
+    if inclusive {
+        s.copy(&[input(0, 1)], &[output(0, 1)]);
+    }
+    match (rank, inclusive) {
+        (0, _) => s.send(1, 0, &[input(0, 1)]),
+        (_, true) => s.receive_reduce(0, 0, Side::Left, &[output(0, 1)]),
+        (_, false) => s.receive(0, 0, &[output(0, 1)]),
+    }
+}
+
+/// Of edges between the same two ranks, the nth block sent must be the nth received.
+#[test]
+fn result_of_neighbours() {
+    let (sources, destinations) = ([vec![1, 1], vec![]], [vec![], vec![0, 0]]);
+    let call = |rank: u32| Call {
+        neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
+        ..Call::new(Operation::NeighborAlltoall, rank, 2)
+    };
+    let of = |order: [u32; 2]| {
+        let calls = [call(0), call(1)];
+        let schedules = calls.map(|call| {
+            let mut s = call.builder(0);
+            for (tag, block) in (0..).zip(order) {
+                match call.rank {
+                    0 => s.receive(1, tag, &[output(tag, 1)]),
+                    _ => s.send(0, tag, &[input(block, 1)]),
+                }
+            }
+            s.done()
+        });
+        check(&calls, &schedules, false, &[]).map(drop).map_err(|f| f.kind)
+    };
+    assert_eq!((of([0, 1]), of([1, 0])), (Ok(()), Err(FaultKind::Result)));
+}
+
+#[test]
+fn doubled() {
+    use FaultKind::Doubled;
+    // A message that is reduced twice; a contribution that comes by two ways; two blocks of one vector.
+    wrong(Doubled, Operation::Allreduce, 1, |_, s| {
+        s.copy(&[input(0, 1)], &[output(0, 1)]);
+        s.reduce(&[input(0, 1)], Side::Left, &[output(0, 1)]);
+    });
+    wrong(Doubled, Operation::Allreduce, 2, |rank, s| {
+        let side = if rank == 0 { Side::Right } else { Side::Left };
+        exchange(s, rank, |s| s.receive_reduce(1 - rank, 0, side, &[output(0, 1)]));
+        s.send(1 - rank, 1, &[input(0, 1)]);
+        s.receive_reduce(1 - rank, 1, side, &[output(0, 1)]);
+    });
+    // Recursive doubling at distance 1 twice.
+    wrong(Doubled, Operation::Allreduce, 4, |rank, s| {
+        s.copy(&[input(0, 1)], &[output(0, 1)]);
+        for round in 0..2 {
+            let sent = s.scratch([0]);
+            s.copy(&[output(0, 1)], &[sent]);
+            s.send(rank ^ 1, round, &[sent]);
+            s.receive_reduce(rank ^ 1, round, if rank & 1 == 0 { Side::Right } else { Side::Left }, &[output(0, 1)]);
+        }
+    });
+    let call = Call::new(Operation::Allreduce, 0, 1);
+    let mut s = call.builder(2);
+    s.copy(&[input(0, 2)], &[output(0, 2)]);
+    s.reduce(&[input(1, 1)], Side::Right, &[output(0, 1)]);
+    let parts = check(&[call], &[s.done()], false, &[vec![4, 4]]);
+    assert_eq!(parts.map_err(|f| f.kind), Err(Doubled));
+}
+
+#[test]
+fn order() {
+    use FaultKind::Order;
+    // The operand on the wrong side; a rank between left out; both halves of a butterfly exchanged.
+    wrong(Order, Operation::Allreduce, 2, |rank, s| {
+        exchange(s, rank, |s| s.receive_reduce(1 - rank, 0, Side::Left, &[output(0, 1)]));
+    });
+    let reduce = |s: &mut Builder, rank: u32, ranks: [u32; 2]| match rank {
+        0 => {
+            s.copy(&[input(0, 1)], &[output(0, 1)]);
+            ranks.into_iter().for_each(|r| s.receive_reduce(r, 0, Side::Right, &[output(0, 1)]));
+        }
+        _ => s.send(0, 0, &[input(0, 1)]),
+    };
+    right(Operation::Reduce, 3, |rank, s| reduce(s, rank, [1, 2]));
+    wrong(Order, Operation::Reduce, 3, |rank, s| reduce(s, rank, [2, 1]));
+    // At distance 2 before distance 1 ranks 0 and 2 meet.
+    let butterfly = |s: &mut Builder, rank: u32, distances: [u32; 2]| {
+        s.copy(&[input(0, 1)], &[output(0, 1)]);
+        for d in distances {
+            let sent = s.scratch([0]);
+            s.copy(&[output(0, 1)], &[sent]);
+            s.send(rank ^ d, d, &[sent]);
+            s.receive_reduce(rank ^ d, d, if rank & d == 0 { Side::Right } else { Side::Left }, &[output(0, 1)]);
+        }
+    };
+    right(Operation::Allreduce, 4, |rank, s| butterfly(s, rank, [1, 2]));
+    wrong(Order, Operation::Allreduce, 4, |rank, s| butterfly(s, rank, [2, 1]));
+}
+
+#[test]
+fn bracketing() {
+    // Rank 0 has (0 1) 2, the others 0 (1 2).
+    wrong(FaultKind::Bracketing, Operation::Allreduce, 3, |rank, s| {
+        for other in (0..3).filter(|r| *r != rank) {
+            s.send(other, 0, &[input(0, 1)]);
+        }
+        let all = s.scratch([0; 3]);
+        for r in 0..3 {
+            match r == rank {
+                true => s.copy(&[input(0, 1)], &[all.part(r, 1)]),
+                false => s.receive(r, 0, &[all.part(r, 1)]),
+            }
+        }
+        let (first, second) = if rank == 0 { (0, 2) } else { (2, 0) };
+        s.copy(&[all.part(1, 1)], &[output(0, 1)]);
+        for r in [first, second] {
+            s.reduce(&[all.part(r, 1)], if r == 0 { Side::Left } else { Side::Right }, &[output(0, 1)]);
+        }
+    });
+    // The blocks of a ring are each put together from another rank on, alike at all ranks: no fault, but told.
+    let ring = table::named(Operation::Allreduce, "ring").unwrap();
+    let butterfly = table::named(Operation::Allreduce, "butterfly").unwrap();
+    for (a, same) in [(ring, false), (butterfly, true)] {
+        let parameters: Vec<u32> = a.parameters.iter().map(|p| p.least).collect();
+        let of = |rank| Call { parameters: &parameters, elements: 64, ..Call::new(Operation::Allreduce, rank, 4) };
+        let cost = check_algorithm(a, of, &[]).unwrap();
+        assert_eq!(cost.same_bracketing, same, "{}", a.name);
+    }
+}
+
+#[test]
+fn shape() {
+    use FaultKind::Shape;
+    // Two blocks for one; one for two; one of another size; a size that differs where sizes are told.
+    let parts = |sends: u32, receives: u32| {
+        checked(Operation::Broadcast, 2, 2, |rank, s| match rank {
+            0 => s.send(1, 0, &[output(0, sends)]),
+            _ => s.receive(0, 0, &[output(0, receives)]),
+        })
+        .map_err(|f| f.kind)
+    };
+    assert_eq!((parts(2, 2), parts(2, 1), parts(1, 2)), (Ok(()), Err(Shape), Err(Shape)));
+    wrong(Shape, Operation::Allgather, 2, |rank, s| {
+        s.copy(&[input(0, 1)], &[output(rank, 1)]);
+        s.send(1 - rank, 0, &[input(0, 1)]);
+        s.receive(1 - rank, 0, &[output(rank, 1)]);
+    });
+    wrong(Shape, Operation::Scan, 1, |_, s| {
+        let scratch = s.scratch([1]);
+        s.copy(&[input(0, 1)], &[scratch]);
+        s.copy(&[scratch], &[output(0, 1)]);
+    });
+    let told = |sizes: &[u64]| {
+        let calls = [0, 1].map(|rank| Call::new(Operation::Alltoall, rank, 2));
+        let schedules = calls.map(|call| {
+            let (mut s, r) = (call.builder(0), call.rank);
+            s.copy(&[input(r, 1)], &[output(r, 1)]);
+            s.send(1 - r, 0, &[input(1 - r, 1)]);
+            s.receive(1 - r, 0, &[output(1 - r, 1)]);
+            s.done()
+        });
+        check(&calls, &schedules, false, &[vec![1, 2, 1, 3], sizes.to_vec()]).map(drop).map_err(|f| f.kind)
+    };
+    assert_eq!((told(&[3, 1, 2, 1]), told(&[3, 1, 4, 1])), (Ok(()), Err(Shape)));
+}
+
+#[test]
+fn unmatched() {
+    use FaultKind::Unmatched;
+    // Only sent; only received; with another tag; a signal for a receive; a message for an await.
+    let broadcast = |sends: Option<u32>, receives: Option<u32>| {
+        checked(Operation::Broadcast, 2, 1, |rank, s| match (rank, sends, receives) {
+            (0, Some(tag), _) => s.send(1, tag, &[output(0, 1)]),
+            (1, _, Some(tag)) => s.receive(0, tag, &[output(0, 1)]),
+            _ => {}
+        })
+        .map_err(|f| f.kind)
+    };
+    assert_eq!(broadcast(Some(3), Some(3)), Ok(()));
+    for (sends, receives) in [(Some(0), None), (None, Some(0)), (Some(0), Some(1))] {
+        assert_eq!(broadcast(sends, receives), Err(Unmatched));
+    }
+    wrong(Unmatched, Operation::Broadcast, 2, |rank, s| match rank {
+        0 => s.signal(1, 0),
+        _ => s.receive(0, 0, &[output(0, 1)]),
+    });
+    wrong(Unmatched, Operation::Broadcast, 2, |rank, s| match rank {
+        0 => s.send(1, 0, &[output(0, 1)]),
+        _ => s.wait(0, 0),
+    });
+    wrong(Unmatched, Operation::Barrier, 3, |rank, s| s.signal((rank + 1) % 3, 0));
+}
+
+#[test]
+fn early() {
+    use FaultKind::Early;
+    // Nobody waits; the root releases before all have come; one round too few; a rank that is told but not asked.
+    wrong(Early, Operation::Barrier, 2, |_, _| {});
+    let central = |s: &mut Builder, rank: u32, releases_first: bool| match (rank, releases_first) {
+        (0, false) => {
+            (1..3).for_each(|r| s.wait(r, 0));
+            (1..3).for_each(|r| s.signal(r, 0));
+        }
+        (0, true) => {
+            s.wait(1, 0);
+            (1..3).for_each(|r| s.signal(r, 0));
+            s.wait(2, 0);
+        }
+        _ => {
+            s.signal(0, 0);
+            s.wait(0, 0);
+        }
+    };
+    right(Operation::Barrier, 3, |rank, s| central(s, rank, false));
+    wrong(Early, Operation::Barrier, 3, |rank, s| central(s, rank, true));
+    let dissemination = |s: &mut Builder, rank: u32, distances: &[u32]| {
+        for d in distances {
+            s.signal((rank + d) % 5, *d);
+            s.wait((rank + 5 - d) % 5, *d);
+        }
+    };
+    right(Operation::Barrier, 5, |rank, s| dissemination(s, rank, &[1, 2, 4]));
+    wrong(Early, Operation::Barrier, 5, |rank, s| dissemination(s, rank, &[1, 2]));
+    wrong(Early, Operation::Barrier, 5, |rank, s| dissemination(s, rank, &[2, 4]));
+}
+
+#[test]
+fn tag() {
+    use FaultKind::Tag;
+    // Of two messages, two receives, two signals between the same two ranks.
+    let twice = |tags: [[u32; 2]; 2]| {
+        checked(Operation::Broadcast, 2, 2, |rank, s| {
+            for (part, tag) in (0..).zip(tags[rank as usize]) {
+                match rank {
+                    0 => s.send(1, tag, &[output(part, 1)]),
+                    _ => s.receive(0, tag, &[output(part, 1)]),
+                }
+            }
+        })
+        .map_err(|f| f.kind)
+    };
+    assert_eq!(twice([[0, 1], [0, 1]]), Ok(()));
+    for tags in [[[0, 0], [0, 0]], [[0, 0], [0, 1]], [[0, 1], [0, 0]]] {
+        assert_eq!(twice(tags), Err(Tag));
+    }
+    wrong(Tag, Operation::Barrier, 2, |rank, s| {
+        for _ in 0..2 {
+            s.signal(1 - rank, 7);
+            s.wait(1 - rank, 7);
+        }
+    });
+}
+
+/// A schedule of one rank with dependencies as given.
+/// A step: what it does, what it reads, what it writes, what it waits for.
+type Written<'a> = (Action, &'a [Slice], &'a [Slice], &'a [u32]);
+
+fn raced(steps: &[Written<'_>]) -> Result<(), FaultKind> {
+    let call = Call::new(Operation::Scan, 0, 1);
+    let mut s = call.builder(1);
+    s.scratch([0]);
+    let s = s.done().with_steps(steps.iter().map(|(action, from, into, after)| Step {
+        action: *action,
+        from,
+        into,
+        after,
+    }));
+    check(&[call], &[s], true, &[]).map(drop).map_err(|f| f.kind)
+}
+
+#[test]
+fn race() {
+    let (a, out, scratch) = ([input(0, 1)], [output(0, 1)], [Slice::new(Buffer::Scratch, 0, 1)]);
+    let copy = Action::Copy;
+    // A read after a write, a write after a read, a write after a write; and what two steps before orders.
+    assert_eq!(raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[0])]), Ok(()));
+    assert_eq!(raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[])]), Err(FaultKind::Race));
+    let overwritten =
+        |after: &[u32]| raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[0]), (copy, &a, &scratch, after)]);
+    assert_eq!((overwritten(&[1]), overwritten(&[0])), (Ok(()), Err(FaultKind::Race)));
+    assert_eq!(raced(&[(copy, &a, &out, &[]), (copy, &a, &out, &[])]), Err(FaultKind::Race));
+    assert_eq!(raced(&[(copy, &a, &out, &[]), (copy, &a, &out, &[0]), (copy, &a, &out, &[1])]), Ok(()));
+}
+
+#[test]
+fn deadlock() {
+    use FaultKind::Deadlock;
+    // A step that waits for itself, or for a later one; two ranks that both wait first; a ring of awaits.
+    let (a, out) = ([input(0, 1)], [output(0, 1)]);
+    assert_eq!(raced(&[(Action::Copy, &a, &out, &[0])]), Err(Deadlock));
+    assert_eq!(raced(&[(Action::Copy, &a, &out, &[1]), (Action::Copy, &a, &out, &[])]), Err(Deadlock));
+    wrong(Deadlock, Operation::Barrier, 2, |rank, s| {
+        s.wait(1 - rank, 0);
+        s.signal(1 - rank, 0);
+    });
+    wrong(Deadlock, Operation::Barrier, 5, |rank, s| {
+        s.wait((rank + 4) % 5, 0);
+        s.signal((rank + 1) % 5, 0);
+    });
+    // A vector that both send and reduce into, without a copy of it.
+    wrong(Deadlock, Operation::Allreduce, 2, |rank, s| {
+        let side = if rank == 0 { Side::Right } else { Side::Left };
+        s.copy(&[input(0, 1)], &[output(0, 1)]);
+        s.send(1 - rank, 0, &[output(0, 1)]);
+        s.receive_reduce(1 - rank, 0, side, &[output(0, 1)]);
+    });
+    // Only where sends wait for their receives: both send before they receive, or all of a ring do.
+    let ring = |s: &mut Builder, rank: u32, p: u32, in_step: bool| {
+        s.copy(&[input(0, 1)], &[output(rank, 1)]);
+        for k in 0..p - 1 {
+            s.send((rank + 1) % p, k, &[output((rank + p - k) % p, 1)]);
+            if in_step {
+                s.fence();
+            }
+            s.receive((rank + p - 1) % p, k, &[output((rank + p - k - 1) % p, 1)]);
+        }
+    };
+    for p in [2, 3, 6] {
+        right(Operation::Allgather, p, |rank, s| ring(s, rank, p, false));
+        wrong(Deadlock, Operation::Allgather, p, |rank, s| ring(s, rank, p, true));
+    }
+}

@@ -1,0 +1,259 @@
+#![allow(unsafe_code)]
+//! Calls that are started, and persistent ones, inside a scope that ends only after they have.
+//!
+//! As in `std::thread::scope`, a buffer given to a call must outlive the scope `'scope`, and the scope keeps every call that
+//! it has started: a handle that is leaked changes nothing, and no panic can make a transfer outlive its buffer.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytemuck::Pod;
+use farside_core::coll::execute::{Arguments, Collective};
+use farside_core::{Error, ErrorKind, Result, Team};
+
+use super::call::Call;
+use super::operator::Operator;
+
+/// What a call needs besides its buffers.
+trait Keep {}
+
+impl<T> Keep for T {}
+
+/// The input of a persistent call, which is reached by its address alone.
+struct KeptInput<T>(#[allow(dead_code)] Vec<T>);
+
+/// A call in the keeping of its scope.
+struct Kept<'env> {
+    // Dropped first: that ends the call, which uses the rest until then.
+    call: Collective,
+    _needs: Box<dyn Keep + 'env>,
+}
+
+/// Where calls are started ([`overlap`](super::Collectives::overlap)).
+pub struct Overlap<'scope, 'env: 'scope> {
+    team: Team,
+    calls: RefCell<Vec<Rc<Kept<'env>>>>,
+    // Invariant in both lifetimes, as `std::thread::Scope`.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl fmt::Debug for Overlap<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlap").field("calls", &self.calls.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl<'scope, 'env> Overlap<'scope, 'env> {
+    /// Starts a call, without waiting. All ranks start the same calls in the same order, and complete them in any.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `BadArgument`, of which the other ranks hear. What happens later is an error of the handle, or of the end
+    /// of the scope.
+    pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
+        let (call, operator) = call.replace(());
+        let operator = Box::new(operator);
+        // SAFETY: the buffers are borrowed until the scope has ended, which completes or cancels the call before that; the
+        // operator is kept with it.
+        let begin = |arguments: &Arguments<'_>| unsafe { Collective::start(&self.team, arguments) };
+        let started = call.with_arguments(&self.team, &*operator, begin)?;
+        Ok(Started { kept: self.keep(started, operator), output: Some(call.output()), buffers: PhantomData })
+    }
+
+    /// A call that can be started again and again, on a copy of its input. All ranks make the same ones in the same order, and
+    /// start them in any. Between the starts the handle gives the data.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn persistent<T: Pod, O: Operator<T> + 'env>(
+        &'scope self,
+        call: Call<'scope, T, O>,
+    ) -> Result<Persistent<'scope, T>> {
+        let (mut call, operator) = call.replace(());
+        let operator = Box::new(operator);
+        let mut own: Vec<T> = call.input().to_vec();
+        let input = (own.as_mut_ptr(), own.len());
+        call.set_input(input.0);
+        let made =
+            call.with_arguments(&self.team, &*operator, |arguments| Collective::persistent(&self.team, arguments))?;
+        let kept = self.keep(made, Box::new((operator, KeptInput(own))));
+        Ok(Persistent { kept, input, output: call.output(), buffers: PhantomData })
+    }
+
+    fn keep(&self, call: Collective, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
+        let kept = Rc::new(Kept { call, _needs: needs });
+        let mut calls = self.calls.borrow_mut();
+        // Of these nobody has a handle, and they have ended.
+        calls.retain(|kept| Rc::strong_count(kept) > 1 || kept.call.is_active());
+        calls.push(Rc::clone(&kept));
+        kept
+    }
+
+    /// Ends every call that is in progress.
+    fn cancel(&self) {
+        self.calls.borrow().iter().for_each(|kept| kept.call.cancel());
+    }
+
+    /// Waits for every call that is in progress.
+    fn finish(&self) -> Result<()> {
+        let calls = std::mem::take(&mut *self.calls.borrow_mut());
+        let finished = calls.iter().filter(|kept| kept.call.is_active()).try_for_each(|kept| kept.call.wait());
+        // After an error the others are not waited for.
+        calls.iter().for_each(|kept| kept.call.cancel());
+        finished
+    }
+}
+
+/// Runs `body`, and completes what it has started; cancels it where `body` fails.
+pub(super) fn overlap<'env, R>(
+    team: &Team,
+    body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>,
+) -> Result<R> {
+    let scope = Overlap { team: team.clone(), calls: RefCell::default(), scope: PhantomData, env: PhantomData };
+    match catch_unwind(AssertUnwindSafe(|| body(&scope))) {
+        Ok(Ok(r)) => scope.finish().map(|()| r),
+        Ok(Err(e)) => {
+            scope.cancel();
+            Err(e)
+        }
+        Err(panic) => {
+            scope.cancel();
+            resume_unwind(panic)
+        }
+    }
+}
+
+/// A call that was started. Dropping it changes nothing: the end of the scope waits for it.
+#[must_use = "wait, await, or let the end of the scope complete it"]
+pub struct Started<'scope, T> {
+    kept: Rc<Kept<'scope>>,
+    /// Until it was given.
+    output: Option<(*mut T, usize)>,
+    buffers: PhantomData<&'scope mut [T]>,
+}
+
+impl<T> fmt::Debug for Started<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.kept.call, f)
+    }
+}
+
+impl<'scope, T> Started<'scope, T> {
+    /// Waits until the call is complete here, and gives the output.
+    ///
+    /// # Errors
+    /// `PeerLost`, `Mismatch`, `Aborted`, each with the rank to blame.
+    pub fn wait(mut self) -> Result<&'scope mut [T]> {
+        self.kept.call.wait()?;
+        self.take_output()
+    }
+
+    /// Whether the call is complete, making progress once.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool> {
+        self.kept.call.test()
+    }
+
+    /// The output of a call that is complete, once.
+    fn take_output(&mut self) -> Result<&'scope mut [T]> {
+        let Some((base, len)) = self.output.take() else {
+            return Err(Error::new(ErrorKind::BadArgument, self.kept.call.name()).cause("it was awaited before"));
+        };
+        // SAFETY: borrowed exclusively for the scope; the call is over, and nobody else gets the output.
+        Ok(unsafe { std::slice::from_raw_parts_mut(base, len) })
+    }
+}
+
+impl<'scope, T> Future for Started<'scope, T> {
+    type Output = Result<&'scope mut [T]>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.kept.call.test() {
+            Ok(false) => {
+                // Progress is made by polling: ask to be polled again after the other tasks.
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(true) => Poll::Ready(self.take_output()),
+            Err(e) => Poll::Ready(Err(e)),
+        }
+    }
+}
+
+/// A call that can be started again and again.
+pub struct Persistent<'scope, T> {
+    kept: Rc<Kept<'scope>>,
+    /// In what is kept.
+    input: (*mut T, usize),
+    output: (*mut T, usize),
+    buffers: PhantomData<&'scope mut [T]>,
+}
+
+impl<T> fmt::Debug for Persistent<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.kept.call, f)
+    }
+}
+
+impl<T> Persistent<'_, T> {
+    /// Starts it, without waiting.
+    ///
+    /// # Errors
+    /// `BadArgument` if it is in progress; `Aborted` if it has failed; `Freed`.
+    pub fn start(&mut self) -> Result<()> {
+        // SAFETY: the buffers are borrowed until the scope has ended, and not to be had while the call is in progress.
+        unsafe { self.kept.call.start_again() }
+    }
+
+    /// Waits until it is complete here.
+    ///
+    /// # Errors
+    /// Those of [`Started::wait`].
+    pub fn wait(&mut self) -> Result<()> {
+        self.kept.call.wait()
+    }
+
+    /// Whether it is complete, or was not started, making progress once.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool> {
+        self.kept.call.test()
+    }
+
+    /// The output, which in calls in place (broadcast, reduce, allreduce, scan, exscan) is the input too.
+    ///
+    /// # Errors
+    /// `BadArgument` while it is in progress.
+    pub fn output(&mut self) -> Result<&mut [T]> {
+        self.check_idle()?;
+        // SAFETY: borrowed exclusively for the scope; no start is possible while this borrow lives.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) })
+    }
+
+    /// The input, of calls with an input of their own.
+    ///
+    /// # Errors
+    /// `BadArgument` while it is in progress.
+    pub fn input(&mut self) -> Result<&mut [T]> {
+        self.check_idle()?;
+        // SAFETY: the memory is kept, and nobody else has a reference to it; else as for the output.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.input.0, self.input.1) })
+    }
+
+    fn check_idle(&self) -> Result<()> {
+        if !self.kept.call.is_active() {
+            return Ok(());
+        }
+        let e = Error::new(ErrorKind::BadArgument, self.kept.call.name());
+        Err(e.cause("its data is wanted while it is in progress"))
+    }
+}
