@@ -10,6 +10,7 @@ use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
+use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
 const ID: HandlerId = HandlerId(7);
@@ -24,9 +25,11 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Over the default, and over the smallest rings with ranks that sleep at once.
+/// Over the default, and over the smallest rings with ranks that sleep at once, where nothing is read out of a sender's
+/// memory.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
+    {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
@@ -297,6 +300,49 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
         }
         job.world()?.barrier()
     });
+}
+
+/// Over shared memory a long message is copied once, by its receiver, between few blocks; between many it goes in packets.
+#[test]
+fn long_messages_over_shared_memory_are_copied_once() {
+    if std::env::var_os("FARSIDE_DEVICE").is_some() {
+        return println!("farside-skip: long_messages_over_shared_memory_are_copied_once: another device is chosen");
+    }
+    Job::threads_with(2, &settings(&[]), |job| {
+        const LEN: usize = 1 << 18;
+        let inbox = Shared::default();
+        let (memory, layout) = strided(LEN / 16, LEN / 8, LEN);
+        let to = inbox.clone();
+        job.active_messages().register(ID, move |m| {
+            // SAFETY: the memory outlives the messages.
+            let sink = unsafe { Sink::layout(layout.clone()) };
+            Delivery::Into(sink, note(&to, number(m.header)))
+        })?;
+        let team = job.world()?;
+        let (mut from, source) = strided(LEN / 8, LEN / 4, LEN);
+        (0..LEN).for_each(|at| from[at / (LEN / 8) * (LEN / 4) + at % (LEN / 8)] = at as u8);
+        let source = Rc::new(Strided { base: from.as_mut_ptr(), ..*source });
+        for own in [false, true] {
+            team.barrier()?;
+            let to = if own { job.rank() } else { 1 - job.rank() };
+            let (before, track) = (job.stats(), Track::new());
+            let source = Source::Layout(source.clone());
+            // SAFETY: the memory outlives the track.
+            unsafe { am::start_send(job, to, ID, &header(1), source, Counters::default(), &track) }?;
+            job.wait("a message", || Ok(inbox.borrow_mut().done.pop().map(|(_, received)| received)))??;
+            wait_for(job, &track)?;
+            let counted = job.stats() - before;
+            assert_eq!((counted.count(Kind::Copy), counted.bytes(Kind::Copy)), (1, LEN as u64), "{counted:?}");
+            // The request to send and the end of the other's message; none to oneself.
+            assert_eq!(counted.count(Kind::Send), if own { 0 } else { 2 }, "{counted:?}");
+        }
+        // SAFETY: the messages are complete.
+        let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
+        let whole = (0..LEN).all(|at| memory[at / (LEN / 16) * (LEN / 8) + at % (LEN / 16)] == at as u8);
+        assert!(whole);
+        team.barrier()
+    })
+    .unwrap();
 }
 
 /// Looks at memory alone, so that nothing is dispatched meanwhile.
