@@ -9,7 +9,8 @@ use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Layout, Rec
 use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
+use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
 const ID: HandlerId = HandlerId(7);
@@ -24,9 +25,11 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Over the default, and over the smallest rings with ranks that sleep at once.
+/// Over the default, and over the smallest rings with ranks that sleep at once, where nothing is read out of a sender's
+/// memory.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
+    {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
@@ -299,6 +302,49 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
     });
 }
 
+/// Over shared memory a long message is copied once, by its receiver, between few blocks; between many it goes in packets.
+#[test]
+fn long_messages_over_shared_memory_are_copied_once() {
+    if std::env::var_os("FARSIDE_DEVICE").is_some() {
+        return println!("farside-skip: long_messages_over_shared_memory_are_copied_once: another device is chosen");
+    }
+    Job::threads_with(2, &settings(&[]), |job| {
+        const LEN: usize = 1 << 18;
+        let inbox = Shared::default();
+        let (memory, layout) = strided(LEN / 16, LEN / 8, LEN);
+        let to = inbox.clone();
+        job.active_messages().register(ID, move |m| {
+            // SAFETY: the memory outlives the messages.
+            let sink = unsafe { Sink::layout(layout.clone()) };
+            Delivery::Into(sink, note(&to, number(m.header)))
+        })?;
+        let team = job.world()?;
+        let (mut from, source) = strided(LEN / 8, LEN / 4, LEN);
+        (0..LEN).for_each(|at| from[at / (LEN / 8) * (LEN / 4) + at % (LEN / 8)] = at as u8);
+        let source = Rc::new(Strided { base: from.as_mut_ptr(), ..*source });
+        for own in [false, true] {
+            team.barrier()?;
+            let to = if own { job.rank() } else { 1 - job.rank() };
+            let (before, track) = (job.stats(), Track::new());
+            let source = Source::Layout(source.clone());
+            // SAFETY: the memory outlives the track.
+            unsafe { am::start_send(job, to, ID, &header(1), source, Counters::default(), &track) }?;
+            job.wait("a message", || Ok(inbox.borrow_mut().done.pop().map(|(_, received)| received)))??;
+            wait_for(job, &track)?;
+            let counted = job.stats() - before;
+            assert_eq!((counted.count(Kind::Copy), counted.bytes(Kind::Copy)), (1, LEN as u64), "{counted:?}");
+            // The request to send and the end of the other's message; none to oneself.
+            assert_eq!(counted.count(Kind::Send), if own { 0 } else { 2 }, "{counted:?}");
+        }
+        // SAFETY: the messages are complete.
+        let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
+        let whole = (0..LEN).all(|at| memory[at / (LEN / 16) * (LEN / 8) + at % (LEN / 16)] == at as u8);
+        assert!(whole);
+        team.barrier()
+    })
+    .unwrap();
+}
+
 /// Looks at memory alone, so that nothing is dispatched meanwhile.
 fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     while !ready() {
@@ -325,11 +371,11 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
             Delivery::Into(Sink::buffer(Vec::new()), then)
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         // Rank 1 computes until rank 0 has sent all.
         if job.rank() == 1 {
-            look_until(job, || board.get(0, 1) == 1)?;
+            look_until(job, || signals.get(0, 1) == 1)?;
             job.wait("messages", || Ok((count.get() == messages).then_some(())))?;
             assert_eq!(sum.get(), (0..messages).map(|n| (n % 251 * LENS[n % 5]) as u64).sum());
             return team.barrier();
@@ -341,7 +387,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         }
         assert!(track.open() > messages / 2, "{} are under way", track.open());
         assert!(!am::try_send(job, 1, ID, &header(0), &[], Counters::default())?, "others wait");
-        board.set(1, 1, 1)?;
+        signals.set(1, 1, 1)?;
         wait_for(job, &track)?;
         team.barrier()
     })
@@ -429,23 +475,23 @@ fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_
             Delivery::Hold
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         if job.rank() == 0 {
             am::send(job, 1, ID, &header(1), b"short", Counters::default())?;
-            board.set(1, 1, 1)?;
+            signals.set(1, 1, 1)?;
             let (data, track) = (pattern(1, 300_000), Track::new());
-            look_until(job, || board.get(1, 1) == 1)?;
+            look_until(job, || signals.get(1, 1) == 1)?;
             start(job, 1, 2, &data, &track)?;
-            board.set(1, 1, 2)?;
+            signals.set(1, 1, 2)?;
             let e = wait_for(job, &track).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}");
         } else {
-            look_until(job, || board.get(0, 1) == 1)?;
+            look_until(job, || signals.get(0, 1) == 1)?;
             let e = job.progress().unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(0)), "{e}");
-            board.set(0, 1, 1)?;
-            look_until(job, || board.get(0, 1) == 2)?;
+            signals.set(0, 1, 1)?;
+            look_until(job, || signals.get(0, 1) == 2)?;
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.progress())).expect_err("the panic goes on");
         }
         team.barrier()

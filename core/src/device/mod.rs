@@ -124,11 +124,13 @@ impl CutOffs {
 pub struct MessageCutOffs {
     /// Longest message of several packets that is sent without asking the target.
     pub eager: usize,
+    /// Shortest message that the target reads out of the sender's memory ([`Region::brief`]), where both are on one node.
+    pub read: usize,
 }
 
 impl MessageCutOffs {
     /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
-    pub const UNMEASURED: Self = Self { eager: 0 };
+    pub const UNMEASURED: Self = Self { eager: 0, read: usize::MAX };
 }
 
 /// A piece of this rank's memory.
@@ -176,6 +178,9 @@ pub struct Region {
     /// Whether all ranks that will use it share memory with this one. In a job whose ranks do so in part this
     /// decides which device the memory belongs to, for all who use it.
     pub one_node: bool,
+    /// Whether the memory is registered for one transfer, by reads: nothing is done that pays only when it is used again.
+    /// A read that is not done when `post` returns is an error, or is cancelled.
+    pub brief: bool,
 }
 
 impl Region {
@@ -188,7 +193,7 @@ impl Region {
     /// `len` bytes at `base`.
     #[must_use]
     pub fn of(base: *mut u8, len: usize) -> Self {
-        Self { base, len, accumulate: None, passive: false, revocable: false, one_node: false }
+        Self { base, len, accumulate: None, passive: false, revocable: false, one_node: false, brief: false }
     }
 }
 

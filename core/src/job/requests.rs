@@ -109,13 +109,29 @@ impl Job {
 
     /// Forgets the open requests and messages that `track` counts: their local memory is not touched any more.
     pub fn cancel(&self, track: &Rc<Track>) {
-        self.0.am.cancel(track);
+        self.0.am.cancel(self, track);
         let mut tracked = self.0.tracked.borrow_mut();
         let ids = tracked.of(track);
         self.0.device.cancel(&|id| ids.contains(&id));
         for id in ids {
             tracked.remove(id).iter().flat_map(Tracks::each).for_each(|t| t.close());
         }
+    }
+
+    /// Reads remote memory if that can be done at once; `false` if not: then no local pointer is used any more.
+    ///
+    /// # Safety
+    /// Local memory is valid for writes during the call.
+    pub(crate) unsafe fn read_now(&self, peer: u32, operation: Operation<'_>) -> Result<bool> {
+        /// No number of a request that is tracked.
+        const AT_ONCE: u64 = UNTRACKED - 1;
+        let request = WorkRequest { peer, operation, notify: None, id: AT_ONCE };
+        // SAFETY: done or cancelled before this returns.
+        let posted = unsafe { self.0.device.post(&request) }?;
+        if posted == Posted::Pending {
+            self.0.device.cancel(&|id| id == AT_ONCE);
+        }
+        Ok(posted == Posted::Done)
     }
 
     /// Sends a packet, whose blocks are valid during the call; `false` if there is no room.
