@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use farside_core::Job;
-use farside_core::coll::execute::Collective;
 
 use crate::attributes::Keyvals;
 use crate::comm::CommObject;
@@ -193,17 +192,6 @@ impl Runtime {
         LOCK.take(times);
     }
 
-    /// Waits until a collective has ended.
-    pub fn wait(&self, collective: &Collective) -> Result {
-        if self.level.get() < MPI_THREAD_MULTIPLE {
-            return Ok(collective.wait()?);
-        }
-        while !collective.test()? {
-            self.let_others_in();
-        }
-        Ok(())
-    }
-
     /// The job.
     pub fn job(&self) -> Result<Job> {
         let missing = || fail(MPI_ERR_OTHER, "MPI is not initialized, or was finalized");
@@ -225,6 +213,21 @@ impl Deref for Call<'_> {
 
     fn deref(&self) -> &Runtime {
         self.runtime
+    }
+}
+
+impl Call<'_> {
+    /// Waits until `ready`, which peers, or other threads, bring about. Makes progress.
+    pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+        let job = self.job()?;
+        if self.level.get() < MPI_THREAD_MULTIPLE {
+            return Ok(job.wait(self.name, || Ok(ready().then_some(())))?);
+        }
+        while !ready() {
+            job.progress()?;
+            self.let_others_in();
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! one function, and differ in the [`Form`].
 
 mod buffer;
-mod plan;
+pub mod plan;
 mod reduction;
 
 use std::ffi::{c_int, c_void};
@@ -25,15 +25,11 @@ pub enum Form {
 
 /// Makes the call that `plan` describes.
 fn make(call: &Call<'_>, comm: Comm, form: Form, plan: impl FnOnce(&Caller<'_>) -> Result<Plan>) -> Result {
-    let caller = Caller { call, comm: call.comms.get(comm)? };
-    let plan = plan(&caller).map_err(|failed| caller.refuse(failed))?;
+    let caller = Caller::new(call, comm)?;
+    let plan = caller.checked(|| plan(&caller))?;
     match form {
-        Form::Blocking => {
-            call.wait(&plan.start()?)?;
-            plan.finish();
-        }
+        Form::Blocking => plan.make(call),
     }
-    Ok(())
 }
 
 pub fn barrier(call: &Call<'_>, comm: Comm, form: Form) -> Result {

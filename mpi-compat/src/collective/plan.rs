@@ -10,10 +10,11 @@ use farside_core::{Error, ErrorKind, Team};
 use farside_datatype::Private;
 
 use super::buffer::{Buffer, Place, Sizes};
-use super::reduction::{Operand, scratch};
+use super::reduction::{Operand, Scratch, scratch};
 use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
+use crate::handle::Comm;
 use crate::runtime::Call;
 
 /// Something that is done on this rank alone.
@@ -42,7 +43,16 @@ pub struct Caller<'a> {
     pub comm: Rc<CommObject>,
 }
 
-impl Caller<'_> {
+impl<'a> Caller<'a> {
+    pub fn new(call: &'a Call<'a>, comm: Comm) -> Result<Self> {
+        Ok(Self { call, comm: call.comms.get(comm)? })
+    }
+
+    /// What a rank does before a collective. If it fails, the call fails at the others too.
+    pub fn checked<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        f().map_err(|failed| self.refuse(failed))
+    }
+
     pub fn is_inter(&self) -> bool {
         self.comm.remote.is_some()
     }
@@ -89,21 +99,7 @@ impl Caller<'_> {
     }
 
     fn plan(&self, operation: Operation, counts: Counts) -> Plan {
-        Plan {
-            team: self.comm.team.clone(),
-            operation,
-            root: 0,
-            counts,
-            sizes_known: true,
-            element: 1,
-            input: Memory::None,
-            output: Memory::None,
-            in_place: false,
-            operand: None,
-            graph: Graph::default(),
-            before: Vec::new(),
-            after: Vec::new(),
-        }
+        Plan::new(&self.comm.team, operation, counts)
     }
 
     pub fn barrier(&self) -> Plan {
@@ -271,7 +267,7 @@ impl Caller<'_> {
 
     /// A call that this rank cannot make fails at the others too.
     #[cold]
-    pub fn refuse(&self, failed: Fail) -> Fail {
+    fn refuse(&self, failed: Fail) -> Fail {
         let argument = failed.argument.map(|name| format!("{name} ")).unwrap_or_default();
         let e = Error::new(ErrorKind::BadArgument, self.call.name).rank(self.comm.team.job().rank());
         refuse(&self.comm.team, e.cause(format!("{argument}{}", failed.text)));
@@ -327,6 +323,24 @@ pub struct Plan {
 }
 
 impl Plan {
+    fn new(team: &Team, operation: Operation, counts: Counts) -> Self {
+        Self {
+            team: team.clone(),
+            operation,
+            root: 0,
+            counts,
+            sizes_known: true,
+            element: 1,
+            input: Memory::None,
+            output: Memory::None,
+            in_place: false,
+            operand: None,
+            graph: Graph::default(),
+            before: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
     fn with<R>(&self, f: impl FnOnce(&Arguments<'_>) -> R) -> R {
         f(&Arguments {
             root: self.root,
@@ -357,5 +371,52 @@ impl Plan {
     /// Does what is left to do when it has ended well.
     pub fn finish(&self) {
         self.after.iter().for_each(|step| step());
+    }
+
+    /// Starts it and waits until it has ended.
+    pub fn make(&self, call: &Call<'_>) -> Result {
+        let started = self.start()?;
+        call.wait(|| !started.is_active())?;
+        started.wait()?;
+        self.finish();
+        Ok(())
+    }
+}
+
+/// Words that each rank of a team has told all others.
+pub struct Words {
+    all: Scratch,
+    each: usize,
+}
+
+impl Words {
+    /// An allgather of words, as many from every rank. Collective.
+    pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
+        let bytes = size_of_val(mine) as u64;
+        let (all, output) = scratch(bytes * team.size() as u64)?;
+        let input = Memory::Contiguous(mine.as_ptr().cast_mut().cast());
+        let plan = Plan {
+            input,
+            output: Memory::Contiguous(output),
+            ..Plan::new(team, Operation::Allgather, Counts::Equal(bytes))
+        };
+        plan.make(call)?;
+        Ok(Self { all, each: mine.len() })
+    }
+
+    /// A broadcast of words; every rank gives as many. Collective.
+    pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
+        let mut words = words.to_vec();
+        let output = Memory::Contiguous(words.as_mut_ptr().cast());
+        let counts = Counts::Vector(size_of_val(&words[..]) as u64);
+        Plan { root, output, ..Plan::new(team, Operation::Broadcast, counts) }.make(call)?;
+        Ok(words)
+    }
+
+    /// Those of a rank.
+    pub fn of(&self, rank: usize) -> &[u32] {
+        // SAFETY: the memory has so many words of each rank, and the call that wrote it has ended.
+        let all = unsafe { std::slice::from_raw_parts(self.all.as_ptr().cast::<u32>(), self.all.len() * 16) };
+        &all[rank * self.each..][..self.each]
     }
 }
