@@ -62,4 +62,5 @@ mod op;
 mod pack;
 mod runtime;
 mod status;
+mod topology;
 mod win;

@@ -171,4 +171,19 @@ macro_rules! chapters {
     };
 }
 
-chapters!(abi, attributes, collective, comm, datatype, environment, errors, group, handle, info, op, pack, status);
+chapters!(
+    abi,
+    attributes,
+    collective,
+    comm,
+    datatype,
+    environment,
+    errors,
+    group,
+    handle,
+    info,
+    op,
+    pack,
+    status,
+    topology
+);

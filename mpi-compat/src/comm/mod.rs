@@ -20,6 +20,7 @@ use crate::group::{GroupObject, handle_of};
 use crate::handle::{Comm, Group, Info};
 use crate::info::InfoObject;
 use crate::runtime::{Call, Runtime};
+use crate::topology::Topology;
 
 pub use constructors::*;
 pub use inter::*;
@@ -42,6 +43,7 @@ pub struct CommObject {
     pub attributes: Attributes,
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
+    pub topology: Option<Rc<Topology>>,
 }
 
 /// Who belongs to a communicator.
@@ -68,6 +70,7 @@ impl CommObject {
             attributes: Attributes::default(),
             errhandler,
             info: RefCell::default(),
+            topology: None,
         })
     }
 
