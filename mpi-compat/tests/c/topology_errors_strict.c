@@ -28,6 +28,9 @@ int main(void) {
         FAILS(MPI_ERR_COUNT, MPI_Neighbor_allgather(data, -1, MPI_INT, data + 1, 1, MPI_INT, grid));
         OK(MPI_Comm_free(&grid));
     }
+    /* A great prime takes no time. */
+    OK(MPI_Dims_create(2147483647, 2, zero));
+    CHECK(zero[0] == 2147483647 && zero[1] == 1);
     OK(MPI_Barrier(MPI_COMM_WORLD));
     return finish();
 }
