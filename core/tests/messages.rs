@@ -9,7 +9,7 @@ use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Layout, Rec
 use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
@@ -371,11 +371,11 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
             Delivery::Into(Sink::buffer(Vec::new()), then)
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         // Rank 1 computes until rank 0 has sent all.
         if job.rank() == 1 {
-            look_until(job, || board.get(0, 1) == 1)?;
+            look_until(job, || signals.get(0, 1) == 1)?;
             job.wait("messages", || Ok((count.get() == messages).then_some(())))?;
             assert_eq!(sum.get(), (0..messages).map(|n| (n % 251 * LENS[n % 5]) as u64).sum());
             return team.barrier();
@@ -387,7 +387,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         }
         assert!(track.open() > messages / 2, "{} are under way", track.open());
         assert!(!am::try_send(job, 1, ID, &header(0), &[], Counters::default())?, "others wait");
-        board.set(1, 1, 1)?;
+        signals.set(1, 1, 1)?;
         wait_for(job, &track)?;
         team.barrier()
     })
@@ -475,23 +475,23 @@ fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_
             Delivery::Hold
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         if job.rank() == 0 {
             am::send(job, 1, ID, &header(1), b"short", Counters::default())?;
-            board.set(1, 1, 1)?;
+            signals.set(1, 1, 1)?;
             let (data, track) = (pattern(1, 300_000), Track::new());
-            look_until(job, || board.get(1, 1) == 1)?;
+            look_until(job, || signals.get(1, 1) == 1)?;
             start(job, 1, 2, &data, &track)?;
-            board.set(1, 1, 2)?;
+            signals.set(1, 1, 2)?;
             let e = wait_for(job, &track).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}");
         } else {
-            look_until(job, || board.get(0, 1) == 1)?;
+            look_until(job, || signals.get(0, 1) == 1)?;
             let e = job.progress().unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(0)), "{e}");
-            board.set(0, 1, 1)?;
-            look_until(job, || board.get(0, 1) == 2)?;
+            signals.set(0, 1, 1)?;
+            look_until(job, || signals.get(0, 1) == 2)?;
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.progress())).expect_err("the panic goes on");
         }
         team.barrier()

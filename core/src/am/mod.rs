@@ -143,9 +143,10 @@ impl ActiveMessages {
         }
     }
 
-    /// Whether nothing is queued, and nothing is to run.
+    /// Whether no message waits for room here, and no completion handler is to run.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.work.get() == 0
     }
 

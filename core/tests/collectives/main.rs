@@ -5,6 +5,7 @@ mod bytes;
 mod misuse;
 mod model;
 mod started;
+mod teams;
 
 use farside_core::{Job, Result};
 
