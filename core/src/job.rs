@@ -36,6 +36,7 @@ struct Inner {
     rank: u32,
     size: u32,
     settings: Settings,
+    /// Dropped before the messages, into whose sinks it may be reading.
     device: Box<dyn Device>,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,

@@ -148,7 +148,7 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
-            messages: MessageCutOffs { read: READ_FROM, ..MessageCutOffs::UNMEASURED },
+            messages: MessageCutOffs { read_intra: READ_FROM, ..MessageCutOffs::UNMEASURED },
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
