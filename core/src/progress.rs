@@ -234,7 +234,7 @@ impl Progress {
         if self.last_check.get().is_none_or(|last| now.duration_since(last) >= self.check) {
             self.last_check.set(Some(now));
             self.name_stopped(operation, device, now);
-            device.check_peers(None)?;
+            device.check_peers(None).map_err(|e| e.during(operation))?;
         }
         Ok(now)
     }

@@ -157,7 +157,7 @@ pub(crate) struct TeamCalls {
     /// What a message has shown of a call that is over and did not expect it.
     stray: RefCell<Option<Error>>,
     /// Its ranks, once this rank has made the team.
-    members: OnceCell<Vec<u32>>,
+    members: OnceCell<Rc<[u32]>>,
 }
 
 impl fmt::Debug for TeamCalls {
@@ -236,7 +236,9 @@ impl TeamCalls {
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let track = Track::new();
-        for to in self.members.get().into_iter().flatten().copied().filter(|m| *m != job.rank()) {
+        for to in
+            self.members.get().into_iter().flat_map(|members| members.iter().copied()).filter(|m| *m != job.rank())
+        {
             // SAFETY: there is no data.
             let sent =
                 unsafe { am::start_send(job, to, HANDLER, &header, Source::of(&[]), Counters::default(), &track) };
@@ -316,11 +318,10 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// The calls on a team that this rank has made.
-    pub(crate) fn of_team(&self, context: u32, members: &[u32]) -> Rc<TeamCalls> {
+    /// The calls on a team that this rank makes; `None` if another team has the context.
+    pub(crate) fn of_team(&self, context: u32, members: &Rc<[u32]>) -> Option<Rc<TeamCalls>> {
         let calls = self.team(context);
-        let _ = calls.members.set(members.to_vec());
-        calls
+        calls.members.set(Rc::clone(members)).is_ok().then_some(calls)
     }
 
     /// The calls on the team of a context.
@@ -334,6 +335,10 @@ impl Calls {
         let mut teams = self.teams.borrow_mut();
         if teams.get(&calls.context).is_some_and(|known| Rc::ptr_eq(known, calls)) {
             let forgotten = teams.remove(&calls.context);
+            if teams.len() < teams.capacity() / 4 {
+                let room = 2 * teams.len();
+                teams.shrink_to(room);
+            }
             drop(teams);
             drop(forgotten);
         }

@@ -27,6 +27,7 @@ pub use memory::Memory;
 pub(crate) use cache::Cache;
 pub(crate) use calls::{Calls, TeamCalls, register};
 
+use crate::coll::operation::Operation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::team::Team;
@@ -191,6 +192,15 @@ impl Drop for Collective {
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
     unsafe { Collective::start(team, arguments) }?.wait()
+}
+
+/// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.
+///
+/// # Errors
+/// Those of [`Collective::start`] and [`Collective::wait`].
+pub fn barrier(team: &Team) -> Result<()> {
+    // SAFETY: there is no memory.
+    unsafe { run(team, &Arguments::new(Operation::Barrier)) }
 }
 
 /// A call that this rank cannot make, for want of right arguments: it fails at the other ranks too. Gives the error back.

@@ -25,6 +25,11 @@ use crate::wire::{Reader, Writer};
 const VM_LIST_FROM: u64 = 1024;
 const RING_LIST_FROM: u64 = 8192;
 
+/// In the key of memory that its owner may take back at any time.
+const REVOCABLE: u8 = 1;
+/// In the key of memory that is lent for one transfer.
+const BRIEF: u8 = 2;
+
 /// A region of this rank.
 #[derive(Debug)]
 pub(super) struct OwnedRegion {
@@ -73,6 +78,8 @@ pub(super) struct Import {
     /// Process and address of byte 0, if `process_vm_*` may be used: none of the region is mapped then.
     pub(super) vm: Option<(u32, u64)>,
     pub(super) accumulate: Option<AccumulateFn>,
+    /// Registered for one transfer: requests to its owner do not reach it.
+    pub(super) brief: bool,
 }
 
 impl Import {
@@ -216,6 +223,9 @@ pub(super) fn allocate(device: &ShmDevice, len: usize) -> Result<Registration> {
 /// As [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
     let Region { base, len, passive, .. } = region;
+    if region.brief {
+        return lend(device, base, len);
+    }
     let remapped = match device.user_memory {
         UserMemory::Auto | UserMemory::Remap => {
             // SAFETY: lent to the runtime until `release`.
@@ -244,6 +254,20 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
     unsafe { expose(device, region, mapped, OwnedMemory::User(remapped)) }
 }
 
+/// Makes the key of memory that peers may read for a moment. It is in no table but that of live keys.
+fn lend(device: &ShmDevice, base: *mut u8, len: usize) -> Result<Registration> {
+    if !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+        return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
+    }
+    let request_key = device.service.exposures().reserve();
+    device.publish(request_key, request_key);
+    let numbers = [base.addr() as u64, len as u64, request_key, 0, 0];
+    let w = numbers.into_iter().fold(Writer::new().u8(BRIEF).u32(std::process::id()), Writer::u64);
+    let (handle, key, memory) = (device.fresh(), w.done(), OwnedMemory::User(None));
+    device.owned.borrow_mut().insert(handle, OwnedRegion { base, len, request_key, key: key.clone(), memory });
+    Ok(Registration { base, len, key, handle })
+}
+
 /// Makes the key of a region of which peers can map the bytes `mapped`.
 ///
 /// # Safety
@@ -262,7 +286,9 @@ unsafe fn expose(
         device.publish(request_key, request_key);
     }
     let numbers = [base.addr() as u64, len as u64, request_key, mapped.start as u64, mapped.end as u64];
-    let w = numbers.into_iter().fold(Writer::new().u8(u8::from(revocable)).u32(std::process::id()), Writer::u64);
+    let w = numbers
+        .into_iter()
+        .fold(Writer::new().u8(if revocable { REVOCABLE } else { 0 }).u32(std::process::id()), Writer::u64);
     let key = match name {
         Some(name) => name.write(w),
         None => w,
@@ -353,14 +379,23 @@ fn own(device: &ShmDevice, key: &[u8], accumulate: Option<AccumulateFn>) -> Opti
     let (handle, region) = owned.iter().find(|(_, o)| o.key == key)?;
     let mapped = Mapped { base: region.base, lo: 0, hi: region.len };
     let peer = device.shared.me as u32;
-    Some(Import { peer, len: region.len, mapped, _pages: None, request_key: *handle, vm: None, accumulate })
+    Some(Import {
+        peer,
+        len: region.len,
+        mapped,
+        _pages: None,
+        request_key: *handle,
+        vm: None,
+        accumulate,
+        brief: false,
+    })
 }
 
 /// A region of another rank; `None` for a malformed key.
 fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
     let mut r = Reader::new(key);
-    let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
-    let Some((revocable, pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
+    let fields = (|| Some((r.u8()?, r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
+    let Some((kind, pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
     let (watched, known) = device.pids[peer as usize];
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
@@ -378,16 +413,22 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     } else {
         None
     };
+    let (revocable, brief) = (kind == REVOCABLE, kind == BRIEF);
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
     let mut vm = None;
     // A system call cannot be refused by the owner, so revocable memory is not reached that way. The bytes round shared
     // pages are too few for one.
     if pages.is_none() && len > 0 && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
-        match vm::works(watched, known) {
-            Ok(()) => vm = Some((pid, address)),
+        let works = &device.vm_works[peer as usize];
+        match if brief && works.get() { Ok(()) } else { vm::works(watched, known) } {
+            Ok(()) => {
+                works.set(true);
+                vm = Some((pid, address));
+            }
+            Err(e) if brief => return Err(e.peer(peer)),
             Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
             Err(e) => tracing::info!("process_vm calls are not used: {e}"),
         }
     }
-    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, accumulate }))
+    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, accumulate, brief }))
 }

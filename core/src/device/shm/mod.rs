@@ -76,6 +76,8 @@ pub struct ShmDevice {
     asymmetric: bool,
     dir: PathBuf,
     user_memory: UserMemory,
+    /// By peer, whether `process_vm_*` has worked.
+    vm_works: Vec<Cell<bool>>,
     /// How long `release` waits for a transfer of a peer.
     timeout: Duration,
     /// By peer.

@@ -150,6 +150,11 @@ impl ShmDevice {
             drop(transfer);
             return self.start(request, unmapped, || ());
         }
+        if import.brief {
+            return Err(Error::new(ErrorKind::BadKey, name)
+                .peer(import.peer)
+                .cause("the memory was lent for a transfer, and has been taken back"));
+        }
         import.walk(blocks, ranges, |mapped, at, local, len| {
             if mapped.is_none() {
                 unmapped.push(import.piece(code, at, len, local));
@@ -198,7 +203,7 @@ impl ShmDevice {
         let (pid, base) = import.vm?;
         let least = if self.user_memory == UserMemory::Vm { 1 } else { VM_FROM };
         // Requests in progress would be overtaken.
-        if len < least || self.service.any_to(import.peer) {
+        if !import.brief && (len < least || self.service.any_to(import.peer)) {
             return None;
         }
         // The owner clears the live key and then looks at the announcement: it waits for this transfer, or this rank sees

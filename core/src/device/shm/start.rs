@@ -14,13 +14,17 @@ use super::node::Node;
 use super::ring::max_packet;
 use super::segments::Segments;
 use super::{NOT_HERE, ShmDevice, liveness, park, vm};
-use crate::device::Capabilities;
+use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, Segment, SegmentName};
 use crate::service::target::TargetService;
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
+
+/// Shortest message that its target reads out of the sender's memory: any that is longer than a packet, since one system
+/// call and one copy take less than two copies through the ring (`benches`, `rendezvous`).
+const READ_FROM: usize = 1;
 
 /// A rank that has made its segment and not yet seen the others.
 #[derive(Debug)]
@@ -142,6 +146,7 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
+            messages: MessageCutOffs { read_intra: READ_FROM, ..MessageCutOffs::UNMEASURED },
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
@@ -163,6 +168,7 @@ impl Prepared {
             asymmetric,
             dir: PathBuf::from(&self.settings.shm_dir),
             user_memory: self.settings.shm_user_memory,
+            vm_works: vec![Cell::new(false); layout.ranks],
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
             imports: RefCell::new(FxHashMap::default()),
