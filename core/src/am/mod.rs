@@ -10,7 +10,7 @@
 //! | header and data fit into one packet | 1 |
 //! | longer, up to the device's [`eager`](crate::device::MessageCutOffs::eager) bytes | ⌈bytes / packet⌉ |
 //! | longer still: rendezvous | a request to send (RTS) with the header; when the handler, or later [`deliver`], has named a sink, a clear to send (CTS); the data |
-//! | the same where the target [can read](crate::device::MessageCutOffs::read) the sender's memory | RTS, and when the data has been read, the end (FIN) |
+//! | the same where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
 //! The handlers of messages to one target run in the order of sending, whatever becomes of their data. [`try_send`] and
@@ -59,6 +59,8 @@ const READ: u8 = 2;
 const OUT: u8 = 4;
 /// Completions after the dispatcher.
 const LATER: u8 = 8;
+/// Reads that found no room at the device.
+const NO_ROOM: u8 = 16;
 
 /// What runs after the dispatcher.
 type Deferred = Box<dyn FnOnce(&Job) -> Result<()>>;
@@ -72,7 +74,7 @@ pub struct ActiveMessages {
     outgoing: RefCell<Outgoing>,
     own: RefCell<OwnMessages>,
     deferred: RefCell<VecDeque<Deferred>>,
-    /// What is queued, or is to run: the sum of [`OWN`], [`READ`], [`OUT`], [`LATER`].
+    /// What is queued, or is to run: the sum of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
     work: Cell<u8>,
     /// Whether messages of this rank to itself are being delivered.
     delivering: Cell<bool>,
@@ -160,9 +162,9 @@ impl ActiveMessages {
         self.work.set(self.work.get() & !work);
     }
 
-    /// Whether something waits for room at its target, of which no event tells.
+    /// Whether something waits for room, of which no event tells.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.work.get() & OUT != 0
+        self.work.get() & (OUT | NO_ROOM) != 0
     }
 
     fn defer(&self, deferred: Deferred) {

@@ -104,7 +104,7 @@ impl ActiveMessages {
             Some(Asked::Waiting { target, lent, region })
                 if target == source && (1..=lent.source.len() as u64).contains(&wanted) =>
             {
-                release(job, region);
+                release(job, region, true);
                 let wanted = wanted as usize;
                 out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent: 0 });
                 out.streams.push_back(number);
@@ -125,7 +125,7 @@ impl ActiveMessages {
         let mut out = self.outgoing.borrow_mut();
         let lent = match out.asked.remove(&number) {
             Some(Asked::Waiting { target, lent, region }) if target == source => {
-                release(job, region);
+                release(job, region, true);
                 lent
             }
             Some(Asked::Cancelled(target)) if target == source => return Ok(()),
@@ -171,7 +171,7 @@ impl ActiveMessages {
         for number in numbers {
             let (target, lent) = match out.asked.remove(&number) {
                 Some(Asked::Waiting { target, lent, region }) => {
-                    release(job, region);
+                    release(job, region, false);
                     (target, lent)
                 }
                 Some(Asked::Streaming { target, lent, .. }) => (target, lent),
@@ -202,10 +202,15 @@ impl Asked {
     }
 }
 
-/// Takes back memory that a target could read: a read that has begun is over when this returns.
-pub(super) fn release(job: &Job, region: Option<u64>) {
+/// Ends the registration of memory that a target may read; `is_read` if the target will not read it any more. If not, a read
+/// that has begun ends with an error there.
+pub(super) fn release(job: &Job, region: Option<u64>, is_read: bool) {
+    let Some(region) = region else { return };
+    if is_read {
+        job.device().sealed(region);
+    }
     // SAFETY: registered for one message, which is over; the memory is the caller's own.
-    if let Some(Err(e)) = region.map(|region| unsafe { job.device().release(region) }) {
+    if let Err(e) = unsafe { job.device().release(region) } {
         tracing::warn!("the memory of a message was not taken back: {e}");
     }
 }

@@ -2,26 +2,50 @@
 //! Rendezvous by reading: the request to send says where the data lies, and the target reads it out of the sender's memory,
 //! from the blocks of the source straight into those of the sink.
 //!
-//! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: from
-//! then on it is not read. What cannot be read comes in packets.
+//! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: what
+//! is read of it from then on is an error. What cannot be read comes in packets.
 
-use crate::device::{Block, Operation, Place, Range, Region, RemoteVector};
+use std::rc::Rc;
+
+use crate::device::{Block, Operation, Range, Region, RemoteVector};
 use crate::error::Result;
 use crate::job::Job;
+use crate::tracked::Track;
 use crate::wire::{Reader, Writer};
 
 use super::sink::{Filling, Source};
 
-/// Most blocks of a source that is offered: their places travel with the request to send.
-const OFFERED: usize = 32;
+/// Most blocks of a source that is offered: their places travel with the request to send, in one packet.
+const OFFERED: usize = 192;
 /// Most blocks of a sink that is read into.
 const READ_INTO: usize = 1024;
+/// Most bytes from the first block of a source to the last, for each byte of data, where devices register all of them.
+const SPREAD: usize = 4;
 
 /// Where the data of a message lies in its sender's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     key: Vec<u8>,
     ranges: Vec<Range>,
+}
+
+/// The read of the data of a message.
+pub(super) struct Read {
+    offer: Offer,
+    /// The imported region, and what counts the request, once it has been posted.
+    posted: Option<(u64, Rc<Track>)>,
+    /// The sender has taken back the message meanwhile.
+    pub(super) cancelled: bool,
+}
+
+/// What has become of a read.
+pub(super) enum Step {
+    /// There is no room for its request.
+    NoRoom,
+    UnderWay,
+    Done,
+    /// Packets are better, or the only way.
+    Packets,
 }
 
 /// The blocks of the first `len` bytes that are not empty, if they are at most `most`.
@@ -55,14 +79,18 @@ impl Offer {
     /// Offers `source` to `target`, with the handle of its registration, where reading is possible and better than packets.
     pub(super) fn make(job: &Job, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
         let (device, len) = (job.device(), source.len());
-        if len < device.capabilities().messages.read || !device.shares_memory(target) {
+        let (one_node, cut_offs) = (device.shares_memory(target), device.capabilities().messages);
+        if len < (if one_node { cut_offs.read_intra } else { cut_offs.read_inter }) {
             return Ok(None);
         }
         let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;
         let Some(blocks) = blocks.filter(|blocks| !blocks.is_empty()) else { return Ok(None) };
         let start = blocks.iter().map(|b| b.base).min().unwrap_or_default();
-        let end = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0);
-        let region = Region { brief: true, one_node: true, ..Region::of(start, end - start.addr()) };
+        let span = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0) - start.addr();
+        if !one_node && span / SPREAD > len {
+            return Ok(None);
+        }
+        let region = Region { brief: true, one_node, ..Region::of(start, span) };
         // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled, and nothing of the
         // region but those is read before the release.
         match unsafe { device.register(region) } {
@@ -93,43 +121,83 @@ impl Offer {
         }
         (sum == len && ranges.len() <= OFFERED).then_some(Self { key, ranges })
     }
+}
 
-    /// Reads the data of `peer` into the sink; `false` if that is not possible, or packets are better.
+impl Read {
+    pub(super) fn new(offer: Offer) -> Self {
+        Self { offer, posted: None, cancelled: false }
+    }
+
+    /// Whether memory of the sink may be written.
+    pub(super) fn is_posted(&self) -> bool {
+        self.posted.is_some()
+    }
+
+    /// Begins to read the data of `peer` into the sink, or looks whether it is there. Does not wait.
     ///
     /// # Errors
     /// Why it could not be read: packets are the remedy.
-    pub(super) fn fetch(&self, job: &Job, peer: u32, filling: &mut Filling) -> Result<bool> {
-        let (device, kept) = (job.device(), filling.kept);
+    pub(super) fn advance(&mut self, job: &Job, peer: u32, filling: &mut Filling) -> Result<Step> {
+        if self.posted.is_none()
+            && let Some(step) = self.post(job, peer, filling)?
+        {
+            return Ok(step);
+        }
+        let Some((region, track)) = self.posted.take_if(|(_, track)| track.open() == 0) else {
+            return Ok(Step::UnderWay);
+        };
+        forget(job, region);
+        track.check()?;
+        // SAFETY: the bytes have been read.
+        unsafe { filling.was_filled() };
+        Ok(Step::Done)
+    }
+
+    /// Posts the request; if that is not possible, what is.
+    fn post(&mut self, job: &Job, peer: u32, filling: &mut Filling) -> Result<Option<Step>> {
+        let kept = filling.kept;
         let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
-        let Some(into) = blocks else { return Ok(false) };
+        let Some(into) = blocks else { return Ok(Some(Step::Packets)) };
         let mut left = kept;
         let cut = |r: &Range| {
             let len = r.len.min(left);
             left -= len;
             Range { len, ..*r }
         };
-        let ranges: Vec<Range> = self.ranges.iter().map(cut).filter(|r| r.len > 0).collect();
-        let remote = device.import(peer, &self.key, None)?;
-        let worth = |least: u64| (kept / into.len().max(ranges.len())) as u64 >= least;
-        let operation = match &ranges[..] {
-            [one] if into.len() == 1 => {
-                Some(Operation::Read { into: &into, from: Place { region: remote.handle, offset: one.offset } })
+        let ranges: Vec<Range> = self.offer.ranges.iter().map(cut).filter(|r| r.len > 0).collect();
+        let remote = job.device().import(peer, &self.offer.key, None)?;
+        let shortest = (kept / into.len().max(ranges.len()).max(1)) as u64;
+        let mut step = Ok(Some(Step::Packets));
+        if remote.lists.is_some_and(|least| shortest >= least) {
+            let track = Track::new();
+            let from = RemoteVector { region: remote.handle, ranges: &ranges };
+            // SAFETY: the sink is valid, by its contract, until its completion runs or it is abandoned, which comes after the
+            // end of the request.
+            match unsafe { job.try_post(peer, Operation::ReadBlocks { into: &into, from }, None, &[&track]) } {
+                Ok(Some(_)) => {
+                    self.posted = Some((remote.handle, track));
+                    return Ok(None);
+                }
+                Ok(None) => step = Ok(Some(Step::NoRoom)),
+                Err(e) => step = Err(e),
             }
-            ranges => remote
-                .lists
-                .is_some_and(worth)
-                .then_some(Operation::ReadBlocks { into: &into, from: RemoteVector { region: remote.handle, ranges } }),
-        };
-        // SAFETY: the sink is valid by its contract, and the read is done or has not begun when the call returns.
-        let read = operation.map_or(Ok(false), |operation| unsafe { job.read_now(peer, operation) });
-        // SAFETY: nothing of it is mapped.
-        unsafe { device.forget(remote.handle) };
-        if matches!(read, Ok(true)) {
-            // SAFETY: the bytes have just been read.
-            unsafe { filling.was_filled() };
         }
-        read
+        forget(job, remote.handle);
+        step
     }
+
+    /// Gives it up: the memory of the sink is not written any more.
+    pub(super) fn abandon(self, job: &Job) {
+        if let Some((region, track)) = self.posted {
+            job.cancel(&track);
+            forget(job, region);
+        }
+    }
+}
+
+fn forget(job: &Job, region: u64) {
+    // SAFETY: nothing of it is mapped.
+    unsafe { job.device().forget(region) };
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 
 use super::handler::{Delivery, Handler, Message, Received, Then, Token};
 use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS};
-use super::read::Offer;
+use super::read::{Offer, Read, Step};
 use super::sink::{Filling, Sink};
-use super::{ActiveMessages, READ};
+use super::{ActiveMessages, NO_ROOM, READ};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
@@ -30,8 +30,8 @@ enum Arrival {
     Held(Envelope, Option<Offer>),
     /// It was held, and its sender has cancelled it.
     Gone(Envelope),
-    /// It is to be read out of its sender's memory.
-    Offered { envelope: Envelope, filling: Filling, then: Option<Then>, offer: Offer },
+    /// It is read out of its sender's memory.
+    Offered { envelope: Envelope, filling: Filling, then: Option<Then>, read: Read },
     /// `expected` bytes of it come in packets.
     Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then> },
 }
@@ -40,7 +40,7 @@ enum Arrival {
 #[derive(Default)]
 pub(super) struct Arrivals {
     open: FxHashMap<Token, Arrival>,
-    /// Of those the ones that are to be read.
+    /// Of those the ones that are read.
     offered: VecDeque<Token>,
 }
 
@@ -218,7 +218,7 @@ impl ActiveMessages {
         if let Some(offer) = offer {
             // Not in the midst of a poll of the device.
             let mut arrivals = self.arrivals.borrow_mut();
-            arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, offer });
+            arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read: Read::new(offer) });
             arrivals.offered.push_back(token);
             self.mark(READ);
             return Ok(());
@@ -235,33 +235,47 @@ impl ActiveMessages {
         self.control(token.source, &Prefix::about(CTS, token.number, expected as u64));
     }
 
-    /// Reads the data of messages that were offered; whether there were any.
+    /// Reads the data of messages that were offered; whether any has begun or ended.
     pub(super) fn read_offered(&self, job: &Job) -> Result<bool> {
-        let mut any = false;
         if self.work.get() & READ == 0 {
             return Ok(false);
         }
-        loop {
+        self.unmark(NO_ROOM);
+        let mut any = false;
+        let count = self.arrivals.borrow().offered.len();
+        for _ in 0..count {
             let mut arrivals = self.arrivals.borrow_mut();
-            let Some(token) = arrivals.offered.pop_front() else {
-                self.unmark(READ);
-                return Ok(any);
-            };
+            let Some(token) = arrivals.offered.pop_front() else { break };
             // It may have been cancelled or abandoned.
             if !matches!(arrivals.open.get(&token), Some(Arrival::Offered { .. })) {
                 continue;
             }
-            let Some(Arrival::Offered { envelope, mut filling, then, offer }) = arrivals.open.remove(&token) else {
+            let Some(Arrival::Offered { envelope, mut filling, then, mut read }) = arrivals.open.remove(&token) else {
                 continue;
             };
             drop(arrivals);
-            any = true;
-            match offer.fetch(job, token.source, &mut filling) {
-                Ok(true) => {
+            let was_posted = read.is_posted();
+            let step = read.advance(job, token.source, &mut filling);
+            any |= !was_posted || !matches!(step, Ok(Step::UnderWay));
+            match step {
+                Ok(step @ (Step::NoRoom | Step::UnderWay)) => {
+                    if let Step::NoRoom = step {
+                        self.mark(NO_ROOM);
+                    }
+                    let mut arrivals = self.arrivals.borrow_mut();
+                    arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read });
+                    arrivals.offered.push_back(token);
+                }
+                // Whatever it has read: the sender may have changed it by then.
+                _ if read.cancelled => {
+                    self.finish_at_sender(token, None);
+                    self.complete(envelope, then, Err(taken_back(token.source)))?;
+                }
+                Ok(Step::Done) => {
                     self.finish_at_sender(token, None);
                     self.complete(envelope, then, filling.received().map_err(|e| e.peer(token.source)))?;
                 }
-                Ok(false) => self.ask(envelope, filling, then),
+                Ok(Step::Packets) => self.ask(envelope, filling, then),
                 // Its sender may have cancelled it, which packets bring to light.
                 Err(e) => {
                     tracing::debug!("a message of rank {} comes in packets: {e}", token.source);
@@ -269,6 +283,10 @@ impl ActiveMessages {
                 }
             }
         }
+        if self.arrivals.borrow().offered.is_empty() {
+            self.unmark(READ);
+        }
+        Ok(any)
     }
 
     fn more(&self, token: Token, offset: u64, data: &[u8]) -> Result<()> {
@@ -296,9 +314,17 @@ impl ActiveMessages {
 
     /// The sender has taken back a message.
     fn cancelled(&self, token: Token) -> Result<()> {
-        let arrival = self.arrivals.borrow_mut().open.remove(&token);
+        let mut arrivals = self.arrivals.borrow_mut();
+        // Its memory is not to be written any more when the completion runs.
+        if let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token)
+            && read.is_posted()
+        {
+            read.cancelled = true;
+            return Ok(());
+        }
         // One that is not known is over, and its sender will hear so.
-        let Some(arrival) = arrival else { return Ok(()) };
+        let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
+        drop(arrivals);
         self.finish_at_sender(token, None);
         let (envelope, then) = match arrival {
             Arrival::Held(envelope, _) => {
@@ -394,9 +420,12 @@ pub fn abandon(job: &Job, token: Token) -> bool {
             am.finish_at_sender(token, None);
             None
         }
-        Some(Arrival::Offered { filling, then, .. }) => {
+        Some(Arrival::Offered { filling, then, read, .. }) => {
+            drop(arrivals);
+            read.abandon(job);
             am.finish_at_sender(token, None);
-            Some((filling, then))
+            drop((filling, then));
+            return true;
         }
         Some(Arrival::Gone(_)) => None,
         Some(Arrival::Coming { envelope, filling, expected, then }) => {

@@ -143,7 +143,7 @@ impl Turn<'_> {
             let body = [header, Block::of(offer.as_ptr(), offer.len())];
             let sent = self.packet(target, Operation::Send { header: &prefix.write(), body: &body });
             if !matches!(sent, Ok(true)) {
-                release(self.job, region);
+                release(self.job, region, true);
             }
             return Ok(if sent? { Step::Asks(region) } else { Step::Full });
         }

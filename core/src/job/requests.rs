@@ -59,21 +59,40 @@ impl Job {
         notify: Option<(Place, u64)>,
         tracks: &[&Rc<Track>],
     ) -> Result<bool> {
-        let inner = &*self.0;
         loop {
-            let id = if tracks.is_empty() { UNTRACKED } else { inner.tracked.borrow_mut().next() };
-            let request = WorkRequest { peer, operation, notify, id };
             // SAFETY: the same contract.
-            match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
-                Posted::Done => return Ok(true),
-                Posted::Pending => {
-                    if !tracks.is_empty() {
-                        inner.tracked.borrow_mut().add(tracks);
-                    }
-                    return Ok(false);
-                }
-                Posted::Busy => self.make_room()?,
+            match unsafe { self.try_post(peer, operation, notify, tracks) }? {
+                Some(done) => return Ok(done),
+                None => self.make_room()?,
             }
+        }
+    }
+
+    /// The same, but `None` if there is no room: then nothing has happened.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    #[inline]
+    pub(crate) unsafe fn try_post(
+        &self,
+        peer: u32,
+        operation: Operation<'_>,
+        notify: Option<(Place, u64)>,
+        tracks: &[&Rc<Track>],
+    ) -> Result<Option<bool>> {
+        let inner = &*self.0;
+        let id = if tracks.is_empty() { UNTRACKED } else { inner.tracked.borrow_mut().next() };
+        let request = WorkRequest { peer, operation, notify, id };
+        // SAFETY: the same contract.
+        match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
+            Posted::Done => Ok(Some(true)),
+            Posted::Pending => {
+                if !tracks.is_empty() {
+                    inner.tracked.borrow_mut().add(tracks);
+                }
+                Ok(Some(false))
+            }
+            Posted::Busy => Ok(None),
         }
     }
 
@@ -116,22 +135,6 @@ impl Job {
         for id in ids {
             tracked.remove(id).iter().flat_map(Tracks::each).for_each(|t| t.close());
         }
-    }
-
-    /// Reads remote memory if that can be done at once; `false` if not: then no local pointer is used any more.
-    ///
-    /// # Safety
-    /// Local memory is valid for writes during the call.
-    pub(crate) unsafe fn read_now(&self, peer: u32, operation: Operation<'_>) -> Result<bool> {
-        /// No number of a request that is tracked.
-        const AT_ONCE: u64 = UNTRACKED - 1;
-        let request = WorkRequest { peer, operation, notify: None, id: AT_ONCE };
-        // SAFETY: done or cancelled before this returns.
-        let posted = unsafe { self.0.device.post(&request) }?;
-        if posted == Posted::Pending {
-            self.0.device.cancel(&|id| id == AT_ONCE);
-        }
-        Ok(posted == Posted::Done)
     }
 
     /// Sends a packet, whose blocks are valid during the call; `false` if there is no room.
