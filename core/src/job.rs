@@ -175,6 +175,20 @@ impl Job {
         self.turn(1)
     }
 
+    /// As [`progress`](Self::progress), for callers that look again and again instead of waiting: where ranks share cores a
+    /// turn that brought nothing yields, and now and then the peers are checked.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn poll(&self, operation: &'static str) -> Result<bool> {
+        self.running(operation)?;
+        let any = self.turn(DEEPEST)?;
+        if !any {
+            self.0.progress.idle(operation, self.device())?;
+        }
+        Ok(any)
+    }
+
     /// Makes progress; runs deferred completions if fewer than `later` are running.
     #[inline]
     fn turn(&self, later: u32) -> Result<bool> {

@@ -27,6 +27,8 @@ pub struct Progress {
     /// a pause may leave the guest of a virtual machine.
     pause: bool,
     last_check: Cell<Option<Instant>>,
+    /// Polls that found nothing.
+    idle_polls: Cell<u32>,
     /// When this rank looked for stopped ones, and which it has named.
     last_look: Cell<Option<Instant>>,
     named: Cell<Option<u32>>,
@@ -96,6 +98,7 @@ impl Progress {
             answers: AdaptiveSpin::default(),
             pause: mapped,
             last_check: Cell::new(None),
+            idle_polls: Cell::new(0),
             last_look: Cell::new(None),
             named: Cell::new(None),
         }
@@ -116,6 +119,17 @@ impl Progress {
         } else {
             self.relax();
         }
+    }
+
+    /// A caller that polls found nothing: backs off, and once in many times checks the peers.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub(crate) fn idle(&self, operation: &'static str, device: &dyn Device) -> Result<()> {
+        self.give_way();
+        let polls = self.idle_polls.get().wrapping_add(1);
+        self.idle_polls.set(polls);
+        if polls.is_multiple_of(TURNS) { self.look_around(operation, device, None).map(|_| ()) } else { Ok(()) }
     }
 
     fn relax(&self) {

@@ -8,6 +8,7 @@ use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::attributes::Attributes;
+use crate::buffer::Attached;
 use crate::constants::*;
 use crate::errors::{self, Handler};
 use crate::fail::{Result, fail};
@@ -24,7 +25,6 @@ pub struct CommObject {
     /// This rank in `group`.
     pub rank: usize,
     /// The numbers that keep its messages apart from those of others: point-to-point, and one more for collectives.
-    #[allow(dead_code)] // by messages
     pub context: u32,
     /// Its ranks below MPI, for collectives and windows.
     #[allow(dead_code)] // by collectives
@@ -33,9 +33,16 @@ pub struct CommObject {
     pub attributes: Attributes,
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
+    /// Of buffered sends.
+    pub buffer: Attached,
 }
 
 impl CommObject {
+    /// The ranks that messages go to and come from, as ranks of the job: of intercommunicators the remote group.
+    pub fn peers(&self) -> &GroupObject {
+        self.remote.as_ref().unwrap_or(&self.group)
+    }
+
     fn new(group: Rc<GroupObject>, rank: usize, context: u32, name: &str, errhandler: Handler) -> Rc<Self> {
         Rc::new(Self {
             group,
@@ -47,6 +54,7 @@ impl CommObject {
             attributes: Attributes::default(),
             errhandler,
             info: RefCell::default(),
+            buffer: Attached::default(),
         })
     }
 }

@@ -171,4 +171,20 @@ macro_rules! chapters {
     };
 }
 
-chapters!(abi, attributes, comm, datatype, environment, errors, group, handle, info, op, pack, status);
+chapters!(
+    abi,
+    attributes,
+    buffer,
+    comm,
+    datatype,
+    environment,
+    errors,
+    group,
+    handle,
+    info,
+    op,
+    p2p,
+    pack,
+    request,
+    status
+);
