@@ -36,6 +36,7 @@ struct Inner {
     rank: u32,
     size: u32,
     settings: Settings,
+    /// Dropped before the messages, into whose sinks it may be reading.
     device: Box<dyn Device>,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
@@ -44,7 +45,8 @@ struct Inner {
     calls: Rc<Calls>,
     two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
-    next_context: Cell<u32>,
+    /// Contexts that this rank has given.
+    contexts: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
     /// depends on this one.
     world: RefCell<Option<Box<dyn Any>>>,
@@ -154,9 +156,24 @@ impl Job {
         &self.0.calls
     }
 
-    /// The next team context that is free at this rank.
-    pub(crate) fn next_context(&self) -> &Cell<u32> {
-        &self.0.next_context
+    /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 is that of the team of all ranks, the
+    /// others are free for teams whose context all members know without asking.
+    pub const FIXED_CONTEXTS: u32 = 16;
+
+    /// A context for a new team that no rank of the job has been given before. Sends nothing: each rank has numbers of its own,
+    /// 2^32 / P of them.
+    ///
+    /// # Errors
+    /// `Limit` when this rank has given all of its numbers.
+    pub fn new_context(&self) -> Result<u32> {
+        let (given, size) = (self.0.contexts.get(), self.0.size);
+        let number = || given.checked_add(Self::FIXED_CONTEXTS)?.checked_mul(size)?.checked_add(self.0.rank);
+        let number = number().ok_or_else(|| {
+            let e = Error::new(ErrorKind::Limit, "make a context").rank(self.0.rank);
+            e.cause(format!("this rank has given {given}")).remedy("let another member of the team give the context")
+        })?;
+        self.0.contexts.set(given + 1);
+        Ok(number)
     }
 
     /// How often to check for something that is about to come before waiting for it: 0 where ranks outnumber cores.
@@ -166,25 +183,17 @@ impl Job {
         self.0.progress.burst()
     }
 
-    /// Delivers what has come and finishes what is done; returns whether anything was.
+    /// Delivers what has come and finishes what is done; returns whether anything was. Of some calls in a row that find nothing
+    /// one checks the peers, as a wait does.
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
-        self.turn(1)
-    }
-
-    /// As [`progress`](Self::progress), for callers that look again and again instead of waiting: where ranks share cores a
-    /// turn that brought nothing yields, and now and then the peers are checked.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn poll(&self, operation: &'static str) -> Result<bool> {
-        self.running(operation)?;
-        let any = self.turn(DEEPEST)?;
-        if !any {
-            self.0.progress.idle(operation, self.device())?;
+        let any = self.turn(1)?;
+        if !any && self.0.progress.is_due() {
+            self.0.progress.look_around("progress", self.device(), None)?;
+            self.0.calls.wait_on(self.0.progress.checks());
         }
         Ok(any)
     }
@@ -196,7 +205,7 @@ impl Job {
         let mut failed = None;
         let any = inner.device.poll(&mut |event| {
             let r = match event {
-                Event::Packet { source, bytes } => inner.am.dispatch(source, bytes),
+                Event::Packet { source, bytes } => inner.am.dispatch(self, source, bytes),
                 Event::Completed { id, result } => {
                     self.completed(id, result);
                     Ok(())
@@ -216,8 +225,11 @@ impl Job {
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
-        let mut any = am.carry_on(self)? | self.0.calls.advance(self);
-        while let Some(_running) = Running::new(&self.0.running_later, later) {
+        let calls = &self.0.calls;
+        let mut any = am.carry_on(self)? | (!calls.is_idle() && calls.advance(self));
+        while am.has_deferred()
+            && let Some(_running) = Running::new(&self.0.running_later, later)
+        {
             let Some(f) = am.next_deferred() else { break };
             any = true;
             f(self)?;
@@ -275,7 +287,10 @@ impl Job {
     ) -> Result<R> {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
-        let turn = || self.turn(DEEPEST);
+        let turn = || {
+            self.0.calls.wait_on(self.0.progress.checks());
+            self.turn(DEEPEST)
+        };
         self.0.progress.wait(operation, self.device(), deadline, ready, turn, || self.0.am.is_blocked())
     }
 

@@ -1,10 +1,9 @@
 #![allow(unsafe_code)]
 //! Signal cells, the one notification primitive: 64-bit words of one rank that one peer each sets.
 //!
-//! A [`Board`] gives every rank of a team eight cells for each peer, and some words of its own that peers may look
-//! at. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
+//! A [`SignalArray`] gives every rank of a team eight cells for each peer, and some words of its own that peers may read. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
 //! ever reset, and a late reader sees the latest value. Waiting for a cell is done through
-//! [`Board::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
+//! [`SignalArray::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
 //!
 //! A cell has two places, for its even and its odd values, in different cache lines. While a rank waits for one value
 //! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
@@ -43,13 +42,13 @@ pub const fn unmarked(value: u64) -> (u64, u16) {
 
 /// Cells for one peer.
 pub const CELLS: usize = 8;
-/// Cells with which two ranks can [`meet`](Board::meet).
-pub const MEETING: usize = 2;
+/// Cells for [pairwise exchanges](SignalArray::exchange).
+pub const EXCHANGE_CELLS: usize = 2;
 const LINE: usize = 64;
 
 /// Signal cells between the ranks of a team.
 #[derive(Debug)]
-pub struct Board {
+pub struct SignalArray {
     job: Job,
     /// Of the job's device.
     stats: NonNull<Stats>,
@@ -59,7 +58,7 @@ pub struct Board {
     own: Registration,
     remotes: Vec<RemoteRegion>,
     crowded: bool,
-    gatherings: Cell<u64>,
+    arrivals: Cell<u64>,
 }
 
 /// The word of a line for pairs that exchange `number` of a cell uses in each direction: not that of the number before,
@@ -71,13 +70,13 @@ const fn pair_word(cell: usize, number: u64) -> usize {
 /// Whether the number in `word` has come to `number`.
 #[inline(always)]
 fn has_come<W: Word>(word: &W, number: u64) -> bool {
-    // Acquire: pairs with the Release of `exchange` and the additions of `arrive`.
+    // Acquire: pairs with the Release of `exchange_words` and the additions of `arrive_at`.
     word.load(Ordering::Acquire) & NUMBER >= number
 }
 
 /// Stores `value` into the word for the peer, waits until the number has come in the peer's word, and gives its mark.
 #[inline(always)]
-fn exchange<W: Word>(
+fn exchange_words<W: Word>(
     ours: &W,
     theirs: &W,
     value: u64,
@@ -92,9 +91,9 @@ fn exchange<W: Word>(
     Ok((theirs.load(Ordering::Relaxed) >> MARK) as u16)
 }
 
-/// Arrives at gathering `number` of `size` ranks over the last line of team rank 0 and waits for the others. The last
-/// rank wakes them. Gives the marks of all, joined by bits.
-fn arrive<W: Word>(
+/// Adds to the arrival counter in the last line of team rank 0, for the `number`th time, and waits until all `size` ranks
+/// have. The last one wakes the others. Gives the marks of all, joined by bits.
+fn arrive_at<W: Word>(
     line: [&W; LINE / 8],
     size: u64,
     number: u64,
@@ -102,7 +101,7 @@ fn arrive<W: Word>(
     wake: impl FnOnce(),
     wait: impl FnOnce(&W, u64) -> Result<()>,
 ) -> Result<u16> {
-    // A word is used again by the gathering after the next, to which no rank comes before all have left this one.
+    // A word is used again two arrivals later, to which no rank comes before all have left this one.
     let words = (0..MARK_BITS).map(|bit| (1 << bit, line[MARKS + 2 * bit + (number & 1) as usize]));
     for (_, word) in words.clone().filter(|(bit, _)| mark & bit != 0) {
         // Relaxed: ordered by the arrival. All ranks store the same value.
@@ -119,15 +118,15 @@ fn arrive<W: Word>(
     Ok(words.filter(|(_, word)| word.load(Ordering::Relaxed) == number).fold(0, |marks, (bit, _)| marks | bit))
 }
 
-/// Words of the last line of a board. Of team rank 0: how often a rank has come to a gathering, and for each bit of a
-/// mark the last even and the last odd gathering to which a rank came with it. Of each rank: whether it shares its core.
+/// Words of the last line of a signal array. Of team rank 0: the arrival counter, and for each bit of a mark
+/// the last even and the last odd round in which a rank arrived with it. Of each rank: whether it shares its core.
 const ARRIVALS: usize = 0;
 const MARKS: usize = 1;
 const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
-/// Bits of the mark of a gathering.
+/// Bits of the mark of an arrival.
 const MARK_BITS: usize = 2;
 
-impl Board {
+impl SignalArray {
     /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
     /// the value. Values are below 2^48, and may be [`marked`]. One message.
     ///
@@ -140,7 +139,7 @@ impl Board {
         let remote = &self.remotes[to];
         if let Some(mapped) = &remote.mapped {
             self.stats().add(Kind::Signal, 8);
-            // SAFETY: a cell of the peer's board, mapped whole, aligned, accessed as an atomic by all.
+            // SAFETY: a cell of the peer's array, mapped whole, aligned, accessed as an atomic by all.
             // Release: pairs with the Acquire of `get`.
             unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) }.store(value, Ordering::Release);
             self.job.device().wake(remote.peer);
@@ -148,7 +147,7 @@ impl Board {
         }
         if to == self.me && self.job.device().capabilities().own_by_copy {
             self.stats().add(Kind::Signal, 8);
-            // SAFETY: a cell of this rank's own board, aligned, accessed as an atomic. Its setter waits for a cell to show
+            // SAFETY: a cell of this rank's own array, aligned, accessed as an atomic. Its setter waits for a cell to show
             // a value before it sets a greater one, so that a store and a message of the device do not cross.
             // Release: pairs with the Acquire of `get`.
             unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) }.store(value, Ordering::Release);
@@ -159,19 +158,19 @@ impl Board {
         unsafe { self.job.post(remote.peer, operation, None, &[]) }.map(|_| ())
     }
 
-    /// Sets cell `cell` (below [`MEETING`]) for team rank `peer` and waits until it has done the same for this rank:
+    /// Sets cell `cell` (below [`EXCHANGE_CELLS`]) for team rank `peer` and waits until it has done the same for this rank:
     /// two signals, one each way. Gives the peer's mark. The order is that of [`set`](Self::set) and
     /// [`wait`](Self::wait), with which the cell is not to be shared.
     ///
-    /// Where the board is mapped the words for both ways stand in one line: who comes second finds the other's word in
-    /// the line that its own store has fetched, and has it still for its next meeting. So of meetings one after the
-    /// other each costs one transfer of a line, and not one each way.
+    /// Where the array is mapped the words for both ways stand in one line: who comes second finds the other's word in
+    /// the line that its own store has fetched, and has it still for the next exchange. So exchanges in a row cost one
+    /// transfer of a line each, and not one each way.
     ///
     /// # Errors
     /// `PeerLost`, naming the rank that is gone; what a handler fails with.
     #[inline]
-    pub fn meet(&self, operation: &'static str, peer: usize, cell: usize, number: u64, mark: u16) -> Result<u16> {
-        assert!(cell < MEETING);
+    pub fn exchange(&self, operation: &'static str, peer: usize, cell: usize, number: u64, mark: u16) -> Result<u16> {
+        assert!(cell < EXCHANGE_CELLS);
         let Some((ours, theirs)) = self.pair(peer, cell, number) else {
             self.set(peer, cell, marked(number, mark))?;
             self.wait(operation, peer, cell, number, Pace::EXCHANGE)?;
@@ -179,14 +178,14 @@ impl Board {
         };
         self.stats().add(Kind::Signal, 8);
         let wake = || self.job.device().wake(self.remotes[peer].peer);
-        exchange(ours, theirs, marked(number, mark), wake, || {
+        exchange_words(ours, theirs, marked(number, mark), wake, || {
             let come = || has_come(theirs, number);
             if come() { Ok(()) } else { self.job.wait_signal(operation, Pace::ANSWER, come) }
         })
     }
 
     /// Whether ranks share cores, so that signals in rounds would each wait for a turn of the core: then they
-    /// [`gather`](Self::gather). The same on every rank; not with two ranks, and only where all are mapped.
+    /// [`arrive`](Self::arrive). The same on every rank; not with two ranks, and only where all are mapped.
     #[must_use]
     #[inline]
     pub fn is_crowded(&self) -> bool {
@@ -194,20 +193,20 @@ impl Board {
     }
 
     /// Waits until all ranks of the team have come here, by one atomic addition to a word of team rank 0, and gives
-    /// their marks, joined by bits, of which there are two. Who comes last wakes those who sleep. Collective, on [crowded](Self::is_crowded)
-    /// boards: a rank comes in one turn of its core, and leaves in the next, in which it can come again.
+    /// their marks, joined by bits, of which there are two. The last one wakes those that sleep. Collective, where the array
+    /// [is crowded](Self::is_crowded): a rank comes in one turn of its core, and leaves in the next, in which it can come again.
     ///
     /// # Errors
     /// `PeerLost`, naming the rank that is gone; what a handler fails with.
-    pub fn gather(&self, operation: &'static str, mark: u16) -> Result<u16> {
-        let number = self.gatherings.get() + 1;
-        self.gatherings.set(number);
+    pub fn arrive(&self, operation: &'static str, mark: u16) -> Result<u16> {
+        let number = self.arrivals.get() + 1;
+        self.arrivals.set(number);
         let Some(line) = self.last_line(0) else {
             return Err(Error::new(ErrorKind::Unsupported, operation).cause("memory of team rank 0 is not mapped"));
         };
         self.stats().add(Kind::Signal, 8);
         let wake = || self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
-        arrive(line, self.size as u64, number, mark, wake, |arrivals, goal| {
+        arrive_at(line, self.size as u64, number, mark, wake, |arrivals, goal| {
             self.job.wait_signal(operation, Pace::ANSWER, || has_come(arrivals, goal))
         })
     }
@@ -232,7 +231,8 @@ impl Board {
         let (base, high) = if self.me < peer { (self.own.base, peer) } else { (theirs.base, self.me) };
         let line = (2 * self.size + high) * LINE;
         let word = pair_word(cell, number);
-        let [low_to_high, high_to_low] = [0, 2 * MEETING].map(|half| self.word_at(base, line + (half + word) * 8));
+        let [low_to_high, high_to_low] =
+            [0, 2 * EXCHANGE_CELLS].map(|half| self.word_at(base, line + (half + word) * 8));
         Some(if self.me < peer { (low_to_high, high_to_low) } else { (high_to_low, low_to_high) })
     }
 
@@ -243,7 +243,7 @@ impl Board {
         Place { region: self.remotes[to].handle, offset: self.offset(self.me, cell, value) }
     }
 
-    /// Where the values of cell `cell` of rank `writer` that are even, or odd, as `value` is, stand in a board.
+    /// Where the values of cell `cell` of rank `writer` that are even, or odd, as `value` is, stand in a signal array.
     #[inline(always)]
     fn offset(&self, writer: usize, cell: usize, value: u64) -> usize {
         let half = if value & 1 == 0 { 0 } else { self.size };
@@ -434,13 +434,13 @@ impl Board {
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
         debug_assert!(offset + 8 <= (3 * self.size + self.words + 1) * LINE);
-        // SAFETY: inside the board's memory (own or mapped, both of this size), aligned, an atomic for all,
+        // SAFETY: inside the array's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }
     }
 }
 
-impl Drop for Board {
+impl Drop for SignalArray {
     fn drop(&mut self) {
         for r in &self.remotes {
             // SAFETY: nobody reaches the peers' cells after this.
@@ -449,7 +449,7 @@ impl Drop for Board {
         // Pages that peers still map stay theirs; a failure leaks this rank's mapping and nothing else.
         // SAFETY: this rank's own region, whose cells nobody here reaches after this.
         if let Err(e) = unsafe { self.job.device().release(self.own.handle) } {
-            tracing::warn!("a board was not released: {e}");
+            tracing::warn!("a signal array was not released: {e}");
         }
     }
 }

@@ -1,14 +1,25 @@
 //! Teams: ordered sets of ranks, each with a context of its own, so that their traffic never mixes.
+//!
+//! A team is made by every member for itself, without a message ([`Team::of`]): its members and its context say which team
+//! it is. What takes memory of the device, the signal array of its barriers, is made by the first barriers
+//! ([`Team::barrier`]).
+//!
+//! **Contexts.** Any rank gives a number that no other team has ([`Job::new_context`](crate::Job::new_context)); how it gets
+//! to the other members is up to the caller. [`Team::split`] takes one of its team rank 0, which comes with the colors. Other
+//! constructors do alike: for a duplicate a broadcast over the old team; for a group of which only the members call, messages
+//! of its first member ([two-sided](crate::two_sided) ones, say), or a collective on a team of these members with a fixed
+//! context; between two teams the rank that leads one of them gives one to the leader of the other. A number serves
+//! [two-sided messages](crate::two_sided) too: the two kinds of traffic are apart.
 
 mod split;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use crate::coll::execute::{Cache, TeamCalls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::signal::Board;
+use crate::signal::SignalArray;
 
 /// An ordered set of ranks. Clones are the same team.
 #[derive(Clone, Debug)]
@@ -17,11 +28,11 @@ pub struct Team(Rc<Inner>);
 #[derive(Debug)]
 struct Inner {
     job: Job,
-    members: Vec<u32>,
+    members: Rc<[u32]>,
     me: usize,
     one_node: bool,
     barriers: Cell<u64>,
-    board: std::cell::OnceCell<Board>,
+    signals: OnceCell<SignalArray>,
     calls: Rc<TeamCalls>,
     cache: Cache,
 }
@@ -33,6 +44,48 @@ impl Drop for Inner {
 }
 
 impl Team {
+    /// The team of these ranks of the job, in this order, of which this rank is one. Sends nothing and waits for nobody: the
+    /// other members make it when they come to it, and what they send before that is kept. Memory: some 8 bytes for each
+    /// member, until the last clone is dropped; then no member may use the team any more.
+    ///
+    /// All members give the same list and the same `context`, which at none of them is that of another team that is alive: one
+    /// of [`Job::new_context`], or a fixed one below [`Job::FIXED_CONTEXTS`](crate::Job::FIXED_CONTEXTS). Teams that share no
+    /// member may have the same.
+    ///
+    /// # Errors
+    /// `NoSuchRank`; `BadArgument` if this rank is not a member, a rank is given twice, or another team of this rank has the
+    /// context; `Freed` after the end of the job. Members that give other lists get a `Mismatch` from the first collective whose messages show it.
+    pub fn of(job: &Job, members: &[u32], context: u32) -> Result<Self> {
+        const OP: &str = "make a team";
+        job.running(OP)?;
+        if let Some(rank) = members.iter().find(|rank| **rank >= job.size()) {
+            let e = Error::new(ErrorKind::NoSuchRank, OP).peer(*rank);
+            return Err(e.cause(format!("a job of {}", job.size())));
+        }
+        let mut sorted = members.to_vec();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {} twice", pair[0])));
+        }
+        let me = members.iter().position(|m| *m == job.rank());
+        let me = me.ok_or_else(|| Error::new(ErrorKind::BadArgument, OP).cause("this rank is not a member"))?;
+        let members = Rc::from(members);
+        let calls = job.calls().of_team(context, &members).ok_or_else(|| {
+            let e = Error::new(ErrorKind::BadArgument, OP).cause(format!("another team here has context {context}"));
+            e.remedy("take one of Job::new_context, or drop the other team first")
+        })?;
+        Ok(Self(Rc::new(Inner {
+            one_node: members.iter().all(|m| job.device().shares_memory(*m)),
+            job: job.clone(),
+            members,
+            me,
+            barriers: Cell::new(0),
+            signals: OnceCell::new(),
+            calls,
+            cache: Cache::default(),
+        })))
+    }
+
     /// Whether all its ranks share memory: what is allocated for it may then be mapped by all of them.
     #[must_use]
     #[inline]
@@ -78,11 +131,11 @@ impl Team {
         &self.0.job
     }
 
-    /// Whether ranks share cores, so that barriers and fences are made by one signal of each rank and not in rounds:
-    /// see [`Board::is_crowded`].
+    /// Whether its barriers are made by one signal of each rank and not in rounds, since ranks share cores: see
+    /// [`SignalArray::is_crowded`]. Not before the team has a signal array.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
-        self.0.board.get().is_some_and(Board::is_crowded)
+        self.0.signals.get().is_some_and(SignalArray::is_crowded)
     }
 
     /// The collectives on it.

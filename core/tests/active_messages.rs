@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Then};
 use farside_core::device::{Block, Operation, Posted, WorkRequest};
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{ErrorKind, Job, Result};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -96,7 +96,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
             }
         })?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let peer = 1 - job.rank();
         for (i, len) in [0, 10, 50_000, 3].into_iter().cycle().take(60).enumerate() {
             let counters = Counters { origin: Some(&origin), target: Some(number), completion: Some(&completion) };
@@ -109,8 +109,8 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
         am::send(job, peer, ID, &[0], &[], Counters { completion: Some(&completion), ..Counters::default() })?;
         wait_for(job, &completion, 61)?;
         wait_for(job, &target, 61)?;
-        board.set(peer as usize, 1, 1)?;
-        job.wait("the peer", || Ok((board.get(peer as usize, 1) == 1).then_some(())))?;
+        signals.set(peer as usize, 1, 1)?;
+        job.wait("the peer", || Ok((signals.get(peer as usize, 1) == 1).then_some(())))?;
         // The peer has its completions, so every handler here has run.
         assert_eq!(ran.get(), 40);
         team.barrier()?;
@@ -270,14 +270,14 @@ fn prefix(kind: u8, header_len: u8, handler: u16, message: u32, number: u64, tar
 fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
     over_rings(2, |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         if job.rank() == 0 {
-            look_until(job, || board.get(1, 1) > 0)?;
+            look_until(job, || signals.get(1, 1) > 0)?;
             am::send(job, 1, ID, b"x", b"y", Counters::default())?;
-            board.set(1, 1, 1)?;
+            signals.set(1, 1, 1)?;
         } else {
-            board.set(0, 1, 1)?;
-            look_until(job, || board.get(0, 1) > 0)?;
+            signals.set(0, 1, 1)?;
+            look_until(job, || signals.get(0, 1) > 0)?;
             let e = job.progress().unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(0)));
             assert!(e.to_string().contains("register the handler"), "{e}");
@@ -300,7 +300,7 @@ fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
 fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         job.active_messages().register(ID, |m| match m.header.first() {
             None => Delivery::Done,
             Some(_) => Delivery::Into(Sink::buffer(Vec::new()), Then::quick(drop)),
@@ -308,8 +308,8 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
         let _ = job.active_messages().expose(&Counter::new());
         let meet = |round: u64| {
             let peer = 1 - team.rank();
-            board.set(peer, 2, round)?;
-            look_until(job, || board.get(peer, 2) >= round)
+            signals.set(peer, 2, round)?;
+            look_until(job, || signals.get(peer, 2) >= round)
         };
         for (i, (packet, expect)) in packets.iter().enumerate() {
             let round = 2 * i as u64 + 1;
@@ -336,8 +336,8 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
         // errors. Then everything works as before.
         meet(1 << 40)?;
         while job.progress().is_err() {}
-        board.set(1 - team.rank(), 3, 1)?;
-        look_until(job, || board.get(1 - team.rank(), 3) > 0)?;
+        signals.set(1 - team.rank(), 3, 1)?;
+        look_until(job, || signals.get(1 - team.rank(), 3) > 0)?;
         while !matches!(job.progress(), Ok(false)) {}
         team.barrier()
     })
@@ -381,6 +381,9 @@ fn hostile_packets_of_every_sort_are_refused() {
         (prefix(4, 0, 8, 20, 10, 0, 0), Some(true)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(false)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(true)),
+        // Places of the data that make no sense.
+        (with(prefix(4, 1, 7, 22, 10, 0, 0), 2), Some(true)),
+        (with(prefix(4, 1, 7, 23, 10, 0, 0), 30), Some(true)),
         (with(prefix(2, 0, 0, 20, 4, 0, 0), 6), Some(true)),
         (with(prefix(2, 0, 0, 20, 0, 0, 0), 6), Some(false)),
         (with(prefix(2, 0, 0, 20, 6, 0, 0), 5), Some(true)),
@@ -431,25 +434,25 @@ fn hostile_packets_at_random_never_panic() {
 fn acknowledgement_by_another_rank_is_refused() {
     Job::threads_with(3, &settings(&[]), |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         job.active_messages().register(ID, |_| Delivery::Done)?;
         team.barrier()?;
-        let cell = |from: usize, value: u64| look_until(job, || board.get(from, 1) >= value);
+        let cell = |from: usize, value: u64| look_until(job, || signals.get(from, 1) >= value);
         let counter = Counter::new();
         if job.rank() == 0 {
             // Rank 1 has left the barrier, so it does not acknowledge before it is told to.
             cell(1, 1)?;
             am::send(job, 1, ID, &[], &[], Counters { completion: Some(&counter), ..Counters::default() })?;
-            board.set(2, 1, 1)?;
+            signals.set(2, 1, 1)?;
             cell(2, 1)?;
             let e = job.progress().unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(2)), "{e}");
             while job.progress().is_err() {}
             assert_eq!(counter.value(), 0, "another rank acknowledged it");
-            board.set(1, 1, 1)?;
+            signals.set(1, 1, 1)?;
             wait_for(job, &counter, 1)?;
         } else if job.rank() == 1 {
-            board.set(0, 1, 1)?;
+            signals.set(0, 1, 1)?;
             cell(0, 1)?;
         } else {
             cell(0, 1)?;
@@ -457,9 +460,47 @@ fn acknowledgement_by_another_rank_is_refused() {
             for message in 0..50 {
                 send_raw(job, 0, &prefix(3, 0, 0, message, 0, 0, 0))?;
             }
-            board.set(0, 1, 1)?;
+            signals.set(0, 1, 1)?;
         }
         team.barrier()
     })
     .unwrap();
+}
+
+/// A place of data that is well formed, and where there is nothing, or nothing of that peer: the receiver asks for packets.
+#[test]
+fn hostile_places_of_data_are_not_read() {
+    let offer = |key: &[u8], ranges: &[(u64, u64)]| {
+        let mut p = prefix(4, 1, 7, 40, 100, 0, 0);
+        p.push(1);
+        p.extend((key.len() as u32).to_le_bytes());
+        p.extend(key);
+        ranges.iter().for_each(|(at, len)| [at, len].iter().for_each(|n| p.extend(n.to_le_bytes())));
+        p
+    };
+    let key = |kind: u8, pid: u32, numbers: [u64; 5]| {
+        let mut key = vec![kind];
+        key.extend(pid.to_le_bytes());
+        numbers.iter().for_each(|n| key.extend(n.to_le_bytes()));
+        key
+    };
+    let me = std::process::id();
+    let cancel = || (prefix(7, 0, 0, 40, 0, 0, 0), Some(false));
+    let mut packets = vec![(offer(b"", &[(0, 99)]), Some(true)), (offer(b"", &[(0, u64::MAX), (0, 101)]), Some(true))];
+    for key in [
+        vec![],
+        vec![0xff; 80],
+        key(2, me, [8, 100, 1, 0, 0]),
+        key(2, me, [u64::MAX - 50, 100, 1, 0, 0]),
+        key(2, me, [u64::MAX / 2, 100, 1, 0, 0]),
+        key(2, 1, [4096, 100, 1, 0, 0]),
+        key(1, me, [4096, 1 << 62, 1, 0, 0]),
+        key(0, me, [4096, 100, u64::MAX, 0, 0]),
+        key(9, me, [4096, 100, 0, 100, 100]),
+    ] {
+        for ranges in [&[(0, 100)][..], &[(0, 50), (u64::MAX, 50)], &[(1 << 40, 100)], &[(0, 0), (50, 100)]] {
+            packets.extend([(offer(&key, ranges), Some(false)), cancel()]);
+        }
+    }
+    hostile(&packets);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::Region;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
 use regions::{exchange_regions, release};
 
@@ -134,10 +134,10 @@ fn rank_lost_in_a_split() {
 fn rank_lost_before_it_signals() {
     others_hear_of_it("before it signals", |job, end| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         end()?;
-        (0..team.size()).try_for_each(|to| board.set(to, 0, 1))?;
-        job.wait("signals", || Ok((0..team.size()).all(|r| board.get(r, 0) == 1).then_some(())))
+        (0..team.size()).try_for_each(|to| signals.set(to, 0, 1))?;
+        job.wait("signals", || Ok((0..team.size()).all(|r| signals.get(r, 0) == 1).then_some(())))
     });
 }
 
@@ -162,7 +162,7 @@ fn rank_lost_while_others_keep_sending() {
     others_hear_of_it("amid traffic of others", |job, end| {
         job.active_messages().register(ID, |_| Delivery::Done)?;
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         end()?;
         if job.rank() == 2 {
@@ -173,7 +173,7 @@ fn rank_lost_while_others_keep_sending() {
                 }
             }
         }
-        job.wait("a signal", || Ok((board.get(0, 5) + board.get(1, 5) + board.get(3, 5) > 0).then_some(())))
+        job.wait("a signal", || Ok((signals.get(0, 5) + signals.get(1, 5) + signals.get(3, 5) > 0).then_some(())))
     });
 }
 
@@ -212,20 +212,20 @@ fn rank_that_fails_to_end_is_lost() {
         let errors = std::sync::Mutex::new(Vec::new());
         let _ = Job::threads_with(3, &settings, |job| {
             let team = job.world()?;
-            let board = Board::new(&team, 0)?;
+            let signals = SignalArray::new(&team, 0)?;
             team.barrier()?;
             // Who is through a barrier may be ahead of who is not: rank 1 must not meet the packet in that barrier.
             if job.rank() == 1 {
-                board.set(0, 1, 1)?;
+                signals.set(0, 1, 1)?;
             } else if job.rank() == 0 {
-                job.wait("rank 1", || Ok((board.get(1, 1) == 1).then_some(())))?;
+                job.wait("rank 1", || Ok((signals.get(1, 1) == 1).then_some(())))?;
             }
             if job.rank() == 0 {
                 // No handler of that number at rank 1.
                 am::send(job, 1, HandlerId(77), &[], &[], Counters::default())?;
-                board.set(1, 0, 1)?;
+                signals.set(1, 0, 1)?;
             } else if job.rank() == 1 {
-                while board.get(0, 0) == 0 {
+                while signals.get(0, 0) == 0 {
                     job.check_peers()?;
                     std::thread::yield_now();
                 }
@@ -234,7 +234,7 @@ fn rank_that_fails_to_end_is_lost() {
             while job.rank() != 1 && job.check_peers().is_ok() {
                 std::thread::yield_now();
             }
-            drop((board, team));
+            drop((signals, team));
             let r = job.finalize();
             errors.lock().unwrap().push((job.rank(), r.as_ref().err().map(Error::kind)));
             r
@@ -273,13 +273,13 @@ fn finalize_waits_no_longer_than_its_limit() {
 }
 
 #[test]
-fn finalized_job_makes_no_teams_and_no_boards_and_waits_for_nobody() {
+fn finalized_job_makes_no_teams_and_no_signal_arrays_and_waits_for_nobody() {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
         job.finalize()?;
         let freed = |e: Error| assert_eq!(e.kind(), ErrorKind::Freed, "{e}");
         freed(job.world().map(drop).unwrap_err());
-        freed(Board::new(&team, 0).map(drop).unwrap_err());
+        freed(SignalArray::new(&team, 0).map(drop).unwrap_err());
         freed(team.split(Some(0), 0).map(drop).unwrap_err());
         freed(job.wait("nobody", || Ok(None::<()>)).unwrap_err());
         Ok(())

@@ -77,7 +77,7 @@ check! {
         let device = job.device();
         let e = post(job, 2, Operation::Send { header: &[1], body: &[] }).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
-        let e = post(job, u32::MAX, Operation::Signal { at: world.board.cell_at(1, 0, 1), value: 1 }).unwrap_err();
+        let e = post(job, u32::MAX, Operation::Signal { at: world.signals.cell_at(1, 0, 1), value: 1 }).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::NoSuchRank | ErrorKind::BadArgument), "{e}");
         let long = vec![0u8; device.capabilities().max_packet + 1];
         let e = post(job, 1, Operation::Send { header: &long, body: &[] }).unwrap_err();
@@ -104,7 +104,7 @@ check! {
         if world.me() == 0 {
             let bytes = pattern(1, 4000);
             let from = [Block::of(bytes.as_ptr(), bytes.len())];
-            let good = world.board.cell_at(1, 0, 1);
+            let good = world.signals.cell_at(1, 0, 1);
             let bad = [
                 (Place { region: u64::MAX, offset: 0 }, ErrorKind::BadKey),
                 (Place { offset: 1 << 20, ..good }, ErrorKind::OutOfRange),
@@ -152,23 +152,23 @@ check! {
                 // Whatever came before the cancel may be there; from now on these bytes are ours.
                 long.fill(0xAB);
                 words.fill(0xABAB);
-                world.board.set(1, 1, 1)?;
-                job.wait("the target", || Ok((world.board.get(1, 1) == 1).then_some(())))?;
+                world.signals.set(1, 1, 1)?;
+                job.wait("the target", || Ok((world.signals.get(1, 1) == 1).then_some(())))?;
                 // Ten longer reads go through the same buffers as the cancelled one.
                 for _ in 0..10 {
                     assert!(world.read(1, 0, LEN)? == pattern(5, LEN), "a read after the cancel");
                 }
                 assert!(long.iter().all(|b| *b == 0xAB) && words.iter().all(|w| *w == 0xABAB), "cancelled, yet written");
             } else {
-                world.board.set(1, 1, 1)?;
+                world.signals.set(1, 1, 1)?;
             }
         } else {
             // Without a turn of progress, so that nothing is served before the cancel.
-            while world.board.get(0, 1) == 0 {
+            while world.signals.get(0, 1) == 0 {
                 job.check_peers()?;
                 std::thread::yield_now();
             }
-            world.board.set(0, 1, 1)?;
+            world.signals.set(0, 1, 1)?;
         }
         world.barrier()
     }

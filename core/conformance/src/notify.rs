@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farside_core::device::{Operation, Sleep};
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 
 use crate::world::{RAGGED, World};
@@ -21,12 +21,12 @@ check! {
                 if world.me() == 0 {
                     world.write_notify(peer, offset, &vec![number as u8; len], 2, number)?;
                     // The buffer may be written again once the reader has looked.
-                    job.wait("the reader", || Ok((world.board.get(peer, 3) == number).then_some(())))?;
+                    job.wait("the reader", || Ok((world.signals.get(peer, 3) == number).then_some(())))?;
                 } else {
-                    job.wait("the data", || Ok((world.board.get(peer, 2) == number).then_some(())))?;
+                    job.wait("the data", || Ok((world.signals.get(peer, 2) == number).then_some(())))?;
                     let bytes = world.own_bytes();
                     assert!(bytes[offset..offset + len].iter().all(|b| *b == number as u8), "round {number}, {len} bytes");
-                    world.board.set(peer, 3, number)?;
+                    world.signals.set(peer, 3, number)?;
                 }
             }
         }
@@ -42,7 +42,7 @@ check! {
             if world.me() == 0 {
                 world.write_notify(1, 1, &vec![number as u8; (1 << 20) - 1], 2, number)?;
             } else {
-                job.wait("the data", || Ok((world.board.get(0, 2) >= number).then_some(())))?;
+                job.wait("the data", || Ok((world.signals.get(0, 2) >= number).then_some(())))?;
                 assert!(world.own_bytes()[1..].iter().all(|b| *b == number as u8), "round {number}");
             }
             world.barrier()?;
@@ -57,12 +57,12 @@ check! {
         const LIMIT: Duration = Duration::from_secs(60);
         let rounds = setup.rounds(1000, 100);
         let team = job.world()?;
-        let board = Board::new(&team, 1)?;
+        let signals = SignalArray::new(&team, 1)?;
         if team.rank() > 0 {
             for round in 1..=rounds {
-                board.set(0, 1, round)?;
+                signals.set(0, 1, round)?;
                 // Two ranks go on at their own pace, one in step with the sleeper, which then always sleeps.
-                while team.rank() == 1 && board.get(0, 1) < round {
+                while team.rank() == 1 && signals.get(0, 1) < round {
                     job.progress()?;
                 }
                 if team.rank() == 3 && round.is_multiple_of(7) {
@@ -72,12 +72,12 @@ check! {
         } else {
             for round in 1..=rounds {
                 let start = Instant::now();
-                while board.get(1, 1) < round {
-                    job.device().park(Sleep::For(LIMIT), &mut || board.get(1, 1) >= round);
+                while signals.get(1, 1) < round {
+                    job.device().park(Sleep::For(LIMIT), &mut || signals.get(1, 1) >= round);
                     job.progress()?;
                     assert!(start.elapsed() < LIMIT, "a wake-up was lost in round {round}");
                 }
-                board.set(1, 1, round)?;
+                signals.set(1, 1, round)?;
             }
             assert!(job.stats().count(Kind::Park) > 0, "it never slept");
         }
@@ -89,14 +89,14 @@ check! {
     fn signal_through_post_sets_the_cell(job, setup) over 3 {
         let world = World::new(job, setup, 64)?;
         for to in 0..3 {
-            let at = world.board.cell_at(to, 7, 40 + world.me() as u64);
+            let at = world.signals.cell_at(to, 7, 40 + world.me() as u64);
             world.complete(to, Operation::Signal { at, value: 40 + world.me() as u64 })?;
         }
         for from in 0..3 {
-            job.wait("signals", || Ok((world.board.get(from, 7) == 40 + from as u64).then_some(())))?;
-            assert_eq!(world.board.get(from, 6), 0);
+            job.wait("signals", || Ok((world.signals.get(from, 7) == 40 + from as u64).then_some(())))?;
+            assert_eq!(world.signals.get(from, 6), 0);
         }
-        assert_eq!(world.board.own_word(0).load(Ordering::SeqCst), 0);
+        assert_eq!(world.signals.own_word(0).load(Ordering::SeqCst), 0);
         world.barrier()
     }
 }

@@ -3,7 +3,7 @@
 
 use farside_core::device::{Block, Event, Operation, Posted, WorkRequest};
 use farside_core::error::Error;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{Job, Result};
 
 use crate::world::pattern;
@@ -43,13 +43,13 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
 /// before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait for a
 /// receive buffer for ever. There are two rounds, since the first signal to a rank may have to wait for a connection, and
 /// a rank that waits for one takes packets.
-fn barrier_by_signals(job: &Job, receiver: usize) -> Result<Board> {
+fn barrier_by_signals(job: &Job, receiver: usize) -> Result<SignalArray> {
     let team = job.world()?;
-    let board = Board::new(&team, 0)?;
+    let signals = SignalArray::new(&team, 0)?;
     let others = |rank: usize| (0..team.size()).filter(move |other| *other != rank);
     for round in 1..=2 {
         let await_from = |from: usize| -> Result<()> {
-            while board.get(from, 7) < round {
+            while signals.get(from, 7) < round {
                 job.check_peers()?;
                 std::thread::yield_now();
             }
@@ -57,13 +57,13 @@ fn barrier_by_signals(job: &Job, receiver: usize) -> Result<Board> {
         };
         if team.rank() == receiver {
             others(receiver).try_for_each(await_from)?;
-            others(receiver).try_for_each(|to| board.set(to, 7, round))?;
+            others(receiver).try_for_each(|to| signals.set(to, 7, round))?;
         } else {
-            board.set(receiver, 7, round)?;
+            signals.set(receiver, 7, round)?;
             await_from(receiver)?;
         }
     }
-    Ok(board)
+    Ok(signals)
 }
 
 check! {
@@ -120,17 +120,17 @@ check! {
 check! {
     fn full_queue_is_busy_and_loses_nothing(job, setup) over 2 {
         let team = job.world()?;
-        let board = barrier_by_signals(job, 1)?;
+        let signals = barrier_by_signals(job, 1)?;
         let Some(room) = &setup.packet_room else {
             return setup.skip("no fixed room for packets to a rank that takes none");
         };
         // Cells, and no turn of progress, so that packets stay in the queue until `receive`.
         let await_more = |before: u64| {
-            while board.get(0, 1) == before {
+            while signals.get(0, 1) == before {
                 job.check_peers()?;
                 std::thread::yield_now();
             }
-            Ok::<u64, Error>(board.get(0, 1))
+            Ok::<u64, Error>(signals.get(0, 1))
         };
         let mut total = 0;
         for len in [4, 56, 57, 1000, job.device().capabilities().max_packet] {
@@ -146,8 +146,8 @@ check! {
                     assert_eq!(send(job, 1, &packet(sent), &[])?, Posted::Busy);
                     assert_eq!((job.stats() - before).messages(), 0, "a refused packet was counted");
                     total += sent;
-                    board.set(1, 1, total)?;
-                    while board.get(1, 1) != total {
+                    signals.set(1, 1, total)?;
+                    while signals.get(1, 1) != total {
                         job.check_peers()?;
                         std::thread::yield_now();
                     }
@@ -162,7 +162,7 @@ check! {
                         }
                     }
                     assert!(receive(job)?.is_empty(), "more came than was sent");
-                    board.set(0, 1, total)?;
+                    signals.set(0, 1, total)?;
                 }
             }
         }

@@ -13,7 +13,7 @@ check! {
             // Pure computation, no call into the runtime, until both others say that they are done.
             let start = Instant::now();
             let mut x = 1u64;
-            while world.board.get(1, 1) + world.board.get(2, 1) < 2 {
+            while world.signals.get(1, 1) + world.signals.get(2, 1) < 2 {
                 x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 assert!(!x.is_multiple_of(1 << 16) || start.elapsed() < Duration::from_secs(60), "no request is served");
             }
@@ -28,7 +28,7 @@ check! {
                 assert!(world.read(0, at + i, 200)? == bytes[i..i + 200]);
             }
             assert!(world.read(0, at, bytes.len())? == bytes);
-            world.board.set(0, 1, 1)?;
+            world.signals.set(0, 1, 1)?;
         }
         world.barrier()
     }

@@ -6,7 +6,7 @@ use farside_core::device::{Block, Operation, Place, Region, Registration, Remote
 use farside_core::job::Track;
 use farside_core::memory::copy;
 use farside_core::memory::keys::AccumulateFn;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{Job, Result, Team};
 
 use crate::Setup;
@@ -18,7 +18,7 @@ pub const RAGGED: usize = 40;
 pub struct World<'a> {
     pub job: &'a Job,
     pub team: Team,
-    pub board: Board,
+    pub signals: SignalArray,
     pub own: Registration,
     pub remotes: Vec<RemoteRegion>,
     released: bool,
@@ -40,7 +40,7 @@ impl<'a> World<'a> {
         accumulate: Option<AccumulateFn>,
     ) -> Result<Self> {
         let team = job.world()?;
-        let board = Board::new(&team, 1)?;
+        let signals = SignalArray::new(&team, 1)?;
         let mut buffer = Vec::new();
         let own = if setup.user_memory {
             buffer = vec![0u8; len + 3 * PAGE];
@@ -56,7 +56,7 @@ impl<'a> World<'a> {
             job.device().allocate(Region { accumulate, passive, one_node, ..Region::allocated(len) })?
         };
         let (own, remotes) = exchange_regions(&team, Ok(own), accumulate)?;
-        Ok(Self { job, team, board, own, remotes, released: false, _buffer: buffer })
+        Ok(Self { job, team, signals, own, remotes, released: false, _buffer: buffer })
     }
 
     pub fn me(&self) -> usize {
@@ -86,7 +86,7 @@ impl<'a> World<'a> {
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
         let operation = Operation::Write { from: &from, to: self.place(to, offset) };
         let track = Track::new();
-        let notify = Some((self.board.cell_at(to, cell, value), value));
+        let notify = Some((self.signals.cell_at(to, cell, value), value));
         // SAFETY: complete before this returns, or the job ends with the test.
         unsafe { self.job.post(to as u32, operation, notify, &[&track]) }?;
         self.job.wait("write", || Ok((track.open() == 0).then_some(())))?;

@@ -4,7 +4,7 @@
 //! other, would take longer than the rounds.
 
 use crate::error::Result;
-use crate::signal::Board;
+use crate::signal::SignalArray;
 
 /// Its name in the table.
 pub const NAME: &str = "counter";
@@ -15,10 +15,11 @@ pub fn messages(p: usize) -> usize {
     usize::from(p > 2)
 }
 
-/// The next gathering at the board, which [is crowded](Board::is_crowded); gives the marks of all ranks, joined by bits.
+/// The next barrier of a signal array that [is crowded](SignalArray::is_crowded); gives the marks of all ranks, joined by
+/// bits.
 ///
 /// # Errors
 /// `PeerLost`.
-pub fn run(board: &Board, name: &'static str, mark: u16) -> Result<u16> {
-    board.gather(name, mark)
+pub fn run(signals: &SignalArray, name: &'static str, mark: u16) -> Result<u16> {
+    signals.arrive(name, mark)
 }

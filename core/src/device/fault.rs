@@ -40,7 +40,7 @@ enum Class {
     Atomic,
     Message,
     Signal,
-    /// What carries synchronization and no data of the program: writes and reads of boards, and reads of words by
+    /// What carries synchronization and no data of the program: writes and reads of signal arrays, and reads of words by
     /// atomics.
     Other,
 }
@@ -62,8 +62,8 @@ struct Faulty {
     /// Counts down to the operation that is damaged.
     until: Cell<u64>,
     late: RefCell<Vec<Late>>,
-    /// Imported regions without accumulates, which are boards: writes to them are synchronization, and no puts.
-    boards: RefCell<FxHashSet<u64>>,
+    /// Imported regions without accumulates, which are signal arrays: writes to them are synchronization, and no puts.
+    signal_arrays: RefCell<FxHashSet<u64>>,
 }
 
 /// Wraps `device` as the setting says: `none`, `unmapped`, or a damage and the number of the operation.
@@ -91,8 +91,8 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
     let until = Cell::new(number.parse().map_err(|_| bad())?);
     // All puts are to pass by here.
     let capabilities = Capabilities { own_by_copy: false, ..device.capabilities().clone() };
-    let (late, boards) = Default::default();
-    Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, boards }))
+    let (late, signal_arrays) = Default::default();
+    Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, signal_arrays }))
 }
 
 impl Faulty {
@@ -112,7 +112,7 @@ impl Faulty {
             | Operation::WriteBlocks { to: RemoteVector { region, .. }, .. }
             | Operation::Read { from: Place { region, .. }, .. }
             | Operation::ReadBlocks { from: RemoteVector { region, .. }, .. }
-                if self.boards.borrow().contains(region) =>
+                if self.signal_arrays.borrow().contains(region) =>
             {
                 Class::Other
             }
@@ -197,13 +197,13 @@ impl Device for Faulty {
         let mut remote = self.inner.import(peer, key, accumulate)?;
         remote.mapped = None;
         if accumulate.is_none() {
-            self.boards.borrow_mut().insert(remote.handle);
+            self.signal_arrays.borrow_mut().insert(remote.handle);
         }
         Ok(remote)
     }
 
     unsafe fn forget(&self, handle: u64) {
-        self.boards.borrow_mut().remove(&handle);
+        self.signal_arrays.borrow_mut().remove(&handle);
         // SAFETY: the same contract.
         unsafe { self.inner.forget(handle) };
     }

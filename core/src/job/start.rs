@@ -95,7 +95,7 @@ impl Job {
             calls,
             two_sided,
             tracked: RefCell::default(),
-            next_context: Cell::new(1),
+            contexts: Cell::new(0),
             world: RefCell::new(None),
             running_later: Cell::new(0),
             left: Cell::new(false),

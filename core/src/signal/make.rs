@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Board, LINE, SHARES_CORE};
+use super::{LINE, SHARES_CORE, SignalArray};
 use crate::coll;
 use crate::device::Region;
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 
-impl Board {
+impl SignalArray {
     /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
     /// Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
     ///
@@ -32,17 +32,19 @@ impl Board {
         let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = NonNull::from(job.device().stats());
-        let mut board = Self { stats, size, me, words, own, remotes, job, crowded: false, gatherings: Cell::new(0) };
-        // Before anything of a peer's board is looked at.
-        if let Some(r) = board.remotes.iter().find(|r| r.len != wanted) {
-            return Err(Error::new(ErrorKind::Mismatch, "make a board")
+        let mut signals = Self { stats, size, me, words, own, remotes, job, crowded: false, arrivals: Cell::new(0) };
+        // Before anything of a peer's array is read.
+        if let Some(r) = signals.remotes.iter().find(|r| r.len != wanted) {
+            return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
                 .peer(r.peer)
                 .cause(format!("{} bytes, {wanted} expected", r.len)));
         }
         // The same on every rank, since all look at the same words. Relaxed: as above.
-        board.crowded = size > 2
-            && (0..size).all(|rank| board.last_line(rank).is_some())
-            && (0..size).filter_map(|rank| board.last_line(rank)).any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
-        Ok(board)
+        signals.crowded = size > 2
+            && (0..size).all(|rank| signals.last_line(rank).is_some())
+            && (0..size)
+                .filter_map(|rank| signals.last_line(rank))
+                .any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
+        Ok(signals)
     }
 }

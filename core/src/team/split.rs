@@ -1,76 +1,65 @@
 //! What the ranks of a team do together: they make teams, and wait for each other.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use super::{Inner, Team};
+use super::Team;
 use crate::coll;
-use crate::coll::execute::Cache;
+use crate::coll::execute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::signal::Board;
+use crate::signal::SignalArray;
 use crate::wire::{Reader, Writer};
 
-impl Team {
-    pub(crate) fn world(job: &Job) -> Result<Self> {
-        Self::make(job, 0, (0..job.size()).collect())
-    }
+/// Barriers that a team makes by messages before it makes its signal array, which takes longer than some of them and needs
+/// memory: many teams are for a few collectives.
+const BY_MESSAGES: u64 = 4;
 
-    fn make(job: &Job, context: u32, members: Vec<u32>) -> Result<Self> {
-        let me = members.iter().position(|m| *m == job.rank());
-        let me =
-            me.ok_or_else(|| Error::new(ErrorKind::BadArgument, "make a team").cause("this rank is not a member"))?;
-        let one_node = members.iter().all(|m| job.device().shares_memory(*m));
-        let team = Self(Rc::new(Inner {
-            job: job.clone(),
-            one_node,
-            me,
-            barriers: Cell::new(0),
-            board: std::cell::OnceCell::new(),
-            calls: job.calls().of_team(context, &members),
-            cache: Cache::default(),
-            members,
-        }));
-        let board = Board::new(&team, 0)?;
-        let _ = team.0.board.set(board);
+impl Team {
+    /// All ranks of the job, with a signal array. Collective.
+    pub(crate) fn world(job: &Job) -> Result<Self> {
+        let members: Vec<u32> = (0..job.size()).collect();
+        let team = Self::of(job, &members, 0)?;
+        team.make_signals()?;
         Ok(team)
     }
 
+    /// Collective. No rank leaves before all have come.
+    fn make_signals(&self) -> Result<()> {
+        let signals = SignalArray::new(self, 0)?;
+        let _ = self.0.signals.set(signals);
+        Ok(())
+    }
+
     /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank here;
-    /// `None` gives none. Collective; one allgather of 20 bytes a rank, and the start of the new team.
+    /// `None` gives none. Collective; one allgather of 13 bytes a rank, ⌈log2 P⌉ messages.
     ///
     /// # Errors
-    /// `PeerLost`, `SharedMemoryFull`.
+    /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
     pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Team>> {
         const OP: &str = "split a team";
-        let job = self.job();
-        let mine = Writer::new()
-            .u8(u8::from(color.is_some()))
-            .u32(color.unwrap_or(0))
-            .u32(key)
-            .u32(job.next_context().get())
-            .done();
+        let context = if self.rank() == 0 { self.job().new_context() } else { Ok(0) };
+        let context = context.map_err(|e| execute::refuse(self, e))?;
+        let mine = Writer::new().u8(u8::from(color.is_some())).u32(color.unwrap_or(0)).u32(key).u32(context).done();
         let all = coll::allgather(self, &mine)?;
+        // All colors have the context of rank 0: their members are disjoint.
         let mut context = 0;
         let mut chosen = Vec::new();
         for (index, bytes) in all.iter().enumerate() {
             let mut r = Reader::new(bytes);
             let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u32()?, r.u32()?)))();
-            let (member, c, k, next) =
+            let (member, c, k, given) =
                 fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.0.members[index]))?;
-            context = context.max(next);
+            if index == 0 {
+                context = given;
+            }
             if member && Some(c) == color {
                 chosen.push((k, index));
             }
         }
-        // All colors use the same context: their members are disjoint.
-        job.next_context().set(context + 1);
         if color.is_none() {
             return Ok(None);
         }
         chosen.sort_unstable();
-        let members = chosen.into_iter().map(|(_, index)| self.0.members[index]).collect();
-        Self::make(job, context, members).map(Some)
+        let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.0.members[index]).collect();
+        Self::of(self.job(), &members, context).map(Some)
     }
 
     /// The team of the given ranks of this one, in this order; `None` at ranks that are not among them.
@@ -97,7 +86,7 @@ impl Team {
     /// [`split`](Self::split).
     ///
     /// # Errors
-    /// `PeerLost`, `SharedMemoryFull`.
+    /// As [`split`](Self::split).
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
         let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);
@@ -106,17 +95,19 @@ impl Team {
         team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
     }
 
-    /// Waits until every rank of the team has called it: ⌈log2 P⌉ messages a rank (dissemination), or one where
-    /// the team [is crowded](Self::is_crowded).
+    /// Waits until every rank of the team has called it. By the signal array: ⌈log2 P⌉ signals a rank (dissemination), or one
+    /// where the team [is crowded](Self::is_crowded). The first four barriers of a team other than the world go by
+    /// [messages](execute::barrier), the fifth makes the signal array, by two allgathers.
     ///
     /// # Errors
-    /// `PeerLost`.
+    /// `PeerLost`, `Mismatch`; `SharedMemoryFull` in the fifth, and then at all ranks an error, and the next tries again.
     pub fn barrier(&self) -> Result<()> {
         let number = self.0.barriers.get() + 1;
         self.0.barriers.set(number);
-        match self.0.board.get() {
-            Some(board) => coll::barrier_dissemination::run(self, board, number),
-            None => Err(Error::new(ErrorKind::Freed, "barrier")),
+        match self.0.signals.get() {
+            Some(signals) => coll::barrier_dissemination::run(self, signals, number),
+            None if number <= BY_MESSAGES => execute::barrier(self),
+            None => self.make_signals(),
         }
     }
 }

@@ -251,7 +251,7 @@ impl Job {
     }
 
     /// The message that a receive of `pattern` would get now. Makes no progress: see [`wait`](Self::wait) and
-    /// [`poll`](Self::poll).
+    /// [`progress`](Self::progress).
     ///
     /// # Errors
     /// `NoSuchRank`, `Freed`.

@@ -1,9 +1,7 @@
-//! Collectives of bytes, and teams.
+//! Collectives of bytes.
 
 use farside_core::coll;
-use farside_core::settings::Settings;
-use farside_core::signal::Board;
-use farside_core::{ErrorKind, Job, Result, Team};
+use farside_core::{ErrorKind, Job, Result};
 
 use crate::every_size;
 
@@ -35,8 +33,9 @@ fn collectives_of_bytes_send_as_many_messages_as_they_say() {
         let team = job.world()?;
         let rounds = coll::log2_up(team.size()) as u64;
         let short = vec![1; team.size()];
-        let cases: [(&str, u64, Call<'_>); 6] = [
+        let cases: [(&str, u64, Call<'_>); 7] = [
             ("barrier", if team.is_crowded() { 1 } else { rounds }, &|| team.barrier()),
+            ("split", rounds, &|| team.split(Some(0), 0).map(drop)),
             ("allgather", rounds, &|| coll::allgather(&team, &[1]).map(drop)),
             ("allgather of long blocks", 2 * rounds, &|| coll::allgather(&team, &[1; 121]).map(drop)),
             ("reduce_scatter", rounds, &|| coll::reduce_scatter(&team, &short, &mut |_, _| ()).map(drop)),
@@ -179,108 +178,4 @@ fn split_orders_by_key_and_keeps_colors_apart() {
         }
         world.barrier()
     });
-}
-
-/// Rank sums over `team`, mixed with barriers.
-fn use_team(team: &Team, tag: u8) -> Result<()> {
-    let got = coll::allgather(team, &[tag, team.rank() as u8])?;
-    assert!(got.iter().enumerate().all(|(r, b)| *b == [tag, r as u8]), "{tag}: {got:?}");
-    Ok(())
-}
-
-#[test]
-fn contexts_of_overlapping_teams_do_not_mix() {
-    every_size(|job| {
-        let world = job.world()?;
-        let p = world.size();
-        let everyone = world.split(Some(0), 0)?.unwrap();
-        let backwards: Vec<usize> = (0..p).rev().collect();
-        let backwards = world.subteam(&backwards)?.unwrap();
-        let low = world.subteam(&(0..p.div_ceil(2)).collect::<Vec<_>>())?;
-        let nested = backwards.subteam(&[0])?;
-        assert_eq!(backwards.rank(), p - 1 - world.rank());
-        assert_eq!(low.is_some(), world.rank() < p.div_ceil(2));
-        assert_eq!(nested.is_some(), world.rank() == p - 1);
-        // Ranks that are in fewer teams run ahead; the calls of one team must not match those of another.
-        for i in 0..10 {
-            if let Some(low) = &low {
-                use_team(low, i)?;
-            }
-            use_team(&everyone, i + 50)?;
-            use_team(&backwards, i + 100)?;
-            if let Some(nested) = &nested {
-                use_team(nested, i + 150)?;
-                nested.barrier()?;
-            }
-            use_team(&world, i + 200)?;
-        }
-        world.barrier()
-    });
-}
-
-#[test]
-fn subteam_of_bad_ranks_is_refused_everywhere() {
-    every_size(|job| {
-        let team = job.world()?;
-        assert_eq!(team.subteam(&[team.size()]).unwrap_err().kind(), ErrorKind::NoSuchRank);
-        assert_eq!(team.subteam(&[0, 0]).unwrap_err().kind(), ErrorKind::BadArgument);
-        assert!(team.subteam(&[])?.is_none());
-        team.barrier()
-    });
-}
-
-/// Barriers, of which none may let a rank out before the last is in.
-fn barriers(team: &Team, rounds: u64) -> Result<()> {
-    let board = Board::new(team, 0)?;
-    for round in 1..=rounds {
-        // A different rank is late each time.
-        if round as usize % team.size() == team.rank() {
-            std::thread::yield_now();
-        }
-        for to in 0..team.size() {
-            board.set(to, 3, round)?;
-        }
-        team.barrier()?;
-        for from in 0..team.size() {
-            assert!(board.get(from, 3) >= round, "out in round {round} before rank {from} was in");
-        }
-    }
-    team.barrier()
-}
-
-#[test]
-fn barrier_lets_nobody_out_before_the_last_is_in() {
-    every_size(|job| barriers(&job.world()?, 50));
-}
-
-/// Whatever the machine: ranks that never spin count as ranks that share cores, ranks that only spin as ones that do not.
-#[test]
-fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
-    for (wait, crowded, rounds) in [("park", true, 50), ("spin", false, 5)] {
-        let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
-        for p in 2..=5 {
-            let run = |job: &Job| {
-                let team = job.world()?;
-                // Memory that is not mapped, as over a network, has no counter that all could add to.
-                assert_eq!(team.is_crowded(), crowded && p > 2 && job.device().capabilities().mapped, "{wait}, {p}");
-                barriers(&team, rounds)
-            };
-            Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));
-        }
-    }
-}
-
-/// Ranks that disagree on how long a board is hear of it, and nobody looks behind the shorter one.
-#[test]
-fn board_of_different_lengths_is_a_mismatch() {
-    for p in [2, 3, 5] {
-        let run = |job: &Job| {
-            let team = job.world()?;
-            let words = if team.rank() == 1 { 0 } else { 1000 };
-            let e = Board::new(&team, words).expect_err("the lengths differ");
-            assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
-            team.barrier()
-        };
-        Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
-    }
 }

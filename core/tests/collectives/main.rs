@@ -2,9 +2,11 @@
 
 mod algorithms;
 mod bytes;
+mod killed;
 mod misuse;
 mod model;
 mod started;
+mod teams;
 
 use farside_core::{Job, Result};
 

@@ -13,7 +13,7 @@ fn usage() -> (usize, usize) {
     (descriptors, fs::read_to_string("/proc/self/maps").unwrap().lines().count())
 }
 
-/// Rounds of a region and a board at both ranks, as processes: threads of other tests would count too.
+/// Rounds of a region and a signal array at both ranks, as processes: threads of other tests would count too.
 #[test]
 fn allocate_import_release_many_rounds_without_growth() {
     if let Some(rank) = Rank::from_env() {

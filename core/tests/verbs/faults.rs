@@ -9,7 +9,7 @@ use crate::regions::{exchange_regions, forget, release};
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::{ErrorKind, Job, Result};
 
 use crate::mlx5::{self, Silent};
@@ -23,7 +23,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
     const PACKETS: u32 = 20;
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let got = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let sink = got.clone();
         job.active_messages().register(ID, move |m| {
@@ -41,7 +41,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             release(job, own.handle)?;
             team.barrier()?;
             job.wait("packets", || Ok((got.borrow().len() == PACKETS as usize).then_some(())))?;
-            job.wait("signals", || Ok((board.get(0, 1) == u64::from(PACKETS)).then_some(())))?;
+            job.wait("signals", || Ok((signals.get(0, 1) == u64::from(PACKETS)).then_some(())))?;
             assert_eq!(*got.borrow(), (0..PACKETS).collect::<Vec<_>>());
             assert!(memory.iter().all(|b| *b == 0), "memory that was taken back was written");
         } else {
@@ -57,7 +57,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
                 job.post(1, Operation::Write { from: &from, to }, None, &[&bad])?;
                 for i in 0..PACKETS {
                     am::send(job, 1, ID, &[], &i.to_le_bytes(), Counters::default())?;
-                    board.set(1, 1, u64::from(i) + 1)?;
+                    signals.set(1, 1, u64::from(i) + 1)?;
                     let to = Place { region: good_remotes[1].handle, offset: 8 * i as usize };
                     job.post(1, Operation::Write { from: &short, to }, None, &[&fine])?;
                 }
@@ -78,7 +78,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         }
         good_remotes.iter().for_each(|r| forget(job, r.handle));
         release(job, good.handle)?;
-        drop(board);
+        drop(signals);
         team.barrier()
     }));
 }
@@ -90,17 +90,17 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
     const LEN: usize = 256 << 10;
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let mut memory = vec![0u8; LEN];
         // SAFETY: the memory is lent until it is released, and not looked at before.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         if job.rank() == 1 {
-            job.wait("some writes", || Ok((board.get(0, 1) >= 3).then_some(())))?;
+            job.wait("some writes", || Ok((signals.get(0, 1) >= 3).then_some(())))?;
             release(job, own.handle)?;
             // It is this rank's alone again.
             memory.fill(9);
-            job.wait("an error", || Ok((board.get(0, 2) == 1).then_some(())))?;
+            job.wait("an error", || Ok((signals.get(0, 2) == 1).then_some(())))?;
             assert!(memory.iter().all(|b| *b == 9), "memory that was taken back was written");
         } else {
             let bytes = vec![7u8; LEN];
@@ -119,14 +119,14 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
                     job.post(1, Operation::Read { into: &into, from: to }, None, &[&reads])?;
                 }
                 round += 1;
-                board.set(1, 1, round)?;
+                signals.set(1, 1, round)?;
                 job.wait("operations", || Ok((writes.open() + reads.open() == 0).then_some(())))?;
                 if let Err(e) = writes.check().and_then(|()| reads.check()) {
                     break e;
                 }
             };
             assert_eq!((error.kind(), error.blamed()), (ErrorKind::BadKey, Some(1)), "{error}");
-            board.set(1, 2, 1)?;
+            signals.set(1, 2, 1)?;
             release(job, own.handle)?;
         }
         remotes.iter().for_each(|r| forget(job, r.handle));
@@ -146,7 +146,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
     // Of 32 buffers, each round takes 7.
     well(two_with(&[("FARSIDE_VERBS_RECEIVES", "32")], move |job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let got = std::rc::Rc::new(std::cell::Cell::new(0));
         let sink = got.clone();
         job.active_messages().register(ID, move |_| {
@@ -176,7 +176,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
             while computes.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            job.wait("notifications", || Ok((board.get(0, 1) == ROUNDS).then_some(())))?;
+            job.wait("notifications", || Ok((signals.get(0, 1) == ROUNDS).then_some(())))?;
             job.wait("packets", || Ok((got.get() == ROUNDS * PACKETS).then_some(())))?;
             job.wait("the end of former queue pairs", || Ok((left_behind("qp").len() <= before).then_some(())))?;
         } else {
@@ -185,7 +185,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
                 for _ in 0..PACKETS {
                     am::send(job, 1, ID, &[], &word, Counters::default())?;
                 }
-                write(remotes[1].handle, Some((board.cell_at(1, 1, round), round)))?;
+                write(remotes[1].handle, Some((signals.cell_at(1, 1, round), round)))?;
                 // Refused: what follows takes another connection.
                 assert_eq!(write(refusing[1].handle, None).unwrap_err().kind(), ErrorKind::BadKey);
             }
@@ -199,7 +199,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
         }
         remotes.iter().chain(&refusing).for_each(|r| forget(job, r.handle));
         release(job, own.handle)?;
-        drop(board);
+        drop(signals);
         team.barrier()
     }));
     nothing_is_left();
@@ -302,7 +302,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
     })?;
     let own = job.device().allocate(farside_core::device::Region::allocated(LEN + 8));
     let (own, remotes) = exchange_regions(&team, own, None)?;
-    let board = Board::new(&team, 0)?;
+    let signals = SignalArray::new(&team, 0)?;
     let me = job.rank();
     let peer = 1 - me;
     let at = |offset| Place { region: remotes[peer as usize].handle, offset };
@@ -321,8 +321,8 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
         assert!(back == bytes, "round {round}: {len} bytes came back changed");
         assert_eq!(old, 3 * (round - 1), "round {round}: an addition was lost or done twice");
         am::send(job, peer, ID, &[], &round.to_le_bytes(), Counters::default())?;
-        board.set(peer as usize, 1, round)?;
-        job.wait("the signal", || Ok((board.get(peer as usize, 1) >= round).then_some(())))?;
+        signals.set(peer as usize, 1, round)?;
+        job.wait("the signal", || Ok((signals.get(peer as usize, 1) >= round).then_some(())))?;
     }
     job.wait("the packets", || Ok((got.borrow().len() as u64 == rounds).then_some(())))?;
     assert_eq!(*got.borrow(), (1..=rounds).collect::<Vec<_>>(), "packets");
@@ -361,13 +361,13 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
             let team = job.world()?;
             let own = job.device().allocate(farside_core::device::Region::allocated(64));
             let (own, remotes) = exchange_regions(&team, own, None)?;
-            let board = Board::new(&team, 0)?;
+            let signals = SignalArray::new(&team, 0)?;
             let peer = 1 - job.rank();
             let at = |offset| Place { region: remotes[peer as usize].handle, offset };
             for round in 1..=ROUNDS {
                 let (mut old, mut sum, mut back) = ([0u8; 4], 0u64, 0u64);
                 let into = [Block { base: (&raw mut back).cast(), len: 8 }];
-                let cell = Some((board.cell_at(peer as usize, 1, round), round));
+                let cell = Some((signals.cell_at(peer as usize, 1, round), round));
                 let track = Track::new();
                 let (expected, desired) = (round - 1, round);
                 let swap = Operation::CompareSwap { at: at(4), len: 4, expected, desired, old: old.as_mut_ptr() };
@@ -382,7 +382,7 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
                 track.check()?;
                 let swapped = u64::from(u32::from_le_bytes(old));
                 assert_eq!((swapped, back, sum), (round - 1, round - 1, round - 1), "round {round}");
-                job.wait("the signal", || Ok((board.get(peer as usize, 1) >= round).then_some(())))?;
+                job.wait("the signal", || Ok((signals.get(peer as usize, 1) >= round).then_some(())))?;
             }
             team.barrier()?;
             remotes.iter().for_each(|r| forget(job, r.handle));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Job, Result};
 
@@ -64,12 +64,12 @@ fn ended(job: &Job, track: Rc<Track>) -> Error {
 }
 
 /// Moves `value` from each rank to the other by one list of one block, in order.
-fn works(job: &Job, board: &Board, value: u8) -> Result<()> {
+fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
     let peer = 1 - job.rank();
     let (mut into, from) = ([0u8; 64], [value ^ job.rank() as u8; 64]);
     let received = post(job, peer, Operation::Scatter { into: &[Block { base: into.as_mut_ptr(), len: 64 }] })?;
-    board.set(peer as usize, 1, u64::from(value))?;
-    job.wait("the other's list", || Ok((board.get(peer as usize, 1) >= u64::from(value)).then_some(())))?;
+    signals.set(peer as usize, 1, u64::from(value))?;
+    job.wait("the other's list", || Ok((signals.get(peer as usize, 1) >= u64::from(value)).then_some(())))?;
     let sent = post(job, peer, Operation::Gather { from: &[Block::of(from.as_ptr(), 64)] })?;
     finish(job, &sent)?;
     finish(job, &received)?;
@@ -211,10 +211,10 @@ fn more_lists_than_places_arrive_in_order() {
 fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_anew() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let peer = 1 - job.rank();
         let mut bytes = [0u8; 200];
-        works(job, &board, 1)?;
+        works(job, &signals, 1)?;
         team.barrier()?;
         let e = if job.rank() == 0 {
             let short = post(job, peer, Operation::Scatter { into: &[Block { base: bytes.as_mut_ptr(), len: 100 }] })?;
@@ -230,8 +230,8 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
         // Both have seen it; the connection comes back by itself.
         std::thread::sleep(Duration::from_millis(300));
         team.barrier()?;
-        works(job, &board, 2)?;
-        works(job, &board, 3)
+        works(job, &signals, 2)?;
+        works(job, &signals, 3)
     }));
 }
 
@@ -240,8 +240,8 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
 fn gather_without_scatter_is_an_error_that_names_the_rank() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
-        works(job, &board, 1)?;
+        let signals = SignalArray::new(&team, 0)?;
+        works(job, &signals, 1)?;
         team.barrier()?;
         if job.rank() == 0 {
             let bytes = [0u8; 8];
@@ -254,7 +254,7 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
         team.barrier()?;
         std::thread::sleep(Duration::from_millis(300));
         team.barrier()?;
-        works(job, &board, 2)
+        works(job, &signals, 2)
     }));
 }
 
@@ -263,9 +263,9 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
 fn cancelled_list_is_not_touched_any_more() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let peer = 1 - job.rank();
-        works(job, &board, 1)?;
+        works(job, &signals, 1)?;
         let mut bytes = [7u8; 64];
         if job.rank() == 0 {
             let track = post(job, peer, Operation::Scatter { into: &[Block { base: bytes.as_mut_ptr(), len: 64 }] })?;
@@ -282,7 +282,7 @@ fn cancelled_list_is_not_touched_any_more() {
         assert_eq!(bytes, [7; 64]);
         std::thread::sleep(Duration::from_millis(300));
         team.barrier()?;
-        works(job, &board, 2)
+        works(job, &signals, 2)
     }));
 }
 
@@ -291,8 +291,8 @@ fn cancelled_list_is_not_touched_any_more() {
 fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
     let errors = two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
-        works(job, &board, 1)?;
+        let signals = SignalArray::new(&team, 0)?;
+        works(job, &signals, 1)?;
         team.barrier()?;
         if job.rank() == 1 {
             return Err(Error::new(ErrorKind::Aborted, "end in the middle"));
@@ -317,7 +317,7 @@ fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
 fn lists_that_are_too_long_or_carry_a_notification_are_refused() {
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let limits = job.device().capabilities().lists.unwrap();
         let mut byte = 0u8;
         let many = vec![Block { base: &raw mut byte, len: 1 }; limits.blocks + 1];
@@ -329,7 +329,7 @@ fn lists_that_are_too_long_or_carry_a_notification_are_refused() {
                 assert!(e.to_string().contains("allowed"), "{e}");
             }
         }
-        let notify = Some((board.cell_at(1, 1, 1), 1));
+        let notify = Some((signals.cell_at(1, 1, 1), 1));
         // SAFETY: refused.
         let e = unsafe { job.post(1, Operation::Gather { from: &many[..1] }, notify, &[]) }.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");

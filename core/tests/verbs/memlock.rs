@@ -7,7 +7,7 @@ use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::job::Track;
 use farside_core::settings::Settings;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
@@ -84,7 +84,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
     }
     well(two(|job| {
         let team = job.world()?;
-        let board = Board::new(&team, 0)?;
+        let signals = SignalArray::new(&team, 0)?;
         let me = job.rank();
         let bytes = pattern(LEN);
         let mut memory = vec![0u8; if me == 1 { LEN } else { 64 }];
@@ -101,7 +101,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
             let from = [Block::of(a.as_ptr(), a.len()), Block::of(b.as_ptr(), b.len())];
             let to = Place { region: remotes[1].handle, offset: 0 };
             let before = job.stats();
-            complete(job, Operation::Write { from: &from, to }, Some((board.cell_at(1, 1, 1), 1)))?;
+            complete(job, Operation::Write { from: &from, to }, Some((signals.cell_at(1, 1, 1), 1)))?;
             let mut back = vec![0u8; LEN];
             let into = [Block { base: back.as_mut_ptr(), len: LEN }];
             complete(job, Operation::Read { into: &into, from: to }, None)?;
@@ -113,9 +113,9 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
             team.barrier()?;
             let e = complete(job, Operation::Write { from: &from, to }, None).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(1)), "{e}");
-            board.set(1, 2, 1)?;
+            signals.set(1, 2, 1)?;
         } else {
-            job.wait("the notification", || Ok((board.get(0, 1) == 1).then_some(())))?;
+            job.wait("the notification", || Ok((signals.get(0, 1) == 1).then_some(())))?;
             // SAFETY: the registered memory, which rank 0 only reads from now on.
             let got = unsafe { std::slice::from_raw_parts(own.base, LEN) };
             assert!(got == bytes, "other bytes came");
@@ -131,7 +131,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
             assert!(list == bytes[..LIST], "other bytes came in the list");
             release(job, own.handle)?;
             team.barrier()?;
-            job.wait("the signal", || Ok((board.get(0, 2) == 1).then_some(())))?;
+            job.wait("the signal", || Ok((signals.get(0, 2) == 1).then_some(())))?;
         }
         team.barrier()?;
         remotes.iter().for_each(|r| forget(job, r.handle));

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use farside_core::am::Counter;
 use farside_core::device::{Registration, RemoteRegion};
 use farside_core::job::Track;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 
 use super::item::Item;
 use super::lockword::Ticket;
@@ -93,7 +93,7 @@ pub(super) struct ClaimWords {
 }
 
 impl ClaimWords {
-    pub(super) fn new(board: &Board, target: usize, claim: usize) -> Option<Self> {
+    pub(super) fn new(board: &SignalArray, target: usize, claim: usize) -> Option<Self> {
         let at = |word| board.peer_word(target, word).map(NonNull::from);
         Some(Self {
             bias: at(word::BIAS)?,

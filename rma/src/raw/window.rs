@@ -8,7 +8,7 @@ use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
 use farside_core::memory::copy;
 use farside_core::memory::keys::AccumulateFn;
-use farside_core::signal::Board;
+use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
@@ -55,7 +55,7 @@ pub struct RawWindow {
     pub(super) team: Team,
     pub(super) stats: NonNull<Stats>,
     pub(super) own: Registration,
-    pub(super) board: Board,
+    pub(super) board: SignalArray,
     pub(super) targets: Vec<Target>,
     pub(super) options: Options,
     /// All targets are mapped whole, boards included.
@@ -179,7 +179,7 @@ impl RawWindow {
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
         let claims = word::WAITERS + team.size().div_ceil(64);
         let words = claims + if options.locks { team.size() } else { 0 };
-        let board = match Board::new(team, words) {
+        let board = match SignalArray::new(team, words) {
             Ok(board) => board,
             Err(e) => {
                 // SAFETY: nobody has used them.

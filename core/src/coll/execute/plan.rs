@@ -69,7 +69,10 @@ impl Check {
         } else if root(self) != root(other) {
             format!("in a {} its root is {}, here {}", of(self), root(other), root(self))
         } else {
-            format!("in a {} its counts, element sizes, reduction or algorithm are other ones than here", of(self))
+            format!(
+                "in a {} its counts, element sizes, reduction, algorithm or team are other ones than here",
+                of(self)
+            )
         }
     }
 }
@@ -118,11 +121,11 @@ impl Plan {
             let parts = u64::from(schedule.input().count.max(schedule.output().count));
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
         }
-        let check = Self::check(arguments, algorithm, &parameters);
+        let check = Self::check(team, arguments, algorithm, &parameters);
         Self::prepared(team, arguments, schedule, &sizes, check)
     }
 
-    fn check(arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
+    fn check(team: &Team, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
         use Operation as O;
         // Of an alltoall, of neighbours, and of a scatter or gather every rank knows only its own sizes.
         let element = arguments.element as u64;
@@ -133,7 +136,8 @@ impl Plan {
             _ => (0, &[][..]),
         };
         let reduction = arguments.reduction.map_or(0, |r| r.code);
-        Check::new(arguments.operation, arguments.root, (bytes, each, reduction, algorithm.name, parameters))
+        let rest = (team.members(), bytes, each, reduction, algorithm.name, parameters);
+        Check::new(arguments.operation, arguments.root, rest)
     }
 
     fn prepared(

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::memory::keys::AccumulateFn;
 use crate::settings::Settings;
-use crate::signal::Board;
+use crate::signal::SignalArray;
 use crate::stats::Kind;
 use crate::{Team, coll};
 
@@ -208,23 +208,23 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
     let parks = well(3, "park", |job| {
         let world = job.world()?;
         let node = world.split_by_node()?;
-        let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
+        let arrays = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
         let before = job.stats();
         for round in 1..=ROUNDS {
             if job.rank() == 0 {
                 // Rank 2 is number 1 of the node.
-                let come = || boards[0].reached(1, 0, round) && boards[1].reached(1, 0, round);
+                let come = || arrays[0].reached(1, 0, round) && arrays[1].reached(1, 0, round);
                 while !come() {
                     job.device().park(Sleep::For(LIMIT), &mut || come());
                     job.progress()?;
                 }
-                boards[0].set(1, 1, round)?;
-                boards[1].set(1, 1, round)?;
+                arrays[0].set(1, 1, round)?;
+                arrays[1].set(1, 1, round)?;
             } else {
-                let board = &boards[usize::from(job.rank() == 1)];
-                board.set(0, 0, round)?;
-                while !board.reached(0, 1, round) {
-                    job.device().park(Sleep::For(LIMIT), &mut || board.reached(0, 1, round));
+                let signals = &arrays[usize::from(job.rank() == 1)];
+                signals.set(0, 0, round)?;
+                while !signals.reached(0, 1, round) {
+                    job.device().park(Sleep::For(LIMIT), &mut || signals.reached(0, 1, round));
                     job.progress()?;
                 }
             }
@@ -264,7 +264,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let device = job.device();
         let intra = exchange_regions(&node, device.allocate(Region { len: 64, ..region(&node) }), None)?;
         let inter = exchange_regions(&world, device.allocate(Region { len: 64, ..region(&world) }), None)?;
-        let boards = [Board::new(&node, 0)?, Board::new(&world, 0)?];
+        let arrays = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
         // The other rank of this node, which is number 0 or 1 there.
         let mate = (job.rank() + 2) % 4;
         let word = [7u8; 8];
@@ -292,7 +292,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)));
         }
         assert_eq!(device.import(4, &intra.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
-        let cell = boards[1].cell_at(mate as usize, 0, 1);
+        let cell = arrays[1].cell_at(mate as usize, 0, 1);
         assert_eq!(write(mate, at_mate, 0, Some((cell, 1))), (ErrorKind::BadArgument, Some(mate)));
         for key in [&[][..], &[9], &[0, 1, 2], &[1, 2]] {
             let e = device.import(mate, key, None).unwrap_err();
@@ -318,7 +318,7 @@ fn write_is_there_when_its_notification_is() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         for team in [&node, &world] {
-            let board = Board::new(team, 0)?;
+            let signals = SignalArray::new(team, 0)?;
             let own = job.device().allocate(Region { len: 8 * team.size(), ..region(team) });
             let (own, remotes) = exchange_regions(team, own, None)?;
             let (next, before) = ((team.rank() + 1) % team.size(), (team.rank() + team.size() - 1) % team.size());
@@ -327,10 +327,10 @@ fn write_is_there_when_its_notification_is() {
                 let from = [Block::of(word.as_ptr(), 8)];
                 let operation = Operation::Write { from: &from, to: Place { region: remotes[next].handle, offset: 0 } };
                 let track = Track::new();
-                let notify = Some((board.cell_at(next, 0, round), round));
+                let notify = Some((signals.cell_at(next, 0, round), round));
                 // SAFETY: complete before the next round.
                 unsafe { job.post(team.members()[next], operation, notify, &[&track]) }?;
-                job.wait("notification", || Ok(board.reached(before, 0, round).then_some(())))?;
+                job.wait("notification", || Ok(signals.reached(before, 0, round).then_some(())))?;
                 // SAFETY: this rank's own word, in which nothing changes before the barrier.
                 assert_eq!(unsafe { own.base.cast::<u64>().read_volatile() }, round * 1000);
                 job.wait("write", || Ok((track.open() == 0).then_some(())))?;

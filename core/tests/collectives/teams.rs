@@ -1,0 +1,208 @@
+//! Teams: made by every member for itself, split, kept apart; their barriers.
+
+use farside_core::settings::Settings;
+use farside_core::signal::SignalArray;
+use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
+
+use crate::every_size;
+
+/// Rank sums over `team`, mixed with barriers.
+fn use_team(team: &Team, tag: u8) -> Result<()> {
+    let got = coll::allgather(team, &[tag, team.rank() as u8])?;
+    assert!(got.iter().enumerate().all(|(r, b)| *b == [tag, r as u8]), "{tag}: {got:?}");
+    Ok(())
+}
+
+#[test]
+fn contexts_of_overlapping_teams_do_not_mix() {
+    every_size(|job| {
+        let world = job.world()?;
+        let p = world.size();
+        let everyone = world.split(Some(0), 0)?.unwrap();
+        let backwards: Vec<usize> = (0..p).rev().collect();
+        let backwards = world.subteam(&backwards)?.unwrap();
+        let low = world.subteam(&(0..p.div_ceil(2)).collect::<Vec<_>>())?;
+        let nested = backwards.subteam(&[0])?;
+        assert_eq!(backwards.rank(), p - 1 - world.rank());
+        assert_eq!(low.is_some(), world.rank() < p.div_ceil(2));
+        assert_eq!(nested.is_some(), world.rank() == p - 1);
+        // Ranks that are in fewer teams run ahead; the calls of one team must not match those of another.
+        for i in 0..10 {
+            if let Some(low) = &low {
+                use_team(low, i)?;
+            }
+            use_team(&everyone, i + 50)?;
+            use_team(&backwards, i + 100)?;
+            if let Some(nested) = &nested {
+                use_team(nested, i + 150)?;
+                nested.barrier()?;
+            }
+            use_team(&world, i + 200)?;
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn subteam_of_bad_ranks_is_refused_everywhere() {
+    every_size(|job| {
+        let team = job.world()?;
+        assert_eq!(team.subteam(&[team.size()]).unwrap_err().kind(), ErrorKind::NoSuchRank);
+        assert_eq!(team.subteam(&[0, 0]).unwrap_err().kind(), ErrorKind::BadArgument);
+        assert!(team.subteam(&[])?.is_none());
+        team.barrier()
+    });
+}
+
+/// Every member makes the team when it comes to it, and only members do; the context is one that all know. The last is later
+/// than messages of the others.
+#[test]
+fn team_of_members_sends_nothing_and_takes_what_came_before_it() {
+    every_size(|job| {
+        let world = job.world()?;
+        let odd: Vec<u32> = (0..job.size()).filter(|rank| rank % 2 == 1).collect();
+        let even: Vec<u32> = (0..job.size()).rev().filter(|rank| rank % 2 == 0).collect();
+        // Teams that share no member may have the same context.
+        let members = if job.rank() % 2 == 1 { &odd } else { &even };
+        for i in 0..3 {
+            if members.first() == Some(&job.rank()) {
+                job.wait_until("nothing", None, || job.progress().map(|any| (!any).then_some(())))?;
+            }
+            let before = job.stats();
+            let team = Team::of(job, members, Job::FIXED_CONTEXTS - 1)?;
+            assert_eq!((job.stats() - before).messages(), 0);
+            assert_eq!(team.members(), members);
+            use_team(&team, i)?;
+            // A fixed context is used again once all members have dropped its team.
+            drop(team);
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn contexts_of_all_ranks_differ() {
+    every_size(|job| {
+        let world = job.world()?;
+        let mine: Vec<u8> = (0..20)
+            .map(|_| job.new_context())
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        let mut all: Vec<u32> = coll::allgather(&world, &mine)?
+            .concat()
+            .chunks_exact(4)
+            .map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()))
+            .collect();
+        assert!(all.iter().all(|context| *context >= Job::FIXED_CONTEXTS));
+        let given = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!((given, all.len()), (20 * world.size(), 20 * world.size()));
+        Ok(())
+    });
+}
+
+#[test]
+fn team_of_wrong_members_is_refused() {
+    every_size(|job| {
+        let refused = |members: &[u32], context, kind| {
+            let e = Team::of(job, members, context).unwrap_err();
+            assert_eq!(e.kind(), kind, "{e}");
+        };
+        let me = job.rank();
+        refused(&[], 1, ErrorKind::BadArgument);
+        refused(&[me, me], 1, ErrorKind::BadArgument);
+        refused(&[me, job.size()], 1, ErrorKind::NoSuchRank);
+        if job.size() > 1 {
+            refused(&[(me + 1) % job.size()], 1, ErrorKind::BadArgument);
+        }
+        let alone = Team::of(job, &[me], 1)?;
+        refused(&[me], 1, ErrorKind::BadArgument);
+        drop(alone);
+        Team::of(job, &[me], 1).map(drop)
+    });
+}
+
+#[test]
+fn members_in_another_order_are_a_mismatch() {
+    every_size(|job| {
+        let (p, me) = (job.size(), job.rank());
+        let turned: Vec<u32> = (0..p).map(|i| if me == 0 { i } else { (i + 1) % p }).collect();
+        let team = Team::of(job, &turned, 1)?;
+        let used = use_team(&team, 1);
+        assert_eq!(
+            used.as_ref().map_err(Error::kind),
+            if p == 1 { Ok(&()) } else { Err(ErrorKind::Mismatch) },
+            "{used:?}"
+        );
+        job.world()?.barrier()
+    });
+}
+
+/// Barriers, of which none may let a rank out before the last is in.
+fn barriers(team: &Team, rounds: u64) -> Result<()> {
+    let signals = SignalArray::new(team, 0)?;
+    for round in 1..=rounds {
+        // A different rank is late each time.
+        if round as usize % team.size() == team.rank() {
+            std::thread::yield_now();
+        }
+        for to in 0..team.size() {
+            signals.set(to, 3, round)?;
+        }
+        team.barrier()?;
+        for from in 0..team.size() {
+            assert!(signals.get(from, 3) >= round, "out in round {round} before rank {from} was in");
+        }
+    }
+    team.barrier()
+}
+
+#[test]
+fn barrier_lets_nobody_out_before_the_last_is_in() {
+    every_size(|job| barriers(&job.world()?, 50));
+}
+
+/// By messages, while the signal array is made, and by signals.
+#[test]
+fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
+    every_size(|job| {
+        let backwards: Vec<usize> = (0..job.size() as usize).rev().collect();
+        barriers(&job.world()?.subteam(&backwards)?.unwrap(), 10)
+    });
+}
+
+/// Whatever the machine: ranks that never spin count as ranks that share cores, ranks that only spin as ones that do not.
+#[test]
+fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
+    for (wait, crowded, rounds) in [("park", true, 50), ("spin", false, 5)] {
+        let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
+        for p in 2..=5 {
+            let run = |job: &Job| {
+                let team = job.world()?;
+                // Memory that is not mapped, as over a network, has no counter that all could add to.
+                assert_eq!(team.is_crowded(), crowded && p > 2 && job.device().capabilities().mapped, "{wait}, {p}");
+                barriers(&team, rounds)
+            };
+            Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));
+        }
+    }
+}
+
+/// Ranks that disagree on how long a signal array is hear of it, and nobody looks behind the shorter one.
+#[test]
+fn signal_array_of_different_lengths_is_a_mismatch() {
+    for p in [2, 3, 5] {
+        let run = |job: &Job| {
+            let team = job.world()?;
+            let words = if team.rank() == 1 { 0 } else { 1000 };
+            let e = SignalArray::new(&team, words).expect_err("the lengths differ");
+            assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+            team.barrier()
+        };
+        Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    }
+}

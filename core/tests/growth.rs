@@ -1,0 +1,153 @@
+//! Ten thousand teams, one after the other and all at once: nothing of them stays, and those that make few collectives take
+//! nothing of the device. A hundred thousand sends that wait: a bound for each. A program of its own, since other tests
+//! would count too.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::rc::Rc;
+use std::sync::Barrier;
+
+use farside_core::am::{self, Counters, Delivery, HandlerId, Source};
+use farside_core::job::Track;
+use farside_core::{Job, Result, Team, coll};
+
+thread_local! {
+    static BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with a count per thread, which is a rank.
+struct Counting;
+
+// SAFETY: every call goes to `System` as it came; the count allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, request: Layout) -> *mut u8 {
+        BYTES.set(BYTES.get().wrapping_add(request.size()));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(request) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, request: Layout) {
+        BYTES.set(BYTES.get().wrapping_sub(request.size()));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
+        unsafe { System.dealloc(pointer, request) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const RANKS: u32 = 3;
+
+/// What is held, while no rank makes or frees anything: bytes of this rank; at rank 0 also descriptors and regions of all.
+fn held(team: &Team, still: &Barrier) -> Result<(usize, usize, usize)> {
+    team.barrier()?;
+    still.wait();
+    let bytes = BYTES.get();
+    let (mut descriptors, mut regions) = (0, 0);
+    if team.rank() == 0 {
+        descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let shared = |line: &&str| line.split_whitespace().nth(1).is_some_and(|rights| rights.ends_with('s'));
+        regions = maps.lines().filter(shared).count();
+    }
+    still.wait();
+    Ok((bytes, descriptors, regions))
+}
+
+/// As many contexts, given by rank 0.
+fn contexts(world: &Team, count: usize) -> Result<Vec<u32>> {
+    let given =
+        if world.rank() == 0 { (0..count).map(|_| world.job().new_context()).collect() } else { Ok(Vec::new()) };
+    let bytes: Vec<u8> = given?.into_iter().flat_map(u32::to_le_bytes).collect();
+    let bytes = coll::broadcast(world, 0, &bytes)?;
+    Ok(bytes.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect())
+}
+
+/// A collective, and some barriers: more than go by messages if `signals`.
+fn works(team: &Team, signals: bool) -> Result<()> {
+    let all = coll::allgather(team, &[team.rank() as u8])?;
+    assert!(all.iter().enumerate().all(|(rank, block)| *block == [rank as u8]));
+    (0..if signals { 6 } else { 1 }).try_for_each(|_| team.barrier())
+}
+
+#[test]
+fn ten_thousand_teams_leave_nothing() {
+    let teams = if farside_harness::quick() { 1000 } else { 10_000 };
+    let still = Barrier::new(RANKS as usize);
+    let run = |job: &Job| {
+        let world = job.world()?;
+        let members: Vec<u32> = (0..RANKS).rev().collect();
+        let made = |context: u32| Team::of(job, &members, context);
+        let in_turns = |n: usize| {
+            contexts(&world, n)?.into_iter().enumerate().try_for_each(|(i, context)| {
+                let team = if i % 10 == 0 { world.split(Some(0), 0)?.unwrap() } else { made(context)? };
+                works(&team, i % 50 == 0)
+            })
+        };
+        // Queues that have grown stay so: less than two bytes for each team.
+        let gone = |now: (usize, usize, usize), before: (usize, usize, usize), how: &str| {
+            let grown = now.0 >= before.0 + (16 << 10) || (now.1, now.2) != (before.1, before.2);
+            assert!(!grown, "{teams} {how}: (bytes, descriptors, regions) {before:?}, then {now:?}");
+        };
+        in_turns(100)?;
+        let before = held(&world, &still)?;
+        in_turns(teams)?;
+        gone(held(&world, &still)?, before, "in turns");
+        let all: Vec<Team> = contexts(&world, teams)?.into_iter().map(made).collect::<Result<_>>()?;
+        all.iter().try_for_each(|team| works(team, false))?;
+        let most = held(&world, &still)?;
+        assert_eq!((most.1, most.2), (before.1, before.2), "teams of few collectives take nothing of the device");
+        let each = (most.0 - before.0) / teams;
+        assert!(each < 8 << 10, "{each} bytes for a team");
+        drop(all);
+        gone(held(&world, &still)?, before, "at once");
+        Ok(())
+    };
+    Job::threads(RANKS, run).unwrap();
+}
+
+/// Sends to a rank that does not take them, of a packet or less and of those that wait at their sender: each takes a place in
+/// the queue, whatever its length, and leaves nothing.
+#[test]
+fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
+    const ID: HandlerId = HandlerId(7);
+    let sends = if farside_harness::quick() { 10_000 } else { 100_000 };
+    let still = Barrier::new(2);
+    let run = |job: &Job| {
+        let come = Rc::new(Cell::new(0));
+        let count = Rc::clone(&come);
+        job.active_messages().register(ID, move |_| {
+            count.set(count.get() + 1);
+            Delivery::Done
+        })?;
+        let (world, track) = (job.world()?, Track::new());
+        let data = vec![7u8; 200_000];
+        for (len, grown) in [(8, false), (65, false), (3000, false), (200_000, false), (8, true), (200_000, true)] {
+            let before = held(&world, &still)?.0;
+            if job.rank() == 0 {
+                for _ in 0..sends {
+                    let source = Source::of(&data[..len]);
+                    // SAFETY: the data outlives the track.
+                    unsafe { am::start_send(job, 1, ID, &[1; 32], source, Counters::default(), &track) }?;
+                }
+                let each = BYTES.get().saturating_sub(before) / sends;
+                println!("{len} bytes: {each} for each send, {} under way", track.open());
+                assert!(track.open() > sends / 2 && each < 512, "{each} bytes for each of {} sends", track.open());
+            }
+            still.wait();
+            job.wait("the sends", || {
+                let done = job.rank() == 0 && track.open() == 0 || job.rank() == 1 && come.get() >= sends;
+                Ok(done.then_some(()))
+            })?;
+            come.set(0);
+            track.check()?;
+            let left = held(&world, &still)?.0.saturating_sub(before);
+            // Tables that have grown stay so.
+            assert!(!grown || left < 16 << 10, "{left} bytes are left after sends of {len} bytes");
+        }
+        Ok(())
+    };
+    Job::threads(2, run).unwrap();
+}
