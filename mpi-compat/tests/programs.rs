@@ -174,6 +174,7 @@ macro_rules! chapters {
 chapters!(
     abi,
     attributes,
+    buffer,
     collective,
     comm,
     datatype,
@@ -183,7 +184,9 @@ chapters!(
     handle,
     info,
     op,
+    p2p,
     pack,
+    request,
     status,
     topology
 );

@@ -12,6 +12,7 @@ use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::attributes::Attributes;
+use crate::buffer::Attached;
 use crate::collective::plan::Caller;
 use crate::constants::*;
 use crate::errors::{self, Handler};
@@ -44,6 +45,8 @@ pub struct CommObject {
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
     pub topology: Option<Rc<Topology>>,
+    /// Of buffered sends.
+    pub buffer: Attached,
 }
 
 /// Who belongs to a communicator.
@@ -71,6 +74,7 @@ impl CommObject {
             errhandler,
             info: RefCell::default(),
             topology: None,
+            buffer: Attached::default(),
         })
     }
 
