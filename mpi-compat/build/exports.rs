@@ -97,7 +97,10 @@ fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
         ("c_char", 1, _, true) => format!("Text::new({raw}, \"{name}\")"),
         ("c_char", 1, false, false) => format!("TextOut::new({raw}, \"{name}\")"),
         ("c_int", 1, false, false) if name == "argc" => raw,
-        ("Status", 1, false, false) if module != "status" => raw,
+        ("Status", 1, false, false) if module != "status" => format!("StatusOut::new({raw})"),
+        // Weights of edges are lists, or constants.
+        ("c_int", 1, false, true) if name.ends_with("weights") => format!("List::new({raw}, \"{name}\")"),
+        ("c_int", 1, false, false) if name.ends_with("weights") => format!("ListOut::new({raw}, \"{name}\")"),
         (_, 1, true, true) if wide => format!("Longs::{width}({raw}, \"{name}\")"),
         (_, 1, true, true) => format!("List::new({raw}, \"{name}\")"),
         (_, 1, true, false) if wide => format!("LongsOut::{width}({raw}, \"{name}\")"),

@@ -55,6 +55,8 @@ pub fn finalize(call: &Call<'_>) -> Result {
     // Callbacks may still use MPI.
     call.comms.get(MPI_COMM_SELF)?.attributes.clear(MPI_COMM_SELF.0)?;
     let job = call.job()?;
+    crate::buffer::drain(call)?;
+    crate::request::drain(call, &job)?;
     job.finalize()?;
     call.phase.set(Phase::After);
     for comm in [MPI_COMM_WORLD, MPI_COMM_SELF] {

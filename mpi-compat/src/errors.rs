@@ -82,15 +82,18 @@ impl Errors {
         self.last_used.get()
     }
 
-    /// A code for a class and a message.
-    fn code(&self, class: c_int, text: String) -> c_int {
+    /// A code for a class and a message. What functions of the program return is passed on as it is.
+    pub fn code_of(&self, class: c_int, text: &str) -> c_int {
+        if !(0..=MPI_ERR_LASTCODE).contains(&class) {
+            return class;
+        }
         let number = self.last.get() % 0x7fff + 1;
         self.last.set(number);
         let mut recent = self.recent.borrow_mut();
         if recent.len() == KEPT {
             recent.pop_front();
         }
-        recent.push_back((number, text));
+        recent.push_back((number, text.into()));
         number << 16 | class
     }
 
@@ -160,13 +163,9 @@ pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
         text += " ";
     }
     text += &failed.text;
-    // What functions of the program return is passed on as it is.
-    let code = if (0..=MPI_ERR_LASTCODE).contains(&failed.code) {
-        call.errors.code(failed.code, text.clone())
-    } else {
-        failed.code
-    };
-    let own = handler_of(call, on).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
+    let code = call.errors.code_of(failed.code, &text);
+    let kept = failed.on.map(|(comm, object)| (Rc::clone(&object.errhandler.borrow()), comm.0));
+    let own = kept.or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
     match own {
         Some((handler, handle)) => handle_error(call, &handler, handle, code, &text),
         None => end(call, code, &text),

@@ -15,15 +15,18 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use farside_core::Job;
 
 use crate::attributes::Keyvals;
+use crate::buffer::{Attached, Buffer};
 use crate::comm::CommObject;
 use crate::constants::*;
 use crate::datatype::TypeObject;
 use crate::errors::{self, ErrhandlerObject, Errors};
 use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
-use crate::handle::{Comm, Errhandler, File, Group, Info, Objects, Op, Session, Type, Win};
+use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
 use crate::info::InfoObject;
 use crate::op::OpObject;
+use crate::p2p::MessageObject;
+use crate::request::Operation;
 use crate::win::WinObject;
 
 /// Where the program is between `MPI_Init` and `MPI_Finalize`.
@@ -68,6 +71,16 @@ pub struct Runtime {
     pub infos: Objects<Info, InfoObject>,
     pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
     pub wins: Objects<Win, WinObject>,
+    pub requests: Objects<Request, dyn Operation>,
+    /// The request of all sends that were complete when they were started.
+    pub complete_send: Cell<Request>,
+    /// Requests that were freed before their operations were over.
+    pub freed: RefCell<Vec<Rc<dyn Operation>>>,
+    pub messages: Objects<Message, MessageObject>,
+    /// Of buffered sends for which no other is attached.
+    pub buffer: Attached,
+    /// All that are attached.
+    pub buffers: RefCell<Vec<Rc<Buffer>>>,
     pub errors: Errors,
     pub keyvals: Keyvals,
     /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
@@ -160,6 +173,12 @@ impl Runtime {
             infos: Objects::default(),
             errhandlers: Objects::default(),
             wins: Objects::default(),
+            requests: Objects::default(),
+            complete_send: Cell::new(MPI_REQUEST_NULL),
+            freed: RefCell::default(),
+            messages: Objects::default(),
+            buffer: Attached::default(),
+            buffers: RefCell::default(),
             errors: Errors::default(),
             keyvals: Keyvals::default(),
             f90: RefCell::default(),
@@ -171,6 +190,8 @@ impl Runtime {
         crate::op::predefined(&runtime);
         crate::group::predefined(&runtime);
         crate::info::predefined(&runtime);
+        crate::request::predefined(&runtime);
+        crate::p2p::predefined(&runtime);
         runtime
     }
 
@@ -182,6 +203,7 @@ impl Runtime {
 
     /// Lets other threads in, between two turns of a wait. All that the caller knew about objects may have changed then but for
     /// what it holds by an `Rc`.
+    #[allow(dead_code)] // by the calls that wait
     pub fn let_others_in(&self) {
         if self.level.get() < MPI_THREAD_MULTIPLE {
             return;
@@ -219,15 +241,23 @@ impl Deref for Call<'_> {
 impl Call<'_> {
     /// Waits until `ready`, which peers, or other threads, bring about. Makes progress.
     pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+        if ready() {
+            return Ok(());
+        }
+        Ok(self.job()?.wait(self.name, || Ok(ready().then_some(())))?)
+    }
+
+    /// Whether `ready`, at the latest after one turn of progress.
+    pub fn test(&self, mut ready: impl FnMut() -> bool) -> Result<bool> {
+        if ready() {
+            return Ok(true);
+        }
         let job = self.job()?;
-        if self.level.get() < MPI_THREAD_MULTIPLE {
-            return Ok(job.wait(self.name, || Ok(ready().then_some(())))?);
+        // A program that tests again and again is not to keep a core that another rank needs.
+        if !job.progress()? && job.burst() == 0 {
+            std::thread::yield_now();
         }
-        while !ready() {
-            job.progress()?;
-            self.let_others_in();
-        }
-        Ok(())
+        Ok(ready())
     }
 }
 
@@ -268,7 +298,7 @@ fn raise(call: &Call<'_>, on: On, mut fail: Fail, handles: &[(&'static str, usiz
         let named = |value| handles.iter().find(|(_, handle)| *handle == value).map(|(name, _)| *name);
         fail.argument = fail.handle.and_then(named);
     }
-    errors::raise(call, fail.on.unwrap_or(on), fail)
+    errors::raise(call, on, fail)
 }
 
 /// A function that is not there yet.

@@ -171,4 +171,22 @@ macro_rules! chapters {
     };
 }
 
-chapters!(abi, attributes, collective, comm, datatype, environment, errors, group, handle, info, op, pack, status);
+chapters!(
+    abi,
+    attributes,
+    buffer,
+    collective,
+    comm,
+    datatype,
+    environment,
+    errors,
+    group,
+    handle,
+    info,
+    op,
+    p2p,
+    pack,
+    request,
+    status,
+    topology
+);

@@ -250,20 +250,14 @@ impl Job {
         receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("it was given up")));
     }
 
-    /// The message that a receive of `pattern` would get now, after a turn of progress.
+    /// The message that a receive of `pattern` would get now. Makes no progress: see [`wait`](Self::wait) and
+    /// [`progress`](Self::progress).
     ///
     /// # Errors
-    /// `NoSuchRank`, `Freed`; what progress fails with.
+    /// `NoSuchRank`, `Freed`.
     pub fn probe(&self, pattern: &Pattern) -> Result<Option<Status>> {
-        const OP: &str = "probe for a message";
-        check(self, OP, pattern)?;
-        let found = || self.two_sided().matching.borrow_mut().probe(pattern).map(|(_, e, early)| status(&e, early));
-        if let Some(status) = found() {
-            return Ok(Some(status));
-        }
-        self.progress()?;
-        self.give_credit()?;
-        Ok(found())
+        check(self, "probe for a message", pattern)?;
+        Ok(self.two_sided().matching.borrow_mut().probe(pattern).map(|(_, e, early)| status(&e, early)))
     }
 
     /// Takes the message that a receive of `pattern` would get now, so that no other receive or probe finds it (matched probe).
@@ -271,9 +265,7 @@ impl Job {
     /// # Errors
     /// As [`probe`](Self::probe).
     pub fn take_message(&self, pattern: &Pattern) -> Result<Option<Matched>> {
-        if self.probe(pattern)?.is_none() {
-            return Ok(None);
-        }
+        check(self, "take a message", pattern)?;
         let taken = self.two_sided().matching.borrow_mut().take_early(pattern);
         Ok(taken.map(|(envelope, early)| Matched { envelope, early }))
     }

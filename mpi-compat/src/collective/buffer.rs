@@ -59,7 +59,6 @@ impl Place {
 pub enum Blocks<'a> {
     All(usize),
     /// Of so many, those with these numbers.
-    #[allow(dead_code)] // by neighbourhood collectives
     Some(usize, &'a [usize]),
 }
 
@@ -175,19 +174,20 @@ impl Buffer {
         let object = committed(call, datatype)?;
         let n = count(n, place.count)?;
         let bytes = bytes(&object, n, place)?;
-        let (map, blocks) = match blocks {
+        let (map, at) = match blocks {
             Blocks::All(blocks) => {
                 let all = n.checked_mul(blocks as u64).ok_or_else(|| too_far(place))?;
-                (object.layout.message(all)?, blocks)
+                return Self::new(place, Sizes::Equal(bytes, blocks), object.layout.message(all)?, || None);
             }
             Blocks::Some(_, numbers) => {
                 let block = (n as i64).checked_mul(object.layout.extent()).ok_or_else(|| too_far(place))?;
                 let at = numbers.iter().map(|at| (*at as i64).checked_mul(block)).collect::<Option<Vec<_>>>();
                 let at = at.ok_or_else(|| too_far(place))?;
-                (Datatype::hindexed(&vec![n; at.len()], &at, &object.layout)?.message(1)?, at.len())
+                (Datatype::hindexed(&vec![n; at.len()], &at, &object.layout)?.message(1)?, at)
             }
         };
-        Self::new(place, Sizes::Equal(bytes, blocks), map, || None)
+        let one = object.layout.message(1)?;
+        Self::new(place, Sizes::Equal(bytes, at.len()), map, || displaced(&one, object.layout.extent(), &at))
     }
 
     /// `counts[i]` elements at `displs[i]` extents for block i.
@@ -208,11 +208,7 @@ impl Buffer {
         let sizes = counts.iter().map(|n| bytes(&object, *n, place)).collect::<Result<Vec<_>>>()?;
         let map = Datatype::hindexed(&counts, &at, &object.layout)?.message(1)?;
         let one = object.layout.message(1)?;
-        let displaced = || {
-            let dense = one.is_contiguous() && one.size() as i64 == extent;
-            dense.then(|| at.iter().map(|at| at.wrapping_add(one.true_lb()) as isize).collect())
-        };
-        Self::new(place, Sizes::Each(sizes), map, displaced)
+        Self::new(place, Sizes::Each(sizes), map, || displaced(&one, extent, &at))
     }
 
     /// `counts[i]` elements of `types[i]` at `displs[i]` bytes for block i.
@@ -263,6 +259,12 @@ impl Buffer {
         }
         Ok(())
     }
+}
+
+/// Where blocks of elements without gaps begin; `None` of others.
+fn displaced(one: &TypeMap, extent: i64, at: &[i64]) -> Option<Rc<[isize]>> {
+    let dense = one.is_contiguous() && one.size() as i64 == extent;
+    dense.then(|| at.iter().map(|at| at.wrapping_add(one.true_lb()) as isize).collect())
 }
 
 fn bytes(object: &TypeObject, n: u64, place: Place) -> Result<u64> {

@@ -2,6 +2,7 @@
 //! one function, and differ in the [`Form`].
 
 mod buffer;
+mod neighbor;
 pub mod plan;
 mod reduction;
 
@@ -15,6 +16,7 @@ use crate::fail::{Result, fail};
 use crate::handle::{Comm, Op, Type};
 use crate::runtime::Call;
 use buffer::{Blocks, Buffer, Place, Sizes};
+pub use neighbor::*;
 use plan::{Caller, Plan};
 use reduction::Operand;
 

@@ -404,6 +404,23 @@ impl Words {
         Ok(Self { all, each: mine.len() })
     }
 
+    /// An exchange of words: `said[i]` goes to rank i, and what rank i said comes back. Collective.
+    pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
+        let alltoall = |from: &[u32], into: &mut [u32], counts| {
+            let input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
+            let output = Memory::Contiguous(into.as_mut_ptr().cast());
+            Plan { input, output, ..Plan::new(team, Operation::Alltoall, counts) }.make(call)
+        };
+        let lengths: Vec<u32> = said.iter().map(|words| words.len() as u32).collect();
+        let mut theirs = vec![0; lengths.len()];
+        alltoall(&lengths, &mut theirs, Counts::Equal(4))?;
+        let bytes = lengths.iter().chain(&theirs).map(|n| u64::from(*n) * 4).collect();
+        let mut words = vec![0; theirs.iter().map(|n| *n as usize).sum()];
+        alltoall(&said.concat(), &mut words, Counts::Each(bytes))?;
+        let mut rest = words.into_iter();
+        Ok(theirs.into_iter().map(|n| rest.by_ref().take(n as usize).collect()).collect())
+    }
+
     /// A broadcast of words; every rank gives as many. Collective.
     pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
         let mut words = words.to_vec();

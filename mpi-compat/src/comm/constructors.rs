@@ -32,7 +32,7 @@ pub fn offered(caller: &Caller<'_>) -> Result<[u32; 2]> {
 
 /// Splits a communicator: ranks that give the same color are together, ordered by key and then by their old ranks. `None` for
 /// a rank without a color; on an intercommunicator also for one whose color no rank of the other group has. Collective.
-pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option<Rc<CommObject>>> {
+pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option<CommObject>> {
     let old = &caller.comm;
     let [context, inner] = caller.checked(|| offered(caller))?;
     let words = Words::gather(
@@ -59,12 +59,12 @@ pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option
         return Ok(None);
     }
     let members = Members { local: chosen(&old.group), remote, local_first: old.is_local_first() };
-    CommObject::of(old, members, contexts).map(|new| Some(Rc::new(new)))
+    CommObject::of(old, members, contexts).map(Some)
 }
 
 /// Gives the program the handle of what was made.
-pub fn put(call: &Call<'_>, new: Option<Rc<CommObject>>, newcomm: Out<Comm>) {
-    newcomm.set(new.map_or(MPI_COMM_NULL, |new| call.comms.insert(new)));
+pub fn put(call: &Call<'_>, new: Option<CommObject>, newcomm: Out<Comm>) {
+    newcomm.set(new.map_or(MPI_COMM_NULL, |new| call.comms.insert(Rc::new(new))));
 }
 
 pub fn comm_split(call: &Call<'_>, comm: Comm, color: c_int, key: c_int, newcomm: Out<Comm>) -> Result {
@@ -159,7 +159,7 @@ pub fn comm_create_group(call: &Call<'_>, comm: Comm, group: Group, tag: c_int, 
         words.try_into().map_err(|_| fail(MPI_ERR_INTERN, "a message with contexts has another length"))?
     };
     let members = Members { local: group, remote: None, local_first: true };
-    put(call, Some(Rc::new(CommObject::of(&caller.comm, members, contexts)?)), newcomm);
+    put(call, Some(CommObject::of(&caller.comm, members, contexts)?), newcomm);
     Ok(())
 }
 
@@ -179,10 +179,11 @@ fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>
     let contexts = [words.of(0)[0], words.of(0)[1]];
     let members =
         Members { local: Rc::clone(&old.group), remote: old.remote.clone(), local_first: old.is_local_first() };
-    let new = CommObject::of(old, members, contexts)?;
+    let mut new = CommObject::of(old, members, contexts)?;
+    new.topology = old.topology.clone();
     *new.info.borrow_mut() = info;
     old.attributes.copy_to(comm.0, &new.attributes)?;
-    put(call, Some(Rc::new(new)), newcomm);
+    put(call, Some(new), newcomm);
     Ok(())
 }
 

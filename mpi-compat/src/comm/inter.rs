@@ -79,7 +79,7 @@ pub fn intercomm_create(
     }
     let remote = Some(GroupObject::new(remote.to_vec()));
     let members = Members { local: Rc::clone(&local.group), remote, local_first: *first == 1 };
-    put(call, Some(Rc::new(CommObject::of(local, members, [*context, *inner])?)), newintercomm);
+    put(call, Some(CommObject::of(local, members, [*context, *inner])?), newintercomm);
     Ok(())
 }
 
@@ -101,6 +101,6 @@ pub fn intercomm_merge(call: &Call<'_>, intercomm: Comm, high: c_int, newintraco
     let (low, upper) = if local_low { (&old.group, &remote) } else { (&remote, &old.group) };
     let local = GroupObject::new([&low.members[..], &upper.members[..]].concat());
     let members = Members { local, remote: None, local_first: true };
-    put(call, Some(Rc::new(CommObject::of(old, members, contexts)?)), newintracomm);
+    put(call, Some(CommObject::of(old, members, contexts)?), newintracomm);
     Ok(())
 }

@@ -12,6 +12,7 @@ use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::attributes::Attributes;
+use crate::buffer::Attached;
 use crate::collective::plan::Caller;
 use crate::constants::*;
 use crate::errors::{self, Handler};
@@ -20,6 +21,7 @@ use crate::group::{GroupObject, handle_of};
 use crate::handle::{Comm, Group, Info};
 use crate::info::InfoObject;
 use crate::runtime::{Call, Runtime};
+use crate::topology::Topology;
 
 pub use constructors::*;
 pub use inter::*;
@@ -42,6 +44,9 @@ pub struct CommObject {
     pub attributes: Attributes,
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
+    pub topology: Option<Rc<Topology>>,
+    /// Of buffered sends.
+    pub buffer: Attached,
 }
 
 /// Who belongs to a communicator.
@@ -68,6 +73,8 @@ impl CommObject {
             attributes: Attributes::default(),
             errhandler,
             info: RefCell::default(),
+            topology: None,
+            buffer: Attached::default(),
         })
     }
 
