@@ -149,6 +149,13 @@ impl Error {
         self
     }
 
+    /// Says in which operation, where that is better known than where the error was made.
+    #[must_use]
+    pub(crate) fn during(mut self, operation: &'static str) -> Self {
+        self.0.operation = operation;
+        self
+    }
+
     /// Says in front of the cause what made the operation necessary.
     #[must_use]
     pub(crate) fn because(mut self, why: &str) -> Self {

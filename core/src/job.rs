@@ -188,13 +188,19 @@ impl Job {
         self.0.progress.burst()
     }
 
-    /// Delivers what has come and finishes what is done; returns whether anything was.
+    /// Delivers what has come and finishes what is done; returns whether anything was. Of some calls in a row that find nothing
+    /// one checks the peers, as a wait does.
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
-        self.turn(1)
+        let any = self.turn(1)?;
+        if !any && self.0.progress.is_due() {
+            self.0.progress.look_around("progress", self.device(), None)?;
+            self.0.calls.wait_on(self.0.progress.checks());
+        }
+        Ok(any)
     }
 
     /// Makes progress; runs deferred completions if fewer than `later` are running.
@@ -286,7 +292,10 @@ impl Job {
     ) -> Result<R> {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
-        let turn = || self.turn(DEEPEST);
+        let turn = || {
+            self.0.calls.wait_on(self.0.progress.checks());
+            self.turn(DEEPEST)
+        };
         self.0.progress.wait(operation, self.device(), deadline, ready, turn, || self.0.am.is_blocked())
     }
 

@@ -27,6 +27,9 @@ pub struct Progress {
     /// a pause may leave the guest of a virtual machine.
     pause: bool,
     last_check: Cell<Option<Instant>>,
+    checks: Cell<u32>,
+    /// Turns outside of waits that brought nothing.
+    idle: Cell<u32>,
     /// When this rank looked for stopped ones, and which it has named.
     last_look: Cell<Option<Instant>>,
     named: Cell<Option<u32>>,
@@ -96,6 +99,8 @@ impl Progress {
             answers: AdaptiveSpin::default(),
             pause: mapped,
             last_check: Cell::new(None),
+            checks: Cell::new(0),
+            idle: Cell::new(0),
             last_look: Cell::new(None),
             named: Cell::new(None),
         }
@@ -107,6 +112,19 @@ impl Progress {
     #[inline]
     pub fn burst(&self) -> u32 {
         self.burst
+    }
+
+    /// How often the peers have been checked in waits.
+    #[inline]
+    pub(crate) fn checks(&self) -> u32 {
+        self.checks.get()
+    }
+
+    /// Whether a turn outside of a wait, which brought nothing, is to be followed by a look around.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.idle.set(self.idle.get().wrapping_add(1));
+        self.idle.get().is_multiple_of(TURNS)
     }
 
     /// Backs off after a turn that brought nothing: yields where ranks share cores.
@@ -233,8 +251,9 @@ impl Progress {
         }
         if self.last_check.get().is_none_or(|last| now.duration_since(last) >= self.check) {
             self.last_check.set(Some(now));
+            self.checks.set(self.checks.get().wrapping_add(1));
             self.name_stopped(operation, device, now);
-            device.check_peers(None)?;
+            device.check_peers(None).map_err(|e| e.during(operation))?;
         }
         Ok(now)
     }

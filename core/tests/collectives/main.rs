@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod bytes;
+mod killed;
 mod misuse;
 mod model;
 mod started;

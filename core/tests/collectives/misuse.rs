@@ -1,9 +1,12 @@
 #![allow(unsafe_code)]
 //! Ranks that disagree, and calls that no rank can make: an error at every rank that waits, and the team goes on.
 
+use std::time::{Duration, Instant};
+
 use farside_core::coll::execute::{Arguments, Collective, Memory, Reduction, Shape};
 use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::Side;
+use farside_core::settings::Settings;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::model::{ADD, Case, Made, reduction};
@@ -27,7 +30,11 @@ fn disagree(
         made.assert();
         team.barrier()
     };
-    Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    // Where no message shows it, a rank asks after some checks of its peers.
+    let find =
+        |name: &str| if name == "FARSIDE_PEER_CHECK_MS" { Some("5".to_owned()) } else { std::env::var(name).ok() };
+    let settings = Settings::from_lookup(find).unwrap();
+    Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
 }
 
 fn mismatch(_: usize, e: Error) {
@@ -37,6 +44,13 @@ fn mismatch(_: usize, e: Error) {
 
 fn call(team: &Team, case: Case) -> Result<()> {
     Made::new(team, case).start(team, &[])?.wait()
+}
+
+/// Calls until the team tells of a disagreement in a call that is over here, as it may be at a rank that only sends.
+fn call_until_told(team: &Team) -> Result<()> {
+    loop {
+        call(team, Case::new(Operation::Allreduce))?;
+    }
 }
 
 #[test]
@@ -73,24 +87,88 @@ fn other_counts_are_a_mismatch() {
 
 #[test]
 fn other_roots_are_a_mismatch() {
-    // A rank that takes itself for the root of a gather sends nothing that could show it; one that names another does.
-    for (operation, odd) in
-        [(Operation::Broadcast, 1), (Operation::Scatter, 1), (Operation::Gather, 2), (Operation::Reduce, 2)]
-    {
+    // The odd rank takes itself for the root, or another.
+    let cases = Operation::ALL.into_iter().filter(|o| o.is_rooted()).flat_map(|o| [(o, 1), (o, 2)]);
+    for (operation, odd) in cases {
         for p in [2, 3, 5].into_iter().filter(|p| *p > odd as u32) {
             let wrong =
                 |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
-            // Who only sends may be through; the next call on the team tells.
-            let twice = |team: &Team| wrong(team).and_then(|()| call(team, Case::new(Operation::Allreduce)));
-            disagree(
-                p,
-                twice,
-                |_| true,
-                |_, e| {
-                    assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
-                },
-            );
+            disagree(p, |team| wrong(team).and_then(|()| call_until_told(team)), |_| true, mismatch);
         }
+    }
+}
+
+/// The block is none for its sender, which sends no message of it, or for its receiver.
+#[test]
+fn block_that_is_empty_for_one_side_is_a_mismatch() {
+    for (p, empty) in [2, 3, 5].into_iter().flat_map(|p| [(p, 0), (p, 1)]) {
+        let wrong = |team: &Team| {
+            let (me, size) = (team.rank(), team.size());
+            // Block from rank 0 to rank 1: in the sizes of what goes at 0, of what comes at 1.
+            let mut sizes = vec![3u64; 2 * size];
+            if me == empty {
+                sizes[if me == 0 { 1 } else { size }] = 0;
+            }
+            let (input, mut output) = (vec![me as u64; 3 * size], vec![0u64; 3 * size]);
+            let arguments = Arguments {
+                shape: Shape::Each(&sizes),
+                element: 8,
+                input: Memory::Contiguous(input.as_ptr().cast_mut().cast()),
+                output: Memory::Contiguous(output.as_mut_ptr().cast()),
+                ..Arguments::new(Operation::Alltoall)
+            };
+            // SAFETY: the buffers outlive the call.
+            unsafe { Collective::start(team, &arguments) }?.wait()
+        };
+        disagree(p, |team| wrong(team).and_then(|()| call_until_told(team)), |_| true, mismatch);
+    }
+}
+
+#[test]
+fn other_roots_of_a_persistent_call_are_a_mismatch() {
+    for (p, odd) in [2, 3, 5].into_iter().flat_map(|p| [(p, 0), (p, 1)]) {
+        let wrong = |team: &Team| {
+            let mut made =
+                Made::new(team, Case { root: usize::from(team.rank() == odd), ..Case::new(Operation::Gather) });
+            let persistent = made.with(&[], |arguments| Collective::persistent(team, arguments))?;
+            // SAFETY: the buffers outlive the call.
+            unsafe { persistent.start_again() }?;
+            persistent.wait()?;
+            call_until_told(team)
+        };
+        disagree(p, wrong, |_| true, mismatch);
+    }
+}
+
+/// A rank that comes late is asked after its messages, and comes all the same: no rank fails.
+#[test]
+fn late_rank_that_is_asked_is_waited_for() {
+    for p in [2, 3, 5] {
+        let late = |team: &Team| {
+            let answer = |rank: usize| {
+                let until = Instant::now() + Duration::from_millis(60);
+                while team.rank() == rank && Instant::now() < until {
+                    team.job().progress()?;
+                }
+                Ok::<(), Error>(())
+            };
+            for operation in Operation::ALL.into_iter().step_by(3) {
+                let mut made = Made::new(team, Case::new(operation));
+                let persistent = made.with(&[], |arguments| Collective::persistent(team, arguments))?;
+                for round in 0..3 {
+                    made.fill();
+                    answer(round % 2)?;
+                    // SAFETY: the buffers outlive the call.
+                    unsafe { persistent.start_again() }?;
+                    persistent.wait()?;
+                    made.assert();
+                }
+                answer(team.size() - 1)?;
+                call(team, Case::new(operation))?;
+            }
+            Ok(())
+        };
+        disagree(p, late, |_| false, |rank, e| panic!("rank {rank}: {e}"));
     }
 }
 

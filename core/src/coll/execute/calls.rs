@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::plan::Check;
 use super::run::Run;
+use super::run::question::{OVER, QUESTION, Question};
 use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Received, Sink, Source, Then, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
@@ -235,17 +236,8 @@ impl TeamCalls {
             Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | tell as u32) }.write();
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
-        let track = Track::new();
-        for to in
-            self.members.get().into_iter().flat_map(|members| members.iter().copied()).filter(|m| *m != job.rank())
-        {
-            // SAFETY: there is no data.
-            let sent =
-                unsafe { am::start_send(job, to, HANDLER, &header, Source::of(&[]), Counters::default(), &track) };
-            if let Err(e) = sent {
-                tracing::debug!("rank {to} was not told of a failure: {e}");
-            }
-        }
+        let members = self.members.get().into_iter().flat_map(|members| members.iter().copied());
+        members.filter(|m| *m != job.rank()).for_each(|to| notify(job, to, &header));
     }
 
     /// What becomes of a message for a call that is not in progress.
@@ -277,6 +269,24 @@ impl TeamCalls {
         }
     }
 
+    /// Rank `source` asks after a message of a call, or answers that the call is over there.
+    #[cold]
+    fn asked_or_answered(&self, calls: &Calls, header: Header, source: u32, question: Question) {
+        let run = self.active(header.sequence);
+        let over = match run {
+            Some(run) if header.tag == OVER => {
+                run.over(source, question);
+                false
+            }
+            Some(run) => run.asked(source, header.check, question),
+            None => header.tag == QUESTION && header.sequence.wrapping_sub(self.started.get()).cast_signed() <= 0,
+        };
+        if over {
+            calls.answers.borrow_mut().push((source, question.write(Header { tag: OVER, ..header })));
+            calls.busy.set(true);
+        }
+    }
+
     fn heard(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
         let first = header.check.0 & Tell::Consequence as u32 == 0;
@@ -288,11 +298,16 @@ impl TeamCalls {
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
         let run = self.active(header.sequence);
+        if run.is_none() && header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
+            self.announced.borrow_mut().push((header.sequence, announcement));
+            return;
+        }
+        // Also a persistent call may be over here, and never start again.
+        let over = run.as_ref().is_none_or(|run| !run.is_active());
         if let Some(run) = run {
             run.told(&announcement);
-        } else if header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
-            self.announced.borrow_mut().push((header.sequence, announcement));
-        } else if kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
+        }
+        if over && kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
             self.failed.borrow_mut().push(header.sequence);
             self.disturb(announcement.error("collective"));
         }
@@ -314,7 +329,20 @@ pub(crate) struct Calls {
     sending: RefCell<Vec<Rc<Run>>>,
     /// Calls that are over here, of which the other ranks are to hear that they disagree in them.
     strays: RefCell<Vec<(Rc<TeamCalls>, u32, Error)>>,
+    /// Checks of the peers in waits, of which the runs know.
+    checks: Cell<u32>,
+    /// Answers to questions after messages, with the ranks that are to get them.
+    answers: RefCell<Vec<(u32, Vec<u8>)>>,
     busy: Cell<bool>,
+}
+
+/// Sends a message without data to rank `to`. Does not wait; a rank that is gone is left out.
+pub(super) fn notify(job: &Job, to: u32, header: &[u8]) {
+    // SAFETY: there is no data.
+    let sent = unsafe { am::start_send(job, to, HANDLER, header, Source::of(&[]), Counters::default(), &Track::new()) };
+    if let Err(e) = sent {
+        tracing::debug!("rank {to} was not told of a call: {e}");
+    }
 }
 
 impl Calls {
@@ -344,6 +372,21 @@ impl Calls {
         }
     }
 
+    /// This rank waits, and has checked the peers so many times.
+    #[inline]
+    pub(crate) fn wait_on(&self, checks: u32) {
+        if self.checks.replace(checks) != checks {
+            self.ask();
+        }
+    }
+
+    #[cold]
+    fn ask(&self) {
+        let active = |team: &Rc<TeamCalls>| team.active.borrow().iter().cloned().collect::<SmallVec<[_; 4]>>();
+        let runs: Vec<Rc<Run>> = self.teams.borrow().values().flat_map(active).collect();
+        runs.iter().for_each(|run| run.ask());
+    }
+
     /// Whether no run can go on.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -366,6 +409,9 @@ impl Calls {
         let mut any = false;
         for (team, sequence, error) in std::mem::take(&mut *self.strays.borrow_mut()) {
             team.tell(job, sequence, &error, Tell::Others);
+        }
+        for (to, answer) in std::mem::take(&mut *self.answers.borrow_mut()) {
+            notify(job, to, &answer);
         }
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());
@@ -400,13 +446,21 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
         tracing::warn!("a malformed collective message from rank {} was dropped", m.source);
         return Delivery::Done;
     };
+    if header.tag == QUESTION || header.tag == OVER {
+        // Of a team that this rank has not made yet, or not any more, it can say nothing.
+        let team = calls.teams.borrow().get(&header.context).cloned();
+        if let (Some(team), Some(question)) = (team, Question::read(rest)) {
+            team.asked_or_answered(calls, header, m.source, question);
+        }
+        return Delivery::Done;
+    }
     let team = calls.team(header.context);
     if header.tag == FAILED {
         team.heard(header, m.source, rest);
         return Delivery::Done;
     }
     match team.active(header.sequence) {
-        Some(run) => run.arrive(header, m),
-        None => team.arrive_early(calls, header, m),
+        Some(run) if run.is_active() || run.expects(header, m.source) => run.arrive(header, m),
+        _ => team.arrive_early(calls, header, m),
     }
 }

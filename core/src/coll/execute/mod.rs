@@ -7,7 +7,10 @@
 //! **Failures.** A call fails at a rank that sees that a peer is gone, that a message has another length than its own, that
 //! the ranks call different things, or that the reduction cannot be done. It tells the other ranks of the team, whose call
 //! then fails too, with the same kind of error and the rank to blame; later calls on the team are not touched. A message
-//! that shows a disagreement only when the call is over here makes the next call on the team fail.
+//! that shows a disagreement only when the call is over here makes the next call on the team fail. A rank that has waited for
+//! five times `FARSIDE_PEER_CHECK_MS`, and again after twice that time and so on, asks after the messages that do not come,
+//! with a message of 24 bytes each: so a disagreement that no other message shows becomes a `Mismatch` too. What no message
+//! can show is waited for: a rank that has not made the call yet, or has dropped its team.
 //!
 //! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
 //! at the other ranks with an error that names this one. Nothing waits in a drop.

@@ -1,6 +1,8 @@
 #![allow(unsafe_code)]
 //! The state machine that executes a schedule: each step starts as soon as those before it are complete.
 
+pub(super) mod question;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -50,6 +52,10 @@ pub(crate) struct Run {
     _scratch: Vec<Line>,
     reduction: Option<Reduction>,
     sequence: Cell<u32>,
+    /// How often it was started, if it is persistent.
+    round: Cell<u32>,
+    /// Checks of the peers until it asks after what it waits for, and between questions.
+    patience: Cell<(u32, u32)>,
     state: Cell<State>,
     /// Why it has failed, until somebody asks.
     error: RefCell<Option<Error>>,
@@ -82,6 +88,8 @@ impl Run {
             _scratch: scratch,
             reduction: None,
             sequence: Cell::new(0),
+            round: Cell::new(0),
+            patience: Cell::default(),
             state: Cell::new(State::Idle),
             error: RefCell::new(None),
             fault: RefCell::new(None),
@@ -172,6 +180,8 @@ impl Run {
             self.enlist();
         }
         self.state.set(State::Active);
+        self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
+        self.patience.set((question::PATIENCE, question::PATIENCE));
         let plan = &*self.plan;
         self.open.set(plan.degrees.len());
         {
@@ -232,6 +242,11 @@ impl Run {
     fn mismatch(&self, source: u32, cause: String) {
         let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(source);
         self.fault(e.cause(cause), Tell::Others);
+    }
+
+    /// Whether a round of it has such a message.
+    pub(super) fn expects(&self, header: Header, source: u32) -> bool {
+        header.check == self.plan.check && self.plan.slot(source, header.tag).is_some()
     }
 
     /// A message of this call has come.

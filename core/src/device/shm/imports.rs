@@ -9,16 +9,14 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::agent::Agent;
 use super::remap::{self, Remapped};
-use super::request::Code;
-use super::transfer::Piece;
 use super::{ShmDevice, layout, vm};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, PAGE, Segment, SegmentName, page_up};
 use crate::processes;
+use crate::service::target::{Code, Piece};
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
@@ -141,7 +139,6 @@ impl Import {
         }
         Err(Error::new(ErrorKind::OutOfRange, operation)
             .peer(self.peer)
-            .device("shm")
             .cause(format!("{} bytes at offset {} of a region of {}", range.len, range.offset, self.len)))
     }
 
@@ -161,8 +158,7 @@ impl Import {
 
     /// The integer of `len` bytes at `at`, aligned: mapped, or `None` if it takes a request.
     pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
-        let misaligned =
-            || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).device("shm").cause(format!("offset {at}"));
+        let misaligned = || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}"));
         if !matches!(len, 1 | 2 | 4 | 8) {
             return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("an integer of {len} bytes")));
         }
@@ -183,15 +179,12 @@ pub(super) fn region<'a>(
     len: usize,
     operation: &'static str,
 ) -> Result<&'a Import> {
-    let import = imports.get(&place.region).ok_or_else(|| {
-        Error::new(ErrorKind::BadKey, operation).device("shm").cause(format!("region {}", place.region))
-    })?;
+    let import = imports
+        .get(&place.region)
+        .ok_or_else(|| Error::new(ErrorKind::BadKey, operation).cause(format!("region {}", place.region)))?;
     // Request keys of two peers may be equal, so a request that went astray could change other memory.
     if import.peer != peer {
-        return Err(Error::new(ErrorKind::BadArgument, operation)
-            .peer(peer)
-            .device("shm")
-            .cause("the region is of another rank"));
+        return Err(Error::new(ErrorKind::BadArgument, operation).peer(peer).cause("the region is of another rank"));
     }
     import.check(Range { offset: place.offset, len }, operation)?;
     Ok(import)
@@ -216,7 +209,6 @@ pub(super) fn remote<'a>(
     }
     Err(Error::new(ErrorKind::BadArgument, operation)
         .peer(peer)
-        .device("shm")
         .cause(format!("{len} bytes of local blocks, {total:?} of remote ranges")))
 }
 
@@ -249,23 +241,14 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         UserMemory::Vm | UserMemory::Ring => None,
     };
     let mapped = remapped.as_ref().map_or(0..0, |r| r.base.addr() - base.addr()..r.base.addr() - base.addr() + r.len);
-    if mapped != (0..len) {
-        // Peers do not count this rank as inside the runtime yet: after registering it may go on computing at once.
-        // Where this is inside a wait, the agent serves too until the next one.
-        device.serving.set(true);
-        let mut agent = device.agent.borrow_mut();
-        if passive && agent.is_none() {
-            match Agent::start(device.shared.clone()) {
-                Ok(started) => *agent = Some(started),
-                Err(e) => {
-                    if let Some(r) = &remapped {
-                        // SAFETY: lent, and nobody knows of it yet.
-                        unsafe { remap::restore(r) }?;
-                    }
-                    return Err(e);
-                }
-            }
+    if mapped != (0..len)
+        && let Err(e) = device.service.start(passive)
+    {
+        if let Some(r) = &remapped {
+            // SAFETY: lent, and nobody knows of it yet.
+            unsafe { remap::restore(r) }?;
         }
+        return Err(e);
     }
     // SAFETY: lent until `release`, which takes the key back first.
     unsafe { expose(device, region, mapped, OwnedMemory::User(remapped)) }
@@ -276,7 +259,7 @@ fn lend(device: &ShmDevice, base: *mut u8, len: usize) -> Result<Registration> {
     if !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
     }
-    let request_key = device.shared.exposures.reserve();
+    let request_key = device.service.exposures().reserve();
     device.publish(request_key, request_key);
     let numbers = [base.addr() as u64, len as u64, request_key, 0, 0];
     let w = numbers.into_iter().fold(Writer::new().u8(BRIEF).u32(std::process::id()), Writer::u64);
@@ -298,7 +281,7 @@ unsafe fn expose(
     let Region { base, len, accumulate, revocable, .. } = region;
     let name = memory.segment().map(|s| s.name()).transpose()?;
     // SAFETY: by the contract.
-    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
+    let request_key = unsafe { device.service.exposures().insert(Exposed { base, len, accumulate }) };
     if name.is_none() {
         device.publish(request_key, request_key);
     }
@@ -324,7 +307,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
         return Err(Error::new(ErrorKind::Freed, "release memory").device("shm"));
     };
     device.publish(owned.request_key, 0);
-    device.shared.exposures.remove(owned.request_key);
+    device.service.exposures().remove(owned.request_key);
     await_transfers(device, owned.request_key)?;
     // Requests are served from now on too: a peer that comes late must hear that the key is gone.
     match owned.memory {
@@ -371,17 +354,13 @@ pub(super) fn import(
     key: &[u8],
     accumulate: Option<AccumulateFn>,
 ) -> Result<RemoteRegion> {
-    const OP: &str = "import a peer's region";
-    if peer as usize >= device.pids.len() {
-        return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("shm"));
-    }
     let import = if peer as usize == device.shared.me {
         own(device, key, accumulate)
     } else {
         foreign(device, peer, key, accumulate)?
     };
-    let import =
-        import.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key"))?;
+    let malformed = || Error::new(ErrorKind::Protocol, "import a peer's region").peer(peer).cause("malformed key");
+    let import = import.ok_or_else(malformed)?;
     let handle = device.fresh();
     let remote = RemoteRegion {
         peer,

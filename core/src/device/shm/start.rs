@@ -11,15 +11,13 @@ use rustc_hash::FxHashMap;
 use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::node::Node;
-use super::request::Server;
 use super::ring::max_packet;
-use super::shared::Shared;
-use super::transfer::Transfers;
+use super::segments::Segments;
 use super::{NOT_HERE, ShmDevice, liveness, park, vm};
 use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::keys::Exposures;
 use crate::memory::segment::{self, Segment, SegmentName};
+use crate::service::target::TargetService;
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
@@ -154,19 +152,14 @@ impl Prepared {
         let mut numbers = vec![NOT_HERE; size as usize];
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
         let own = (self.me, self.own.mapping());
+        let channels = peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect();
+        let service = layout.service();
+        let shared = Arc::new(Segments { me: self.me, ranks: self.ranks, service, own: self.own, peers });
         Ok(ShmDevice {
-            channels: peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect(),
+            service: TargetService::new(shared.clone(), layout.ranks),
+            shared,
+            channels,
             packet: RefCell::new(vec![0; max_packet(layout.ring)]),
-            shared: Arc::new(Shared {
-                me: self.me,
-                ranks: self.ranks,
-                layout,
-                own: self.own,
-                peers,
-                exposures: Exposures::default(),
-                server: Server::new(layout.ranks),
-                agent_stats: Stats::default(),
-            }),
             numbers,
             processes,
             pids,
@@ -180,10 +173,7 @@ impl Prepared {
             owned: RefCell::new(FxHashMap::default()),
             imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),
-            transfers: RefCell::new(Transfers::new(layout.ranks)),
-            agent: RefCell::new(None),
             first: Cell::new(0),
-            serving: Cell::new(false),
         })
     }
 }

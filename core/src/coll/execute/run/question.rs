@@ -1,0 +1,97 @@
+//! Messages that do not come: the rank that waits for one asks its sender.
+//!
+//! The sender answers only if its part of the call is over. Messages of a pair of ranks keep their order, so what has not come
+//! before that answer does not come, and the rank that waits fails the call. If the call is in progress at the sender and has
+//! no such message, the sender fails it. So ranks that disagree hear of it also where no other message shows it: a root that
+//! nobody takes for the root, a block that is empty for its sender alone. A rank that has not started the call is waited for.
+
+use std::rc::Rc;
+
+use super::{Run, Slot, State};
+use crate::coll::execute::calls::{self, Header};
+use crate::coll::execute::plan::Check;
+use crate::coll::schedule::Action;
+use crate::wire::{Reader, Writer};
+
+/// The tag of a question after a message, and of the answer that the call is over.
+pub(in crate::coll::execute) const QUESTION: u32 = u32::MAX - 1;
+pub(in crate::coll::execute) const OVER: u32 = u32::MAX - 2;
+
+/// Checks of the peers in a wait before the first question; twice as many before each further one.
+pub(super) const PATIENCE: u32 = 5;
+
+/// Which message is asked after.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::coll::execute) struct Question {
+    tag: u32,
+    /// Of a persistent call; else 0.
+    round: u32,
+}
+
+impl Question {
+    pub(in crate::coll::execute) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut r = Reader::new(bytes);
+        Some(Self { tag: r.u32()?, round: r.u32()? })
+    }
+
+    /// A message with this question behind the header.
+    pub(in crate::coll::execute) fn write(self, header: Header) -> Vec<u8> {
+        [&header.write()[..], &Writer::new().u32(self.tag).u32(self.round).done()].concat()
+    }
+}
+
+impl Run {
+    /// Asks after the messages that it waits for, if it has waited for some checks of the peers.
+    pub(in crate::coll::execute) fn ask(&self) {
+        let (left, patience) = self.patience.get();
+        if self.state.get() != State::Active || left > 1 {
+            self.patience.set((left.saturating_sub(1), patience));
+            return;
+        }
+        self.patience.set((patience.saturating_mul(2), patience.saturating_mul(2)));
+        let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
+        let header = Header { context, sequence, tag: QUESTION, check };
+        for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
+            if matches!(slot, Slot::Posted) {
+                let question = Question { tag: expected.tag, round: self.round.get() };
+                calls::notify(&self.job, expected.source, &question.write(header));
+            }
+        }
+    }
+
+    /// Rank `source` asks after a message of this rank; whether the call is over here.
+    pub(in crate::coll::execute) fn asked(self: &Rc<Self>, source: u32, check: Check, question: Question) -> bool {
+        let ahead = question.round.wrapping_sub(self.round.get()).cast_signed();
+        if self.persistent && ahead != 0 {
+            return ahead < 0;
+        }
+        if self.state.get() == State::Active {
+            let sends = self.plan.schedule.steps().any(|step| match step.action {
+                Action::Send { to, tag } | Action::Signal { to, tag } => {
+                    (self.plan.peers[to as usize], tag) == (source, question.tag)
+                }
+                _ => false,
+            });
+            if check != self.plan.check {
+                self.mismatch(source, self.plan.check.difference(check));
+            } else if !sends {
+                self.mismatch(source, format!("it waits for a message that a {} does not send here", self.name()));
+            }
+            self.queue();
+            return false;
+        }
+        self.state.get() != State::Idle
+    }
+
+    /// Rank `source` says that the call is over there.
+    pub(in crate::coll::execute) fn over(self: &Rc<Self>, source: u32, question: Question) {
+        if self.state.get() != State::Active || self.persistent && question.round != self.round.get() {
+            return;
+        }
+        let slot = self.plan.slot(source, question.tag);
+        if slot.is_some_and(|slot| matches!(self.slots.borrow()[slot], Slot::Empty | Slot::Posted)) {
+            self.mismatch(source, format!("its {} is over, without a message that this rank waits for", self.name()));
+            self.queue();
+        }
+    }
+}

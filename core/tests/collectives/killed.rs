@@ -1,0 +1,115 @@
+#![allow(unsafe_code)]
+//! A rank that is killed inside each operation, blocking, started and persistent: the others get `PeerLost` that names it,
+//! within the seconds that the launcher leaves them, and nothing stays behind.
+//!
+//! The ranks are this test program again, started by `farside run` with operation and form in the environment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use farside_core::coll::execute::Collective;
+use farside_core::coll::operation::Operation;
+use farside_core::{Job, Result};
+use farside_harness::{Marked, itself, signal};
+
+use crate::model::{Case, Made};
+
+const CASE: &str = "FARSIDE_TEST_CASE";
+const RANKS: u32 = 3;
+const VICTIM: usize = 1;
+
+/// How the call is made in which the victim dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Killed at any moment of a row of calls.
+    Blocking,
+    /// Killed between start and wait.
+    Started,
+    /// Killed between the start of the third round and its wait.
+    Persistent,
+}
+
+const FORMS: [Form; 3] = [Form::Blocking, Form::Started, Form::Persistent];
+
+fn die() -> ! {
+    signal(std::process::id(), "KILL");
+    panic!("still alive");
+}
+
+/// Calls the operation until it fails. Short vectors travel with their header, long ones by rendezvous.
+fn rank(operation: Operation, form: Form) -> Result<()> {
+    let job = Job::init()?;
+    let team = job.world()?;
+    let is_victim = team.rank() == VICTIM;
+    let elements = if operation as usize % 2 == form as usize % 2 { 3 } else { 50_000 };
+    let mut made = Made::new(&team, Case { elements, ..Case::new(operation) });
+    if form == Form::Blocking && is_victim {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            die()
+        });
+    }
+    let persistent = (form == Form::Persistent)
+        .then(|| made.with(&[], |arguments| Collective::persistent(&team, arguments)))
+        .transpose()?;
+    for round in 0.. {
+        let started;
+        let call = match &persistent {
+            Some(call) => {
+                // SAFETY: the buffers outlive the call.
+                unsafe { call.start_again() }?;
+                call
+            }
+            None => {
+                started = made.start(&team, &[])?;
+                &started
+            }
+        };
+        if form != Form::Blocking && is_victim && round == 2 {
+            die();
+        }
+        call.wait()?;
+    }
+    Ok(())
+}
+
+/// Not a test of its own: what the ranks run.
+#[test]
+fn as_a_rank() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    let case: usize = case.parse().unwrap();
+    if let Err(e) = rank(Operation::ALL[case / FORMS.len()], FORMS[case % FORMS.len()]) {
+        eprintln!("rank says: {e}");
+        std::process::exit(3);
+    }
+}
+
+#[test]
+fn killed_in_every_operation_the_others_name_it_and_nothing_stays() {
+    if std::env::var(CASE).is_ok() {
+        return;
+    }
+    // A folder of its own for shared memory, so that what others make meanwhile is not taken for left behind.
+    let folder = tempfile::Builder::new().prefix("killed-").tempdir_in("/dev/shm").unwrap();
+    for (number, (operation, form)) in Operation::ALL.into_iter().flat_map(|o| FORMS.map(|f| (o, f))).enumerate() {
+        // In a quick run each operation in one form.
+        if farside_harness::quick() && operation as usize % FORMS.len() != form as usize {
+            continue;
+        }
+        let mut job = Marked::run(RANKS, &["--timeout", "60"]);
+        job.command.args(itself("killed::as_a_rank"));
+        job.command.env(CASE, number.to_string()).env("FARSIDE_SHM_DIR", folder.path());
+        let done = job.finish();
+        let text = done.err + &done.out;
+        let case = format!("{}, {form:?}", operation.name());
+        assert_eq!(done.code, Some(128 + 9), "{case}: {text}");
+        assert!(text.contains("killed by signal 9"), "{case}: {text}");
+        // Both others say it themselves, and say who.
+        let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
+        assert_eq!(said.len(), 2, "{case}: {text}");
+        assert!(said.iter().all(|l| l.contains("is gone") && l.contains("rank 1")), "{case}: {text}");
+        assert!(said.iter().any(|l| l.contains(operation.name())), "{case}: {text}");
+    }
+    let left: Vec<PathBuf> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
