@@ -16,7 +16,7 @@ use std::time::Instant;
 use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
 use crate::coll::execute::Calls;
-use crate::device::{Device, Event};
+use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
@@ -108,6 +108,11 @@ impl Job {
     #[inline]
     pub fn device(&self) -> &dyn Device {
         &*self.0.device
+    }
+
+    /// The cut-offs of messages: what the settings say, or else the device.
+    pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
+        self.0.settings.message_cut_offs.unwrap_or(self.device().capabilities().messages)
     }
 
     /// Checks that all other ranks are alive.
