@@ -23,7 +23,7 @@ const VICTIM: usize = 1;
 enum Form {
     /// Killed at any moment of a row of calls.
     Blocking,
-    /// Killed between start and wait.
+    /// Killed between start and wait; the others test.
     Started,
     /// Killed between the start of the third round and its wait.
     Persistent,
@@ -68,7 +68,10 @@ fn rank(operation: Operation, form: Form) -> Result<()> {
         if form != Form::Blocking && is_victim && round == 2 {
             die();
         }
-        call.wait()?;
+        match form {
+            Form::Started => while !call.test()? {},
+            _ => call.wait()?,
+        }
     }
     Ok(())
 }

@@ -123,7 +123,7 @@ impl Collective {
         if self.run.outcome()? {
             return Ok(true);
         }
-        self.or_fail(self.team.job().progress().map(|_| ()))?;
+        self.or_fail(self.team.job().progress_of(self.run.name()).map(|_| ()))?;
         self.run.outcome()
     }
 
