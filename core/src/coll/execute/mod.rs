@@ -127,7 +127,8 @@ impl Collective {
         self.run.outcome()
     }
 
-    /// Waits until it is complete here: the output is there, and the input may be changed.
+    /// Waits until it is complete here: the output is there, and the input may be changed. A rank that this one needs, and
+    /// that has not made the call yet, is waited for as long as it is alive.
     ///
     /// # Errors
     /// `PeerLost`, `Mismatch`, `Aborted`, at every rank that still waits; each names the rank to blame.
