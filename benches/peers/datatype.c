@@ -102,13 +102,6 @@ static void check_exchange(struct argument *a, body run, long rows, long room, c
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Short blocks, so that the fastest has met nothing else that the machine does; as many as Farside's. */
-static struct options in_short_blocks(const struct options *options) {
-    struct options own = *options;
-    own.blocks *= 5;
-    return own;
-}
-
 static void layout(const char *shape, long bytes, struct argument *a) {
     if (!make_layout(shape, bytes, &a->type, &a->count)) {
         fprintf(stderr, "peers: no shape %s\n", shape);

@@ -8,9 +8,9 @@
 
 static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
-    "             [--single] [--packets] [--messages LIST]\n"
+    "             [--single] [--packets] [--messages LIST] [--operations LIST]\n"
     "  --quick      fewer sizes and shorter blocks\n"
-    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll\n"
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
@@ -18,6 +18,7 @@ static const char USAGE[] =
     "  --single     suite op: the time of every single iteration, in place of blocks\n"
     "  --packets    packets of each epoch or operation, from the counters of this machine's RDMA devices\n"
     "  --messages   suites pack and put: SHAPE:BYTES,.. of benches/src/shapes.rs\n"
+    "  --operations suite coll: of barrier,broadcast,..; see coll.c\n"
     "An even number of ranks is needed but for pack.\n";
 
 static void refuse(int rank, const char *why, const char *what) {
@@ -42,6 +43,14 @@ static int parse_list(const char *text, struct list *list, long most) {
     return list->length > 0;
 }
 
+int is_listed(const char *list, const char *name) {
+    const size_t length = strlen(name);
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strcspn(list, ",") == length && strncmp(list, name, length) == 0)
+            return 1;
+    return 0;
+}
+
 /* Sets the flag of every name in `text`; false if one is not known. */
 static int parse_names(const char *text, const char *const *names, int *const *flags, int length) {
     for (int i = 0; i < length; i++)
@@ -60,13 +69,13 @@ static int parse_names(const char *text, const char *const *names, int *const *f
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack", "put"}, *const windows[] = {"allocated", "user"};
-    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack, &o->put};
+    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack", "put", "coll"}, *const windows[] = {"allocated", "user"};
+    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack, &o->put, &o->coll};
     int *const window_flags[] = {&o->allocated, &o->user};
     int quick = 0;
     for (int i = 1; i < argc; i++)
         quick |= strcmp(argv[i], "--quick") == 0;
-    o->messages = "";
+    o->messages = o->operations = "";
     o->epoch = o->op = o->am = o->barrier = o->ghost = o->allocated = o->user = 1;
     o->budget_s = quick ? 0.025 : 0.12;
     o->blocks = quick ? 5 : 11;
@@ -80,11 +89,12 @@ static void parse(struct options *o, int argc, char **argv) {
             *(strcmp(name, "--single") == 0 ? &o->single : &o->packets) = 1;
             continue;
         }
-        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 7)
+        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 8)
                    : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
                    : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 131072)
                    : strcmp(name, "--messages") == 0 ? (o->messages = text)[0] != 0
+                   : strcmp(name, "--operations") == 0 ? (o->operations = text)[0] != 0
                    : strcmp(name, "--budget-ms") == 0 ? (o->budget_s = atof(text) / 1e3) > 0
                                                       : 0;
         if (!good)
@@ -120,7 +130,7 @@ int main(int argc, char **argv) {
     bind_to_core(options.rank);
     if (options.pack)
         run_pack(&options, options.messages);
-    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put)) {
+    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put || options.coll)) {
         MPI_Finalize();
         return 0;
     }
@@ -131,6 +141,8 @@ int main(int argc, char **argv) {
     run_messages(&options);
     if (options.ghost)
         run_ghost_twosided(&options);
+    if (options.coll)
+        run_collectives(&options);
     if (options.put)
         run_alltoall(&options);
     for (int i = 0; i < 2; i++) {

@@ -167,6 +167,12 @@ static void report(const struct options *options, const struct what *what, doubl
     fflush(stdout);
 }
 
+struct options in_short_blocks(const struct options *options) {
+    struct options own = *options;
+    own.blocks *= 5;
+    return own;
+}
+
 long measure(const struct options *options, const struct what *what, body run, void *argument, int counts) {
     enum { SINGLES_MAX = 10000 };
     static double us[SINGLES_MAX];
@@ -267,9 +273,9 @@ void check(int holds, const char *suite, const char *sync, const char *op, const
     MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
-static unsigned char *pages(long bytes) {
+unsigned char *pages(long bytes) {
     void *memory = NULL;
-    if (posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), (size_t)bytes) != 0) {
+    if (posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), (size_t)(bytes + 1)) != 0) {
         fprintf(stderr, "peers: no memory for %ld bytes\n", bytes);
         MPI_Abort(MPI_COMM_WORLD, 4);
     }

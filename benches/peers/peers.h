@@ -26,7 +26,8 @@ struct options {
     int blocks;          /* how many blocks make a median */
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
-    int epoch, op, am, barrier, ghost, pack, put; /* which suites */
+    int epoch, op, am, barrier, ghost, pack, put, coll; /* which suites */
+    const char *operations; /* suite coll: names, separated by commas */
     const char *messages; /* suites pack and put: SHAPE:BYTES,... */
     int single;          /* suite op: time every single iteration, as perftest does */
     int packets;         /* count the packets of RDMA devices of this machine instead */
@@ -64,6 +65,9 @@ typedef void (*body)(void *argument, long iterations);
  * a block. */
 long measure(const struct options *options, const struct what *what, body run, void *argument, int counts);
 
+/* The same with short blocks, so that the fastest has met nothing else that the machine does; as many as Farside's. */
+struct options in_short_blocks(const struct options *options);
+
 /* As measure with options->single, in turns with a bare request, whose record is that of the operation `bare_op`; blocks as
  * those of benches/src/measure/raw.rs. Collective. */
 void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
@@ -99,6 +103,13 @@ void run_ghost(const struct options *options, const char *kind);
 void run_pack(const struct options *options, const char *messages);
 void run_put(const struct options *options, const char *kind);
 void run_alltoall(const struct options *options);
+void run_collectives(const struct options *options);
+
+/* Whether `name` is one of a list with commas. */
+int is_listed(const char *list, const char *name);
+
+/* So many bytes, page-aligned, zeroed. */
+unsigned char *pages(long bytes);
 
 /* The next SHAPE:BYTES of `*messages`, which then stands behind it; false at the end. Ends the job if it is none. */
 int next_message(const char **messages, char shape[32], long *bytes);

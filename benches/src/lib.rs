@@ -7,7 +7,7 @@
 //! 3. starts the peers, which measure the same ([`launch`]);
 //! 4. collects all in [`results::Results`], prints its [`table::Table`] and writes it as JSON and as HTML.
 //!
-//! Others count instead: [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`].
+//! [`coll`] measures each collective by every algorithm. Others count instead: [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`].
 
 use std::env;
 use std::process::ExitCode;
@@ -16,6 +16,7 @@ use clap::Parser;
 use farside_core::error::Result;
 
 pub mod by_hand;
+pub mod coll;
 pub mod cores;
 pub mod growth;
 pub mod launch;

@@ -26,6 +26,9 @@ pub struct Plan {
     /// Messages of [`Suite::Pack`] and [`Suite::Put`], shape and bytes; see [`crate::shapes`].
     #[arg(long = "messages", value_delimiter = ',', value_parser = message)]
     pub layouts: Vec<(Shape, u64)>,
+    /// Operations of [`Suite::Coll`].
+    #[arg(long, value_delimiter = ',')]
+    pub operations: Vec<Op>,
     /// Numbers of ranks, each even but for [`Suite::Pack`]; every one is a run of its own.
     #[arg(skip)]
     pub ranks: Vec<u32>,
@@ -57,15 +60,24 @@ impl Plan {
         };
         let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier, Suite::Ghost];
         let windows = vec![Window::Allocated, Window::User];
-        Self { quick, suites, windows, sizes, counts, layouts: Vec::new(), ranks: ranks.to_vec() }
+        let (layouts, operations) = Default::default();
+        Self { quick, suites, windows, sizes, counts, layouts, operations, ranks: ranks.to_vec() }
     }
 
     /// [`Suite::Pack`] or [`Suite::Put`] alone, of these messages.
     #[must_use]
     pub fn of_layouts(quick: bool, suite: Suite, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
         let (windows, layouts) = (windows.to_vec(), layouts.to_vec());
-        let (sizes, counts) = Default::default();
-        Self { quick, suites: vec![suite], windows, sizes, counts, layouts, ranks: vec![ranks] }
+        let (sizes, counts, operations) = Default::default();
+        Self { quick, suites: vec![suite], windows, sizes, counts, layouts, operations, ranks: vec![ranks] }
+    }
+
+    /// One collective, with vectors or blocks of these sizes; [`Op::Pingpong`] is a message, for predictions.
+    #[must_use]
+    pub fn of_collective(quick: bool, operation: Op, ranks: u32, sizes: &[u64]) -> Self {
+        let (windows, counts, layouts) = Default::default();
+        let (suites, operations, ranks) = (vec![Suite::Coll], vec![operation], vec![ranks]);
+        Self { quick, suites, windows, sizes: sizes.to_vec(), counts, layouts, operations, ranks }
     }
 
     /// Every measurement of all libraries with `ranks` ranks.
@@ -79,6 +91,10 @@ impl Plan {
             match suite {
                 Suite::Am => add(no_window, Sync::None, Op::Pingpong, none, 8),
                 Suite::Barrier => add(no_window, Sync::None, Op::Barrier, none, 0),
+                Suite::Coll => self.operations.iter().for_each(|op| {
+                    let sizes = if *op == Op::Barrier { &[0][..] } else { &self.sizes };
+                    sizes.iter().for_each(|bytes| add(no_window, Sync::None, *op, none, *bytes));
+                }),
                 Suite::Ghost => self.counts.iter().for_each(|n| add(no_window, Sync::Twosided, Op::Ghost, none, 4 * n)),
                 Suite::Pack => self.layouts.iter().for_each(|(shape, bytes)| {
                     add(no_window, Sync::None, Op::Pack, *shape, *bytes);
@@ -164,6 +180,7 @@ impl Plan {
             ("--messages", list(&self.layouts, |(shape, bytes)| format!("{shape}:{bytes}"))),
             ("--sizes", list(&self.sizes, u64::to_string)),
             ("--counts", list(&self.counts, u64::to_string)),
+            ("--operations", list(&self.operations, ToString::to_string)),
         ];
         let given = lists.into_iter().filter(|(_, values)| !values.is_empty());
         let quick = self.quick.then(|| "--quick".to_owned());

@@ -93,6 +93,8 @@ names! {
         Pack = "pack" "Packing and unpacking",
         /// Puts from layout to layout.
         Put = "put" "Puts from layout to layout",
+        /// Collectives, each by every algorithm.
+        Coll = "coll" "Collectives",
         /// Floors of the machine.
         Limit = "limit" "Limits of the machine",
     }
@@ -227,6 +229,28 @@ names! {
         TargetCpu = "target_cpu" "target CPU time",
         /// An exchange of all ranks with all, themselves included.
         Alltoall = "alltoall" "all-to-all",
+        /// A collective, as the others that follow.
+        Broadcast = "broadcast" "broadcast",
+        /// See [`Broadcast`](Self::Broadcast).
+        Scatter = "scatter" "scatter",
+        /// See [`Broadcast`](Self::Broadcast).
+        Gather = "gather" "gather",
+        /// See [`Broadcast`](Self::Broadcast).
+        Allgather = "allgather" "allgather",
+        /// See [`Broadcast`](Self::Broadcast).
+        Reduce = "reduce" "reduce",
+        /// See [`Broadcast`](Self::Broadcast).
+        Allreduce = "allreduce" "allreduce",
+        /// See [`Broadcast`](Self::Broadcast).
+        ReduceScatter = "reduce_scatter" "reduce-scatter",
+        /// See [`Broadcast`](Self::Broadcast).
+        Scan = "scan" "scan",
+        /// See [`Broadcast`](Self::Broadcast).
+        Exscan = "exscan" "exclusive scan",
+        /// See [`Broadcast`](Self::Broadcast).
+        NeighborAllgather = "neighbor_allgather" "allgather of neighbours",
+        /// See [`Broadcast`](Self::Broadcast).
+        NeighborAlltoall = "neighbor_alltoall" "all-to-all of neighbours",
         /// A cache line from one core to another and back.
         LineRoundTrip = "line_round_trip" "cache line there and back",
         /// The same with a line for each way.
@@ -329,6 +353,9 @@ pub struct Record {
     /// Work requests of one epoch or operation, of all ranks together, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<f64>,
+    /// The algorithm of a collective, where it was named; without, the library has chosen it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
 }
 
 impl Record {
@@ -346,7 +373,8 @@ impl Record {
         let us_median = f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
         let mb_per_s = (key.op.is_bandwidth() && us_median > 0.0).then(|| key.bytes as f64 / us_median);
         let (version, us_min) = (VERSION.to_owned(), sorted[0]);
-        Ok(Self { library, version, key, iterations, us_median, us_min, mb_per_s, packets: None, requests: None })
+        let (packets, requests, algorithm) = (None, None, None);
+        Ok(Self { library, version, key, iterations, us_median, us_min, mb_per_s, packets, requests, algorithm })
     }
 
     /// Reads one line of JSON.
@@ -374,12 +402,12 @@ impl Record {
         Ok(record)
     }
 
-    /// The time that counts, in microseconds: the median; where one rank works alone the smallest, for whatever else the
-    /// machine does only makes it longer.
+    /// The time that counts, in microseconds: the median; where one rank works alone, and of collectives, the smallest, for
+    /// whatever else the machine does only makes it longer.
     #[must_use]
     pub fn us(&self) -> f64 {
         let put = self.key.suite == Suite::Put && matches!(self.key.op, Op::Put | Op::PutBandwidth);
-        if put || self.key.suite == Suite::Pack { self.us_min } else { self.us_median }
+        if put || matches!(self.key.suite, Suite::Pack | Suite::Coll) { self.us_min } else { self.us_median }
     }
 
     /// The record as a line of JSON, without the line end.
@@ -390,13 +418,14 @@ impl Record {
     }
 }
 
-/// Of the records with the same library and key, the one with the smallest time, in the order of first appearance:
+/// Of the records with the same library, key and algorithm, the one with the smallest time, in the order of first appearance:
 /// whatever else the machine does makes times longer, never shorter.
 #[must_use]
 pub fn best(records: &[Record]) -> Vec<Record> {
     let mut best: Vec<Record> = Vec::new();
     for record in records {
-        match best.iter_mut().find(|held| (held.library, held.key) == (record.library, record.key)) {
+        let same = |held: &Record| (held.library, held.key) == (record.library, record.key);
+        match best.iter_mut().find(|held| same(held) && held.algorithm == record.algorithm) {
             None => best.push(record.clone()),
             Some(held) if record.us() < held.us() => *held = record.clone(),
             Some(_) => {}

@@ -208,6 +208,7 @@ fn explanation(suite: Suite) -> &'static str {
              is not mapped the peers' times are those of their user windows. On shared memory no layout is sent, so there \
              is no cache of layouts to be with or without."
         }
+        Suite::Coll => "One call of a collective of all ranks.",
         Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
     }
 }

@@ -21,6 +21,9 @@ pub struct Worker {
     /// Count packets instead of taking times.
     #[arg(long)]
     packets: bool,
+    /// Algorithms of collectives, in place of all.
+    #[arg(long, value_delimiter = ';')]
+    algorithms: Vec<String>,
     /// Wait for rank 0, which sleeps so long.
     #[arg(long)]
     sleep_ms: Option<u64>,
@@ -49,14 +52,14 @@ pub fn work(worker: &Worker) -> Result<bool> {
         false => Method::Blocks,
     };
     let mut budget = Budget::of(plan.quick, method);
-    if plan.suites == [Suite::Put] {
+    if matches!(plan.suites[..], [Suite::Put | Suite::Coll]) {
         budget = Budget::of(plan.quick, Method::Blocks).in_short_blocks();
     }
     if method != Method::Packets {
         // After the start, which counts the cores: the ranks to one each, and in turn where there are more ranks.
         cores::bind_to_nth(job.rank() as usize % cores::allowed().len())?;
     }
-    let measured = measure::run(&job, plan, budget, &mut stdout());
+    let measured = measure::run(&job, plan, &worker.algorithms, budget, &mut stdout());
     if let Some(error) = measured.as_ref().err().filter(|error| error.kind() == ErrorKind::Protocol) {
         job.abort(3, &error.to_string());
     }

@@ -36,6 +36,7 @@ struct Inner {
     rank: u32,
     size: u32,
     settings: Settings,
+    /// Dropped before the messages, into whose sinks it may be reading.
     device: Box<dyn Device>,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
@@ -210,7 +211,7 @@ impl Job {
         let mut failed = None;
         let any = inner.device.poll(&mut |event| {
             let r = match event {
-                Event::Packet { source, bytes } => inner.am.dispatch(source, bytes),
+                Event::Packet { source, bytes } => inner.am.dispatch(self, source, bytes),
                 Event::Completed { id, result } => {
                     self.completed(id, result);
                     Ok(())
@@ -230,8 +231,11 @@ impl Job {
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
-        let mut any = am.carry_on(self)? | self.0.calls.advance(self);
-        while let Some(_running) = Running::new(&self.0.running_later, later) {
+        let calls = &self.0.calls;
+        let mut any = am.carry_on(self)? | (!calls.is_idle() && calls.advance(self));
+        while am.has_deferred()
+            && let Some(_running) = Running::new(&self.0.running_later, later)
+        {
             let Some(f) = am.next_deferred() else { break };
             any = true;
             f(self)?;

@@ -381,6 +381,9 @@ fn hostile_packets_of_every_sort_are_refused() {
         (prefix(4, 0, 8, 20, 10, 0, 0), Some(true)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(false)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(true)),
+        // Places of the data that make no sense.
+        (with(prefix(4, 1, 7, 22, 10, 0, 0), 2), Some(true)),
+        (with(prefix(4, 1, 7, 23, 10, 0, 0), 30), Some(true)),
         (with(prefix(2, 0, 0, 20, 4, 0, 0), 6), Some(true)),
         (with(prefix(2, 0, 0, 20, 0, 0, 0), 6), Some(false)),
         (with(prefix(2, 0, 0, 20, 6, 0, 0), 5), Some(true)),
@@ -462,4 +465,42 @@ fn acknowledgement_by_another_rank_is_refused() {
         team.barrier()
     })
     .unwrap();
+}
+
+/// A place of data that is well formed, and where there is nothing, or nothing of that peer: the receiver asks for packets.
+#[test]
+fn hostile_places_of_data_are_not_read() {
+    let offer = |key: &[u8], ranges: &[(u64, u64)]| {
+        let mut p = prefix(4, 1, 7, 40, 100, 0, 0);
+        p.push(1);
+        p.extend((key.len() as u32).to_le_bytes());
+        p.extend(key);
+        ranges.iter().for_each(|(at, len)| [at, len].iter().for_each(|n| p.extend(n.to_le_bytes())));
+        p
+    };
+    let key = |kind: u8, pid: u32, numbers: [u64; 5]| {
+        let mut key = vec![kind];
+        key.extend(pid.to_le_bytes());
+        numbers.iter().for_each(|n| key.extend(n.to_le_bytes()));
+        key
+    };
+    let me = std::process::id();
+    let cancel = || (prefix(7, 0, 0, 40, 0, 0, 0), Some(false));
+    let mut packets = vec![(offer(b"", &[(0, 99)]), Some(true)), (offer(b"", &[(0, u64::MAX), (0, 101)]), Some(true))];
+    for key in [
+        vec![],
+        vec![0xff; 80],
+        key(2, me, [8, 100, 1, 0, 0]),
+        key(2, me, [u64::MAX - 50, 100, 1, 0, 0]),
+        key(2, me, [u64::MAX / 2, 100, 1, 0, 0]),
+        key(2, 1, [4096, 100, 1, 0, 0]),
+        key(1, me, [4096, 1 << 62, 1, 0, 0]),
+        key(0, me, [4096, 100, u64::MAX, 0, 0]),
+        key(9, me, [4096, 100, 0, 100, 100]),
+    ] {
+        for ranges in [&[(0, 100)][..], &[(0, 50), (u64::MAX, 50)], &[(1 << 40, 100)], &[(0, 0), (50, 100)]] {
+            packets.extend([(offer(&key, ranges), Some(false)), cancel()]);
+        }
+    }
+    hostile(&packets);
 }

@@ -1,12 +1,16 @@
 //! Ten thousand teams, one after the other and all at once: nothing of them stays, and those that make few collectives take
-//! nothing of the device. A program of its own, since other tests would count too.
+//! nothing of the device. A hundred thousand sends that wait: a bound for each. A program of its own, since other tests
+//! would count too.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
+use std::rc::Rc;
 use std::sync::Barrier;
 
+use farside_core::am::{self, Counters, Delivery, HandlerId, Source};
+use farside_core::job::Track;
 use farside_core::{Job, Result, Team, coll};
 
 thread_local! {
@@ -102,4 +106,48 @@ fn ten_thousand_teams_leave_nothing() {
         Ok(())
     };
     Job::threads(RANKS, run).unwrap();
+}
+
+/// Sends to a rank that does not take them, of a packet or less and of those that wait at their sender: each takes a place in
+/// the queue, whatever its length, and leaves nothing.
+#[test]
+fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
+    const ID: HandlerId = HandlerId(7);
+    let sends = if farside_harness::quick() { 10_000 } else { 100_000 };
+    let still = Barrier::new(2);
+    let run = |job: &Job| {
+        let come = Rc::new(Cell::new(0));
+        let count = Rc::clone(&come);
+        job.active_messages().register(ID, move |_| {
+            count.set(count.get() + 1);
+            Delivery::Done
+        })?;
+        let (world, track) = (job.world()?, Track::new());
+        let data = vec![7u8; 200_000];
+        for (len, grown) in [(8, false), (65, false), (3000, false), (200_000, false), (8, true), (200_000, true)] {
+            let before = held(&world, &still)?.0;
+            if job.rank() == 0 {
+                for _ in 0..sends {
+                    let source = Source::of(&data[..len]);
+                    // SAFETY: the data outlives the track.
+                    unsafe { am::start_send(job, 1, ID, &[1; 32], source, Counters::default(), &track) }?;
+                }
+                let each = BYTES.get().saturating_sub(before) / sends;
+                println!("{len} bytes: {each} for each send, {} under way", track.open());
+                assert!(track.open() > sends / 2 && each < 512, "{each} bytes for each of {} sends", track.open());
+            }
+            still.wait();
+            job.wait("the sends", || {
+                let done = job.rank() == 0 && track.open() == 0 || job.rank() == 1 && come.get() >= sends;
+                Ok(done.then_some(()))
+            })?;
+            come.set(0);
+            track.check()?;
+            let left = held(&world, &still)?.0.saturating_sub(before);
+            // Tables that have grown stay so.
+            assert!(!grown || left < 16 << 10, "{left} bytes are left after sends of {len} bytes");
+        }
+        Ok(())
+    };
+    Job::threads(2, run).unwrap();
 }

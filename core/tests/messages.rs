@@ -10,6 +10,7 @@ use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
+use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
 const ID: HandlerId = HandlerId(7);
@@ -24,9 +25,11 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Over the default, and over the smallest rings with ranks that sleep at once.
+/// Over the default, and over the smallest rings with ranks that sleep at once, where nothing is read out of a sender's
+/// memory.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
+    {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
@@ -299,6 +302,61 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
     });
 }
 
+/// From layout to layout, of few blocks: by one packet; or read out of the sender's memory, in one copy where both are on
+/// one node, and with none of this library's over verbs; or else in packets. One copy to oneself.
+#[test]
+fn messages_from_layout_to_layout_are_copied_at_most_once() {
+    const LENGTHS: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
+    Job::threads_with(2, &settings(&[]), |job| {
+        let inbox = Shared::default();
+        let (memory, to) = strided(1 << 16, 1 << 17, 1 << 20);
+        let (mut from, source) = strided(1 << 17, 3 << 16, 1 << 20);
+        from.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8);
+        let expected = packed(&from, &source).0;
+        let (base, done) = (to.base, inbox.clone());
+        job.active_messages().register(ID, move |m| {
+            // SAFETY: the memory outlives the messages.
+            let sink = unsafe { Sink::layout(Rc::new(Strided { base, len: m.len, ..*to })) };
+            Delivery::Into(sink, note(&done, number(m.header)))
+        })?;
+        let team = job.world()?;
+        let (c, me) = (job.device().capabilities(), job.rank());
+        let read_from = if c.node.is_empty() { c.messages.read_inter } else { c.messages.read_intra };
+        for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
+            // SAFETY: no message is under way.
+            unsafe { memory.as_ptr().cast_mut().write_bytes(0xee, memory.len()) };
+            team.barrier()?;
+            let (before, track) = (job.stats(), Track::new());
+            let source = Source::Layout(Rc::new(Strided { base: from.as_mut_ptr(), len, ..*source }));
+            // SAFETY: the memory outlives the track.
+            unsafe { am::start_send(job, to, ID, &header(1), source, Counters::default(), &track) }?;
+            job.wait("a message", || Ok(inbox.borrow_mut().done.pop().map(|(_, received)| received)))??;
+            wait_for(job, &track)?;
+            let spent = job.stats() - before;
+            // The request to send and the end of the other's, or clear to send for the other's and the packets.
+            let (most, len) = (c.max_packet - 24, len as u64);
+            let (sends, reads) = match len as usize {
+                _ if to == me => (0, 0),
+                len if len + 8 <= most => (1, 0),
+                len if len >= read_from => (2, 1),
+                len if len <= c.messages.eager => (len.div_ceil(most) as u64, 0),
+                len => (2 + len.div_ceil(most) as u64, 0),
+            };
+            let copies = if to == me || (reads > 0 && !c.node.is_empty()) { (1, len) } else { (0, 0) };
+            let copied = (spent.count(Kind::Copy), spent.bytes(Kind::Copy));
+            println!("{len} bytes to rank {to} from {me}: {sends} packets, {reads} reads, {} copies", copied.0);
+            assert_eq!((spent.count(Kind::Send), spent.count(Kind::Read)), (sends, reads), "{len} bytes: {spent:?}");
+            assert_eq!(copied, copies, "{len} bytes: {spent:?}");
+            // SAFETY: the messages are complete.
+            let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
+            let block = |at: usize| memory[at / (1 << 16) * (1 << 17) + at % (1 << 16)];
+            assert!((0..len as usize).all(|at| block(at) == expected[at]), "{len} bytes to rank {to}");
+        }
+        team.barrier()
+    })
+    .unwrap();
+}
+
 /// Looks at memory alone, so that nothing is dispatched meanwhile.
 fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     while !ready() {
@@ -388,6 +446,50 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         assert!(n == 9 && received?.buffer == b"whole");
         job.world()?.barrier()
     });
+}
+
+/// Sends that are cancelled at any time, and whose memory is then used otherwise: what their target takes for whole is so.
+#[test]
+fn sends_that_are_cancelled_while_they_are_read_arrive_whole_or_as_errors() {
+    let rounds = if farside_harness::quick() { 60 } else { 600 };
+    Job::threads_with(2, &settings(&[]), |job| {
+        let inbox = Shared::default();
+        let done = inbox.clone();
+        job.active_messages()
+            .register(ID, move |m| Delivery::Into(Sink::buffer(Vec::new()), note(&done, number(m.header))))?;
+        job.world()?.barrier()?;
+        if job.rank() == 1 {
+            let mut came = 0;
+            job.wait("the last message", || {
+                let done = std::mem::take(&mut inbox.borrow_mut().done);
+                for (n, received) in done {
+                    match received {
+                        Ok(r) if r.buffer == b"last" => return Ok(Some(())),
+                        Ok(r) => assert!(r.buffer.iter().all(|b| *b == n as u8), "message {n} is not whole"),
+                        Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(0)), "{e}"),
+                    }
+                    came += 1;
+                }
+                Ok(None)
+            })?;
+            println!("{came} of {rounds} messages have begun");
+            return job.world()?.barrier();
+        }
+        let mut data = vec![0u8; 1 << 20];
+        for round in 0..rounds {
+            data.fill(round as u8 & 127);
+            let track = Track::new();
+            start(job, 1, round & 127, &data, &track)?;
+            for _ in 0..(round * 7) % 40 {
+                job.progress()?;
+            }
+            job.cancel(&track);
+            data.fill(0xff);
+        }
+        am::send(job, 1, ID, &header(0), b"last", Counters::default())?;
+        job.world()?.barrier()
+    })
+    .unwrap();
 }
 
 #[test]

@@ -46,6 +46,7 @@ compile_error!("the ABI is that of 64-bit systems");
 mod abi;
 mod arguments;
 mod attributes;
+mod collective;
 mod comm;
 mod constants;
 mod conversion;

@@ -182,7 +182,6 @@ impl Runtime {
 
     /// Lets other threads in, between two turns of a wait. All that the caller knew about objects may have changed then but for
     /// what it holds by an `Rc`.
-    #[allow(dead_code)] // by the calls that wait
     pub fn let_others_in(&self) {
         if self.level.get() < MPI_THREAD_MULTIPLE {
             return;
@@ -214,6 +213,21 @@ impl Deref for Call<'_> {
 
     fn deref(&self) -> &Runtime {
         self.runtime
+    }
+}
+
+impl Call<'_> {
+    /// Waits until `ready`, which peers, or other threads, bring about. Makes progress.
+    pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+        let job = self.job()?;
+        if self.level.get() < MPI_THREAD_MULTIPLE {
+            return Ok(job.wait(self.name, || Ok(ready().then_some(())))?);
+        }
+        while !ready() {
+            job.progress()?;
+            self.let_others_in();
+        }
+        Ok(())
     }
 }
 

@@ -171,4 +171,4 @@ macro_rules! chapters {
     };
 }
 
-chapters!(abi, attributes, comm, datatype, environment, errors, group, handle, info, op, pack, status);
+chapters!(abi, attributes, collective, comm, datatype, environment, errors, group, handle, info, op, pack, status);

@@ -10,9 +10,11 @@
 //! | barrier | the team's |
 //! | ghost | as epoch; in place of two-sided messages, active messages |
 //! | put | the untyped window, inside lock_all and between fences |
+//! | coll | the team's collectives on doubles, and each algorithm by its name |
 //!
 //! The ranks run [`run`]; rank 0 writes the records.
 
+mod coll;
 mod epochs;
 mod limits;
 mod messages;
@@ -81,12 +83,13 @@ impl Budget {
 }
 
 /// Measures everything in `plan` with the ranks of `job`. Collective; rank 0 writes each record as a line to `output`
-/// when it is there. All patterns are run once on known data first, and what arrived is looked at.
+/// when it is there. All patterns are run once on known data first, and what arrived is looked at. Collectives are made by
+/// `algorithms`, or by all there are if that is empty.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] if data arrived wrong; what the calls
 /// fail with.
-pub fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Result<()> {
+pub fn run(job: &Job, plan: &Plan, algorithms: &[String], budget: Budget, output: &mut dyn Write) -> Result<()> {
     if !job.size().is_multiple_of(2) {
         return Err(Error::new(ErrorKind::BadArgument, "measure").cause("an even number of ranks is needed"));
     }
@@ -97,6 +100,7 @@ pub fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Re
             Suite::Am => messages::ping_pong(&bench)?,
             Suite::Barrier => messages::barrier(&bench)?,
             Suite::Ghost => messages::ghost(&bench, &plan.counts)?,
+            Suite::Coll => coll::run(&bench, plan, algorithms)?,
             _ => {}
         }
         for &window in &plan.windows {
@@ -166,6 +170,7 @@ mod tests {
     use farside_core::settings::Settings;
 
     use super::*;
+    use crate::coll;
     use crate::record::Library;
 
     fn keys_measured(ranks: u32, sizes: &[u64], counts: &[u64]) {
@@ -173,21 +178,23 @@ mod tests {
         planned_measured(&plan, ranks, "auto");
     }
 
-    /// Every planned measurement once, on ranks that are threads; what is written for others than Farside.
+    /// Every planned measurement once, on ranks that are threads; what else is written: of others than Farside, and of
+    /// algorithms.
     fn planned_measured(plan: &Plan, ranks: u32, user_memory: &str) -> Vec<Record> {
         let budget = Budget { method: Method::Blocks, time: Duration::from_nanos(1), blocks: 3 };
         let given = |name: &str| (name == "FARSIDE_SHM_USER_MEMORY").then(|| user_memory.to_owned());
         let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
         let outputs = Job::threads_with(ranks, &settings, |job| {
             let mut output = Vec::new();
-            run(job, plan, budget, &mut output)?;
+            run(job, plan, &[], budget, &mut output)?;
             Ok(output)
         })
         .unwrap();
         assert!(outputs[1..].iter().all(Vec::is_empty), "only rank 0 writes");
         let lines = std::str::from_utf8(&outputs[0]).unwrap().lines();
         let records = lines.map(|line| Record::parse(line).unwrap());
-        let (own, others): (Vec<_>, Vec<_>) = records.partition(|r| r.library == Library::Farside);
+        let is_own = |r: &Record| r.library == Library::Farside && r.algorithm.is_none();
+        let (own, others): (Vec<_>, Vec<_>) = records.partition(is_own);
         let mut seen = BTreeMap::new();
         for record in &own {
             *seen.entry(record.key).or_insert(0) += 1;
@@ -219,8 +226,22 @@ mod tests {
         let plan = Plan::of_layouts(true, Suite::Put, 2, &[Window::Unmapped], &[(Shape::None, 4096)]);
         let settings = Settings::from_lookup(|_| None).unwrap();
         let budget = Budget::of(true, Method::Blocks);
-        let error = Job::threads_with(2, &settings, |job| run(job, &plan, budget, &mut Vec::new())).unwrap_err();
+        let error = Job::threads_with(2, &settings, |job| run(job, &plan, &[], budget, &mut Vec::new())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
+    }
+
+    #[test]
+    fn run_collectives_measures_every_key_and_algorithm_once() {
+        for op in coll::operations() {
+            let plan = Plan::of_collective(true, op, 4, &[8, 1 << 18]);
+            let by_name = planned_measured(&plan, 4, "auto");
+            for key in plan.keys(4) {
+                let of_key = by_name.iter().filter(|r| r.key == key);
+                let measured: Vec<_> = of_key.filter_map(|r| r.algorithm.clone()).collect();
+                let choices = coll::Case::new(coll::operation(op).unwrap(), 4, key.bytes).choices(&[]);
+                assert_eq!(measured, choices.iter().map(ToString::to_string).collect::<Vec<_>>());
+            }
+        }
     }
 
     #[test]
@@ -237,7 +258,7 @@ mod tests {
     fn run_odd_ranks_is_refused() {
         let plan = Plan::new(true, &[2]);
         let error =
-            Job::threads(3, |job| run(job, &plan, Budget::of(true, Method::Blocks), &mut Vec::new())).unwrap_err();
+            Job::threads(3, |job| run(job, &plan, &[], Budget::of(true, Method::Blocks), &mut Vec::new())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Way<'a> {
     library: Library,
     /// What its record is of, where that is not what the key of all says.
     op: Option<Op>,
+    /// The algorithm of a collective, where it is named.
+    algorithm: Option<String>,
     /// An iteration does this many of what is reported.
     per_iteration: u32,
     run: Run<'a>,
@@ -35,7 +37,7 @@ pub(super) struct Way<'a> {
 impl<'a> Way<'a> {
     /// What the key says, once in an iteration.
     pub(super) fn of(library: Library, run: Run<'a>) -> Self {
-        Self { library, op: None, per_iteration: 1, run }
+        Self { library, op: None, algorithm: None, per_iteration: 1, run }
     }
 
     /// The same so often in an iteration.
@@ -47,6 +49,11 @@ impl<'a> Way<'a> {
     pub(super) fn named(self, op: Op) -> Self {
         Self { op: Some(op), ..self }
     }
+
+    /// The same by this algorithm.
+    pub(super) fn by(self, algorithm: String) -> Self {
+        Self { algorithm: Some(algorithm), ..self }
+    }
 }
 
 impl Bench<'_> {
@@ -57,7 +64,7 @@ impl Bench<'_> {
         self.turns(key, counts, ways).map(|_| ())
     }
 
-    /// Times all `ways`, and writes a record for each library and operation: of several ways of one, that of the fastest.
+    /// Times all `ways`, and writes a record for each library, operation and algorithm: of several ways of one, that of the fastest.
     /// Collective. Returns the iterations in a block of the first.
     pub(super) fn turns(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
         self.turns_within(self.budget, key, counts, ways)
@@ -93,7 +100,8 @@ impl Bench<'_> {
         let mut records = Vec::new();
         for ((way, (iterations, blocks)), us) in ways.iter().zip(&plans).zip(&us) {
             let key = Key { op: way.op.unwrap_or(key.op), ..key };
-            records.push(Record::from_blocks(way.library, key, iterations * *blocks as u64, us)?);
+            let record = Record::from_blocks(way.library, key, iterations * *blocks as u64, us)?;
+            records.push(Record { algorithm: way.algorithm.clone(), ..record });
         }
         best(&records).iter().try_for_each(|record| self.write(record))?;
         Ok(plans.first().map_or(1, |(iterations, _)| *iterations))

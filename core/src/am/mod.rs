@@ -10,18 +10,23 @@
 //! | header and data fit into one packet | 1 |
 //! | longer, up to the device's [`eager`](crate::device::MessageCutOffs::eager) bytes | ⌈bytes / packet⌉ |
 //! | longer still: rendezvous | a request to send (RTS) with the header; when the handler, or later [`deliver`], has named a sink, a clear to send (CTS); the data |
+//! | the same where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
 //! The handlers of messages to one target run in the order of sending, whatever becomes of their data. [`try_send`] and
 //! [`start_send`] never wait: what finds no room is queued, and goes out from any wait.
 
 mod counter;
+mod data;
 mod handler;
+mod outgoing;
 mod own;
 mod packet;
+mod read;
 mod receive;
 mod send;
 mod sink;
+mod turn;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,13 +43,24 @@ pub use send::{send, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Sink, Source};
 
 use handler::{Handler, Handlers};
+use outgoing::Outgoing;
 use own::OwnMessages;
 use packet::Prefix;
 use receive::Arrivals;
-use send::Outgoing;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
+
+/// Messages of this rank to itself.
+const OWN: u8 = 1;
+/// Messages that are to be read out of their senders' memory.
+const READ: u8 = 2;
+/// Packets.
+const OUT: u8 = 4;
+/// Completions after the dispatcher.
+const LATER: u8 = 8;
+/// Reads that found no room at the device.
+const NO_ROOM: u8 = 16;
 
 /// What runs after the dispatcher.
 type Deferred = Box<dyn FnOnce(&Job) -> Result<()>>;
@@ -58,8 +74,8 @@ pub struct ActiveMessages {
     outgoing: RefCell<Outgoing>,
     own: RefCell<OwnMessages>,
     deferred: RefCell<VecDeque<Deferred>>,
-    /// Whether something is queued, or is to run.
-    busy: Cell<bool>,
+    /// What is queued, or is to run: the sum of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
+    work: Cell<u8>,
     /// Whether messages of this rank to itself are being delivered.
     delivering: Cell<bool>,
     last_number: Cell<u32>,
@@ -131,22 +147,44 @@ impl ActiveMessages {
     #[must_use]
     #[inline(always)]
     pub fn is_quiet(&self) -> bool {
-        !self.busy.get()
+        self.work.get() == 0
     }
 
-    /// Whether something waits for room at its target, of which no event tells.
+    /// There is work of this kind.
+    #[inline(always)]
+    fn mark(&self, work: u8) {
+        self.work.set(self.work.get() | work);
+    }
+
+    /// There is no more work of this kind.
+    #[inline(always)]
+    fn unmark(&self, work: u8) {
+        self.work.set(self.work.get() & !work);
+    }
+
+    /// Whether something waits for room, of which no event tells.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.busy.get() && self.outgoing.borrow().is_blocked()
+        self.work.get() & (OUT | NO_ROOM) != 0
     }
 
     fn defer(&self, deferred: Deferred) {
         self.deferred.borrow_mut().push_back(deferred);
-        self.busy.set(true);
+        self.mark(LATER);
     }
 
     /// The next thing to run after the dispatcher.
     pub(crate) fn next_deferred(&self) -> Option<Deferred> {
-        self.deferred.borrow_mut().pop_front()
+        let next = self.deferred.borrow_mut().pop_front();
+        if next.is_none() {
+            self.unmark(LATER);
+        }
+        next
+    }
+
+    /// Whether something is to run after the dispatcher.
+    #[inline(always)]
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.work.get() & LATER != 0
     }
 
     /// Sends what is queued and has room, and delivers the messages of this rank to itself; whether there was any.
@@ -154,12 +192,13 @@ impl ActiveMessages {
     /// # Errors
     /// Of a message that nobody waits for; `Protocol` for one to a handler that there is not.
     pub(crate) fn carry_on(&self, job: &Job) -> Result<bool> {
+        if self.work.get() & !LATER == OWN {
+            return self.deliver_own(job);
+        }
         let own = self.deliver_own(job);
-        let sent = send::drain(self, job);
-        let quiet =
-            self.deferred.borrow().is_empty() && self.own.borrow().is_empty() && self.outgoing.borrow().is_empty();
-        self.busy.set(!quiet);
-        Ok(own? | sent?)
+        let read = self.read_offered(job);
+        let sent = turn::drain(self, job);
+        Ok(own? | read? | sent?)
     }
 
     /// Moves the counters of a message that is complete here.

@@ -7,16 +7,31 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::data::{Data, Header};
 use super::handler::{Delivery, Message, Received, Then, Token};
+use super::packet::Prefix;
 use super::receive::not_held;
-use super::send::{Data, Header};
+use super::send::REST;
 use super::sink::{Filling, Sink, Source};
-use super::{ActiveMessages, Counter, Counters, HandlerId};
+use super::{ActiveMessages, Counter, Counters, HandlerId, OWN};
 use crate::entered::Entered;
 use crate::error::Result;
 use crate::job::Job;
 use crate::stats::Kind;
 use crate::tracked::Track;
+
+/// A message in the queue.
+enum Queued {
+    Short(ShortMessage),
+    Other(Box<OwnMessage>),
+}
+
+/// A message of few bytes.
+pub(super) struct ShortMessage {
+    pub(super) prefix: Prefix,
+    /// The header, and behind it the data.
+    pub(super) words: [u64; REST],
+}
 
 /// A message of this rank to itself.
 struct OwnMessage {
@@ -31,25 +46,30 @@ struct OwnMessage {
 /// The messages of this rank to itself that wait.
 #[derive(Default)]
 pub(super) struct OwnMessages {
-    queue: VecDeque<OwnMessage>,
+    queue: VecDeque<Queued>,
     held: FxHashMap<u32, OwnMessage>,
 }
 
 impl OwnMessages {
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
     /// Takes out the messages that `track` counts.
     fn take(&mut self, track: &Rc<Track>) -> Vec<OwnMessage> {
-        let (taken, kept) =
-            std::mem::take(&mut self.queue).into_iter().partition::<VecDeque<_>, _>(|m| m.data.is_of(track));
+        let mut taken: Vec<OwnMessage> =
+            self.held.extract_if(|_, message| message.data.is_of(track)).map(|(_, message)| message).collect();
+        let is_other = |queued: &Queued| match queued {
+            Queued::Short(_) => true,
+            Queued::Other(message) => !message.data.is_of(track),
+        };
+        let (kept, own) = std::mem::take(&mut self.queue).into_iter().partition::<VecDeque<_>, _>(is_other);
         self.queue = kept;
-        taken.into_iter().chain(self.held.extract_if(|_, m| m.data.is_of(track)).map(|(_, m)| m)).collect()
+        taken.extend(own.into_iter().filter_map(|queued| match queued {
+            Queued::Short(_) => None,
+            Queued::Other(message) => Some(*message),
+        }));
+        taken
     }
 }
 
@@ -59,25 +79,46 @@ impl ActiveMessages {
         let mut own = self.own.borrow_mut();
         let number = self.next_number(|number| !own.held.contains_key(&number));
         let (target, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        own.queue.push_back(OwnMessage { handler, header: header.into(), data, number, target, completion });
-        self.busy.set(true);
+        let message = OwnMessage { handler, header: header.into(), data, number, target, completion };
+        own.queue.push_back(Queued::Other(Box::new(message)));
+        self.mark(OWN);
+    }
+
+    /// Queues a message of this rank to itself that has few bytes.
+    #[inline]
+    pub(super) fn send_own_short(&self, message: ShortMessage) {
+        self.own.borrow_mut().queue.push_back(Queued::Short(message));
+        self.mark(OWN);
     }
 
     /// Delivers what is queued; whether there was anything.
     pub(super) fn deliver_own(&self, job: &Job) -> Result<bool> {
-        if self.own.borrow().is_empty() {
-            return Ok(false);
-        }
         let Some(_entered) = Entered::new(&self.delivering) else { return Ok(false) };
         let mut any = false;
         loop {
             let next = self.own.borrow_mut().queue.pop_front();
-            let Some(message) = next else { return Ok(any) };
+            match next {
+                None => break,
+                Some(Queued::Short(message)) => self.deliver_short(job, &message)?,
+                Some(Queued::Other(message)) => self.deliver_to_handler(job, *message)?,
+            }
             any = true;
-            self.deliver_to_handler(job, message)?;
         }
+        self.unmark(OWN);
+        Ok(any)
     }
 
+    fn deliver_short(&self, job: &Job, ShortMessage { prefix, words }: &ShortMessage) -> Result<()> {
+        let handler = self.handler_for(prefix.handler, job.rank())?;
+        let mut bytes = [0; 8 * REST];
+        for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        let (header, data) = bytes.split_at(usize::from(prefix.header_len));
+        self.run_whole(&handler, job.rank(), prefix, header, &data[..prefix.number as usize])
+    }
+
+    #[inline(never)]
     fn deliver_to_handler(&self, job: &Job, message: OwnMessage) -> Result<()> {
         let source = job.rank();
         let handler = match self.handler_for(message.handler.0, source) {

@@ -1,11 +1,14 @@
 //! Messages that come: packets are taken apart, handlers and completions run.
 
+use std::collections::VecDeque;
+
 use rustc_hash::FxHashMap;
 
-use super::ActiveMessages;
-use super::handler::{Delivery, Message, Received, Then, Token};
+use super::handler::{Delivery, Handler, Message, Received, Then, Token};
 use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS};
+use super::read::{Offer, Read, Step};
 use super::sink::{Filling, Sink};
+use super::{ActiveMessages, NO_ROOM, READ};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
@@ -24,19 +27,35 @@ pub(super) struct Envelope {
 
 enum Arrival {
     /// At its sender, until [`deliver`] is called.
-    Held(Envelope),
+    Held(Envelope, Option<Offer>),
     /// It was held, and its sender has cancelled it.
     Gone(Envelope),
+    /// It is read out of its sender's memory.
+    Offered { envelope: Envelope, filling: Filling, then: Option<Then>, read: Read },
     /// `expected` bytes of it come in packets.
     Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then> },
 }
 
 /// The messages of which a part is still to come.
 #[derive(Default)]
-pub(super) struct Arrivals(FxHashMap<Token, Arrival>);
+pub(super) struct Arrivals {
+    open: FxHashMap<Token, Arrival>,
+    /// Of those the ones that are read.
+    offered: VecDeque<Token>,
+}
 
 fn garbage(source: u32, why: &str) -> Error {
     Error::new(ErrorKind::Protocol, OP).peer(source).cause(why.to_owned())
+}
+
+impl Offer {
+    /// The offer that came with a request to send, if any.
+    fn of(bytes: &[u8], len: usize, source: u32) -> Result<Option<Self>> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        Self::read(bytes, len).map(Some).ok_or_else(|| garbage(source, "malformed place of the data"))
+    }
 }
 
 /// Lets go of a message whose handler panics: its sender need not wait for it.
@@ -53,20 +72,33 @@ impl Drop for Refused<'_> {
 impl ActiveMessages {
     /// Takes a packet apart and runs its handler.
     #[inline(always)]
-    pub(crate) fn dispatch(&self, source: u32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn dispatch(&self, job: &Job, source: u32, bytes: &[u8]) -> Result<()> {
         if let Some((p, rest)) = Prefix::read(bytes)
             && p.kind == FIRST
             && let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len))
             && data.len() as u64 == p.number
             && let Some(handler) = self.handler(p.handler)
         {
-            let message = Message { source, number: 0, header, len: data.len(), data: Some(data), waits: false };
-            return match handler(message) {
-                Delivery::Done => self.finished(source, p.target, p.completion),
-                other => self.whole(source, &p, data, other),
-            };
+            return self.run_whole(&handler, source, &p, header, data);
         }
-        self.dispatch_other(source, bytes)
+        self.dispatch_other(job, source, bytes)
+    }
+
+    /// Runs the handler of a message that is here.
+    #[inline(always)]
+    pub(super) fn run_whole(
+        &self,
+        handler: &Handler,
+        source: u32,
+        p: &Prefix,
+        header: &[u8],
+        data: &[u8],
+    ) -> Result<()> {
+        let message = Message { source, number: 0, header, len: data.len(), data: Some(data), waits: false };
+        match handler(message) {
+            Delivery::Done => self.finished(source, p.target, p.completion),
+            other => self.whole(source, p, data, other),
+        }
     }
 
     /// A whole message goes where its handler says.
@@ -86,7 +118,7 @@ impl ActiveMessages {
 
     /// What is no whole message, and what makes no sense.
     #[inline(never)]
-    fn dispatch_other(&self, source: u32, bytes: &[u8]) -> Result<()> {
+    fn dispatch_other(&self, job: &Job, source: u32, bytes: &[u8]) -> Result<()> {
         let Some((p, rest)) = Prefix::read(bytes) else { return Err(garbage(source, "shorter than its prefix")) };
         let token = Token { source, number: p.message };
         match p.kind {
@@ -98,24 +130,36 @@ impl ActiveMessages {
                 if p.number > MAX_MESSAGE || (!waits && data.len() as u64 > p.number) {
                     return Err(garbage(source, "data longer than announced"));
                 }
-                if self.arrivals.borrow().0.contains_key(&token) {
+                if self.arrivals.borrow().open.contains_key(&token) {
                     return Err(garbage(source, "message number used twice"));
                 }
                 let envelope = Envelope { token, len: p.number as usize, target: p.target, completion: p.completion };
-                self.begin(envelope, &p, header, if waits { None } else { Some(data) })
+                let came = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
+                self.begin(envelope, &p, header, came)
             }
             MORE => self.more(token, p.number, rest),
             CANCEL => self.cancelled(token),
             ACKNOWLEDGE => self.acknowledged(source, p.message),
-            CTS => self.clear_to_send(source, p.message, p.number),
-            FIN => self.taken(source, p.message, p.number),
+            CTS => self.clear_to_send(job, source, p.message, p.number),
+            FIN => self.taken(job, source, p.message, p.number),
             _ => Err(garbage(source, "unknown kind")),
         }
     }
 
-    /// A message begins of which only `came` is here, or nothing, since it waits at its sender.
-    fn begin(&self, envelope: Envelope, p: &Prefix, header: &[u8], came: Option<&[u8]>) -> Result<()> {
-        let (token, waits) = (envelope.token, came.is_none());
+    /// A message begins of which only `came` is here, or nothing, since it waits at its sender, who may have offered it.
+    fn begin(
+        &self,
+        envelope: Envelope,
+        p: &Prefix,
+        header: &[u8],
+        came: std::result::Result<&[u8], Option<Offer>>,
+    ) -> Result<()> {
+        let token = envelope.token;
+        let (came, offer) = match came {
+            Ok(came) => (Some(came), None),
+            Err(offer) => (None, offer),
+        };
+        let waits = came.is_none();
         let handler = match self.handler_for(p.handler, token.source) {
             Ok(handler) => handler,
             Err(e) => {
@@ -133,14 +177,14 @@ impl ActiveMessages {
         };
         let (sink, then, wrong) = match delivery {
             Delivery::Hold if waits => {
-                self.arrivals.borrow_mut().0.insert(token, Arrival::Held(envelope));
+                self.arrivals.borrow_mut().open.insert(token, Arrival::Held(envelope, offer));
                 return Ok(());
             }
             Delivery::Hold => (Sink::discard(), None, Some(cannot_hold(token.source))),
             Delivery::Done => (Sink::discard(), None, None),
             Delivery::Into(sink, then) => (sink, Some(then), None),
         };
-        let Some(data) = came else { return self.fetch(envelope, sink, then) };
+        let Some(data) = came else { return self.fetch(envelope, offer, sink, then) };
         let (mut envelope, mut then) = (envelope, then);
         let mut filling = match Filling::new(sink, envelope.len) {
             Ok(filling) => filling,
@@ -152,12 +196,12 @@ impl ActiveMessages {
         };
         filling.take(data);
         let arrival = Arrival::Coming { envelope, filling, expected: envelope.len, then };
-        self.arrivals.borrow_mut().0.insert(token, arrival);
+        self.arrivals.borrow_mut().open.insert(token, arrival);
         wrong.map_or(Ok(()), Err)
     }
 
     /// Has the data of a message come that waits at its sender.
-    fn fetch(&self, envelope: Envelope, sink: Sink, then: Option<Then>) -> Result<()> {
+    fn fetch(&self, envelope: Envelope, offer: Option<Offer>, sink: Sink, then: Option<Then>) -> Result<()> {
         let token = envelope.token;
         let filling = match Filling::new(sink, envelope.len) {
             Ok(filling) => filling,
@@ -171,15 +215,83 @@ impl ActiveMessages {
             self.finish_at_sender(token, None);
             return self.complete(envelope, then, filling.received());
         }
-        let arrival = Arrival::Coming { envelope, filling, expected, then };
-        self.arrivals.borrow_mut().0.insert(token, arrival);
-        self.control(token.source, &Prefix::about(CTS, token.number, expected as u64));
+        if let Some(offer) = offer {
+            // Not in the midst of a poll of the device.
+            let mut arrivals = self.arrivals.borrow_mut();
+            arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read: Read::new(offer) });
+            arrivals.offered.push_back(token);
+            self.mark(READ);
+            return Ok(());
+        }
+        self.ask(envelope, filling, then);
         Ok(())
+    }
+
+    /// Has the data come in packets.
+    fn ask(&self, envelope: Envelope, filling: Filling, then: Option<Then>) {
+        let (token, expected) = (envelope.token, filling.kept);
+        let arrival = Arrival::Coming { envelope, filling, expected, then };
+        self.arrivals.borrow_mut().open.insert(token, arrival);
+        self.control(token.source, &Prefix::about(CTS, token.number, expected as u64));
+    }
+
+    /// Reads the data of messages that were offered; whether any has begun or ended.
+    pub(super) fn read_offered(&self, job: &Job) -> Result<bool> {
+        if self.work.get() & READ == 0 {
+            return Ok(false);
+        }
+        self.unmark(NO_ROOM);
+        let mut any = false;
+        let count = self.arrivals.borrow().offered.len();
+        for _ in 0..count {
+            let mut arrivals = self.arrivals.borrow_mut();
+            let Some(token) = arrivals.offered.pop_front() else { break };
+            // It may have been cancelled or abandoned.
+            if !matches!(arrivals.open.get(&token), Some(Arrival::Offered { .. })) {
+                continue;
+            }
+            let Some(Arrival::Offered { envelope, mut filling, then, mut read }) = arrivals.open.remove(&token) else {
+                continue;
+            };
+            drop(arrivals);
+            let was_posted = read.is_posted();
+            let step = read.advance(job, token.source, &mut filling);
+            any |= !was_posted || !matches!(step, Ok(Step::UnderWay));
+            match step {
+                Ok(step @ (Step::NoRoom | Step::UnderWay)) => {
+                    if let Step::NoRoom = step {
+                        self.mark(NO_ROOM);
+                    }
+                    let mut arrivals = self.arrivals.borrow_mut();
+                    arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read });
+                    arrivals.offered.push_back(token);
+                }
+                // Whatever it has read: the sender may have changed it by then.
+                _ if read.cancelled => {
+                    self.finish_at_sender(token, None);
+                    self.complete(envelope, then, Err(taken_back(token.source)))?;
+                }
+                Ok(Step::Done) => {
+                    self.finish_at_sender(token, None);
+                    self.complete(envelope, then, filling.received().map_err(|e| e.peer(token.source)))?;
+                }
+                Ok(Step::Packets) => self.ask(envelope, filling, then),
+                // Its sender may have cancelled it, which packets bring to light.
+                Err(e) => {
+                    tracing::debug!("a message of rank {} comes in packets: {e}", token.source);
+                    self.ask(envelope, filling, then);
+                }
+            }
+        }
+        if self.arrivals.borrow().offered.is_empty() {
+            self.unmark(READ);
+        }
+        Ok(any)
     }
 
     fn more(&self, token: Token, offset: u64, data: &[u8]) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
-        let Some(Arrival::Coming { filling, expected, .. }) = arrivals.0.get_mut(&token) else {
+        let Some(Arrival::Coming { filling, expected, .. }) = arrivals.open.get_mut(&token) else {
             return Err(garbage(token.source, "a piece that fits nowhere"));
         };
         let left = *expected - filling.filled;
@@ -190,7 +302,7 @@ impl ActiveMessages {
         if data.len() < left {
             return Ok(());
         }
-        let arrival = arrivals.0.remove(&token);
+        let arrival = arrivals.open.remove(&token);
         drop(arrivals);
         match arrival {
             Some(Arrival::Coming { envelope, filling, then, .. }) => {
@@ -202,20 +314,26 @@ impl ActiveMessages {
 
     /// The sender has taken back a message.
     fn cancelled(&self, token: Token) -> Result<()> {
-        let arrival = self.arrivals.borrow_mut().0.remove(&token);
+        let mut arrivals = self.arrivals.borrow_mut();
+        // Its memory is not to be written any more when the completion runs.
+        if let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token)
+            && read.is_posted()
+        {
+            read.cancelled = true;
+            return Ok(());
+        }
         // One that is not known is over, and its sender will hear so.
-        let Some(arrival) = arrival else { return Ok(()) };
+        let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
+        drop(arrivals);
         self.finish_at_sender(token, None);
         let (envelope, then) = match arrival {
-            Arrival::Held(envelope) => {
+            Arrival::Held(envelope, _) => {
                 // `deliver` is to say so.
-                self.arrivals.borrow_mut().0.insert(token, Arrival::Gone(envelope));
+                self.arrivals.borrow_mut().open.insert(token, Arrival::Gone(envelope));
                 return Ok(());
             }
             Arrival::Gone(envelope) => (envelope, None),
-            // Of one that was abandoned too there is nobody to tell.
-            Arrival::Coming { then: None, .. } => return Ok(()),
-            Arrival::Coming { envelope, then, .. } => (envelope, then),
+            Arrival::Offered { envelope, then, .. } | Arrival::Coming { envelope, then, .. } => (envelope, then),
         };
         self.complete(envelope, then, Err(taken_back(token.source)))
     }
@@ -269,13 +387,13 @@ pub fn deliver(job: &Job, token: Token, sink: Sink, then: Then) -> Result<()> {
         return am.deliver_held_own(job, token.number, sink, then);
     }
     let mut arrivals = am.arrivals.borrow_mut();
-    if !matches!(arrivals.0.get(&token), Some(Arrival::Held(_) | Arrival::Gone(_))) {
+    if !matches!(arrivals.open.get(&token), Some(Arrival::Held(..) | Arrival::Gone(_))) {
         return Err(not_held(token));
     }
-    let arrival = arrivals.0.remove(&token);
+    let arrival = arrivals.open.remove(&token);
     drop(arrivals);
     match arrival {
-        Some(Arrival::Held(envelope)) => am.fetch(envelope, sink, Some(then)),
+        Some(Arrival::Held(envelope, offer)) => am.fetch(envelope, offer, sink, Some(then)),
         Some(Arrival::Gone(envelope)) => am.complete(envelope, Some(then), Err(taken_back(token.source))),
         _ => Ok(()),
     }
@@ -296,17 +414,24 @@ pub fn abandon(job: &Job, token: Token) -> bool {
         return am.abandon_own(token.number);
     }
     let mut arrivals = am.arrivals.borrow_mut();
-    let forgotten = match arrivals.0.remove(&token) {
+    let forgotten = match arrivals.open.remove(&token) {
         None => return false,
-        Some(Arrival::Held(_)) => {
+        Some(Arrival::Held(..)) => {
             am.finish_at_sender(token, None);
             None
+        }
+        Some(Arrival::Offered { filling, then, read, .. }) => {
+            drop(arrivals);
+            read.abandon(job);
+            am.finish_at_sender(token, None);
+            drop((filling, then));
+            return true;
         }
         Some(Arrival::Gone(_)) => None,
         Some(Arrival::Coming { envelope, filling, expected, then }) => {
             let mut rest = Filling::discarding(envelope.len);
             rest.filled = filling.filled;
-            arrivals.0.insert(token, Arrival::Coming { envelope, filling: rest, expected, then: None });
+            arrivals.open.insert(token, Arrival::Coming { envelope, filling: rest, expected, then: None });
             Some((filling, then))
         }
     };

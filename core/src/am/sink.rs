@@ -249,6 +249,30 @@ impl Filling {
         Ok(())
     }
 
+    /// Sets `blocks` to those of the sink for the bytes from `from` to `from + len`, inside of what it keeps.
+    pub(super) fn blocks(&mut self, from: usize, len: usize, blocks: &mut Vec<Block>) -> Result<()> {
+        blocks.clear();
+        match &mut self.sink.0 {
+            SinkKind::Discard => {}
+            SinkKind::Buffer(buffer) => blocks.push(Block { base: buffer.as_mut_ptr().wrapping_add(from), len }),
+            SinkKind::Memory { base, .. } => blocks.push(Block { base: base.wrapping_add(from), len }),
+            SinkKind::Layout(layout) => blocks_of(&**layout, from, len, blocks)?,
+        }
+        Ok(())
+    }
+
+    /// All bytes that the sink keeps have been written to its blocks.
+    ///
+    /// # Safety
+    /// That is so.
+    pub(super) unsafe fn was_filled(&mut self) {
+        self.filled = self.kept;
+        if let SinkKind::Buffer(buffer) = &mut self.sink.0 {
+            // SAFETY: room was made for the whole message, and all of it has been written by the contract.
+            unsafe { buffer.set_len(self.kept) };
+        }
+    }
+
     /// What its completion gets.
     ///
     /// # Errors

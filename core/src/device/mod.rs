@@ -124,11 +124,15 @@ impl CutOffs {
 pub struct MessageCutOffs {
     /// Longest message of several packets that is sent without asking the target.
     pub eager: usize,
+    /// Shortest message that a target on the sender's node reads out of the sender's memory ([`Region::brief`]).
+    pub read_intra: usize,
+    /// The same for a target on another node.
+    pub read_inter: usize,
 }
 
 impl MessageCutOffs {
     /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
-    pub const UNMEASURED: Self = Self { eager: 0 };
+    pub const UNMEASURED: Self = Self { eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
 }
 
 /// A piece of this rank's memory.
@@ -176,6 +180,10 @@ pub struct Region {
     /// Whether all ranks that will use it share memory with this one. In a job whose ranks do so in part this
     /// decides which device the memory belongs to, for all who use it.
     pub one_node: bool,
+    /// Whether the memory is lent to one peer for one [`Operation::ReadBlocks`]: nothing is done that pays only when the
+    /// region is used again. [`Device::sealed`] says that the peer has read it. A release without that takes the memory
+    /// back: a read that is under way then ends with an error, whatever it has read.
+    pub brief: bool,
 }
 
 impl Region {
@@ -188,7 +196,7 @@ impl Region {
     /// `len` bytes at `base`.
     #[must_use]
     pub fn of(base: *mut u8, len: usize) -> Self {
-        Self { base, len, accumulate: None, passive: false, revocable: false, one_node: false }
+        Self { base, len, accumulate: None, passive: false, revocable: false, one_node: false, brief: false }
     }
 }
 
@@ -503,7 +511,8 @@ pub trait Device: fmt::Debug {
     /// # Errors
     /// `SharedMemoryFull`, `Limit`, `Forbidden`.
     unsafe fn register(&self, region: Region) -> Result<Registration>;
-    /// Every peer that will use the registration has imported it: what was only needed for that can go.
+    /// Every peer that will use the registration has imported it, or has read it if it is [brief](Region::brief): what was
+    /// only needed for that can go.
     fn sealed(&self, _handle: u64) {}
     /// Takes memory back: allocated memory is unmapped here, registered memory is the caller's own again. No transfer of
     /// a peer touches it after the return; those that peers begin later get an error (or reach pages that nobody else

@@ -59,21 +59,40 @@ impl Job {
         notify: Option<(Place, u64)>,
         tracks: &[&Rc<Track>],
     ) -> Result<bool> {
-        let inner = &*self.0;
         loop {
-            let id = if tracks.is_empty() { UNTRACKED } else { inner.tracked.borrow_mut().next() };
-            let request = WorkRequest { peer, operation, notify, id };
             // SAFETY: the same contract.
-            match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
-                Posted::Done => return Ok(true),
-                Posted::Pending => {
-                    if !tracks.is_empty() {
-                        inner.tracked.borrow_mut().add(tracks);
-                    }
-                    return Ok(false);
-                }
-                Posted::Busy => self.make_room()?,
+            match unsafe { self.try_post(peer, operation, notify, tracks) }? {
+                Some(done) => return Ok(done),
+                None => self.make_room()?,
             }
+        }
+    }
+
+    /// The same, but `None` if there is no room: then nothing has happened.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post).
+    #[inline]
+    pub(crate) unsafe fn try_post(
+        &self,
+        peer: u32,
+        operation: Operation<'_>,
+        notify: Option<(Place, u64)>,
+        tracks: &[&Rc<Track>],
+    ) -> Result<Option<bool>> {
+        let inner = &*self.0;
+        let id = if tracks.is_empty() { UNTRACKED } else { inner.tracked.borrow_mut().next() };
+        let request = WorkRequest { peer, operation, notify, id };
+        // SAFETY: the same contract.
+        match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
+            Posted::Done => Ok(Some(true)),
+            Posted::Pending => {
+                if !tracks.is_empty() {
+                    inner.tracked.borrow_mut().add(tracks);
+                }
+                Ok(Some(false))
+            }
+            Posted::Busy => Ok(None),
         }
     }
 
@@ -109,7 +128,7 @@ impl Job {
 
     /// Forgets the open requests and messages that `track` counts: their local memory is not touched any more.
     pub fn cancel(&self, track: &Rc<Track>) {
-        self.0.am.cancel(track);
+        self.0.am.cancel(self, track);
         let mut tracked = self.0.tracked.borrow_mut();
         let ids = tracked.of(track);
         self.0.device.cancel(&|id| ids.contains(&id));

@@ -57,6 +57,13 @@ impl Exposures {
         key
     }
 
+    /// A key that no region has or will have.
+    pub fn reserve(&self) -> u64 {
+        let mut t = self.lock();
+        t.last += 1;
+        t.last
+    }
+
     /// Takes a region back. When it returns no request touches the memory, nor ever will.
     pub fn remove(&self, key: u64) -> bool {
         self.lock().regions.remove(&key).is_some()

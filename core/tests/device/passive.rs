@@ -23,14 +23,7 @@ fn passive_memory_is_served_right_after_registration() {
         let team = job.world()?;
         if job.rank() == 0 {
             let mut buffer = vec![0u8; 100];
-            let region = Region {
-                base: buffer.as_mut_ptr(),
-                len: 100,
-                accumulate: None,
-                passive: true,
-                revocable: false,
-                one_node: false,
-            };
+            let region = Region { passive: true, ..Region::of(buffer.as_mut_ptr(), 100) };
             // SAFETY: the buffer is not used before it is released.
             let own = unsafe { job.device().register(region) }?;
             *key.lock().unwrap() = Some(own.key);

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use farside_core::coll::execute::{Arguments, Memory, Shape, refuse};
 use farside_core::coll::operation::{Neighbors, Operation};
+use farside_core::coll::selection::Choice;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::operator::{NoOperator, Operator, reduction};
@@ -35,6 +36,7 @@ pub struct Call<'b, T, O = NoOperator> {
     in_place: bool,
     pub(super) operator: O,
     neighbors: Neighbors<'b>,
+    algorithm: Option<&'b Choice>,
     buffers: PhantomData<(&'b [T], &'b mut [T])>,
 }
 
@@ -176,6 +178,7 @@ impl<'b, T: Pod> Call<'b, T> {
             in_place: operation.is_reduction() && operation.is_of_a_vector(),
             operator: NoOperator,
             neighbors: Neighbors::default(),
+            algorithm: None,
             buffers: PhantomData,
         }
     }
@@ -188,8 +191,15 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
 
     /// The same call with another operator, and the one that it had.
     pub(super) fn replace<P>(self, new: P) -> (Call<'b, T, P>, O) {
-        let Self { operation, root, counts, input, output, in_place, operator, neighbors, buffers } = self;
-        (Call { operation, root, counts, input, output, in_place, operator: new, neighbors, buffers }, operator)
+        let Self { operation, root, counts, input, output, in_place, operator, neighbors, algorithm, buffers } = self;
+        let (operator, was) = (new, operator);
+        (Call { operation, root, counts, input, output, in_place, operator, neighbors, algorithm, buffers }, was)
+    }
+
+    /// Makes it by this algorithm, the same at every rank, whatever the selection would choose. A call that it is not for is
+    /// `Unsupported`.
+    pub fn by(self, algorithm: &'b Choice) -> Self {
+        Self { algorithm: Some(algorithm), ..self }
     }
 
     /// The input.
@@ -243,6 +253,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
             in_place: self.in_place,
             reduction: reduces.then(|| reduction(operator)),
             neighbors: self.neighbors,
+            algorithm: self.algorithm.map(|choice| (choice.algorithm, &choice.parameters[..])),
             ..Arguments::new(self.operation)
         })
     }

@@ -77,12 +77,11 @@ impl RawDynamicWindow {
                 .remedy("detach some")
         })?;
         let region = Region {
-            base,
-            len,
             accumulate: Some(crate::op::apply_bytes),
             passive: true,
             revocable: true,
             one_node: self.table.team().is_on_one_node(),
+            ..Region::of(base, len)
         };
         // SAFETY: the same contract.
         let registration = unsafe { self.table.job().device().register(region) }?;

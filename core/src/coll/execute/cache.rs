@@ -24,24 +24,28 @@ pub(super) struct Key {
     element: usize,
     in_place: bool,
     algorithm: Option<*const Algorithm>,
+    parameters: [u32; 2],
     /// Code and commutativity of the reduction.
     reduction: (u32, bool),
 }
 
 impl Key {
-    /// Of a call that can be kept: one of equal blocks, and parameters that follow from it.
+    /// Of a call that can be kept: one of equal blocks, and few parameters.
     #[inline]
     pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
         let graph = matches!(arguments.operation, Operation::NeighborAllgather | Operation::NeighborAlltoall);
-        let fixed = arguments.algorithm.is_some_and(|(_, parameters)| !parameters.is_empty());
-        (!fixed && !graph).then(|| Self {
+        let given = arguments.algorithm.map_or(&[][..], |(_, parameters)| parameters);
+        let mut parameters = [u32::MAX; 2];
+        parameters.get_mut(..given.len())?.copy_from_slice(given);
+        (!graph).then(|| Self {
             operation: arguments.operation,
             root: arguments.root,
             elements,
             element: arguments.element,
             in_place: arguments.in_place,
             algorithm: arguments.algorithm.map(|(a, _)| std::ptr::from_ref(a)),
+            parameters,
             reduction: arguments.reduction.map_or((0, false), |r| (r.code, r.commutative)),
         })
     }

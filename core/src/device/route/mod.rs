@@ -24,8 +24,8 @@ use std::fmt;
 use std::time::Instant;
 
 use super::{
-    Capabilities, Device, Event, Leave, MAX_KEY, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
-    Waker, WorkRequest,
+    Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, Place, Posted, Region, Registration,
+    RemoteRegion, Sleep, Waker, WorkRequest,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
@@ -108,6 +108,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
             node: n.node.clone(),
             max_blocks: n.max_blocks.min(f.max_blocks),
             max_packet: n.max_packet.min(f.max_packet),
+            messages: MessageCutOffs { read_intra: n.messages.read_intra, ..f.messages },
             mapped: false,
             accumulate: n.accumulate && f.accumulate,
             sleepers_fence: n.sleepers_fence,

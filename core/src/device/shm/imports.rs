@@ -9,16 +9,14 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::agent::Agent;
 use super::remap::{self, Remapped};
-use super::request::Code;
-use super::transfer::Piece;
 use super::{ShmDevice, layout, vm};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, PAGE, Segment, SegmentName, page_up};
 use crate::processes;
+use crate::service::target::{Code, Piece};
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
@@ -26,6 +24,11 @@ use crate::wire::{Reader, Writer};
 /// requests, one for each.
 const VM_LIST_FROM: u64 = 1024;
 const RING_LIST_FROM: u64 = 8192;
+
+/// In the key of memory that its owner may take back at any time.
+const REVOCABLE: u8 = 1;
+/// In the key of memory that is lent for one transfer.
+const BRIEF: u8 = 2;
 
 /// A region of this rank.
 #[derive(Debug)]
@@ -75,6 +78,8 @@ pub(super) struct Import {
     /// Process and address of byte 0, if `process_vm_*` may be used: none of the region is mapped then.
     pub(super) vm: Option<(u32, u64)>,
     pub(super) accumulate: Option<AccumulateFn>,
+    /// Registered for one transfer: requests to its owner do not reach it.
+    pub(super) brief: bool,
 }
 
 impl Import {
@@ -134,7 +139,6 @@ impl Import {
         }
         Err(Error::new(ErrorKind::OutOfRange, operation)
             .peer(self.peer)
-            .device("shm")
             .cause(format!("{} bytes at offset {} of a region of {}", range.len, range.offset, self.len)))
     }
 
@@ -154,8 +158,7 @@ impl Import {
 
     /// The integer of `len` bytes at `at`, aligned: mapped, or `None` if it takes a request.
     pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
-        let misaligned =
-            || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).device("shm").cause(format!("offset {at}"));
+        let misaligned = || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}"));
         if !matches!(len, 1 | 2 | 4 | 8) {
             return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("an integer of {len} bytes")));
         }
@@ -176,15 +179,12 @@ pub(super) fn region<'a>(
     len: usize,
     operation: &'static str,
 ) -> Result<&'a Import> {
-    let import = imports.get(&place.region).ok_or_else(|| {
-        Error::new(ErrorKind::BadKey, operation).device("shm").cause(format!("region {}", place.region))
-    })?;
+    let import = imports
+        .get(&place.region)
+        .ok_or_else(|| Error::new(ErrorKind::BadKey, operation).cause(format!("region {}", place.region)))?;
     // Request keys of two peers may be equal, so a request that went astray could change other memory.
     if import.peer != peer {
-        return Err(Error::new(ErrorKind::BadArgument, operation)
-            .peer(peer)
-            .device("shm")
-            .cause("the region is of another rank"));
+        return Err(Error::new(ErrorKind::BadArgument, operation).peer(peer).cause("the region is of another rank"));
     }
     import.check(Range { offset: place.offset, len }, operation)?;
     Ok(import)
@@ -209,7 +209,6 @@ pub(super) fn remote<'a>(
     }
     Err(Error::new(ErrorKind::BadArgument, operation)
         .peer(peer)
-        .device("shm")
         .cause(format!("{len} bytes of local blocks, {total:?} of remote ranges")))
 }
 
@@ -224,6 +223,9 @@ pub(super) fn allocate(device: &ShmDevice, len: usize) -> Result<Registration> {
 /// As [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
     let Region { base, len, passive, .. } = region;
+    if region.brief {
+        return lend(device, base, len);
+    }
     let remapped = match device.user_memory {
         UserMemory::Auto | UserMemory::Remap => {
             // SAFETY: lent to the runtime until `release`.
@@ -239,26 +241,31 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         UserMemory::Vm | UserMemory::Ring => None,
     };
     let mapped = remapped.as_ref().map_or(0..0, |r| r.base.addr() - base.addr()..r.base.addr() - base.addr() + r.len);
-    if mapped != (0..len) {
-        // Peers do not count this rank as inside the runtime yet: after registering it may go on computing at once.
-        // Where this is inside a wait, the agent serves too until the next one.
-        device.serving.set(true);
-        let mut agent = device.agent.borrow_mut();
-        if passive && agent.is_none() {
-            match Agent::start(device.shared.clone()) {
-                Ok(started) => *agent = Some(started),
-                Err(e) => {
-                    if let Some(r) = &remapped {
-                        // SAFETY: lent, and nobody knows of it yet.
-                        unsafe { remap::restore(r) }?;
-                    }
-                    return Err(e);
-                }
-            }
+    if mapped != (0..len)
+        && let Err(e) = device.service.start(passive)
+    {
+        if let Some(r) = &remapped {
+            // SAFETY: lent, and nobody knows of it yet.
+            unsafe { remap::restore(r) }?;
         }
+        return Err(e);
     }
     // SAFETY: lent until `release`, which takes the key back first.
     unsafe { expose(device, region, mapped, OwnedMemory::User(remapped)) }
+}
+
+/// Makes the key of memory that peers may read for a moment. It is in no table but that of live keys.
+fn lend(device: &ShmDevice, base: *mut u8, len: usize) -> Result<Registration> {
+    if !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+        return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
+    }
+    let request_key = device.service.exposures().reserve();
+    device.publish(request_key, request_key);
+    let numbers = [base.addr() as u64, len as u64, request_key, 0, 0];
+    let w = numbers.into_iter().fold(Writer::new().u8(BRIEF).u32(std::process::id()), Writer::u64);
+    let (handle, key, memory) = (device.fresh(), w.done(), OwnedMemory::User(None));
+    device.owned.borrow_mut().insert(handle, OwnedRegion { base, len, request_key, key: key.clone(), memory });
+    Ok(Registration { base, len, key, handle })
 }
 
 /// Makes the key of a region of which peers can map the bytes `mapped`.
@@ -274,12 +281,14 @@ unsafe fn expose(
     let Region { base, len, accumulate, revocable, .. } = region;
     let name = memory.segment().map(|s| s.name()).transpose()?;
     // SAFETY: by the contract.
-    let request_key = unsafe { device.shared.exposures.insert(Exposed { base, len, accumulate }) };
+    let request_key = unsafe { device.service.exposures().insert(Exposed { base, len, accumulate }) };
     if name.is_none() {
         device.publish(request_key, request_key);
     }
     let numbers = [base.addr() as u64, len as u64, request_key, mapped.start as u64, mapped.end as u64];
-    let w = numbers.into_iter().fold(Writer::new().u8(u8::from(revocable)).u32(std::process::id()), Writer::u64);
+    let w = numbers
+        .into_iter()
+        .fold(Writer::new().u8(if revocable { REVOCABLE } else { 0 }).u32(std::process::id()), Writer::u64);
     let key = match name {
         Some(name) => name.write(w),
         None => w,
@@ -298,7 +307,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
         return Err(Error::new(ErrorKind::Freed, "release memory").device("shm"));
     };
     device.publish(owned.request_key, 0);
-    device.shared.exposures.remove(owned.request_key);
+    device.service.exposures().remove(owned.request_key);
     await_transfers(device, owned.request_key)?;
     // Requests are served from now on too: a peer that comes late must hear that the key is gone.
     match owned.memory {
@@ -345,17 +354,13 @@ pub(super) fn import(
     key: &[u8],
     accumulate: Option<AccumulateFn>,
 ) -> Result<RemoteRegion> {
-    const OP: &str = "import a peer's region";
-    if peer as usize >= device.pids.len() {
-        return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(peer).device("shm"));
-    }
     let import = if peer as usize == device.shared.me {
         own(device, key, accumulate)
     } else {
         foreign(device, peer, key, accumulate)?
     };
-    let import =
-        import.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(peer).device("shm").cause("malformed key"))?;
+    let malformed = || Error::new(ErrorKind::Protocol, "import a peer's region").peer(peer).cause("malformed key");
+    let import = import.ok_or_else(malformed)?;
     let handle = device.fresh();
     let remote = RemoteRegion {
         peer,
@@ -374,14 +379,23 @@ fn own(device: &ShmDevice, key: &[u8], accumulate: Option<AccumulateFn>) -> Opti
     let (handle, region) = owned.iter().find(|(_, o)| o.key == key)?;
     let mapped = Mapped { base: region.base, lo: 0, hi: region.len };
     let peer = device.shared.me as u32;
-    Some(Import { peer, len: region.len, mapped, _pages: None, request_key: *handle, vm: None, accumulate })
+    Some(Import {
+        peer,
+        len: region.len,
+        mapped,
+        _pages: None,
+        request_key: *handle,
+        vm: None,
+        accumulate,
+        brief: false,
+    })
 }
 
 /// A region of another rank; `None` for a malformed key.
 fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
     let mut r = Reader::new(key);
-    let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
-    let Some((revocable, pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
+    let fields = (|| Some((r.u8()?, r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
+    let Some((kind, pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
     let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
     let (watched, known) = device.pids[peer as usize];
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
@@ -399,16 +413,22 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     } else {
         None
     };
+    let (revocable, brief) = (kind == REVOCABLE, kind == BRIEF);
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
     let mut vm = None;
     // A system call cannot be refused by the owner, so revocable memory is not reached that way. The bytes round shared
     // pages are too few for one.
     if pages.is_none() && len > 0 && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
-        match vm::works(watched, known) {
-            Ok(()) => vm = Some((pid, address)),
+        let works = &device.vm_works[peer as usize];
+        match if brief && works.get() { Ok(()) } else { vm::works(watched, known) } {
+            Ok(()) => {
+                works.set(true);
+                vm = Some((pid, address));
+            }
+            Err(e) if brief => return Err(e.peer(peer)),
             Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
             Err(e) => tracing::info!("process_vm calls are not used: {e}"),
         }
     }
-    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, accumulate }))
+    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, accumulate, brief }))
 }

@@ -5,19 +5,16 @@
 //! 64    doorbell (futex)          written by peers that wake this rank
 //! 128   sleeping                  1 while this rank is about to sleep or sleeps
 //! 192   state                     running, left, lost; 196 the rank of the job whose loss this one has met, and 1
-//! 256   turns                     of this rank's progress, while peers may need its help
-//! 320   agent bell (futex)        written by peers that wake this rank's agent
-//! 384   agent present
-//! 392   the transfer by `process_vm_*` that this rank makes; see `vm_transfer`
-//! 448   live keys                of user memory, each at its number modulo the table's size; see `live_key`
+//! 256   the transfer by `process_vm_*` that this rank makes; see `vm_transfer`
+//! 320   live keys                 of user memory, each at its number modulo the table's size; see `live_key`
 //!       heads of the packet rings, one line for each source, and in it the number of short packets taken
 //!       for each source two lines for short packets, and the reply line, not side by side
 //!       packet rings, one for each source
-//!       request rings, one for each source
-//!       bounce buffer
+//!       turns, requests and bounce buffer of the service of unmapped memory; see `service::target`
 //! ```
 
 use crate::memory::segment::page_up;
+use crate::service::target;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
@@ -27,18 +24,11 @@ pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
 pub(super) const STATE: usize = 192;
 pub(super) const MET: usize = 196;
-pub(super) const TURNS: usize = 256;
-pub(super) const AGENT_BELL: usize = 320;
-pub(super) const AGENT_PRESENT: usize = 384;
-/// In the line of `AGENT_PRESENT`, which is written once.
-pub(super) const VM_TRANSFER: usize = 392;
-const LIVE: usize = 448;
+pub(super) const VM_TRANSFER: usize = 256;
+const LIVE: usize = 320;
 /// Entries of the table of live keys: as many user regions are sure to be reached directly at one time.
 const LIVE_KEYS: usize = 256;
 const HEADS: usize = LIVE + 8 * LIVE_KEYS;
-
-/// Requests that one rank may have outstanding at another.
-pub(super) const SLOTS: usize = 16;
 
 pub(super) const STATE_RUNNING: u32 = 1;
 pub(super) const STATE_LEFT: u32 = 2;
@@ -84,15 +74,11 @@ impl Layout {
         page_up(self.short(self.ranks)[0]) + source * self.ring
     }
 
-    pub(super) fn request(&self, source: usize, slot: usize) -> usize {
-        self.ring(self.ranks) + (source * SLOTS + slot) * LINE
-    }
-
-    pub(super) fn bounce(&self) -> usize {
-        page_up(self.request(self.ranks, 0))
+    pub(super) fn service(&self) -> target::Layout {
+        target::Layout::new(self.ring(self.ranks), self.ranks, self.bounce)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.bounce() + self.bounce
+        self.service().end()
     }
 }

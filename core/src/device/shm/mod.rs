@@ -3,26 +3,23 @@
 //!
 //! Memory that the device allocates is mapped by every rank that imports it: a write is a copy, an atomic is
 //! the processor's. Memory of the user is moved onto shared pages where it can be ([`remap`]), and otherwise
-//! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`request`]). Packets go through
-//! lines and rings ([`channel`], [`ring`]).
+//! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`target`](crate::service::target)), to which
+//! this device lends its segments. Packets go through lines and rings ([`channel`], [`ring`]).
 //!
 //! Where the ranks of the job are on several nodes each has this device for those of its own, which are numbered
 //! among themselves inside of it; peers, sources and errors of its methods are ranks of the job.
 
-mod agent;
 mod channel;
 mod imports;
 mod layout;
 mod liveness;
 mod node;
-mod park;
+pub(crate) mod park;
 mod post;
 mod remap;
-mod request;
 mod ring;
-mod shared;
+mod segments;
 mod start;
-mod transfer;
 mod vm;
 
 use std::cell::{Cell, RefCell};
@@ -44,14 +41,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::memory::segment::Mapping;
 use crate::processes::{self, Process};
+use crate::service::target::TargetService;
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
-use agent::Agent;
 use channel::Channel;
 use imports::{Import, OwnedRegion};
 use ring::Popped;
-use shared::Shared;
-use transfer::Transfers;
+use segments::Segments;
 
 #[cold]
 fn garbage(source: u32, marker: u64) -> Error {
@@ -61,15 +57,15 @@ fn garbage(source: u32, marker: u64) -> Error {
         .cause(format!("marker {marker:#x} in the ring"))
 }
 
-/// How long a rank with requests under way sleeps before it asks whether their targets have turned meanwhile.
-const NAP: Duration = Duration::from_micros(50);
 /// In place of the number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
 
 /// The shared-memory device of one rank.
 #[derive(Debug)]
 pub struct ShmDevice {
-    shared: Arc<Shared>,
+    /// Dropped first: its agent serves memory of `owned`.
+    service: TargetService<Segments>,
+    shared: Arc<Segments>,
     /// By rank of the job, its number on this node.
     numbers: Vec<u32>,
     /// By peer; none of this process itself.
@@ -80,6 +76,8 @@ pub struct ShmDevice {
     asymmetric: bool,
     dir: PathBuf,
     user_memory: UserMemory,
+    /// By peer, whether `process_vm_*` has worked.
+    vm_works: Vec<Cell<bool>>,
     /// How long `release` waits for a transfer of a peer.
     timeout: Duration,
     /// By peer.
@@ -88,12 +86,8 @@ pub struct ShmDevice {
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
     imports: RefCell<FxHashMap<u64, Import>>,
     last: Cell<u64>,
-    transfers: RefCell<Transfers>,
-    agent: RefCell<Option<Agent>>,
     /// From whom packets are looked for first.
     first: Cell<usize>,
-    /// Whether some region of this rank may need its help.
-    serving: Cell<bool>,
 }
 
 impl ShmDevice {
@@ -136,39 +130,15 @@ impl ShmDevice {
         }
     }
 
-    /// An error that names a peer by its number on this node, with its rank of the job.
+    /// An error that names a peer by its number on this node, with its rank of the job and this device.
     #[cold]
     fn named(&self, error: Error) -> Error {
-        error.renumbered(|number| self.shared.ranks.get(number as usize).copied().unwrap_or(number))
+        error.device("shm").renumbered(|number| self.shared.ranks.get(number as usize).copied().unwrap_or(number))
     }
 
     fn fresh(&self) -> u64 {
         self.last.set(self.last.get() + 1);
         self.last.get()
-    }
-
-    /// Wakes the target of a request that was just written, if it sleeps.
-    fn wake_server(&self, peer: u32) {
-        // Full fence: pairs with the sleeper's barrier.
-        fence(Ordering::SeqCst);
-        park::wake_if_asleep(&self.shared.peers[peer as usize], &self.stats);
-    }
-
-    /// Wakes the agents of targets that are not inside the runtime, as far as their turns tell. A target that is about
-    /// to come back serves sooner than an agent could wake up, so this is not done at once. Whether every target of a
-    /// request has been left alone.
-    fn wake_agents(&self) -> bool {
-        let (left, others) = self.transfers.borrow_mut().left_alone(&self.shared);
-        for peer in left {
-            let target = &self.shared.peers[peer];
-            // Relaxed: a late sight of a new agent costs another interval.
-            if target.half(layout::AGENT_PRESENT).load(Ordering::Relaxed) != 0 {
-                target.half(layout::AGENT_BELL).fetch_add(1, Ordering::SeqCst);
-                park::futex_wake(target.half(layout::AGENT_BELL));
-                self.stats.add(Kind::Wake, 0);
-            }
-        }
-        !others
     }
 
     /// Sends a packet.
@@ -204,30 +174,6 @@ impl ShmDevice {
         park::waker_barrier(self.asymmetric);
         park::wake_if_asleep(&self.shared.peers[to], &self.stats);
         self.stats.add(Kind::Send, len);
-    }
-
-    /// Serves others, and goes on with what they serve; whether anything happened.
-    #[cold]
-    fn poll_transfers(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
-        let mut any = false;
-        if self.serving.get() {
-            let turns = self.own().half(layout::TURNS);
-            // Relaxed, both: written by this thread alone, and a late sight of it costs a peer one wake-up of the agent.
-            turns.store(turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-            any |= self.shared.serve(&self.stats);
-        }
-        if !self.transfers.borrow().is_idle() {
-            let finished =
-                self.transfers.borrow_mut().advance(&self.shared, &self.stats, &|peer| self.wake_server(peer));
-            if self.transfers.borrow_mut().is_patience_over() {
-                self.wake_agents();
-            }
-            for (t, result) in finished {
-                any = true;
-                sink(Event::Completed { id: t.id, result: result.map_err(|e| self.named(e)) });
-            }
-        }
-        any
     }
 }
 
@@ -289,16 +235,16 @@ impl Device for ShmDevice {
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
-        self.transfers.borrow_mut().cancel(which);
+        self.service.cancel(which);
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         // A handler that polls finds nothing: packets are delivered one at a time.
         let Ok(mut packet) = self.packet.try_borrow_mut() else { return Ok(false) };
-        let mut any = false;
-        if self.serving.get() || !self.transfers.borrow().is_idle() {
-            any = self.poll_transfers(sink);
-        }
+        let mut any = self.service.is_active()
+            && self.service.poll(&self.stats, |id, result| {
+                sink(Event::Completed { id, result: result.map_err(|e| self.named(e)) });
+            });
         // In turn, so that none starves the others.
         let mut source = self.first.get();
         for _ in 0..self.channels.len() {
@@ -339,15 +285,9 @@ impl Device for ShmDevice {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let Sleep::For(limit) = sleep else { return true };
         let own = self.own();
-        let ready = || {
-            ready()
-                || self.any_packet()
-                || (self.serving.get() && self.shared.server.ready(own, &self.shared.layout))
-                || !self.transfers.borrow().is_idle() && self.transfers.borrow().something_served(&self.shared)
-        };
+        let ready = || ready() || self.any_packet() || self.service.ready();
         let wait = |doorbell: &_, bell| {
-            let asked = self.transfers.borrow().is_idle() || self.wake_agents();
-            let limit = if asked { limit } else { limit.min(NAP) };
+            let limit = self.service.before_sleep(limit, &self.stats);
             self.stats.add(Kind::Park, 0);
             park::futex_wait(doorbell, bell, limit);
         };
@@ -392,7 +332,7 @@ impl Device for ShmDevice {
     }
 
     fn counters(&self) -> Vec<(&'static str, Snapshot)> {
-        vec![("shm", self.stats.snapshot().merged(&self.shared.agent_stats.snapshot()))]
+        vec![("shm", self.stats.snapshot().merged(&self.service.agent_counters()))]
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
@@ -416,8 +356,6 @@ impl Device for ShmDevice {
 
 impl Drop for ShmDevice {
     fn drop(&mut self) {
-        // The agent ends before the memory that it serves goes.
-        drop(self.agent.borrow_mut().take());
         let _ = self.leave(Leave::Lost);
     }
 }

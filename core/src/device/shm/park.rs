@@ -108,4 +108,4 @@ fn wake(target: &Mapping, stats: &Stats) {
 }
 
 #[cfg(test)]
-pub(super) mod models;
+pub(crate) mod models;

@@ -4,12 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::imports::{self, Import};
-use super::request::Code;
-use super::transfer::{Piece, Pieces, Transfer};
 use super::{ShmDevice, layout, vm};
 use crate::device::{self, Block, Device, Operation, Place, Posted, Range, RemoteVector, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
+use crate::service::target::{Code, Piece, Pieces};
 use crate::settings::UserMemory;
 use crate::stats::Kind;
 
@@ -37,7 +36,7 @@ impl ShmDevice {
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
     pub(super) unsafe fn post_transfer(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        if self.transfers.borrow().is_full() {
+        if self.service.is_full() {
             return Ok(Posted::Busy);
         }
         let imports = self.imports.borrow();
@@ -99,7 +98,7 @@ impl ShmDevice {
         const OP: &str = "signal a peer";
         let imports = self.imports.borrow();
         let cell = imports::region(&imports, peer, at, 8, OP)?.word(at.offset, OP)?.ok_or_else(|| {
-            let error = Error::new(ErrorKind::Unsupported, OP).peer(peer).device("shm");
+            let error = Error::new(ErrorKind::Unsupported, OP).peer(peer);
             error.cause("signal cells live in memory of the runtime")
         })?;
         // Release: pairs with the Acquire load of the cell by its owner; what this rank wrote before is visible.
@@ -144,12 +143,17 @@ impl ShmDevice {
         if let Some(transfer) = self.vm(import, len) {
             // SAFETY: handed on; the owner of the remote region does not take it back before `transfer` is dropped.
             let calls = unsafe { vm::transfer(code == Code::Read, transfer.pid, blocks, transfer.base, ranges) };
-            for _ in 0..calls.map_err(|e| e.peer(import.peer).device("shm"))? {
+            for _ in 0..calls.map_err(|e| e.peer(import.peer))? {
                 self.stats.add(Kind::SystemCall, 0);
             }
             self.stats.add(Kind::Copy, len);
             drop(transfer);
             return self.start(request, unmapped, || ());
+        }
+        if import.brief {
+            return Err(Error::new(ErrorKind::BadKey, name)
+                .peer(import.peer)
+                .cause("the memory was lent for a transfer, and has been taken back"));
         }
         import.walk(blocks, ranges, |mapped, at, local, len| {
             if mapped.is_none() {
@@ -183,23 +187,14 @@ impl ShmDevice {
             }
             return Ok(Posted::Done);
         }
-        let signal = match request.notify {
-            Some((at, value)) => {
-                let imports = self.imports.borrow();
-                let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
-                Some(cell.word_piece(Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()))
-            }
-            None => None,
-        };
-        let mut transfers = self.transfers.borrow_mut();
-        transfers.add(Transfer::new(request.id, request.peer, unmapped));
-        transfers.issue(&self.shared, &self.stats, &|peer| self.wake_server(peer));
-        copy_mapped();
-        if let Some(signal) = signal {
+        let signal = |(at, value): (Place, u64)| {
+            let imports = self.imports.borrow();
+            let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
             self.stats.add(Kind::Notify, 8);
-            transfers.append(signal);
-            transfers.issue(&self.shared, &self.stats, &|peer| self.wake_server(peer));
-        }
+            Ok(cell.word_piece(Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()))
+        };
+        let signal = request.notify.map(signal).transpose()?;
+        self.service.post((request.id, request.peer), unmapped, copy_mapped, signal, &self.stats);
         Ok(Posted::Pending)
     }
 
@@ -208,7 +203,7 @@ impl ShmDevice {
         let (pid, base) = import.vm?;
         let least = if self.user_memory == UserMemory::Vm { 1 } else { VM_FROM };
         // Requests in progress would be overtaken.
-        if len < least || self.transfers.borrow().any_to(import.peer) {
+        if !import.brief && (len < least || self.service.any_to(import.peer)) {
             return None;
         }
         // The owner clears the live key and then looks at the announcement: it waits for this transfer, or this rank sees

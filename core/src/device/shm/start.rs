@@ -11,18 +11,20 @@ use rustc_hash::FxHashMap;
 use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::node::Node;
-use super::request::Server;
 use super::ring::max_packet;
-use super::shared::Shared;
-use super::transfer::Transfers;
+use super::segments::Segments;
 use super::{NOT_HERE, ShmDevice, liveness, park, vm};
-use crate::device::Capabilities;
+use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::keys::Exposures;
 use crate::memory::segment::{self, Segment, SegmentName};
+use crate::service::target::TargetService;
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
+
+/// Shortest message that its target reads out of the sender's memory: any that is longer than a packet, since one system
+/// call and one copy take less than two copies through the ring (`benches`, `rendezvous`).
+const READ_FROM: usize = 1;
 
 /// A rank that has made its segment and not yet seen the others.
 #[derive(Debug)]
@@ -144,24 +146,20 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
+            messages: MessageCutOffs { read_intra: READ_FROM, ..MessageCutOffs::UNMEASURED },
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
         let own = (self.me, self.own.mapping());
+        let channels = peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect();
+        let service = layout.service();
+        let shared = Arc::new(Segments { me: self.me, ranks: self.ranks, service, own: self.own, peers });
         Ok(ShmDevice {
-            channels: peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect(),
+            service: TargetService::new(shared.clone(), layout.ranks),
+            shared,
+            channels,
             packet: RefCell::new(vec![0; max_packet(layout.ring)]),
-            shared: Arc::new(Shared {
-                me: self.me,
-                ranks: self.ranks,
-                layout,
-                own: self.own,
-                peers,
-                exposures: Exposures::default(),
-                server: Server::new(layout.ranks),
-                agent_stats: Stats::default(),
-            }),
             numbers,
             processes,
             pids,
@@ -170,14 +168,12 @@ impl Prepared {
             asymmetric,
             dir: PathBuf::from(&self.settings.shm_dir),
             user_memory: self.settings.shm_user_memory,
+            vm_works: vec![Cell::new(false); layout.ranks],
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
             imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),
-            transfers: RefCell::new(Transfers::new(layout.ranks)),
-            agent: RefCell::new(None),
             first: Cell::new(0),
-            serving: Cell::new(false),
         })
     }
 }

@@ -398,12 +398,20 @@ impl Device for VerbsDevice {
     }
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
-        let regions = &mut self.engine.borrow_mut().regions;
-        if region.base.is_null() {
-            return regions.allocate(region.len).map_err(|e| e.rank(self.links.me));
-        }
-        // SAFETY: the same contract.
-        unsafe { regions.register(region) }.map_err(|e| e.rank(self.links.me))
+        let engine = &mut *self.engine.borrow_mut();
+        // SAFETY: the same contract, in both.
+        let made = unsafe {
+            match region {
+                _ if region.base.is_null() => engine.regions.allocate(region.len),
+                Region { brief: true, .. } => engine.regions.lend(&mut engine.user, region, &self.stats),
+                _ => engine.regions.register(region),
+            }
+        };
+        made.map_err(|e| e.rank(self.links.me))
+    }
+
+    fn sealed(&self, handle: u64) {
+        self.engine.borrow_mut().regions.was_read(handle);
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {

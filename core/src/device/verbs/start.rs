@@ -25,7 +25,7 @@ use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain};
 use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
-use crate::device::{Capabilities, CutOffs, Lists};
+use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
@@ -39,6 +39,8 @@ const LIST_BLOCKS: i32 = 64;
 /// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; an HCA has others
 /// (`FARSIDE_CUT_OFFS`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
+/// Shortest message that its target reads out of the sender's memory.
+const READ_FROM: usize = 32 << 10;
 /// Inline sizes that are tried, best first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
 /// Reads and atomics under way on one connection.
@@ -151,6 +153,7 @@ impl Prepared {
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
                 cut_offs: MEASURED,
+                messages: MessageCutOffs { read_inter: READ_FROM, ..MessageCutOffs::UNMEASURED },
                 own_by_copy: true,
                 ..Capabilities::minimal("verbs", PACKET)
             },

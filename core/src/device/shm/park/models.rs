@@ -8,7 +8,7 @@ use crate::memory::words::Word;
 use crate::model::{Fault, Futex, ModelWord, caught, check, leak};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Broken {
+pub(crate) enum Broken {
     No,
     SleeperWithoutBarrier,
     WakerWithoutBarrier,
@@ -19,14 +19,14 @@ pub(in super::super) enum Broken {
 }
 
 /// What a rank sleeps with.
-pub(in super::super) struct Sleeper {
+pub(crate) struct Sleeper {
     doorbell: Futex,
     sleeping: ModelWord,
     broken: Broken,
 }
 
 impl Sleeper {
-    pub(in super::super) fn new(broken: Broken) -> Self {
+    pub(crate) fn new(broken: Broken) -> Self {
         Self { doorbell: Futex::new(), sleeping: ModelWord::new(0, Fault::No), broken }
     }
 
@@ -36,7 +36,7 @@ impl Sleeper {
         }
     }
 
-    pub(in super::super) fn park(&self, ready: impl FnOnce() -> bool) {
+    pub(crate) fn park(&self, ready: impl FnOnce() -> bool) {
         let wait = |word: &ModelWord, bell| {
             let late = self.broken == Broken::ReadsBellLate;
             self.doorbell.wait(if late { word.load(Ordering::SeqCst) } else { bell });
@@ -44,7 +44,7 @@ impl Sleeper {
         sleep(&self.doorbell.word, &self.sleeping, || self.fence(Broken::SleeperWithoutBarrier), ready, wait);
     }
 
-    pub(in super::super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.fence(Broken::WakerWithoutBarrier);
         if !is_asleep(&self.sleeping) {
             return;

@@ -4,6 +4,7 @@
 pub(super) mod buffers;
 mod cache;
 mod group;
+pub(super) mod lent;
 pub(super) mod regions;
 pub(super) mod slab;
 pub(super) mod user;

@@ -1,7 +1,9 @@
 #![allow(unsafe_code)]
 //! Regions: memory that this rank has registered, and memory of peers that it has imported.
 //!
-//! A key is `3`, the address and length of the region, the HCA's remote key, and the region's number at its owner.
+//! A key is `3`, the address and length of the region, the HCA's remote key, and the region's number at its owner; that of a
+//! lent one is `4`, the same with the count of memory taken back in place of the number, and address and key of that count
+//! ([`super::lent`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 use rustc_hash::FxHashMap;
 
+use super::lent::{Lent, Witness};
 use super::slab::Slab;
 use crate::device::verbs::limit::{limit, registration};
 use crate::device::verbs::post::notices::raised;
@@ -22,6 +25,7 @@ use crate::slots::Slots;
 use crate::wire::{Reader, Writer};
 
 const TAG: u8 = 3;
+const LENT: u8 = 4;
 
 /// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
 /// ends out of order hears that the rank is lost, and not that a key is unknown. Nothing else uses those pages.
@@ -85,15 +89,16 @@ pub(crate) struct Regions {
     by_address: BTreeMap<(usize, u64), (usize, u32)>,
     imports: Slots<Import>,
     released: VecDeque<(Instant, Owned)>,
-    last: u64,
-    /// For each rank how many of its packets this rank has taken.
+    pub(super) last: u64,
+    /// For each rank how many of its packets this rank has taken; and how often lent memory was taken back.
     words: Slab,
+    pub(super) lent: Lent,
 }
 
 impl Regions {
     /// Bytes that are registered at start-up.
     pub(crate) fn bytes(ranks: usize) -> usize {
-        8 * ranks
+        8 * (ranks + 1)
     }
 
     pub(crate) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
@@ -107,6 +112,7 @@ impl Regions {
             released: VecDeque::new(),
             last: 0,
             words: Slab::new(domain, Self::bytes(ranks), Rights::Remote)?,
+            lent: Lent::default(),
         })
     }
 
@@ -118,9 +124,27 @@ impl Regions {
     /// The packets of rank `source` that this rank has taken: HCAs of peers read it.
     pub(crate) fn taken(&self, source: u32) -> &AtomicU64 {
         assert!((source as usize) < self.ranks);
-        let word = self.words.at(8 * source as usize);
+        self.word(source as usize)
+    }
+
+    fn word(&self, i: usize) -> &AtomicU64 {
+        let word = self.words.at(8 * i);
         // SAFETY: an aligned word of the slab, accessed as an atomic by this rank alone.
         unsafe { AtomicU64::from_ptr(word.cast()) }
+    }
+
+    /// How often this rank has taken back memory that it had lent and that was not read yet: HCAs of peers read it.
+    pub(super) fn taken_back(&self) -> &AtomicU64 {
+        self.word(self.ranks)
+    }
+
+    /// The key of lent memory.
+    pub(super) fn lent_key(&self, base: *mut u8, len: usize, remote: u32) -> Vec<u8> {
+        let (address, key) = self.words.remote(8 * self.ranks);
+        // Relaxed: this rank's own count.
+        let count = self.taken_back().load(Ordering::Relaxed);
+        let w = Writer::new().u8(LENT).u64(base.addr() as u64).u64(len as u64).u32(remote).u64(count);
+        w.u64(address).u32(key).done()
     }
 
     pub(crate) fn allocate(&mut self, len: usize) -> Result<Registration> {
@@ -173,6 +197,9 @@ impl Regions {
 
     pub(crate) fn release(&mut self, handle: u64) -> Result<()> {
         const OP: &str = "release memory";
+        if self.end_lease(handle) {
+            return self.let_go();
+        }
         let Some(owned) = self.owned.remove(&handle) else {
             return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
         };
@@ -186,6 +213,7 @@ impl Regions {
 
     /// Deregisters what has lingered long enough, or is too much.
     pub(crate) fn let_go(&mut self) -> Result<()> {
+        self.lent.let_go(LINGER);
         let mut bytes: usize = self.released.iter().map(|(_, o)| o.len).sum();
         while let Some((since, _)) = self.released.front() {
             if bytes <= LINGER_BYTES && self.released.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
@@ -214,22 +242,29 @@ impl Regions {
         let mut r = Reader::new(key);
         let fields = (|| {
             let tag = r.u8()?;
-            let all = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
-            (tag == TAG && r.rest().is_empty()).then_some(all)
+            let (base, len, key, number) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
+            let witness = match tag {
+                TAG => None,
+                LENT => Some(Witness { expected: number, address: r.u64()?, key: r.u32()? }),
+                _ => return None,
+            };
+            r.rest().is_empty().then_some((base, len, key, number, witness))
         })();
         let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("verbs").cause("malformed key");
-        let (base, len, key, number) = fields.ok_or_else(malformed)?;
+        let (base, len, key, number, witness) = fields.ok_or_else(malformed)?;
         if base.checked_add(len).is_none() || len > isize::MAX as u64 {
             return Err(malformed());
         }
         let len = len as usize;
         let handle = self.imports.next();
         self.imports.add(Import { peer, base, len, key, number });
+        let lists = witness.map(|witness| self.lent.imported(handle, witness));
         // Nothing is mapped, not even this rank's own memory: the processor's atomics and the HCA's do not mix.
-        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists })
     }
 
     pub(crate) fn forget(&mut self, handle: u64) -> Option<Import> {
+        self.lent.forget(handle);
         self.imports.remove(handle)
     }
 

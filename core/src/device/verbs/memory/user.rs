@@ -168,7 +168,7 @@ impl UserMemory {
         Ok(())
     }
 
-    /// A registration that may be kept: of memory that is watched, and that may be written, so that one serves both ways.
+    /// A registration that may be kept: of memory that is watched, and that may be written, so that one serves all ways.
     ///
     /// # Safety
     /// As [`register`](Self::register).
@@ -183,7 +183,7 @@ impl UserMemory {
         // Before it is pinned: changes after that are reported.
         watch.as_ref().ok()?.add(group.start, group.end).ok()?;
         // SAFETY: by the contract.
-        unsafe { self.pin(group, Rights::Local, stats) }.ok()
+        unsafe { self.pin(group, Rights::Kept, stats) }.ok()
     }
 
     /// # Safety

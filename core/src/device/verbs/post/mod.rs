@@ -1,6 +1,7 @@
-//! Work requests on their way to the HCA: which way the bytes of an operation go ([`posting`], [`staged`], [`lists`]), the
+//! Work requests on their way to the HCA: which way the bytes of an operation go ([`posting`], [`staged`], [`blocks`], [`lists`]), the
 //! requests and their send queue ([`request`], [`queue`]), and what follows when they end ([`engine`], [`outcomes`]).
 
+mod blocks;
 pub(super) mod cut;
 pub(super) mod engine;
 pub(super) mod lists;

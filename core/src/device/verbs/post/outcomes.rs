@@ -9,7 +9,7 @@ use crate::device::Block;
 use crate::device::verbs::connect::credits::Credit;
 use crate::device::verbs::memory::buffers::Pool;
 use crate::device::verbs::sys::qp::Action;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
 
 /// A transfer through bounce buffers, piece after piece, that is not complete.
@@ -53,7 +53,7 @@ impl Outcomes {
     /// # Safety
     /// Where the bytes of its chunk go is valid for writes, if it has succeeded.
     #[inline]
-    pub(crate) unsafe fn end(&mut self, peer: u32, held: &mut Held, result: Result<()>) {
+    pub(crate) unsafe fn end(&mut self, peer: u32, held: &mut Held, mut result: Result<()>) {
         let mut taken = None;
         if let Some(chunk) = held.chunk.take() {
             if result.is_ok() && !held.into.is_empty() {
@@ -63,9 +63,15 @@ impl Outcomes {
                     self.stats.add(Kind::Copy, len);
                 }
             }
-            if held.owner == Owner::Credit && result.is_ok() {
+            let expected = held.expected.take();
+            if (held.owner == Owner::Credit || expected.is_some()) && result.is_ok() {
                 // SAFETY: the first word of a chunk, which the HCA has written.
-                taken = Some(unsafe { self.pool.at(&chunk, 0).cast::<u64>().read() });
+                let word = unsafe { self.pool.at(&chunk, 0).cast::<u64>().read() };
+                match expected {
+                    None => taken = Some(word),
+                    Some(expected) if expected == word => {}
+                    Some(_) => result = Err(taken_back(peer)),
+                }
             }
             held.into.clear();
             self.pool.give(chunk);
@@ -118,4 +124,12 @@ impl Outcomes {
             Owner::Nobody | Owner::User(_) | Owner::Credit => false,
         }
     }
+}
+
+#[cold]
+fn taken_back(peer: u32) -> Error {
+    Error::new(ErrorKind::Aborted, "read blocks of remote memory")
+        .peer(peer)
+        .device("verbs")
+        .cause("its owner has taken back memory that it had lent")
 }

@@ -104,8 +104,11 @@ impl Engine {
                     (self.list(request, into, List::Scatter)?, Kind::Scatter, blocks_len(into))
                 }
                 Operation::Gather { from } => (self.list(request, from, List::Gather)?, Kind::Gather, blocks_len(from)),
-                Operation::WriteBlocks { .. } | Operation::ReadBlocks { .. } => {
-                    return unsupported("move blocks", peer, "a request of an HCA has one range of remote memory");
+                Operation::ReadBlocks { into, from } => {
+                    (self.read_blocks(request, into, from, notice)?, Kind::Read, blocks_len(into))
+                }
+                Operation::WriteBlocks { .. } => {
+                    return unsupported("write blocks", peer, "a request of an HCA has one range of remote memory");
                 }
                 Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
                     return unsupported("accumulate", peer, "an HCA has atomics on words of 8 bytes");
@@ -135,7 +138,7 @@ impl Engine {
     }
 
     /// Posts a notification as a message of its own.
-    fn notify_alone(&mut self, peer: u32, notice: Option<Notice>) {
+    pub(super) fn notify_alone(&mut self, peer: u32, notice: Option<Notice>) {
         if let Some(notice) = notice {
             self.post_signal(peer, &notice);
             self.out.stats.add(Kind::Signal, 8);
@@ -143,7 +146,7 @@ impl Engine {
     }
 
     /// What is to be notified when a read or an atomic is complete.
-    fn notify_later(&self, notice: Option<Notice>) -> Option<Box<Notice>> {
+    pub(super) fn notify_later(&self, notice: Option<Notice>) -> Option<Box<Notice>> {
         notice.map(|notice| {
             self.out.stats.add(Kind::Notify, 8);
             Box::new(notice)
@@ -314,11 +317,24 @@ impl Engine {
             held.notice = self.notify_later(notice);
             (None, None)
         };
+        self.post_all(peer, parts.into_iter().map(|(at, pieces)| (action.behind(at), pieces)), held, immediate);
+        self.notify_alone(peer, alone);
+        Ok(Posted::Pending)
+    }
+
+    /// Posts the requests of an operation, the last of which holds what it holds.
+    pub(super) fn post_all(
+        &mut self,
+        peer: u32,
+        parts: impl ExactSizeIterator<Item = (Action, SmallVec<[Piece; 2]>)>,
+        mut held: Held,
+        immediate: Option<u32>,
+    ) {
         self.out.open += 1;
         let mut left = parts.len();
-        for (at, pieces) in parts {
+        for (action, pieces) in parts {
             left -= 1;
-            self.post_one(peer, action.behind(at), |r| {
+            self.post_one(peer, action, |r| {
                 r.pieces = pieces;
                 (r.more, r.held.zcopy) = (left > 0, held.zcopy);
                 if left == 0 {
@@ -326,8 +342,6 @@ impl Engine {
                 }
             });
         }
-        self.notify_alone(peer, alone);
-        Ok(Posted::Pending)
     }
 
     /// How the HCA reaches the bytes of local blocks.
@@ -357,6 +371,6 @@ impl Engine {
     }
 }
 
-fn blocks_len(blocks: &[Block]) -> usize {
+pub(super) fn blocks_len(blocks: &[Block]) -> usize {
     blocks.iter().fold(0, |n, b| n.saturating_add(b.len))
 }

@@ -41,6 +41,8 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// The bounce buffer (bcopy).
     pub(crate) chunk: Option<Chunk>,
+    /// The word that the chunk must hold in the end, or the operation has failed ([`super::blocks`]).
+    pub(crate) expected: Option<u64>,
     /// Where the bytes of the chunk go once the operation has succeeded.
     pub(crate) into: SmallVec<[Block; 1]>,
     /// Registrations of memory of the user.

@@ -218,11 +218,15 @@ const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
 pub(super) enum Rights {
     /// The HCA reads it: sources of sends and writes.
     Source,
+    /// Peers read it: memory that is lent to them.
+    Lent,
     /// The HCA reads and writes it for this rank: results, receives.
     Local,
+    /// As `Local` and `Lent`: memory of the program that stays registered.
+    Kept,
     /// Peers read, write and update it.
     Remote,
-    /// As `Local`, and the HCA follows the page tables: nothing is pinned.
+    /// As `Kept`, and the HCA follows the page tables: nothing is pinned.
     OnDemand,
 }
 
@@ -243,8 +247,10 @@ impl Memory {
         use ibv_access_flags as f;
         let flags = match rights {
             Rights::Source => 0,
+            Rights::Lent => f::IBV_ACCESS_REMOTE_READ.0,
             Rights::Local => f::IBV_ACCESS_LOCAL_WRITE.0,
-            Rights::OnDemand => (f::IBV_ACCESS_LOCAL_WRITE | f::IBV_ACCESS_ON_DEMAND).0,
+            Rights::Kept => (f::IBV_ACCESS_LOCAL_WRITE | f::IBV_ACCESS_REMOTE_READ).0,
+            Rights::OnDemand => (f::IBV_ACCESS_LOCAL_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_ON_DEMAND).0,
             Rights::Remote => f::IBV_ACCESS_LOCAL_WRITE.0 | REMOTE,
         };
         // SAFETY: by the contract; the kernel checks that the range is mapped.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 0   marker: sequence number of the request + 1, written last; highest bit: served
-//! 8   code: operation (8 bits), status (8 bits, written by the target), accumulate code (32 bits)
+//! 8   code: operation (8 bits), status (8 bits, written by the target: 0 or what failed), accumulate code (32 bits)
 //! 16  key        24  offset
 //! 32  length (32 bits), offset in the origin's bounce buffer (32 bits; INLINE: bytes are in the slot)
 //! 40  24 bytes of operands or results
@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::layout::{LINE, Layout, SLOTS};
+use super::{LINE, Layout, SLOTS};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};
@@ -32,7 +32,7 @@ pub(super) const INLINE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Code {
+pub(crate) enum Code {
     Write = 1,
     Read = 2,
     FetchAdd = 3,
@@ -46,16 +46,9 @@ pub(super) enum Code {
 /// In the marker: served.
 const SERVED: u64 = 1 << 63;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Status {
-    Ok = 1,
-    BadKey = 2,
-    OutOfRange = 3,
-    Misaligned = 4,
-    Unsupported = 5,
-    Malformed = 6,
-}
+/// What a status may name; anything else is [`ErrorKind::Protocol`].
+const FAILURES: [ErrorKind; 4] =
+    [ErrorKind::BadKey, ErrorKind::OutOfRange, ErrorKind::Misaligned, ErrorKind::Unsupported];
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug)]
@@ -101,15 +94,12 @@ pub(super) fn outcome<M: Memory>(target: &M, layout: &Layout, me: usize, sequenc
     let at = layout.request(me, sequence as usize % SLOTS);
     // Relaxed: after the Acquire of the marker in `is_served`.
     let word = |i: usize| target.word(at + 8 * i).load(Ordering::Relaxed);
-    let kind = match (word(1) >> 8) as u8 {
-        s if s == Status::Ok as u8 => return Ok([word(5), word(6), word(7)]),
-        s if s == Status::BadKey as u8 => ErrorKind::BadKey,
-        s if s == Status::OutOfRange as u8 => ErrorKind::OutOfRange,
-        s if s == Status::Misaligned as u8 => ErrorKind::Misaligned,
-        s if s == Status::Unsupported as u8 => ErrorKind::Unsupported,
-        _ => ErrorKind::Protocol,
-    };
-    Err(Error::new(kind, "reach memory through its target").device("shm"))
+    let status = word(1) >> 8 & 0xff;
+    if status == 0 {
+        return Ok([word(5), word(6), word(7)]);
+    }
+    let kind = FAILURES.into_iter().find(|kind| status == *kind as u64 + 1);
+    Err(Error::new(kind.unwrap_or(ErrorKind::Protocol), "reach memory through its target"))
 }
 
 /// The target's side: serves requests of all ranks, from the rank's own thread or its agent's.
@@ -145,7 +135,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
         &self,
         own: &M,
         layout: &Layout,
-        perform: impl Fn(usize, usize) -> Status,
+        perform: impl Fn(usize, usize) -> Result<(), ErrorKind>,
         served: impl Fn(usize),
     ) -> bool {
         // Another thread serves the requests that it has seen.
@@ -163,10 +153,10 @@ impl<W: Word, L: Exclusive> Server<W, L> {
                     if own.word(at).load(Ordering::Acquire) != sequence + 1 {
                         break;
                     }
-                    let status = perform(source, at);
+                    let status = perform(source, at).map_or_else(|kind| kind as u64 + 1, |()| 0);
                     // Relaxed: ordered by the Release of the marker.
                     let code = own.word(at + 8).load(Ordering::Relaxed);
-                    own.word(at + 8).store(code & !0xff00 | (status as u64) << 8, Ordering::Relaxed);
+                    own.word(at + 8).store(code & !0xff00 | status << 8, Ordering::Relaxed);
                     // Relaxed: as above.
                     next.store(sequence + 1, Ordering::Relaxed);
                     // Release: pairs with the origin's Acquire in `is_served`.
@@ -190,7 +180,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
     }
 }
 
-/// Does the request in the slot at `at`.
+/// Does the request in the slot at `at`, or says why not.
 pub(super) fn perform(
     own: &Mapping,
     at: usize,
@@ -198,25 +188,25 @@ pub(super) fn perform(
     layout: &Layout,
     exposures: &Exposures,
     stats: &Stats,
-) -> Status {
+) -> Result<(), ErrorKind> {
     // Relaxed: after the Acquire of the marker. The copies are private: what is checked is what is used.
     let w: [u64; 7] = std::array::from_fn(|i| own.word(at + 8 + 8 * i).load(Ordering::Relaxed));
     let (key, offset, len, bounce) = (w[1], w[2], w[3] as u32 as usize, (w[3] >> 32) as u32);
     let mut operand = [w[4], w[5], w[6]];
     let bytes: *mut u8 = if bounce == INLINE {
         if len > INLINE_BYTES {
-            return Status::Malformed;
+            return Err(ErrorKind::Protocol);
         }
         operand.as_mut_ptr().cast()
     } else {
-        if bounce as usize + len > layout.bounce {
-            return Status::Malformed;
+        if bounce as usize + len > layout.bounce_len {
+            return Err(ErrorKind::Protocol);
         }
-        origin.at(layout.bounce() + bounce as usize)
+        origin.at(layout.bounce + bounce as usize)
     };
-    let aligned = |p: *mut u8| p.addr().is_multiple_of(8);
-    let outcome = exposures.with(key, offset, len, |p, region| {
+    let serve = |p: *mut u8, region: &Exposed| {
         stats.add(Kind::Copy, len);
+        let aligned = || if p.addr().is_multiple_of(len) { Ok(()) } else { Err(ErrorKind::Misaligned) };
         // SAFETY: `p` is valid for `len` bytes while the table is locked; `bytes` is the private operand
         // array or a checked range of the origin's bounce buffer.
         unsafe {
@@ -224,61 +214,54 @@ pub(super) fn perform(
                 c if c == Code::Write as u8 => copy::store(bytes, p, len),
                 c if c == Code::Read as u8 => copy::load(p, bytes, len),
                 c if c == Code::FetchAdd as u8 && len == 8 && bounce == INLINE => {
-                    if !aligned(p) {
-                        return Status::Misaligned;
-                    }
+                    aligned()?;
                     operand[0] = AtomicU64::from_ptr(p.cast()).fetch_add(operand[0], Ordering::SeqCst);
                 }
                 c if c == Code::Signal as u8 && len == 8 && bounce == INLINE => {
-                    if !aligned(p) {
-                        return Status::Misaligned;
-                    }
+                    aligned()?;
                     // Release: pairs with the Acquire of the cell's owner, after everything served before.
                     AtomicU64::from_ptr(p.cast()).store(operand[0], Ordering::Release);
                 }
                 c if c == Code::CompareSwap as u8 && matches!(len, 1 | 2 | 4 | 8) && bounce == INLINE => {
-                    if !p.addr().is_multiple_of(len) {
-                        return Status::Misaligned;
-                    }
+                    aligned()?;
                     operand[0] = copy::compare_swap(p, len, operand[0], operand[1]);
                 }
                 c if c == Code::Accumulate as u8 => {
-                    return accumulate(region, (w[0] >> 32) as u32, p, bytes, std::ptr::null_mut(), len);
+                    accumulate(region, (w[0] >> 32) as u32, p, bytes, std::ptr::null_mut(), len)?;
                 }
                 c if c == Code::FetchAccumulate as u8 => {
                     let mut old = vec![0u8; len];
-                    let status = accumulate(region, (w[0] >> 32) as u32, p, bytes, old.as_mut_ptr(), len);
-                    if status != Status::Ok {
-                        return status;
-                    }
+                    accumulate(region, (w[0] >> 32) as u32, p, bytes, old.as_mut_ptr(), len)?;
                     copy::store(old.as_ptr(), bytes, len);
                 }
-                _ => return Status::Malformed,
+                _ => return Err(ErrorKind::Protocol),
             }
         }
-        Status::Ok
-    });
-    match outcome {
-        None => Status::BadKey,
-        Some(None) => Status::OutOfRange,
-        Some(Some(status)) => {
-            if bounce == INLINE {
-                for (i, word) in operand.iter().enumerate() {
-                    // Relaxed: ordered by the Release of the head.
-                    own.word(at + 40 + 8 * i).store(*word, Ordering::Relaxed);
-                }
-            }
-            status
+        Ok(())
+    };
+    exposures.with(key, offset, len, serve).ok_or(ErrorKind::BadKey)?.ok_or(ErrorKind::OutOfRange)??;
+    if bounce == INLINE {
+        for (i, word) in operand.iter().enumerate() {
+            // Relaxed: ordered by the Release of the marker.
+            own.word(at + 40 + 8 * i).store(*word, Ordering::Relaxed);
         }
     }
+    Ok(())
 }
 
 /// # Safety
 /// As [`crate::memory::keys::AccumulateFn`].
-unsafe fn accumulate(region: &Exposed, code: u32, p: *mut u8, operand: *const u8, old: *mut u8, len: usize) -> Status {
-    let Some(f) = region.accumulate else { return Status::Unsupported };
+unsafe fn accumulate(
+    region: &Exposed,
+    code: u32,
+    p: *mut u8,
+    operand: *const u8,
+    old: *mut u8,
+    len: usize,
+) -> Result<(), ErrorKind> {
+    let apply = region.accumulate.ok_or(ErrorKind::Unsupported)?;
     // SAFETY: handed on from the caller; the function checks `code`, `len` and the alignment of `p` itself.
-    if unsafe { f(code, p, operand, old, len) } { Status::Ok } else { Status::Misaligned }
+    if unsafe { apply(code, p, operand, old, len) } { Ok(()) } else { Err(ErrorKind::Misaligned) }
 }
 
 const _: () = assert!(40 + INLINE_BYTES == LINE);

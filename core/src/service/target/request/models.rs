@@ -4,7 +4,7 @@ use super::*;
 use crate::device::shm::park::models::{Broken, Sleeper};
 use crate::model::{Fault, Lines, ModelWord, caught, check, leak};
 
-const LAYOUT: Layout = Layout { ranks: 1, ring: 4 * LINE, bounce: LINE };
+const LAYOUT: Layout = Layout { start: 0, bounce: 0, bounce_len: 0 };
 
 impl Exclusive for loom::sync::Mutex<()> {
     fn exclusively<T>(&self, f: impl FnOnce() -> T) -> T {
@@ -25,7 +25,7 @@ fn requests(count: u64, broken: Broken, fault: impl Fn(usize) -> Fault) {
             // Relaxed: the marker orders them, as in `perform`.
             let operand: u64 = memory.word(at + 40).load(Ordering::Relaxed);
             memory.word(at + 40).store(operand + 100, Ordering::Relaxed);
-            Status::Ok
+            Ok(())
         };
         server.serve(memory, &LAYOUT, perform, |_| {
             origin.wake();

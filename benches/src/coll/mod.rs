@@ -1,0 +1,164 @@
+//! Collectives: what is measured of each, by which algorithms, and what a model predicts of them.
+
+pub mod report;
+
+use farside_core::coll::operation::{Call, Neighbors, Operation};
+use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorithm};
+use farside_core::coll::selection::{Choice, Facts, select};
+use farside_core::coll::table;
+
+use crate::record::{Library, Op, Record};
+
+/// Bytes of an element: a double.
+pub const ELEMENT: u64 = 8;
+/// From so many bytes on algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
+const SEGMENTED: u64 = 256 << 10;
+const SEGMENTS: [u64; 2] = [32 << 10, 128 << 10];
+
+/// The operation that a key names.
+#[must_use]
+pub fn operation(op: Op) -> Option<Operation> {
+    Operation::ALL.into_iter().find(|operation| operation.name() == op.name())
+}
+
+/// Every operation as keys name it.
+#[must_use]
+pub fn operations() -> Vec<Op> {
+    Op::ALL.iter().copied().filter(|op| operation(*op).is_some()).collect()
+}
+
+/// A collective among ranks of one node, with a vector of so many bytes, or blocks of so many; root 0.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The operation.
+    pub operation: Operation,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Bytes of the vector or of a block.
+    pub bytes: u64,
+    /// By rank, the ranks before and after it on a ring: its sources, and its destinations.
+    ring: Vec<[u32; 2]>,
+}
+
+impl Case {
+    /// One of doubles.
+    #[must_use]
+    pub fn new(operation: Operation, ranks: u32, bytes: u64) -> Self {
+        let ring = (0..ranks).map(|rank| [(rank + ranks - 1) % ranks, (rank + 1) % ranks]).collect();
+        Self { operation, ranks, bytes, ring }
+    }
+
+    fn call(&self, rank: u32) -> Call<'_> {
+        let ring = &self.ring[rank as usize];
+        let neighbors = Neighbors { sources: ring, destinations: ring };
+        // A reduction of the team's is in place.
+        let in_place = self.operation.is_reduction() && self.operation.is_of_a_vector();
+        let call = Call::new(self.operation, rank, self.ranks);
+        Call { neighbors, in_place, elements: self.bytes / ELEMENT, ..call }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::new(&self.call(0), ELEMENT, true, true)
+    }
+
+    /// What the table of conditions chooses.
+    #[must_use]
+    pub fn selected(&self) -> Choice {
+        select(&self.call(0), &self.facts(), None)
+    }
+
+    /// What can make it: of all algorithms, or of those that are named, and what is selected.
+    #[must_use]
+    pub fn choices(&self, named: &[String]) -> Vec<Choice> {
+        let mut all: Vec<Choice> = Vec::new();
+        let facts = self.facts();
+        let mut add = |choice: Choice| {
+            let known = all.iter().any(|other| other.to_string() == choice.to_string());
+            if !known && choice.applies(&self.call(0), &facts) {
+                all.push(choice);
+            }
+        };
+        add(self.selected());
+        named.iter().filter_map(|name| Choice::parse(self.operation, name).ok()).for_each(&mut add);
+        for algorithm in table::of(self.operation).filter(|_| named.is_empty()) {
+            let segments = algorithm.parameters.iter().position(|p| p.name == "segments");
+            if let Some(at) = segments.filter(|_| self.bytes >= SEGMENTED) {
+                for bytes in SEGMENTS {
+                    let mut parameters = algorithm.defaults();
+                    parameters[at] = (self.bytes / bytes) as u32;
+                    add(Choice { algorithm, parameters: algorithm.within_limits(&parameters) });
+                }
+            }
+            add(Choice { algorithm, parameters: algorithm.defaults() });
+        }
+        all
+    }
+
+    /// Microseconds that a model predicts.
+    #[must_use]
+    pub fn predicted(&self, choice: &Choice, model: &PLogP) -> Option<f64> {
+        let of = |rank| Call { parameters: &choice.parameters, ..self.call(rank) };
+        let vector = self.operation.is_of_a_vector();
+        let bytes = if vector { Bytes::Vector(self.bytes) } else { Bytes::Each(self.bytes) };
+        predict_algorithm(choice.algorithm, of, bytes, model).ok().map(|prediction| prediction.time)
+    }
+}
+
+/// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of so many ranks and
+/// from the time of reducing a byte. Of the shortest message half is latency, and a quarter the overhead of either side, also
+/// of longer ones: a round trip cannot tell them apart.
+#[must_use]
+pub fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
+    let is_trip = |r: &&Record| (r.library, r.key.op, r.key.ranks) == (Library::Farside, Op::Pingpong, ranks);
+    let mut one_way: Vec<(u64, f64)> = records.iter().filter(is_trip).map(|r| (r.key.bytes, r.us() / 2.0)).collect();
+    one_way.sort_by_key(|(bytes, _)| *bytes);
+    let (least, shortest) = *one_way.first()?;
+    let latency = shortest / 2.0;
+    let overhead = Table(vec![(least, shortest / 4.0)]);
+    let gap = Table(one_way.into_iter().map(|(bytes, us)| (bytes, us - latency)).collect());
+    Some(PLogP { latency, gap, send_overhead: overhead.clone(), receive_overhead: overhead, reduction })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Key, Suite};
+
+    fn trip(bytes: u64, us: f64) -> Record {
+        let key = Key { suite: Suite::Coll, op: Op::Pingpong, bytes, ranks: 4, ..Key::default() };
+        Record::from_blocks(Library::Farside, key, 1, &[us]).unwrap()
+    }
+
+    #[test]
+    fn every_operation_has_its_name_in_keys() {
+        assert_eq!(operations().len(), Operation::ALL.len());
+    }
+
+    #[test]
+    fn choices_hold_the_selected_one_and_every_algorithm_once() {
+        for operation in Operation::ALL {
+            for (ranks, bytes) in [(2, 8), (6, 65536), (8, 1 << 20)] {
+                let case = Case::new(operation, ranks, bytes);
+                let names: Vec<String> = case.choices(&[]).iter().map(ToString::to_string).collect();
+                assert_eq!(names[0], case.selected().to_string());
+                assert_eq!(names.iter().filter(|name| **name == names[0]).count(), 1);
+            }
+        }
+        let case = Case::new(Operation::Broadcast, 8, 1 << 20);
+        let named = ["flat(4)".to_owned(), "ring".to_owned()];
+        let names: Vec<String> = case.choices(&named).iter().map(ToString::to_string).collect();
+        assert_eq!(names[1..], ["flat(4)"]);
+    }
+
+    #[test]
+    fn model_of_round_trips_predicts_a_message_in_half_of_one() {
+        let records = [trip(1024, 6.0), trip(8, 2.0)];
+        assert!(model(&records, 2, 0.0).is_none());
+        let model = model(&records, 4, 0.0).unwrap();
+        for (bytes, us) in [(8, 1.0), (1024, 3.0)] {
+            let case = Case::new(Operation::Broadcast, 2, bytes);
+            let flat = Choice::parse(Operation::Broadcast, "flat").unwrap();
+            assert!((case.predicted(&flat, &model).unwrap() - us).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What was measured of collectives: a table for each operation and number of ranks, where the selection misses the best
+//! algorithm, and the targets beside the peers.
+
+use std::fmt::Write;
+
+use farside_core::coll::schedule::predict::PLogP;
+use farside_core::coll::selection::Choice;
+
+use super::{Case, operation};
+use crate::plot::size;
+use crate::record::{Key, Library, Op, Record, Suite};
+use crate::table::{number, text};
+use crate::targets::Target;
+
+/// How much longer than the best algorithm the selected one may take.
+const WITHIN: f64 = 1.2;
+
+/// The records of one round.
+pub struct Measured<'a>(pub &'a [Record]);
+
+impl Measured<'_> {
+    fn us(&self, library: Library, key: Key, algorithm: Option<&str>) -> Option<f64> {
+        let same = |r: &&Record| (r.library, r.key, r.algorithm.as_deref()) == (library, key, algorithm);
+        self.0.iter().find(same).map(Record::us)
+    }
+
+    fn best_peer(&self, key: Key) -> Option<f64> {
+        Library::PEERS.iter().filter_map(|peer| self.us(*peer, key, None)).min_by(f64::total_cmp)
+    }
+
+    /// What was measured by algorithms, shortest first.
+    fn by_algorithm(&self, key: Key) -> Vec<(&str, f64)> {
+        let own = self.0.iter().filter(|r| (r.library, r.key) == (Library::Farside, key));
+        let mut all: Vec<_> = own.filter_map(|r| Some((r.algorithm.as_deref()?, r.us()))).collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        all
+    }
+
+    /// The keys of collectives that Farside has measured, in order.
+    fn keys(&self) -> Vec<Key> {
+        let is_it = |r: &&Record| r.library == Library::Farside && r.algorithm.is_none();
+        let collective = |key: &Key| key.suite == Suite::Coll && key.op != Op::Pingpong;
+        crate::plan::sorted(self.0.iter().filter(is_it).map(|r| r.key).filter(collective))
+    }
+
+    /// Every operation and number of ranks by size: each algorithm, its time beside what the model of those ranks predicts,
+    /// the selected one marked; and the peers.
+    #[must_use]
+    pub fn tables(&self, model: impl Fn(u32) -> Option<PLogP>) -> String {
+        let mut keys = self.keys();
+        keys.sort_by_key(|key| (key.op, key.ranks, key.bytes));
+        let mut all =
+            "Microseconds measured / predicted; * is selected. Below, as the team calls it, and its time over \
+                       that of the best peer\n"
+                .to_owned();
+        for group in keys.chunk_by(|a, b| (a.op, a.ranks) == (b.op, b.ranks)) {
+            let (op, ranks) = (group[0].op, group[0].ranks);
+            let (Some(operation), model) = (operation(op), model(ranks)) else { continue };
+            let mut names: Vec<&str> = Vec::new();
+            for name in group.iter().flat_map(|key| self.by_algorithm(*key)).map(|(name, _)| name) {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            names.sort_unstable();
+            let cell = |name: &str, key: &Key| {
+                let Some(us) = self.us(Library::Farside, *key, Some(name)) else { return String::new() };
+                let case = Case::new(operation, ranks, key.bytes);
+                let choice = Choice::parse(operation, name).ok();
+                let predicted = choice.zip(model.as_ref()).and_then(|(choice, model)| case.predicted(&choice, model));
+                let mark = if case.selected().to_string() == name { "*" } else { " " };
+                format!("{} / {}{mark}", number(Some(us)), number(predicted))
+            };
+            let mut rows: Vec<Vec<String>> = Vec::new();
+            for name in names {
+                let cells = group.iter().map(|key| cell(name, key));
+                rows.push([name.to_owned()].into_iter().chain(cells).collect());
+            }
+            let mut row = |name: &str, of: &dyn Fn(Key) -> Option<f64>| {
+                let cells: Vec<_> = group.iter().map(|key| of(*key)).collect();
+                if cells.iter().any(Option::is_some) {
+                    let shown = cells.into_iter().map(|us| us.map_or(String::new(), |us| number(Some(us)) + " "));
+                    rows.push([name.to_owned()].into_iter().chain(shown).collect());
+                }
+            };
+            for library in [Library::Farside].iter().chain(Library::PEERS) {
+                row(library.label(), &|key| self.us(*library, key, None));
+            }
+            row("/ best peer", &|key| self.over_best_peer(key));
+            let title = format!("{}, P = {ranks}", op.label());
+            let sizes: Vec<String> = group.iter().map(|key| size(key.bytes)).collect();
+            let header: Vec<&str> = [&title[..]].into_iter().chain(sizes.iter().map(String::as_str)).collect();
+            // Writing to a string does not fail.
+            let _ = write!(all, "\n{}\n", text(&header, 1, rows));
+        }
+        all
+    }
+
+    fn over_best_peer(&self, key: Key) -> Option<f64> {
+        Some(self.us(Library::Farside, key, None)? / self.best_peer(key)?)
+    }
+
+    /// Where the selected algorithm takes more than a fifth longer than the best.
+    #[must_use]
+    pub fn selection(&self) -> String {
+        let (mut count, mut misses) = (0, String::new());
+        for key in self.keys() {
+            let Some(operation) = operation(key.op) else { continue };
+            let selected = Case::new(operation, key.ranks, key.bytes).selected().to_string();
+            let all = self.by_algorithm(key);
+            let own = all.iter().find(|(name, _)| *name == selected);
+            let (Some((best, least)), Some((_, us))) = (all.first(), own) else { continue };
+            count += 1;
+            if us / least > WITHIN {
+                let (op, ratio) = (key.op.label(), number(Some(us / least)));
+                // Writing to a string does not fail.
+                let _ = writeln!(
+                    misses,
+                    "  {op}, P = {}, {}: {selected} takes {ratio} of {best}",
+                    key.ranks,
+                    size(key.bytes)
+                );
+            }
+        }
+        let met = count - misses.lines().count();
+        format!("Selected algorithm within {WITHIN} of the best at {met} of {count} (operation, size, P)\n{misses}")
+    }
+
+    /// Beside the best peer.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for key in self.keys() {
+            let few = key.ranks == 2;
+            let most = match (key.op, key.bytes) {
+                (Op::Barrier, _) => Some(if few { 0.4 } else { 0.7 }),
+                (Op::Allreduce, 8) => Some(if few { 0.5 } else { 0.7 }),
+                (Op::Allreduce | Op::Broadcast | Op::Allgather | Op::Alltoall, 0x10_0000) if few => Some(1.0),
+                _ => None,
+            };
+            let what = format!("{}, P = {}, {} / best peer", key.op.label(), key.ranks, size(key.bytes));
+            let ratio = self.over_best_peer(key);
+            targets.extend(most.map(|most| Target { what, ratio, most: Some(most) }));
+        }
+        targets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(library: Library, op: Op, algorithm: Option<&str>, us: f64) -> Record {
+        let key = Key { suite: Suite::Coll, op, bytes: 8, ranks: 2, ..Key::default() };
+        let algorithm = algorithm.map(ToOwned::to_owned);
+        Record { algorithm, ..Record::from_blocks(library, key, 1, &[us]).unwrap() }
+    }
+
+    #[test]
+    fn misses_are_listed_and_ratios_are_to_the_best_peer() {
+        let case = Case::new(farside_core::coll::operation::Operation::Allreduce, 2, 8);
+        let selected = case.selected().to_string();
+        let other = case.choices(&[]).into_iter().map(|c| c.to_string()).find(|name| *name != selected).unwrap();
+        let mut records = vec![
+            record(Library::Farside, Op::Allreduce, None, 1.0),
+            record(Library::Farside, Op::Allreduce, Some(&selected), 1.1),
+            record(Library::Farside, Op::Allreduce, Some(&other), 1.0),
+            record(Library::Mpich, Op::Allreduce, None, 4.0),
+            record(Library::OpenMpi, Op::Allreduce, None, 3.0),
+        ];
+        let text = Measured(&records).selection();
+        assert!(text.contains("at 1 of 1") && text.lines().count() == 1, "{text}");
+        let targets = Measured(&records).targets();
+        assert_eq!((targets.len(), targets[0].ratio, targets[0].met()), (1, Some(1.0 / 3.0), Some(true)));
+        let table = Measured(&records).tables(|_| None);
+        assert!(table.contains("1.10 / -*") && table.contains("MPICH") && table.contains("0.333"), "{table}");
+        records[1].us_min = 1.3;
+        let text = Measured(&records).selection();
+        assert!(text.contains("at 0 of 1") && text.contains(&format!("{selected} takes 1.30 of {other}")), "{text}");
+    }
+}

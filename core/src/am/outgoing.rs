@@ -1,0 +1,222 @@
+#![allow(unsafe_code)]
+//! What waits at its sender: messages in queues, in the order of sending to each target, and those whose targets are asked.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::data::{Data, Header, Lent};
+use super::packet::{CANCEL, Prefix};
+use super::send::OP;
+use super::{ActiveMessages, Counter, Counters, HandlerId, OUT};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+use crate::tracked::Track;
+
+/// A message that waits for its turn.
+pub(super) struct Queued {
+    pub(super) handler: HandlerId,
+    pub(super) header: Header,
+    pub(super) data: Data,
+    pub(super) number: u32,
+    pub(super) target: u32,
+    pub(super) completion: Option<Counter>,
+    /// Bytes that have gone.
+    pub(super) sent: usize,
+    /// It waits here until its target says where it goes, however short it is.
+    pub(super) waits: bool,
+}
+
+/// A message whose target is asked.
+pub(super) enum Asked {
+    /// The request to send has gone; the target may read the data in this region.
+    Waiting { target: u32, lent: Lent, region: Option<u64> },
+    /// The target wants the first bytes.
+    Streaming { target: u32, lent: Lent, wanted: usize, sent: usize },
+    /// Taken back; its target is to confirm that.
+    Cancelled(u32),
+}
+
+/// What this rank has to send.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    pub(super) control: VecDeque<(u32, Prefix)>,
+    /// By target; none of them is empty.
+    pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
+    /// By number.
+    pub(super) asked: FxHashMap<u32, Asked>,
+    /// Of those the ones whose data goes.
+    pub(super) streams: VecDeque<u32>,
+    /// The rank that is to acknowledge a message, by the number of the message.
+    pub(super) awaited: FxHashMap<u32, (u32, Counter)>,
+    /// Messages that are queued and copied.
+    pub(super) copied: usize,
+}
+
+impl Outgoing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.queues.is_empty() && self.streams.is_empty()
+    }
+
+    pub(super) fn is_free(&self, number: u32) -> bool {
+        !self.asked.contains_key(&number) && !self.awaited.contains_key(&number)
+    }
+}
+
+impl ActiveMessages {
+    pub(super) fn enqueue(
+        &self,
+        out: &mut Outgoing,
+        target: u32,
+        handler: HandlerId,
+        header: &[u8],
+        data: Data,
+        counters: Counters<'_>,
+    ) {
+        let number = self.next_number(|number| out.is_free(number));
+        let (to, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
+        let message =
+            Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0, waits: false };
+        out.queues.entry(target).or_default().push_back(message);
+        self.mark(OUT);
+    }
+
+    /// Queues a packet of the runtime.
+    pub(super) fn control(&self, target: u32, prefix: &Prefix) {
+        self.outgoing.borrow_mut().control.push_back((target, *prefix));
+        self.mark(OUT);
+    }
+
+    pub(super) fn acknowledged(&self, source: u32, number: u32) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        if out.awaited.get(&number).is_none_or(|(target, _)| *target != source) {
+            return Err(unknown(source, "acknowledgement"));
+        }
+        out.awaited.remove(&number).inspect(|(_, c)| c.increment());
+        Ok(())
+    }
+
+    /// The target of a message wants its first bytes.
+    pub(super) fn clear_to_send(&self, job: &Job, source: u32, number: u32, wanted: u64) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        match out.asked.remove(&number) {
+            Some(Asked::Waiting { target, lent, region })
+                if target == source && (1..=lent.source.len() as u64).contains(&wanted) =>
+            {
+                release(job, region, true);
+                let wanted = wanted as usize;
+                out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent: 0 });
+                out.streams.push_back(number);
+                self.mark(OUT);
+                Ok(())
+            }
+            other => {
+                // It may have been taken back meanwhile.
+                let crossed = matches!(other, Some(Asked::Cancelled(target)) if target == source);
+                other.map(|other| out.asked.insert(number, other));
+                if crossed { Ok(()) } else { Err(unknown(source, "clear to send")) }
+            }
+        }
+    }
+
+    /// The target of a message needs its data no more: it is complete, or `code` says why it was not taken.
+    pub(super) fn taken(&self, job: &Job, source: u32, number: u32, code: u64) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        let lent = match out.asked.remove(&number) {
+            Some(Asked::Waiting { target, lent, region }) if target == source => {
+                release(job, region, true);
+                lent
+            }
+            Some(Asked::Cancelled(target)) if target == source => return Ok(()),
+            other => {
+                other.map(|other| out.asked.insert(number, other));
+                return Err(unknown(source, "end"));
+            }
+        };
+        if code != 0 {
+            out.awaited.remove(&number);
+        }
+        drop(out);
+        match code.checked_sub(1) {
+            None => lent.complete(),
+            Some(code) => {
+                let kind = usize::try_from(code).ok().and_then(|code| ErrorKind::ALL.get(code).copied());
+                let e = Error::new(kind.unwrap_or(ErrorKind::Protocol), OP).peer(source);
+                lent.fail(&e.cause("its target has not taken it, and has the error with its cause"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the messages that `track` counts: their memory is not read any more.
+    pub(crate) fn cancel(&self, job: &Job, track: &Rc<Track>) {
+        self.cancel_own(track);
+        let mut out = self.outgoing.borrow_mut();
+        let mut cancelled = Vec::new();
+        let mut partly = Vec::new();
+        out.queues.retain(|target, queue| {
+            let (taken, kept) = std::mem::take(queue).into_iter().partition::<VecDeque<_>, _>(|m| m.data.is_of(track));
+            *queue = kept;
+            for message in taken {
+                if message.sent > 0 {
+                    partly.push((message.number, *target));
+                }
+                cancelled.push(message.data);
+            }
+            !queue.is_empty()
+        });
+        let numbers: Vec<u32> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
+        out.streams.retain(|number| !numbers.contains(number));
+        for number in numbers {
+            let (target, lent) = match out.asked.remove(&number) {
+                Some(Asked::Waiting { target, lent, region }) => {
+                    release(job, region, false);
+                    (target, lent)
+                }
+                Some(Asked::Streaming { target, lent, .. }) => (target, lent),
+                _ => continue,
+            };
+            partly.push((number, target));
+            cancelled.push(Data::Lent(lent));
+        }
+        for (number, target) in partly {
+            out.awaited.remove(&number);
+            out.asked.insert(number, Asked::Cancelled(target));
+            out.control.push_back((target, Prefix::about(CANCEL, number, 0)));
+            self.mark(OUT);
+        }
+        drop(out);
+        cancelled.into_iter().for_each(Data::cancel);
+    }
+}
+
+impl Asked {
+    fn is_of(&self, track: &Rc<Track>) -> bool {
+        match self {
+            Self::Waiting { lent, .. } | Self::Streaming { lent, .. } => {
+                lent.track.as_ref().is_some_and(|t| Rc::ptr_eq(t, track))
+            }
+            Self::Cancelled(_) => false,
+        }
+    }
+}
+
+/// Ends the registration of memory that a target may read; `is_read` if the target will not read it any more. If not, a read
+/// that has begun ends with an error there.
+pub(super) fn release(job: &Job, region: Option<u64>, is_read: bool) {
+    let Some(region) = region else { return };
+    if is_read {
+        job.device().sealed(region);
+    }
+    // SAFETY: registered for one message, which is over; the memory is the caller's own.
+    if let Err(e) = unsafe { job.device().release(region) } {
+        tracing::warn!("the memory of a message was not taken back: {e}");
+    }
+}
+
+fn unknown(source: u32, what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "receive an active message")
+        .peer(source)
+        .cause(format!("{what} of a message that this rank has not sent there"))
+}

@@ -1,0 +1,243 @@
+#![allow(unsafe_code)]
+//! Rendezvous by reading: the request to send says where the data lies, and the target reads it out of the sender's memory,
+//! from the blocks of the source straight into those of the sink.
+//!
+//! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: what
+//! is read of it from then on is an error. What cannot be read comes in packets.
+
+use std::rc::Rc;
+
+use crate::device::{Block, Operation, Range, Region, RemoteVector};
+use crate::error::Result;
+use crate::job::Job;
+use crate::tracked::Track;
+use crate::wire::{Reader, Writer};
+
+use super::sink::{Filling, Source};
+
+/// Most blocks of a source that is offered: their places travel with the request to send, in one packet.
+const OFFERED: usize = 192;
+/// Most blocks of a sink that is read into.
+const READ_INTO: usize = 1024;
+/// Most bytes from the first block of a source to the last, for each byte of data, where devices register all of them.
+const SPREAD: usize = 4;
+
+/// Where the data of a message lies in its sender's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    key: Vec<u8>,
+    ranges: Vec<Range>,
+}
+
+/// The read of the data of a message.
+pub(super) struct Read {
+    offer: Offer,
+    /// The imported region, and what counts the request, once it has been posted.
+    posted: Option<(u64, Rc<Track>)>,
+    /// The sender has taken back the message meanwhile.
+    pub(super) cancelled: bool,
+}
+
+/// What has become of a read.
+pub(super) enum Step {
+    /// There is no room for its request.
+    NoRoom,
+    UnderWay,
+    Done,
+    /// Packets are better, or the only way.
+    Packets,
+}
+
+/// The blocks of the first `len` bytes that are not empty, if they are at most `most`.
+fn few_blocks(
+    len: usize,
+    most: usize,
+    mut look_up: impl FnMut(usize, usize, &mut Vec<Block>) -> Result<()>,
+) -> Result<Option<Vec<Block>>> {
+    let (mut all, mut some): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
+    let (mut from, mut window) = (0, 4096);
+    while from < len {
+        let now = window.min(len - from);
+        look_up(from, now, &mut some)?;
+        for block in some.drain(..).filter(|block| block.len > 0) {
+            match all.last_mut() {
+                // A block that the window has cut.
+                Some(last) if last.base.wrapping_add(last.len) == block.base => last.len += block.len,
+                _ => all.push(block),
+            }
+        }
+        if all.len() > most {
+            return Ok(None);
+        }
+        from += now;
+        window *= 4;
+    }
+    Ok(Some(all))
+}
+
+impl Offer {
+    /// Offers `source` to `target`, with the handle of its registration, where reading is possible and better than packets.
+    pub(super) fn make(job: &Job, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
+        let (device, len) = (job.device(), source.len());
+        let (one_node, cut_offs) = (device.shares_memory(target), device.capabilities().messages);
+        if len < (if one_node { cut_offs.read_intra } else { cut_offs.read_inter }) {
+            return Ok(None);
+        }
+        let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;
+        let Some(blocks) = blocks.filter(|blocks| !blocks.is_empty()) else { return Ok(None) };
+        let start = blocks.iter().map(|b| b.base).min().unwrap_or_default();
+        let span = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0) - start.addr();
+        if !one_node && span / SPREAD > len {
+            return Ok(None);
+        }
+        let region = Region { brief: true, one_node, ..Region::of(start, span) };
+        // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled, and nothing of the
+        // region but those is read before the release.
+        match unsafe { device.register(region) } {
+            Ok(made) => {
+                let range = |b: &Block| Range { offset: b.base.addr() - start.addr(), len: b.len };
+                Ok(Some((made.handle, Self { key: made.key, ranges: blocks.iter().map(range).collect() })))
+            }
+            Err(e) => {
+                tracing::debug!("a message of {len} bytes goes in packets: {e}");
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let w = Writer::new().bytes(&self.key);
+        self.ranges.iter().fold(w, |w, r| w.u64(r.offset as u64).u64(r.len as u64)).done()
+    }
+
+    /// The offer of a message of `len` bytes; `None` if it makes no sense.
+    pub(super) fn read(bytes: &[u8], len: usize) -> Option<Self> {
+        let mut r = Reader::new(bytes);
+        let (key, mut ranges, mut sum) = (r.bytes()?.to_vec(), Vec::new(), 0usize);
+        while !r.is_empty() {
+            let range = Range { offset: r.u64()?.try_into().ok()?, len: r.u64()?.try_into().ok()? };
+            sum = sum.checked_add(range.len)?;
+            ranges.push(range);
+        }
+        (sum == len && ranges.len() <= OFFERED).then_some(Self { key, ranges })
+    }
+}
+
+impl Read {
+    pub(super) fn new(offer: Offer) -> Self {
+        Self { offer, posted: None, cancelled: false }
+    }
+
+    /// Whether memory of the sink may be written.
+    pub(super) fn is_posted(&self) -> bool {
+        self.posted.is_some()
+    }
+
+    /// Begins to read the data of `peer` into the sink, or looks whether it is there. Does not wait.
+    ///
+    /// # Errors
+    /// Why it could not be read: packets are the remedy.
+    pub(super) fn advance(&mut self, job: &Job, peer: u32, filling: &mut Filling) -> Result<Step> {
+        if self.posted.is_none()
+            && let Some(step) = self.post(job, peer, filling)?
+        {
+            return Ok(step);
+        }
+        let Some((region, track)) = self.posted.take_if(|(_, track)| track.open() == 0) else {
+            return Ok(Step::UnderWay);
+        };
+        forget(job, region);
+        track.check()?;
+        // SAFETY: the bytes have been read.
+        unsafe { filling.was_filled() };
+        Ok(Step::Done)
+    }
+
+    /// Posts the request; if that is not possible, what is.
+    fn post(&mut self, job: &Job, peer: u32, filling: &mut Filling) -> Result<Option<Step>> {
+        let kept = filling.kept;
+        let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
+        let Some(into) = blocks else { return Ok(Some(Step::Packets)) };
+        let mut left = kept;
+        let cut = |r: &Range| {
+            let len = r.len.min(left);
+            left -= len;
+            Range { len, ..*r }
+        };
+        let ranges: Vec<Range> = self.offer.ranges.iter().map(cut).filter(|r| r.len > 0).collect();
+        let remote = job.device().import(peer, &self.offer.key, None)?;
+        let shortest = (kept / into.len().max(ranges.len()).max(1)) as u64;
+        let mut step = Ok(Some(Step::Packets));
+        if remote.lists.is_some_and(|least| shortest >= least) {
+            let track = Track::new();
+            let from = RemoteVector { region: remote.handle, ranges: &ranges };
+            // SAFETY: the sink is valid, by its contract, until its completion runs or it is abandoned, which comes after the
+            // end of the request.
+            match unsafe { job.try_post(peer, Operation::ReadBlocks { into: &into, from }, None, &[&track]) } {
+                Ok(Some(_)) => {
+                    self.posted = Some((remote.handle, track));
+                    return Ok(None);
+                }
+                Ok(None) => step = Ok(Some(Step::NoRoom)),
+                Err(e) => step = Err(e),
+            }
+        }
+        forget(job, remote.handle);
+        step
+    }
+
+    /// Gives it up: the memory of the sink is not written any more.
+    pub(super) fn abandon(self, job: &Job) {
+        if let Some((region, track)) = self.posted {
+            job.cancel(&track);
+            forget(job, region);
+        }
+    }
+}
+
+fn forget(job: &Job, region: u64) {
+    // SAFETY: nothing of it is mapped.
+    unsafe { job.device().forget(region) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn offers_come_back_as_they_were() {
+        let ranges = vec![Range { offset: 0, len: 7 }, Range { offset: 1 << 40, len: 3 }];
+        let offer = Offer { key: vec![1, 2, 3], ranges };
+        let bytes = offer.write();
+        assert_eq!(Offer::read(&bytes, 10), Some(offer));
+        assert!(Offer::read(&bytes, 9).is_none() && Offer::read(&bytes, 11).is_none());
+        assert!((0..bytes.len()).all(|n| Offer::read(&bytes[..n], 10).is_none()));
+    }
+
+    #[test]
+    fn blocks_that_a_window_has_cut_are_one_again() {
+        let bytes = [0u8; 100_000];
+        let look_up = |from: usize, len: usize, blocks: &mut Vec<Block>| {
+            blocks.push(Block::of(bytes[from..].as_ptr(), len));
+            Ok(())
+        };
+        let blocks = few_blocks(100_000, 1, look_up).unwrap().unwrap();
+        assert_eq!(blocks.iter().map(|b| b.len).collect::<Vec<_>>(), [100_000]);
+        let apart = |from: usize, len: usize, blocks: &mut Vec<Block>| {
+            blocks.extend((from..from + len).map(|at| Block::of(bytes[2 * at % 100_000..].as_ptr(), 1)));
+            Ok(())
+        };
+        assert!(few_blocks(100, 99, apart).unwrap().is_none());
+        assert_eq!(few_blocks(100, 100, apart).unwrap().unwrap().len(), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_offer_or_one_of_that_length(bytes in prop::collection::vec(any::<u8>(), 0..80), len in 0usize..300) {
+            if let Some(offer) = Offer::read(&bytes, len) {
+                prop_assert_eq!(offer.ranges.iter().map(|r| r.len).sum::<usize>(), len);
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A turn of progress for what is queued: packets of the runtime, messages in their order, and data that targets want.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use super::data::Data;
+use super::outgoing::{Asked, Outgoing, Queued, release};
+use super::packet::{MORE, PREFIX, Prefix, RTS};
+use super::read::Offer;
+use super::sink::Source;
+use super::{ActiveMessages, OUT};
+use crate::device::{Block, Operation, ShortPacket};
+use crate::error::{Error, Result};
+use crate::job::Job;
+
+/// Packets of one message that are sent in one turn of progress.
+const TURN: usize = 16;
+
+/// Sends what is queued as far as there is room; whether anything was sent.
+///
+/// # Errors
+/// Of a message that nobody waits for.
+pub(super) fn drain(am: &ActiveMessages, job: &Job) -> Result<bool> {
+    if am.work.get() & OUT == 0 {
+        return Ok(false);
+    }
+    let mut out = am.outgoing.borrow_mut();
+    let mut turn = Turn { job, out: &mut out, any: false, full: SmallVec::new(), ended: Vec::new(), failed: None };
+    turn.send_control();
+    turn.send_queued();
+    turn.send_streams();
+    let Turn { any, ended, failed, .. } = turn;
+    if out.is_empty() {
+        am.unmark(OUT);
+    }
+    drop(out);
+    // What owns the data may come back here.
+    for (data, result) in ended {
+        match result {
+            Ok(()) => data.complete(),
+            Err(e) => data.fail(&e),
+        }
+    }
+    failed.map_or(Ok(any), Err)
+}
+
+/// One turn of sending.
+struct Turn<'a> {
+    job: &'a Job,
+    out: &'a mut Outgoing,
+    any: bool,
+    /// Targets without room.
+    full: SmallVec<[u32; 8]>,
+    ended: Vec<(Data, Result<()>)>,
+    /// The first error of something that nobody waits for.
+    failed: Option<Error>,
+}
+
+/// What became of a queued message.
+enum Step {
+    /// There was no room for the next packet.
+    Full,
+    /// It goes on in the next turn.
+    Again,
+    Gone,
+    Asks(Option<u64>),
+}
+
+impl Turn<'_> {
+    /// Sends a packet; `false` if there is no room.
+    fn packet(&mut self, target: u32, operation: Operation<'_>) -> Result<bool> {
+        if self.full.contains(&target) {
+            return Ok(false);
+        }
+        let sent = self.job.try_send(target, operation)?;
+        if sent {
+            self.any = true;
+        } else {
+            self.full.push(target);
+        }
+        Ok(sent)
+    }
+
+    fn send_control(&mut self) {
+        for _ in 0..self.out.control.len() {
+            let Some((target, prefix)) = self.out.control.pop_front() else { return };
+            let [a, b, c] = prefix.words();
+            let packet = ShortPacket::new([a, b, c, 0, 0, 0], PREFIX);
+            match self.packet(target, Operation::SendShort(&packet)) {
+                Ok(true) => {}
+                Ok(false) => self.out.control.push_back((target, prefix)),
+                Err(e) => _ = self.failed.get_or_insert(e),
+            }
+        }
+    }
+
+    fn send_queued(&mut self) {
+        let targets: SmallVec<[u32; 8]> = self.out.queues.keys().copied().collect();
+        for target in targets {
+            while let Some(mut message) = self.out.queues.get_mut(&target).and_then(VecDeque::pop_front) {
+                let step = self.step(target, &mut message);
+                if let Ok(Step::Full | Step::Again) = step {
+                    self.out.queues.entry(target).or_default().push_front(message);
+                    break;
+                }
+                if let Data::Copied(_) = message.data {
+                    self.out.copied -= 1;
+                }
+                if let (Ok(_), Some(c)) = (&step, message.completion) {
+                    self.out.awaited.insert(message.number, (target, c));
+                }
+                match (step, message.data) {
+                    (Ok(Step::Asks(region)), Data::Lent(lent)) => {
+                        self.out.asked.insert(message.number, Asked::Waiting { target, lent, region });
+                    }
+                    (Ok(_), data) => self.ended.push((data, Ok(()))),
+                    (Err(e), Data::Copied(_)) => _ = self.failed.get_or_insert(e),
+                    (Err(e), data) => self.ended.push((data, Err(e))),
+                }
+            }
+            if self.out.queues.get(&target).is_some_and(VecDeque::is_empty) {
+                self.out.queues.remove(&target);
+            }
+        }
+    }
+
+    /// Sends the next packets of a queued message.
+    fn step(&mut self, target: u32, message: &mut Queued) -> Result<Step> {
+        let (len, header_len) = (message.data.len(), message.header.len());
+        let capabilities = self.job.device().capabilities();
+        let (most, eager) = (capabilities.max_packet - PREFIX, capabilities.messages.eager);
+        let mut prefix = Prefix::of_first(message.handler, header_len, len, message.number, message.target);
+        prefix.completion = if message.completion.is_some() { message.number } else { 0 };
+        let header = Block::of(message.header.as_ptr(), header_len);
+        if message.waits || len > eager.max(most - header_len) {
+            prefix.kind = RTS;
+            let offer = match &message.data {
+                Data::Lent(lent) if !self.full.contains(&target) => Offer::make(self.job, target, &lent.source)?,
+                _ => None,
+            };
+            let (region, offer) = offer.map_or((None, Vec::new()), |(region, offer)| (Some(region), offer.write()));
+            let body = [header, Block::of(offer.as_ptr(), offer.len())];
+            let sent = self.packet(target, Operation::Send { header: &prefix.write(), body: &body });
+            if !matches!(sent, Ok(true)) {
+                release(self.job, region, true);
+            }
+            return Ok(if sent? { Step::Asks(region) } else { Step::Full });
+        }
+        let mut blocks = Vec::new();
+        for _ in 0..TURN {
+            let first = message.sent == 0;
+            let now = (len - message.sent).min(if first { most - header_len } else { most });
+            message.data.blocks(message.sent, now, &mut blocks)?;
+            if first {
+                blocks.insert(0, header);
+            } else {
+                (prefix.kind, prefix.header_len, prefix.number) = (MORE, 0, message.sent as u64);
+            }
+            if !self.packet(target, Operation::Send { header: &prefix.write(), body: &blocks })? {
+                return Ok(Step::Full);
+            }
+            message.sent += now;
+            if message.sent == len {
+                return Ok(Step::Gone);
+            }
+        }
+        Ok(Step::Again)
+    }
+
+    fn send_streams(&mut self) {
+        for _ in 0..self.out.streams.len() {
+            let Some(number) = self.out.streams.pop_front() else { return };
+            let Some(Asked::Streaming { target, lent, wanted, mut sent }) = self.out.asked.remove(&number) else {
+                continue;
+            };
+            match self.stream(number, target, &lent.source, wanted, &mut sent) {
+                Ok(true) => self.ended.push((Data::Lent(lent), Ok(()))),
+                Ok(false) => {
+                    self.out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent });
+                    self.out.streams.push_back(number);
+                }
+                Err(e) => self.ended.push((Data::Lent(lent), Err(e))),
+            }
+        }
+    }
+
+    /// Sends the next packets of a message whose target wants them; whether it is complete.
+    fn stream(&mut self, number: u32, target: u32, source: &Source, wanted: usize, sent: &mut usize) -> Result<bool> {
+        let most = self.job.device().capabilities().max_packet - PREFIX;
+        let mut blocks = Vec::new();
+        for _ in 0..TURN {
+            let now = (wanted - *sent).min(most);
+            source.blocks(*sent, now, &mut blocks)?;
+            let prefix = Prefix::about(MORE, number, *sent as u64);
+            if !self.packet(target, Operation::Send { header: &prefix.write(), body: &blocks })? {
+                return Ok(false);
+            }
+            *sent += now;
+            if *sent == wanted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,113 @@
+#![allow(unsafe_code)]
+//! Reads of many ranges of remote memory into many blocks ([`Operation::ReadBlocks`](crate::device::Operation::ReadBlocks)):
+//! at least one request for each range, with the blocks as its scatter list.
+//!
+//! Zcopy alone: memory that is not registered is, and stays so. Of memory that was lent to this rank the last request reads
+//! the word that tells whether it was taken back meanwhile ([`lent`](crate::device::verbs::memory::lent)). A queue pair
+//! executes reads in the order of posting (InfiniBand Architecture Specification, volume 1, 10.8.3.3), so that word is read
+//! behind the data.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::cut::cut;
+use super::engine::Engine;
+use super::posting::blocks_len;
+use super::request::{Held, Notice, Owner};
+use crate::device::verbs::sys::Rights;
+use crate::device::verbs::sys::qp::Action;
+use crate::device::verbs::sys::queue::Piece;
+use crate::device::{Block, Place, Posted, RemoteVector, WorkRequest};
+use crate::error::{Error, ErrorKind, Result};
+
+const OP: &str = "read blocks of remote memory";
+
+/// Takes the pieces of the next `len` bytes off `pieces`, of which the first begins behind `done` bytes.
+fn take(pieces: &mut &[Piece], done: &mut u32, len: usize) -> Vec<Piece> {
+    let (mut out, mut left) = (Vec::new(), len);
+    while let Some(first) = pieces.first().filter(|_| left > 0) {
+        let rest = first.len - *done;
+        let now = u32::try_from(left).unwrap_or(u32::MAX).min(rest);
+        out.push(Piece { address: first.address + u64::from(*done), len: now, key: first.key });
+        left -= now as usize;
+        *done += now;
+        if now == rest {
+            (*pieces, *done) = (&pieces[1..], 0);
+        }
+    }
+    out
+}
+
+impl Engine {
+    /// # Safety
+    /// All local pointers stay valid and exclusive until the request has completed.
+    pub(super) unsafe fn read_blocks(
+        &mut self,
+        request: &WorkRequest<'_>,
+        into: &[Block],
+        from: RemoteVector<'_>,
+        notice: Option<Notice>,
+    ) -> Result<Posted> {
+        let (peer, len) = (request.peer, blocks_len(into));
+        let sum = from.ranges.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len));
+        if sum != Some(len) {
+            let cause = format!("{len} bytes of blocks, {sum:?} of ranges");
+            return Err(Error::new(ErrorKind::BadArgument, OP).peer(peer).device("verbs").cause(cause));
+        }
+        let mut places = Vec::with_capacity(from.ranges.len());
+        for range in from.ranges {
+            let place = Place { region: from.region, offset: range.offset };
+            places.push(self.regions.reach(peer, place, range.len, OP)?);
+        }
+        if self.ready(peer)?.is_none_or(|q| !q.has_room(from.ranges.len() + 1)) {
+            return Ok(Posted::Busy);
+        }
+        if len == 0 {
+            self.notify_alone(peer, notice);
+            return Ok(Posted::Done);
+        }
+        let regions = &self.regions;
+        let known = |b: &Block| regions.local_key(b.base, b.len);
+        // SAFETY: by the contract: the operation, which holds the leases, ends before the memory goes.
+        let found = unsafe { self.user.pieces(into, Rights::Local, known, &self.out.stats) };
+        let (pieces, leases) = found.map_err(|e| e.peer(peer))?;
+        let (mut rest, mut done) = (&pieces[..], 0);
+        let mut parts: Vec<(Action, SmallVec<[Piece; 2]>)> = Vec::with_capacity(places.len() + 1);
+        for (range, (address, key)) in from.ranges.iter().zip(places) {
+            let own = take(&mut rest, &mut done, range.len);
+            let action = Action::Read { address, key };
+            parts.extend(cut(&own, self.limits).into_iter().map(|(at, pieces)| (action.behind(at), pieces)));
+        }
+        let mut held = Held { owner: Owner::User(request.id), zcopy: true, leases, ..Held::default() };
+        if let Some(witness) = self.regions.witness(from.region) {
+            let Some(chunk) = self.out.pool.take(8) else { return Ok(Posted::Busy) };
+            let action = Action::Read { address: witness.address, key: witness.key };
+            parts.push((action, smallvec![self.out.pool.piece(&chunk, 0, 8)]));
+            (held.chunk, held.expected) = (Some(chunk), Some(witness.expected));
+        }
+        if !self.queue(peer).has_room(parts.len()) {
+            held.chunk.into_iter().for_each(|chunk| self.out.pool.give(chunk));
+            return Ok(Posted::Busy);
+        }
+        held.notice = self.notify_later(notice);
+        self.post_all(peer, parts.into_iter(), held, None);
+        Ok(Posted::Pending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_taken_by_ranges_whatever_the_bounds() {
+        let piece = |address, len| Piece { address, len, key: 7 };
+        let pieces = [piece(100, 10), piece(200, 5), piece(300, 1)];
+        let (mut rest, mut done) = (&pieces[..], 0);
+        let mut next = |len| take(&mut rest, &mut done, len).iter().map(|p| (p.address, p.len)).collect::<Vec<_>>();
+        assert_eq!(next(4), [(100, 4)]);
+        assert_eq!(next(8), [(104, 6), (200, 2)]);
+        assert_eq!(next(0), []);
+        assert_eq!(next(4), [(202, 3), (300, 1)]);
+        assert_eq!(next(9), []);
+    }
+}

@@ -1,0 +1,52 @@
+//! The agent: a thread that serves requests while its rank computes. Started with the first region that peers
+//! may need help with at any time (a lockable window over memory that is not mapped), never otherwise.
+//!
+//! Its doorbell is a futex in the rank's memory, odd from when there is an agent on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{SharedMemory, Target};
+use crate::error::Result;
+use crate::memory::segment::Mapping;
+use crate::stats::{Kind, Stats};
+
+pub(super) fn start<M: SharedMemory>(target: Arc<Target<M>>) -> Result<JoinHandle<()>> {
+    let served = target.clone();
+    let thread = target.memory.start_agent(move || run(&served))?;
+    target.own().half(target.memory.layout().doorbell()).store(1, Ordering::SeqCst);
+    Ok(thread)
+}
+
+fn run<M: SharedMemory>(target: &Target<M>) {
+    let doorbell = target.own().half(target.memory.layout().doorbell());
+    loop {
+        let rung = doorbell.load(Ordering::SeqCst);
+        if target.agent_stops.load(Ordering::SeqCst) {
+            return;
+        }
+        target.serve(&target.agent_stats);
+        target.memory.wait(doorbell, rung, Duration::from_secs(1));
+    }
+}
+
+/// Wakes the agent of the rank whose memory `target` is, if it has one.
+pub(super) fn wake(memory: &impl SharedMemory, target: &Mapping, stats: &Stats) {
+    let doorbell = target.half(memory.layout().doorbell());
+    // Relaxed: a late sight of a new agent costs another interval.
+    if doorbell.load(Ordering::Relaxed) != 0 {
+        doorbell.fetch_add(2, Ordering::SeqCst);
+        memory.ring(doorbell);
+        stats.add(Kind::Wake, 0);
+    }
+}
+
+/// Ends this rank's agent. What it is just serving is served before.
+pub(super) fn stop<M: SharedMemory>(target: &Target<M>, thread: JoinHandle<()>) {
+    target.agent_stops.store(true, Ordering::SeqCst);
+    wake(&*target.memory, target.own(), &Stats::default());
+    // It has told of a panic already.
+    let _ = thread.join();
+}

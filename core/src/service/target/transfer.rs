@@ -1,0 +1,288 @@
+#![allow(unsafe_code)]
+//! The origin's side: work requests as transfers of pieces, cut into requests, in a pipeline through the chunks of this
+//! rank's bounce buffer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+
+use smallvec::SmallVec;
+
+use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
+use super::{SLOTS, SharedMemory, agent};
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::stats::{Kind, Stats};
+
+/// Turns of a waiting rank, some tens of nanoseconds each, after which it asks for its target's agent.
+const PATIENCE: u32 = 128;
+
+/// Most transfers that are in progress at a time; more are refused until some are done.
+const MAX_TRANSFERS: usize = 64;
+
+/// The pieces of one transfer: few, unless its buffers are many.
+pub(crate) type Pieces = SmallVec<[Piece; 2]>;
+
+/// How many chunks the bounce buffer has: one is filled while others are served.
+const CHUNKS: usize = 4;
+
+/// Something to be done to consecutive bytes that are not mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) code: Code,
+    pub(crate) accumulate: u32,
+    pub(crate) key: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// Operand or source; for a read, the destination.
+    pub(crate) local: *mut u8,
+    /// Where former values go, or null.
+    pub(crate) old: *mut u8,
+    /// The operands of word atomics.
+    pub(crate) words: [u64; 2],
+}
+
+/// A work request that needs its target.
+#[derive(Debug)]
+struct Transfer {
+    /// Never given twice, as `id` may be.
+    serial: u64,
+    id: u64,
+    peer: u32,
+    pieces: Pieces,
+    /// The first that is not sent whole.
+    next: usize,
+    outstanding: usize,
+    error: Option<Error>,
+}
+
+/// A request that was sent and not collected yet.
+#[derive(Debug)]
+struct Outstanding {
+    sequence: u64,
+    chunk: Option<usize>,
+    len: usize,
+    result: *mut u8,
+    transfer: u64,
+}
+
+/// The requests to one target.
+#[derive(Debug, Default)]
+struct RequestQueue {
+    next: u64,
+    outstanding: VecDeque<Outstanding>,
+    /// The target's turns when this rank last ran out of patience.
+    turns: Option<u32>,
+    /// Whether an earlier transfer still has pieces to send: later ones wait, so that none overtakes it.
+    blocked: bool,
+}
+
+impl RequestQueue {
+    /// Whether `peer`, its target, has served the first outstanding request.
+    fn is_served(&self, memory: &impl SharedMemory, peer: usize) -> bool {
+        let served =
+            |r: &Outstanding| request::is_served(memory.memory(peer), memory.layout(), memory.me(), r.sequence);
+        self.outstanding.front().is_some_and(served)
+    }
+}
+
+/// All transfers of one rank.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    active: VecDeque<Transfer>,
+    queues: Vec<RequestQueue>,
+    free: Vec<usize>,
+    serial: u64,
+    /// Turns since something was sent or served.
+    idle_turns: u32,
+}
+
+impl Transfers {
+    pub(super) fn new(ranks: usize) -> Self {
+        Self {
+            active: VecDeque::new(),
+            queues: (0..ranks).map(|_| RequestQueue::default()).collect(),
+            free: (0..CHUNKS).collect(),
+            serial: 0,
+            idle_turns: 0,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Whether there is no room for another transfer.
+    pub(super) fn is_full(&self) -> bool {
+        self.active.len() >= MAX_TRANSFERS
+    }
+
+    pub(super) fn add(&mut self, id: u64, peer: u32, pieces: Pieces) {
+        self.serial += 1;
+        let serial = self.serial;
+        self.active.push_back(Transfer { serial, id, peer, pieces, next: 0, outstanding: 0, error: None });
+    }
+
+    /// Drops the transfers chosen by `which`; requests already sent run out, but their results go nowhere.
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+        self.active.retain(|t| !which(t.id));
+    }
+
+    /// Whether transfers to `peer` are in progress.
+    pub(super) fn any_to(&self, peer: u32) -> bool {
+        self.active.iter().any(|t| t.peer == peer)
+    }
+
+    /// Wakes the agents of targets that are not inside the runtime, as far as their turns since the last call tell. A
+    /// target that is about to come back serves sooner than an agent could wake up, so this is not done at once. Whether
+    /// all targets of outstanding requests are absent.
+    pub(super) fn wake_agents(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
+        let mut all_absent = true;
+        for (peer, queue) in self.queues.iter_mut().enumerate().filter(|(_, q)| !q.outstanding.is_empty()) {
+            let target = memory.memory(peer);
+            // Relaxed: see where it is written.
+            let turns = target.half(memory.layout().turns()).load(Ordering::Relaxed);
+            if queue.turns.replace(turns) == Some(turns) {
+                agent::wake(memory, target, stats);
+            } else {
+                all_absent = false;
+            }
+        }
+        all_absent
+    }
+
+    /// Adds a piece to the transfer that was added last: served after its others.
+    pub(super) fn append(&mut self, piece: Piece) {
+        if let Some(t) = self.active.back_mut() {
+            t.pieces.push(piece);
+        }
+    }
+
+    /// Whether a target has served something that was not collected yet.
+    pub(super) fn any_served(&self, memory: &impl SharedMemory) -> bool {
+        !self.is_idle() && self.queues.iter().enumerate().any(|(peer, queue)| queue.is_served(memory, peer))
+    }
+
+    /// Collects what was served, sends what there is room for, and returns the ids of finished transfers.
+    pub(super) fn advance(&mut self, memory: &impl SharedMemory, stats: &Stats) -> SmallVec<[(u64, Result<()>); 1]> {
+        self.collect(memory, stats);
+        self.issue(memory, stats);
+        self.idle_turns += 1;
+        if self.idle_turns.is_multiple_of(PATIENCE) {
+            self.wake_agents(memory, stats);
+        }
+        let mut finished = SmallVec::new();
+        self.active.retain_mut(|t| {
+            let ends = t.outstanding == 0 && (t.next == t.pieces.len() || t.error.is_some());
+            if ends {
+                finished.push((t.id, t.error.take().map_or(Ok(()), Err)));
+            }
+            !ends
+        });
+        finished
+    }
+
+    fn collect(&mut self, memory: &impl SharedMemory, stats: &Stats) {
+        for (peer, queue) in self.queues.iter_mut().enumerate() {
+            while queue.is_served(memory, peer) {
+                let Some(request) = queue.outstanding.pop_front() else { break };
+                self.idle_turns = 0;
+                self.free.extend(request.chunk);
+                let Some(t) = self.active.iter_mut().find(|t| t.serial == request.transfer) else { continue };
+                t.outstanding -= 1;
+                match request::outcome(memory.memory(peer), memory.layout(), memory.me(), request.sequence) {
+                    Ok(_) if request.result.is_null() => {}
+                    Ok(words) => {
+                        let from = match request.chunk {
+                            Some(chunk) => chunk_of(memory, chunk).cast_const(),
+                            None => words.as_ptr().cast(),
+                        };
+                        // SAFETY: `result` is valid for `len` bytes by the contract of `post`, since the transfer was not
+                        // cancelled; the chunk holds as many, or the words do.
+                        unsafe { copy::load(from, request.result, request.len) };
+                        stats.add(Kind::Copy, request.len);
+                    }
+                    Err(e) => {
+                        t.error.get_or_insert(e.peer(peer as u32));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what there is room for, and wakes its targets.
+    pub(super) fn issue(&mut self, memory: &impl SharedMemory, stats: &Stats) {
+        let (layout, me) = (memory.layout(), memory.me());
+        let chunk_len = layout.bounce_len / CHUNKS;
+        self.queues.iter_mut().for_each(|q| q.blocked = false);
+        for t in &mut self.active {
+            let target = memory.memory(t.peer as usize);
+            let queue = &mut self.queues[t.peer as usize];
+            let mut sent = false;
+            while t.error.is_none() && !queue.blocked && queue.outstanding.len() < SLOTS {
+                let Some(piece) = t.pieces.get_mut(t.next) else { break };
+                let len;
+                let mut chunk = None;
+                let mut operand = [piece.words[0], piece.words[1], 0];
+                if piece.len <= INLINE_BYTES {
+                    len = piece.len;
+                    if !matches!(piece.code, Code::Read | Code::FetchAdd | Code::CompareSwap | Code::Signal) {
+                        // SAFETY: the piece's source holds `len` bytes by the contract of `post`.
+                        unsafe { copy::load(piece.local, operand.as_mut_ptr().cast(), len) };
+                        stats.add(Kind::Copy, len);
+                    }
+                } else {
+                    let Some(free) = self.free.pop() else { break };
+                    chunk = Some(free);
+                    len = piece.len.min(chunk_len);
+                    if piece.code != Code::Read {
+                        // SAFETY: as above; the chunk is free, so the target does not touch it.
+                        unsafe { copy::store(piece.local, chunk_of(memory, free), len) };
+                        stats.add(Kind::Copy, len);
+                    }
+                }
+                let bounce = chunk.map_or(INLINE, |c| (c * chunk_len) as u32);
+                let Piece { code, accumulate, key, offset, .. } = *piece;
+                let request = Request { code, accumulate, key, offset, len: len as u32, bounce, operand };
+                request::write(target, layout, me, queue.next, &request);
+                stats.add(Kind::Request, len);
+                let result = match piece.code {
+                    Code::Write | Code::Accumulate | Code::Signal => std::ptr::null_mut(),
+                    Code::Read => piece.local,
+                    Code::FetchAdd | Code::CompareSwap | Code::FetchAccumulate => piece.old,
+                };
+                queue.outstanding.push_back(Outstanding {
+                    sequence: queue.next,
+                    chunk,
+                    len,
+                    result,
+                    transfer: t.serial,
+                });
+                queue.next += 1;
+                t.outstanding += 1;
+                sent = true;
+                piece.offset += len as u64;
+                piece.len -= len;
+                piece.local = piece.local.wrapping_add(len);
+                if !piece.old.is_null() {
+                    piece.old = piece.old.wrapping_add(len);
+                }
+                if piece.len == 0 {
+                    t.next += 1;
+                }
+            }
+            queue.blocked |= t.error.is_none() && t.next < t.pieces.len();
+            if sent {
+                self.idle_turns = 0;
+                // Full fence: pairs with the sleeper's barrier.
+                fence(Ordering::SeqCst);
+                memory.wake(t.peer as usize, stats);
+            }
+        }
+    }
+}
+
+/// The address of a chunk of this rank's bounce buffer.
+fn chunk_of(memory: &impl SharedMemory, index: usize) -> *mut u8 {
+    let layout = memory.layout();
+    memory.memory(memory.me()).at(layout.bounce + index * (layout.bounce_len / CHUNKS))
+}
