@@ -195,9 +195,15 @@ impl Job {
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
+        self.progress_of("progress")
+    }
+
+    /// The same in `operation`, which an error of the check names.
+    #[inline]
+    pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {
         let any = self.turn(1)?;
         if !any && self.0.progress.is_due() {
-            self.0.progress.look_around("progress", self.device(), None)?;
+            self.0.progress.look_around(operation, self.device(), None)?;
             self.0.calls.wait_on(self.0.progress.checks());
         }
         Ok(any)
