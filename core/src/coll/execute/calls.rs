@@ -277,7 +277,7 @@ impl TeamCalls {
         }
     }
 
-    fn heard(&self, header: Header, source: u32, rest: &[u8]) {
+    fn take_announcement(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
         let first = header.check.0 & Tell::Consequence as u32 == 0;
         let kind = ErrorKind::ALL
@@ -289,7 +289,7 @@ impl TeamCalls {
         let announcement = Announcement { source, kind, blamed, reason };
         let run = self.active(header.sequence);
         if let Some(run) = run {
-            run.told(&announcement);
+            run.failed_elsewhere(&announcement);
         } else if header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
             self.announced.borrow_mut().push((header.sequence, announcement));
         } else if kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
@@ -402,7 +402,7 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
     };
     let team = calls.team(header.context);
     if header.tag == FAILED {
-        team.heard(header, m.source, rest);
+        team.take_announcement(header, m.source, rest);
         return Delivery::Done;
     }
     match team.active(header.sequence) {
