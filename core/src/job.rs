@@ -16,7 +16,7 @@ use std::time::Instant;
 use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
 use crate::coll::execute::Calls;
-use crate::device::{Device, Event};
+use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
@@ -110,6 +110,11 @@ impl Job {
         &*self.0.device
     }
 
+    /// The cut-offs of messages: what the settings say, or else the device.
+    pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
+        self.0.settings.message_cut_offs.unwrap_or(self.device().capabilities().messages)
+    }
+
     /// Checks that all other ranks are alive.
     ///
     /// # Errors
@@ -190,9 +195,15 @@ impl Job {
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
+        self.progress_of("progress")
+    }
+
+    /// The same in `operation`, which an error of the check names.
+    #[inline]
+    pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {
         let any = self.turn(1)?;
         if !any && self.0.progress.is_due() {
-            self.0.progress.look_around("progress", self.device(), None)?;
+            self.0.progress.look_around(operation, self.device(), None)?;
             self.0.calls.wait_on(self.0.progress.checks());
         }
         Ok(any)

@@ -221,6 +221,11 @@ impl TeamCalls {
     /// A call has failed here: what still comes for it is dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
         self.failed.borrow_mut().push(sequence);
+        self.abandon_early(job, sequence);
+    }
+
+    /// Lets go of the messages that have come for a call.
+    pub(super) fn abandon_early(&self, job: &Job, sequence: u32) {
         self.take_early(sequence).into_iter().for_each(|m| m.body.abandon(job));
     }
 
@@ -358,8 +363,10 @@ impl Calls {
         Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
     }
 
-    /// A team is gone.
-    pub(crate) fn forget(&self, calls: &Rc<TeamCalls>) {
+    /// A team is gone: senders of messages that have come for it are not held any more.
+    pub(crate) fn forget(&self, job: &Job, calls: &Rc<TeamCalls>) {
+        let early: Vec<u32> = calls.early.borrow().keys().copied().collect();
+        early.into_iter().for_each(|sequence| calls.abandon_early(job, sequence));
         let mut teams = self.teams.borrow_mut();
         if teams.get(&calls.context).is_some_and(|known| Rc::ptr_eq(known, calls)) {
             let forgotten = teams.remove(&calls.context);

@@ -656,7 +656,7 @@ impl Run {
     /// A persistent run is given up: no more rounds.
     pub(super) fn retire(&self) {
         self.team.remove(self);
-        self.team.fail(&self.job, self.sequence.get());
+        self.team.abandon_early(&self.job, self.sequence.get());
     }
 
     /// `true` once it is complete.
