@@ -2,6 +2,7 @@
 //! one function, and differ in the [`Form`].
 
 mod buffer;
+mod form;
 mod neighbor;
 pub mod plan;
 mod reduction;
@@ -16,22 +17,16 @@ use crate::fail::{Result, fail};
 use crate::handle::{Comm, Op, Type};
 use crate::runtime::Call;
 use buffer::{Blocks, Buffer, Place, Sizes};
+pub use form::Form;
 pub use neighbor::*;
 use plan::{Caller, Plan};
 use reduction::Operand;
-
-/// How a collective is called.
-pub enum Form {
-    Blocking,
-}
 
 /// Makes the call that `plan` describes.
 fn make(call: &Call<'_>, comm: Comm, form: Form, plan: impl FnOnce(&Caller<'_>) -> Result<Plan>) -> Result {
     let caller = Caller::new(call, comm)?;
     let plan = caller.checked(|| plan(&caller))?;
-    match form {
-        Form::Blocking => plan.make(call),
-    }
+    form.make(&caller, plan, None)
 }
 
 pub fn barrier(call: &Call<'_>, comm: Comm, form: Form) -> Result {

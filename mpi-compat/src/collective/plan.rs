@@ -40,12 +40,13 @@ pub struct Role {
 /// A rank that calls a collective.
 pub struct Caller<'a> {
     pub call: &'a Call<'a>,
+    pub handle: Comm,
     pub comm: Rc<CommObject>,
 }
 
 impl<'a> Caller<'a> {
     pub fn new(call: &'a Call<'a>, comm: Comm) -> Result<Self> {
-        Ok(Self { call, comm: call.comms.get(comm)? })
+        Ok(Self { call, handle: comm, comm: call.comms.get(comm)? })
     }
 
     /// What a rank does before a collective. If it fails, the call fails at the others too.
@@ -368,6 +369,18 @@ impl Plan {
         Ok(self.with(|arguments| unsafe { Collective::start(&self.team, arguments) })?)
     }
 
+    /// Prepares it, to be started again and again. While it is in progress the plan must be kept.
+    pub fn persistent(&self) -> Result<Collective> {
+        Ok(self.with(|arguments| Collective::persistent(&self.team, arguments))?)
+    }
+
+    /// Starts it again.
+    pub fn start_again(&self, collective: &Collective) -> Result {
+        self.before.iter().for_each(|step| step());
+        // SAFETY: as for `start`.
+        Ok(unsafe { collective.start_again() }?)
+    }
+
     /// Does what is left to do when it has ended well.
     pub fn finish(&self) {
         self.after.iter().for_each(|step| step());
@@ -383,25 +396,31 @@ impl Plan {
     }
 }
 
-/// Words that each rank of a team has told all others.
+/// Words that each rank of a team tells all others.
 pub struct Words {
     all: Scratch,
     each: usize,
 }
 
 impl Words {
-    /// An allgather of words, as many from every rank. Collective.
-    pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
+    /// An allgather of words, as many from every rank, which are there when it has ended; until then they must be kept.
+    pub fn plan(team: &Team, mine: &[u32]) -> Result<(Plan, Self)> {
         let bytes = size_of_val(mine) as u64;
         let (all, output) = scratch(bytes * team.size() as u64)?;
-        let input = Memory::Contiguous(mine.as_ptr().cast_mut().cast());
-        let plan = Plan {
-            input,
-            output: Memory::Contiguous(output),
-            ..Plan::new(team, Operation::Allgather, Counts::Equal(bytes))
-        };
+        // In place: what this rank says is in the place where all get it.
+        let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
+        // SAFETY: the memory has so many words of each rank.
+        unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
+        let plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
+        let plan = Plan { output: Memory::Contiguous(output), in_place: true, ..plan };
+        Ok((plan, Self { all, each: mine.len() }))
+    }
+
+    /// Tells all others, and waits for what they say. Collective.
+    pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
+        let (plan, words) = Self::plan(team, mine)?;
         plan.make(call)?;
-        Ok(Self { all, each: mine.len() })
+        Ok(words)
     }
 
     /// An exchange of words: `said[i]` goes to rank i, and what rank i said comes back. Collective.

@@ -20,7 +20,7 @@ use crate::datatype::{TypeObject, committed};
 use crate::fail::{Result, fail};
 use crate::handle::{Op, Type};
 use crate::op::OpObject;
-use crate::runtime::Call;
+use crate::runtime::{Call, Runtime};
 
 /// An operator on elements of a type.
 pub struct Operand {
@@ -80,6 +80,8 @@ impl Operand {
             Ok(extent) if extent > 0 && extent as u64 >= reach => extent,
             _ => reach.next_multiple_of(align).max(1) as usize,
         };
+        // A function of the program gets the handle, which the program may free meanwhile.
+        let datatype = if operator.is_function() { call.types.share(&object) } else { datatype };
         Ok(Rc::new(Self { operator, object, datatype, stride, in_buffers, start }))
     }
 
@@ -169,6 +171,15 @@ impl Operand {
         for rank in (0..ranks.saturating_sub(1)).rev() {
             // SAFETY: the caller's promise; two of the vectors.
             unsafe { self.apply(vector(rank), vector(ranks - 1), n) };
+        }
+    }
+}
+
+impl Drop for Operand {
+    fn drop(&mut self) {
+        if self.operator.is_function() {
+            // Predefined types are not counted.
+            let _ = Runtime::with(|runtime| runtime.types.release(self.datatype));
         }
     }
 }

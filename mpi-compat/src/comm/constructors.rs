@@ -3,6 +3,7 @@
 //! A communicator is agreed on by one allgather over the old one: rank 0 gives the contexts, and every rank says which new
 //! communicator it belongs to. For a group that alone makes one, its first member sends the contexts to the others.
 
+use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -11,11 +12,13 @@ use farside_core::job::Job;
 use super::messages::{receive, send};
 use super::{CommObject, Members};
 use crate::arguments::Out;
+use crate::attributes::Attributes;
+use crate::collective::Form;
 use crate::collective::plan::{Caller, Words};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::group::GroupObject;
-use crate::handle::{Comm, Group, Info};
+use crate::handle::{Comm, Group, Info, Request};
 use crate::info::InfoObject;
 use crate::runtime::Call;
 
@@ -163,34 +166,60 @@ pub fn comm_create_group(call: &Call<'_>, comm: Comm, group: Group, tag: c_int, 
     Ok(())
 }
 
-/// Duplicates a communicator. Collective.
-fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>) -> Result {
+/// Duplicates a communicator. Collective. The new handle stands for the old communicator until the contexts are agreed on.
+fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>, form: Form) -> Result {
     let caller = Caller::new(call, comm)?;
-    let old = &caller.comm;
-    let (contexts, info) = caller.checked(|| {
+    let old = Rc::clone(&caller.comm);
+    let attributes = Attributes::default();
+    let (plan, words, info) = caller.checked(|| {
         let info = match info {
             None => old.info.borrow().copy(),
             Some(MPI_INFO_NULL) => Rc::<InfoObject>::default(),
             Some(info) => call.infos.get(info)?.copy(),
         };
-        Ok((offered(&caller)?, info))
+        old.attributes.copy_to(comm.0, &attributes)?;
+        let (plan, words) = Words::plan(&old.team, &offered(&caller)?)?;
+        Ok((plan, words, info))
     })?;
-    let words = Words::gather(call, &old.team, &contexts)?;
-    let contexts = [words.of(0)[0], words.of(0)[1]];
-    let members =
-        Members { local: Rc::clone(&old.group), remote: old.remote.clone(), local_first: old.is_local_first() };
-    let mut new = CommObject::of(old, members, contexts)?;
-    new.topology = old.topology.clone();
-    *new.info.borrow_mut() = info;
-    old.attributes.copy_to(comm.0, &new.attributes)?;
-    put(call, Some(new), newcomm);
-    Ok(())
+    let handle = call.comms.insert(Rc::clone(&old));
+    let make = move |call: &Call<'_>| {
+        let contexts = [words.of(0)[0], words.of(0)[1]];
+        let (local, remote) = (Rc::clone(&old.group), old.remote.clone());
+        let members = Members { local, remote, local_first: old.is_local_first() };
+        let mut new = CommObject::of(&old, members, contexts)?;
+        new.topology = old.topology.clone();
+        new.info = RefCell::new(info);
+        new.attributes = attributes;
+        call.comms.replace(handle, Rc::new(new));
+        Ok(())
+    };
+    let made = form.make(&caller, plan, Some(Box::new(make)));
+    if made.is_err() {
+        call.comms.release(handle)?;
+    } else {
+        newcomm.set(handle);
+    }
+    made
 }
 
 pub fn comm_dup(call: &Call<'_>, comm: Comm, newcomm: Out<Comm>) -> Result {
-    duplicate(call, comm, None, newcomm)
+    duplicate(call, comm, None, newcomm, Form::Blocking)
 }
 
 pub fn comm_dup_with_info(call: &Call<'_>, comm: Comm, info: Info, newcomm: Out<Comm>) -> Result {
-    duplicate(call, comm, Some(info), newcomm)
+    duplicate(call, comm, Some(info), newcomm, Form::Blocking)
+}
+
+pub fn comm_idup(call: &Call<'_>, comm: Comm, newcomm: Out<Comm>, request: Out<Request>) -> Result {
+    duplicate(call, comm, None, newcomm, Form::Started(request))
+}
+
+pub fn comm_idup_with_info(
+    call: &Call<'_>,
+    comm: Comm,
+    info: Info,
+    newcomm: Out<Comm>,
+    request: Out<Request>,
+) -> Result {
+    duplicate(call, comm, Some(info), newcomm, Form::Started(request))
 }
