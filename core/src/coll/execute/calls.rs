@@ -100,10 +100,11 @@ pub(super) struct Coming {
 
 impl Coming {
     fn end(&self, received: Result<Received>) {
-        *self.data.borrow_mut() = Some(received.map(|r| r.buffer));
+        let data = received.map(|r| r.buffer);
         let taker = self.taker.borrow_mut().take();
-        if let (Some((run, slot)), Some(data)) = (taker, self.data.borrow_mut().take()) {
-            run.taken(slot, data);
+        match taker {
+            Some((run, slot)) => run.taken(slot, data),
+            None => *self.data.borrow_mut() = Some(data),
         }
     }
 }
