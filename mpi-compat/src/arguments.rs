@@ -93,6 +93,11 @@ impl<T: Copy> List<T> {
     pub fn name(self) -> &'static str {
         self.1
     }
+
+    /// Its address, which may stand for something else.
+    pub fn address(self) -> usize {
+        self.0.addr()
+    }
 }
 
 /// A list that is written.
@@ -112,6 +117,11 @@ impl<T: Copy> ListOut<T> {
     #[inline]
     pub unsafe fn new(pointer: *mut T, name: &'static str) -> Self {
         Self(pointer, name)
+    }
+
+    /// Its address, which may stand for something else.
+    pub fn address(self) -> usize {
+        self.0.addr()
     }
 
     /// The elements as they are.
@@ -145,6 +155,12 @@ enum Width<T, U> {
 /// A list of counts or displacements: `int` in one form of the function, 64 bits in the other.
 #[derive(Clone, Copy)]
 pub struct Longs(Width<List<c_int>, List<i64>>);
+
+impl From<List<i64>> for Longs {
+    fn from(list: List<i64>) -> Self {
+        Self(Width::Long(list))
+    }
+}
 
 impl Longs {
     /// # Safety

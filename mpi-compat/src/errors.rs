@@ -284,7 +284,12 @@ chapter! {
 }
 
 pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {
-    call.errhandlers.release(errhandler.get())?;
+    let handle = errhandler.get();
+    call.errhandlers.get(handle)?;
+    // Programs free what they were given by `MPI_Comm_get_errhandler`, predefined ones too, which stay.
+    if ![MPI_ERRORS_ARE_FATAL, MPI_ERRORS_ABORT, MPI_ERRORS_RETURN].contains(&handle) {
+        call.errhandlers.release(handle)?;
+    }
     errhandler.set(MPI_ERRHANDLER_NULL);
     Ok(())
 }

@@ -127,6 +127,15 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
     }
 
+    /// Gives a handle another object.
+    pub fn replace(&self, handle: H, object: Rc<T>) {
+        if let Some(index) = Self::index(handle.value())
+            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
+        {
+            slot.object = Some(object);
+        }
+    }
+
     /// The handle that an object has already, to be freed once more; or a new one.
     pub fn share(&self, object: &Rc<T>) -> H
     where

@@ -113,7 +113,7 @@ impl Call<'_> {
         }
         let job = self.job()?;
         // A program that tests again and again is not to keep a core that another rank needs.
-        if !job.progress()? && job.burst() == 0 {
+        if !job.progress()? && job.spins() == 0 {
             std::thread::yield_now();
         }
         if LOCK.is_wanted() {

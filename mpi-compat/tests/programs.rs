@@ -180,6 +180,7 @@ chapters!(
     abi,
     attributes,
     buffer,
+    collective,
     comm,
     datatype,
     environment,
@@ -191,5 +192,6 @@ chapters!(
     p2p,
     pack,
     request,
-    status
+    status,
+    topology
 );

@@ -197,7 +197,7 @@ impl Run {
         self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
         self.take_early();
         if let Some(announced) = self.team.announced(self.sequence.get()) {
-            self.told(&announced);
+            self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
             self.fault(e, Tell::Consequence);
@@ -609,7 +609,7 @@ impl Run {
     }
 
     /// Another rank says that the call has failed.
-    pub(super) fn told(self: &Rc<Self>, announcement: &Announcement) {
+    pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
             self.fault(announcement.error(self.name()), Tell::Nobody);
             self.queue();
@@ -656,7 +656,7 @@ impl Run {
     /// A persistent run is given up: no more rounds.
     pub(super) fn retire(&self) {
         self.team.remove(self);
-        self.team.fail(&self.job, self.sequence.get());
+        self.team.abandon_early(&self.job, self.sequence.get());
     }
 
     /// `true` once it is complete.
