@@ -115,16 +115,15 @@ fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
 }
 
-/// The object whose error handler is called.
+/// The object whose error handler is called: the first communicator, window, file or session, or the one that is freed.
 fn object(function: &Function) -> String {
-    let Some(first) = function.parameters.first() else { return "On::Process".into() };
-    let base = base_type(&first.base);
-    if !matches!(base.as_str(), "Comm" | "Win" | "File" | "Session") {
-        return "On::Process".into();
+    let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
+    if let Some(first) = function.parameters.iter().filter(|p| p.stars == 0).find(is_object) {
+        return format!("On::{}({})", base_type(&first.base), first.name);
     }
-    match first.stars {
-        0 => format!("On::{base}({})", first.name),
-        1 if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+    match function.parameters.first().filter(is_object) {
+        Some(first) if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+            let base = base_type(&first.base);
             format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
         }
         _ => "On::Process".into(),

@@ -127,6 +127,11 @@ impl Message {
         }
     }
 
+    /// Whether it is with another than `MPI_PROC_NULL`.
+    fn is_real(&self) -> bool {
+        !matches!(self.way, Way::Nobody)
+    }
+
     /// Bytes of the data.
     pub fn len(&self) -> usize {
         self.data.len()
