@@ -1,7 +1,7 @@
 /* The default error handler ends the job when a rank is killed, and says why.
    ranks 2
    code any
-   says MPI_Recv: MPI_ERR_PROC_ABORTED
+   says (MPI_ERR_PROC_ABORTED); the error handler ends the job
    not on peers: texts are each library's own */
 #include "check.h"
 #include <signal.h>
