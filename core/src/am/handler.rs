@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::sink::Sink;
+use super::sink::{Received, Sink};
 use crate::error::Result;
 use crate::job::Job;
 
@@ -54,17 +54,6 @@ pub enum Delivery {
     /// The data stays at the sender until [`deliver`](super::deliver) says where it goes. For a message that
     /// [waits](Message::waits).
     Hold,
-}
-
-/// A message whose data is where its sink has put it.
-#[derive(Debug, Default)]
-pub struct Received {
-    /// The bytes, if the sink was a [buffer](Sink::buffer).
-    pub buffer: Vec<u8>,
-    /// Length of the message in bytes.
-    pub len: usize,
-    /// How many of its first bytes the sink has taken: fewer than `len` if it was shorter than the message.
-    pub kept: usize,
 }
 
 /// A completion without waiting or sending.

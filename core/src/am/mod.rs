@@ -16,16 +16,19 @@
 //! The handlers of messages to one target run in the order of sending, whatever becomes of their data. [`try_send`] and
 //! [`start_send`] never wait: what finds no room is queued, and goes out from any wait.
 
+mod arrivals;
 mod counter;
 mod data;
 mod handler;
 mod outgoing;
 mod own;
 mod packet;
+mod queue;
 mod read;
 mod receive;
 mod send;
 mod sink;
+mod to_self;
 mod turn;
 
 use std::cell::{Cell, RefCell};
@@ -36,17 +39,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
 pub use counter::{Counter, Counters};
-pub use handler::{Delivery, HandlerId, LaterFn, Message, QuickFn, Received, Then, Token};
+pub use handler::{Delivery, HandlerId, LaterFn, Message, QuickFn, Then, Token};
 pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{eager, try_send_short};
 pub use send::{send, start_rendezvous, start_send, try_send};
-pub use sink::{Layout, Sink, Source};
+pub use sink::{Layout, Received, Sink, Source};
 
+use arrivals::Arrivals;
 use handler::{Handler, Handlers};
 use outgoing::Outgoing;
 use own::OwnMessages;
 use packet::Prefix;
-use receive::Arrivals;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
@@ -185,20 +188,6 @@ impl ActiveMessages {
     #[inline(always)]
     pub(crate) fn has_deferred(&self) -> bool {
         self.work.get() & LATER != 0
-    }
-
-    /// Sends what is queued and has room, and delivers the messages of this rank to itself; whether there was any.
-    ///
-    /// # Errors
-    /// Of a message that nobody waits for; `Protocol` for one to a handler that there is not.
-    pub(crate) fn carry_on(&self, job: &Job) -> Result<bool> {
-        if self.work.get() & !LATER == OWN {
-            return self.deliver_own(job);
-        }
-        let own = self.deliver_own(job);
-        let read = self.read_offered(job);
-        let sent = turn::drain(self, job);
-        Ok(own? | read? | sent?)
     }
 
     /// Moves the counters of a message that is complete here.
