@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::ActiveMessages;
 use super::counter::Counters;
 use super::data::Data;
 use super::handler::HandlerId;
 use super::outgoing::{Asked, Outgoing, Queued};
 use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
-use super::{ActiveMessages, OUT};
+use super::state::OUT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::tracked::Track;
@@ -29,12 +30,6 @@ impl ActiveMessages {
         let message =
             Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0, waits: false };
         out.queues.entry(target).or_default().push_back(message);
-        self.mark(OUT);
-    }
-
-    /// Queues a packet of the runtime.
-    pub(super) fn control(&self, target: u32, prefix: &Prefix) {
-        self.outgoing.borrow_mut().control.push_back((target, *prefix));
         self.mark(OUT);
     }
 

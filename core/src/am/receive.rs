@@ -1,11 +1,13 @@
 //! Messages that come: packets are taken apart, handlers and completions run.
 
 use super::arrivals::{Arrival, Envelope};
-use super::handler::{Delivery, Handler, Message, Then, Token};
+use super::handler::{Handler, Message, Token};
+use super::offer::{Offer, Read};
 use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS, WITHDRAW};
-use super::read::{Offer, Read, Step};
+use super::read::Step;
 use super::sink::{Filling, Received, Sink};
-use super::{ActiveMessages, NO_ROOM, READ};
+use super::state::{NO_ROOM, READ};
+use super::{ActiveMessages, Delivery, Then};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
@@ -57,7 +59,7 @@ impl ActiveMessages {
     #[inline(always)]
     pub(super) fn run_whole(
         &self,
-        handler: &Handler,
+        handler: &Handler<Job>,
         source: u32,
         p: &Prefix,
         header: &[u8],

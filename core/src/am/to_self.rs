@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use super::counter::{Counter, Counters};
 use super::data::Data;
-use super::handler::{Delivery, HandlerId, Message, Then, Token};
+use super::handler::{HandlerId, Message, Token};
 use super::own::{OwnMessage, Queued, ShortMessage};
 use super::packet::REST;
 use super::receive::not_held;
 use super::sink::{Filling, Received, Sink, Source};
-use super::{ActiveMessages, OWN};
+use super::state::OWN;
+use super::{ActiveMessages, Delivery, Then};
 use crate::entered::Entered;
 use crate::error::{Error, Result};
 use crate::job::Job;

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
+use super::ActiveMessages;
 use super::data::Data;
+use super::offer::Offer;
 use super::outgoing::{Asked, Outgoing, Queued};
 use super::packet::{MORE, PREFIX, Prefix, RTS};
 use super::queue::release;
-use super::read::Offer;
 use super::sink::Source;
-use super::{ActiveMessages, LATER, OUT, OWN};
+use super::state::{LATER, OUT, OWN};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 use crate::job::Job;
