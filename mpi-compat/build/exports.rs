@@ -115,20 +115,19 @@ fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
 }
 
-/// The object whose error handler is called.
+/// The object whose error handler is called: the first one among the arguments, or the one that is freed.
 fn object(function: &Function) -> String {
-    let Some(first) = function.parameters.first() else { return "On::Process".into() };
-    let base = base_type(&first.base);
-    if !matches!(base.as_str(), "Comm" | "Win" | "File" | "Session") {
-        return "On::Process".into();
-    }
-    match first.stars {
-        0 => format!("On::{base}({})", first.name),
-        1 if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
-            format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
+    let is_object = |base: &str| matches!(base, "Comm" | "Win" | "File" | "Session");
+    for parameter in &function.parameters {
+        let (base, name) = (base_type(&parameter.base), &parameter.name);
+        let freed = function.name.ends_with("_free") || function.name.ends_with("_disconnect");
+        match parameter.stars {
+            0 if is_object(&base) => return format!("On::{base}({name})"),
+            1 if is_object(&base) && freed => return format!("On::{base}(*{name}.as_ref().unwrap_or(&{base}(0)))"),
+            _ => {}
         }
-        _ => "On::Process".into(),
     }
+    "On::Process".into()
 }
 
 fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
