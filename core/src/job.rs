@@ -23,7 +23,7 @@ use crate::progress::{self, Pace, Progress};
 use crate::settings::Settings;
 use crate::stats::Snapshot;
 use crate::tracked::Tracked;
-use crate::two_sided::TwoSided;
+use crate::two_sided::state::TwoSided;
 
 pub use crate::tracked::Track;
 pub use requests::CancelOnDrop;
