@@ -16,7 +16,7 @@ use std::time::Instant;
 use crate::am::ActiveMessages;
 use crate::bootstrap::Bootstrap;
 use crate::coll::execute::Calls;
-use crate::device::{Device, Event};
+use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
@@ -110,6 +110,11 @@ impl Job {
         &*self.0.device
     }
 
+    /// The cut-offs of messages: what the settings say, or else the device.
+    pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
+        self.0.settings.message_cut_offs.unwrap_or(self.device().capabilities().messages)
+    }
+
     /// Checks that all other ranks are alive.
     ///
     /// # Errors
@@ -179,8 +184,8 @@ impl Job {
     /// How often to check for something that is about to come before waiting for it: 0 where ranks outnumber cores.
     #[must_use]
     #[inline]
-    pub fn burst(&self) -> u32 {
-        self.0.progress.burst()
+    pub fn spins(&self) -> u32 {
+        self.0.progress.spins()
     }
 
     /// Delivers what has come and finishes what is done; returns whether anything was. Of some calls in a row that find nothing
@@ -190,9 +195,15 @@ impl Job {
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
+        self.progress_of("progress")
+    }
+
+    /// The same in `operation`, which an error of the check names.
+    #[inline]
+    pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {
         let any = self.turn(1)?;
         if !any && self.0.progress.is_due() {
-            self.0.progress.look_around("progress", self.device(), None)?;
+            self.0.progress.look_around(operation, self.device(), None)?;
             self.0.calls.wait_on(self.0.progress.checks());
         }
         Ok(any)
@@ -245,7 +256,7 @@ impl Job {
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         // What is ready, or nearly, costs no entry and no exit.
-        for _ in 0..=self.0.progress.burst() / 4 {
+        for _ in 0..=self.0.progress.spins() / 4 {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
@@ -264,7 +275,7 @@ impl Job {
     #[inline]
     pub fn wait_signal(&self, operation: &'static str, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
         // Where the cell is not mapped only a poll sees the signal.
-        let looks = if self.0.device.capabilities().mapped { self.0.progress.burst() / 4 } else { 0 };
+        let looks = if self.0.device.capabilities().mapped { self.0.progress.spins() / 4 } else { 0 };
         for _ in 0..looks {
             progress::pace(pace);
             if ready() {

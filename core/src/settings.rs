@@ -2,7 +2,7 @@
 
 use crate::coll::operation::Operation;
 use crate::coll::selection::Choice;
-use crate::device::CutOffs;
+use crate::device::{CutOffs, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 
 /// One row of the table.
@@ -72,11 +72,19 @@ pub enum TransferScheme {
     Sgrs,
 }
 
-/// Five numbers with commas between them.
+/// Numbers with commas between them.
+fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
+    text.split(',').map(number).collect::<Option<Vec<u64>>>()?.try_into().ok()
+}
+
 fn cut_offs(text: &str) -> Option<CutOffs> {
-    let numbers: Vec<u64> = text.split(',').map(number).collect::<Option<_>>()?;
-    let [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment] = numbers[..] else { return None };
+    let [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment] = numbers(text)?;
     Some(CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment })
+}
+
+fn message_cut_offs(text: &str) -> Option<MessageCutOffs> {
+    let [eager, read_intra, read_inter] = numbers(text)?.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    Some(MessageCutOffs { eager, read_intra, read_inter })
 }
 
 fn log_level(text: &str) -> Option<tracing::Level> {
@@ -199,6 +207,8 @@ settings! {
         "How operations with derived datatypes travel: auto is a copy where memory is mapped, and else what the cut-offs say; what a device, a direction or an epoch does not allow is left to the planner.";
     cut_offs: Option<CutOffs> = "FARSIDE_CUT_OFFS", "auto", "auto, or five byte counts: GATHER,MULTI-W,SGRS-BLOCK,SGRS-MESSAGE,SEGMENT", |s| if s == "auto" { Some(None) } else { cut_offs(s).map(Some) },
         "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
+    message_cut_offs: Option<MessageCutOffs> = "FARSIDE_MESSAGE_CUT_OFFS", "auto", "auto, or three byte counts: EAGER,READ-INTRA-NODE,READ-INTER-NODE", |s| if s == "auto" { Some(None) } else { message_cut_offs(s).map(Some) },
+        "Up to which length a message of several packets is sent without asking its target, and from which length of those that are asked for the target reads it out of the sender's memory, within a node and between nodes; auto is what was measured on the device.";
     coll_barrier: Option<Choice> = "FARSIDE_COLL_BARRIER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Barrier, s),
         "Algorithm of a barrier and its parameters; a call that it is not for is made as by auto.";
     coll_broadcast: Option<Choice> = "FARSIDE_COLL_BROADCAST", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Broadcast, s),

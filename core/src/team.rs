@@ -39,7 +39,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.job.calls().forget(&self.calls);
+        self.job.calls().forget(&self.job, &self.calls);
     }
 }
 

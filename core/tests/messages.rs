@@ -534,19 +534,22 @@ fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_
         let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         if job.rank() == 0 {
+            // No message comes while rank 1 is in the barrier.
+            look_until(job, || signals.get(1, 1) == 1)?;
             am::send(job, 1, ID, &header(1), b"short", Counters::default())?;
             signals.set(1, 1, 1)?;
             let (data, track) = (pattern(1, 300_000), Track::new());
-            look_until(job, || signals.get(1, 1) == 1)?;
+            look_until(job, || signals.get(1, 1) == 2)?;
             start(job, 1, 2, &data, &track)?;
             signals.set(1, 1, 2)?;
             let e = wait_for(job, &track).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}");
         } else {
+            signals.set(0, 1, 1)?;
             look_until(job, || signals.get(0, 1) == 1)?;
             let e = job.progress().unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(0)), "{e}");
-            signals.set(0, 1, 1)?;
+            signals.set(0, 1, 2)?;
             look_until(job, || signals.get(0, 1) == 2)?;
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.progress())).expect_err("the panic goes on");
         }

@@ -66,6 +66,23 @@ fn implementation(table: &Table, function: &Function) -> String {
     name.strip_prefix("MPI_").expect("a name of MPI").to_lowercase()
 }
 
+/// Of a function of chapter 6, the blocking function whose non-blocking or persistent form it is (or itself), and the form:
+/// what stands for the parameters that only it has, the last ones.
+fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&'a Function, &'static str)> {
+    if module != "collective" {
+        return None;
+    }
+    let name = function.base();
+    let started = name.strip_prefix("MPI_I").map(|rest| format!("MPI_{}{}", rest[..1].to_uppercase(), &rest[1..]));
+    let persistent = name.strip_suffix("_init").map(str::to_owned);
+    let find = |name: Option<String>| table.functions().find(|other| Some(&other.name) == name.as_ref());
+    Some(match (find(started), find(persistent)) {
+        (Some(blocking), _) => (blocking, "Form::Started(Out::new(request, \"request\")?)"),
+        (_, Some(blocking)) => (blocking, "Form::Persistent(info, Out::new(request, \"request\")?)"),
+        _ => (function, "Form::Blocking"),
+    })
+}
+
 /// The argument that the implementation takes for a parameter; `wide` if it is 64 bits in the twin.
 fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
     let Parameter { name, constant, stars, array, .. } = parameter;
@@ -80,7 +97,10 @@ fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
         ("c_char", 1, _, true) => format!("Text::new({raw}, \"{name}\")"),
         ("c_char", 1, false, false) => format!("TextOut::new({raw}, \"{name}\")"),
         ("c_int", 1, false, false) if name == "argc" => raw,
-        ("Status", 1, false, false) if module != "status" => raw,
+        ("Status", 1, false, false) if module != "status" => format!("StatusOut::new({raw})"),
+        // Weights of edges are lists, or constants.
+        ("c_int", 1, false, true) if name.ends_with("weights") => format!("List::new({raw}, \"{name}\")"),
+        ("c_int", 1, false, false) if name.ends_with("weights") => format!("ListOut::new({raw}, \"{name}\")"),
         (_, 1, true, true) if wide => format!("Longs::{width}({raw}, \"{name}\")"),
         (_, 1, true, true) => format!("List::new({raw}, \"{name}\")"),
         (_, 1, true, false) if wide => format!("LongsOut::{width}({raw}, \"{name}\")"),
@@ -95,16 +115,15 @@ fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
 }
 
-/// The object whose error handler is called.
+/// The object whose error handler is called: the first communicator, window, file or session, or the one that is freed.
 fn object(function: &Function) -> String {
-    let Some(first) = function.parameters.first() else { return "On::Process".into() };
-    let base = base_type(&first.base);
-    if !matches!(base.as_str(), "Comm" | "Win" | "File" | "Session") {
-        return "On::Process".into();
+    let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
+    if let Some(first) = function.parameters.iter().filter(|p| p.stars == 0).find(is_object) {
+        return format!("On::{}({})", base_type(&first.base), first.name);
     }
-    match first.stars {
-        0 => format!("On::{base}({})", first.name),
-        1 if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+    match function.parameters.first().filter(is_object) {
+        Some(first) if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+            let base = base_type(&first.base);
             format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
         }
         _ => "On::Process".into(),
@@ -136,10 +155,17 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
         None => vec![false; function.parameters.len()],
     };
-    let arguments: Vec<String> =
+    let mut arguments: Vec<String> =
         function.parameters.iter().zip(&wide).map(|(p, wide)| argument(module, p, *wide)).collect();
+    let implementation = match form(table, module, function) {
+        Some((blocking, form)) => {
+            arguments.truncate(blocking.parameters.len());
+            arguments.push(format!("crate::{module}::{form}"));
+            implementation(table, blocking)
+        }
+        None => implementation(table, function),
+    };
     let arguments = arguments.join(", ");
-    let implementation = implementation(table, function);
     let body = if function.returns_value() {
         format!("crate::{module}::{implementation}({arguments})")
     } else {
@@ -192,7 +218,7 @@ pub fn constants(table: &Table) -> String {
                     (of.clone(), format!("{of}({value})"))
                 }
                 "enum" => ("c_int".to_owned(), value.clone()),
-                "macro" => ("usize".to_owned(), value.clone()),
+                "macro" | "pointer" if !value.starts_with('-') => ("usize".to_owned(), value.clone()),
                 _ => continue,
             };
             writeln!(out, "pub const {name}: {c_type} = {value};").expect("a string");

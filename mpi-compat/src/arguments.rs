@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 
 use crate::constants::{MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE};
 use crate::fail::{Fail, fail};
+use crate::status::Status;
 
 /// A function of the program. Some values are no functions: see `constants.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,11 @@ impl<T: Copy> List<T> {
     pub fn name(self) -> &'static str {
         self.1
     }
+
+    /// Its address, which may stand for something else.
+    pub fn address(self) -> usize {
+        self.0.addr()
+    }
 }
 
 /// A list that is written.
@@ -111,6 +117,11 @@ impl<T: Copy> ListOut<T> {
     #[inline]
     pub unsafe fn new(pointer: *mut T, name: &'static str) -> Self {
         Self(pointer, name)
+    }
+
+    /// Its address, which may stand for something else.
+    pub fn address(self) -> usize {
+        self.0.addr()
     }
 
     /// The elements as they are.
@@ -144,6 +155,12 @@ enum Width<T, U> {
 /// A list of counts or displacements: `int` in one form of the function, 64 bits in the other.
 #[derive(Clone, Copy)]
 pub struct Longs(Width<List<c_int>, List<i64>>);
+
+impl From<List<i64>> for Longs {
+    fn from(list: List<i64>) -> Self {
+        Self(Width::Long(list))
+    }
+}
 
 impl Longs {
     /// # Safety
@@ -250,6 +267,48 @@ impl LongsOut {
     #[inline]
     pub unsafe fn long(pointer: *mut i64, name: &'static str) -> Self {
         Self(Width::Long(ListOut(pointer, name)))
+    }
+}
+
+/// Where the statuses of a call go; `MPI_STATUS_IGNORE`, the null pointer, stands for nowhere.
+#[derive(Clone, Copy)]
+pub struct StatusOut(*mut Status);
+
+impl StatusOut {
+    pub const IGNORE: Self = Self(std::ptr::null_mut());
+
+    /// # Safety
+    /// The pointer is null, or valid for reads and writes of as many statuses as the call sets while it runs.
+    #[inline]
+    pub unsafe fn new(pointer: *mut Status) -> Self {
+        Self(pointer)
+    }
+
+    /// The place of number `i`.
+    #[inline]
+    pub fn at(self, i: usize) -> Self {
+        if self.0.is_null() { self } else { Self(self.0.wrapping_add(i)) }
+    }
+
+    /// Sets all but the error, which only functions that complete several requests set.
+    #[inline]
+    pub fn set(self, mut status: Status) {
+        if !self.0.is_null() {
+            // SAFETY: the promise of `new`; C programs need not align.
+            unsafe {
+                status.error = (&raw const (*self.0).error).read_unaligned();
+                self.0.write_unaligned(status);
+            }
+        }
+    }
+
+    /// Sets the error too.
+    pub fn set_with(self, mut status: Status, error: c_int) {
+        status.error = error;
+        if !self.0.is_null() {
+            // SAFETY: the promise of `new`.
+            unsafe { self.0.write_unaligned(status) }
+        }
     }
 }
 

@@ -26,9 +26,9 @@ conversions! {
     File: file_toint, file_fromint,;
     Group: group_toint, group_fromint, groups;
     Info: info_toint, info_fromint, infos;
-    Message: message_toint, message_fromint,;
+    Message: message_toint, message_fromint, messages;
     Op: op_toint, op_fromint, ops;
-    Request: request_toint, request_fromint,;
+    Request: request_toint, request_fromint, requests;
     Session: session_toint, session_fromint,;
     Type: type_toint, type_fromint, types;
     Win: win_toint, win_fromint, wins;

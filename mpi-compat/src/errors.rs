@@ -82,15 +82,18 @@ impl Errors {
         self.last_used.get()
     }
 
-    /// A code for a class and a message.
-    fn code(&self, class: c_int, text: String) -> c_int {
+    /// A code for a class and a message. What functions of the program return is passed on as it is.
+    pub fn code_of(&self, class: c_int, text: &str) -> c_int {
+        if !(0..=MPI_ERR_LASTCODE).contains(&class) {
+            return class;
+        }
         let number = self.last.get() % 0x7fff + 1;
         self.last.set(number);
         let mut recent = self.recent.borrow_mut();
         if recent.len() == KEPT {
             recent.pop_front();
         }
-        recent.push_back((number, text));
+        recent.push_back((number, text.into()));
         number << 16 | class
     }
 
@@ -159,14 +162,11 @@ pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
         }
         text += " ";
     }
-    text += &failed.text;
-    // What functions of the program return is passed on as it is.
-    let code = if (0..=MPI_ERR_LASTCODE).contains(&failed.code) {
-        call.errors.code(failed.code, text.clone())
-    } else {
-        failed.code
-    };
-    let own = handler_of(call, on).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
+    // The operation of an error of core is the name too.
+    text += failed.text.strip_prefix(&text).unwrap_or(&failed.text);
+    let code = call.errors.code_of(failed.code, &text);
+    let kept = failed.on.map(|(comm, object)| (Rc::clone(&object.errhandler.borrow()), comm.0));
+    let own = kept.or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
     match own {
         Some((handler, handle)) => handle_error(call, &handler, handle, code, &text),
         None => end(call, code, &text),
@@ -284,7 +284,12 @@ chapter! {
 }
 
 pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {
-    call.errhandlers.release(errhandler.get())?;
+    let handle = errhandler.get();
+    call.errhandlers.get(handle)?;
+    // Programs free what they were given by `MPI_Comm_get_errhandler`, predefined ones too, which stay.
+    if ![MPI_ERRORS_ARE_FATAL, MPI_ERRORS_ABORT, MPI_ERRORS_RETURN].contains(&handle) {
+        call.errhandlers.release(handle)?;
+    }
     errhandler.set(MPI_ERRHANDLER_NULL);
     Ok(())
 }

@@ -1,15 +1,17 @@
 //! Why a call fails: an error class, and the argument that is to blame.
 
 use std::ffi::c_int;
+use std::rc::Rc;
 
 use farside_core::ErrorKind;
 use farside_datatype::{DatatypeError, DatatypeErrorKind};
 
+use crate::comm::CommObject;
 use crate::constants::*;
-use crate::runtime::On;
+use crate::handle::Comm;
 
 /// An error of a call.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct Fail {
     /// A class, or the code that a function of the program returned.
     pub code: c_int,
@@ -18,8 +20,9 @@ pub struct Fail {
     pub argument: Option<&'static str>,
     /// The handle that is to blame; the exported function knows which argument that is.
     pub handle: Option<usize>,
-    /// The object whose error handler is called, if it is not that of the first argument.
-    pub on: Option<On>,
+    /// The communicator whose error handler is called, if it is not that of the first argument. It may be freed: requests keep
+    /// theirs.
+    pub on: Option<(Comm, Rc<CommObject>)>,
 }
 
 /// An error of a class.
@@ -29,12 +32,18 @@ pub fn fail(class: c_int, text: impl Into<String>) -> Fail {
 }
 
 /// What chapters return.
-pub type Result<T = ()> = std::result::Result<T, Fail>;
+pub type Result<T = (), E = Fail> = std::result::Result<T, E>;
 
 impl Fail {
     /// Says which argument is to blame.
     pub fn named(mut self, argument: &'static str) -> Self {
         self.argument = Some(argument);
+        self
+    }
+
+    /// Says whose error handler is called.
+    pub fn on(mut self, comm: &(Comm, Rc<CommObject>)) -> Self {
+        self.on.get_or_insert_with(|| (comm.0, Rc::clone(&comm.1)));
         self
     }
 

@@ -23,6 +23,11 @@ impl GroupObject {
 
     /// The rank in the group of a rank of the job.
     pub fn rank_of(&self, job_rank: u32) -> Option<usize> {
+        // In most groups that messages come from every rank has its own number.
+        let own = job_rank as usize;
+        if self.members.get(own) == Some(&job_rank) {
+            return Some(own);
+        }
         self.members.iter().position(|member| *member == job_rank)
     }
 

@@ -74,7 +74,7 @@ handles! {
 }
 
 /// A place in a table of objects.
-struct Slot<T> {
+struct Slot<T: ?Sized> {
     generation: u32,
     object: Option<Rc<T>>,
     /// How often the handle was given out and not freed.
@@ -82,7 +82,7 @@ struct Slot<T> {
 }
 
 /// The objects of one kind.
-pub struct Objects<H, T> {
+pub struct Objects<H, T: ?Sized> {
     /// Predefined ones, by the distance from the null handle.
     fixed: RefCell<Vec<Option<Rc<T>>>>,
     slots: RefCell<Vec<Slot<T>>>,
@@ -95,14 +95,14 @@ pub trait Known {
     fn handle(&self) -> &Cell<usize>;
 }
 
-impl<H: Handle, T> Default for Objects<H, T> {
+impl<H: Handle, T: ?Sized> Default for Objects<H, T> {
     fn default() -> Self {
         let (fixed, slots, free) = Default::default();
         Self { fixed, slots, free, kind: PhantomData }
     }
 }
 
-impl<H: Handle, T> Objects<H, T> {
+impl<H: Handle, T: ?Sized> Objects<H, T> {
     /// Gives a predefined handle its object.
     pub fn fix(&self, handle: H, object: Option<Rc<T>>) {
         let mut fixed = self.fixed.borrow_mut();
@@ -127,6 +127,15 @@ impl<H: Handle, T> Objects<H, T> {
         H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
     }
 
+    /// Gives a handle another object.
+    pub fn replace(&self, handle: H, object: Rc<T>) {
+        if let Some(index) = Self::index(handle.value())
+            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
+        {
+            slot.object = Some(object);
+        }
+    }
+
     /// The handle that an object has already, to be freed once more; or a new one.
     pub fn share(&self, object: &Rc<T>) -> H
     where
@@ -146,6 +155,16 @@ impl<H: Handle, T> Objects<H, T> {
         }
         let handle = self.insert(Rc::clone(object));
         object.handle().set(handle.value());
+        handle
+    }
+
+    /// Gives out a handle once more, which was given out and not freed.
+    pub fn again(&self, handle: H) -> H {
+        if let Some(index) = Self::index(handle.value())
+            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
+        {
+            slot.holders += 1;
+        }
         handle
     }
 
@@ -180,7 +199,10 @@ impl<H: Handle, T> Objects<H, T> {
         if slot.holders > 0 {
             return Ok(false);
         }
-        slot.object = None;
+        let object = slot.object.take();
+        drop(slots);
+        // What an object holds may come back here.
+        drop(object);
         self.free.borrow_mut().push(index as u32);
         Ok(true)
     }

@@ -14,14 +14,14 @@
 //!
 //! **A call** (`runtime::enter`) takes the lock, looks whether MPI runs, runs the function, and hands a `Fail` to the error
 //! handler of its first communicator, window, file or session, else of `MPI_COMM_SELF`. `Fail::on` names another object,
-//! as waits on requests will need. `fail(class, text).named("argument")` or `.value(handle)` says what is to blame; text
+//! as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)` says what is to blame; text
 //! continues the name: "is -2", "has 9, and the group 4 members". An error code is the class, and above it the number of
 //! the message, so that `MPI_Error_string` has it.
 //!
 //! **State** (`runtime::Runtime`) is the process's, and the only static. It is behind one lock that its owner takes again,
 //! since error handlers, attribute callbacks and operators call MPI: so all of it is reached by shared references, and
-//! **no cell stays borrowed while a function of the program runs**. Calls that wait call `Runtime::let_others_in` between
-//! two turns; what they know about objects afterwards is what they hold by an `Rc`.
+//! **no cell stays borrowed while a function of the program runs**. Calls that wait let other threads in between two turns
+//! (`waiting`); what they know about objects afterwards is what they hold by an `Rc`.
 //!
 //! **Objects** (`handle`). One `Objects<Handle, Object>` for each kind, in `Runtime`: `insert` gives a handle, `get` an `Rc` or
 //! the error, `release` frees. `share` gives an object its old handle again, once more to be freed (error handlers,
@@ -31,9 +31,9 @@
 //! - communicators: `comm::CommObject` has a group, the remote group of intercommunicators, a context (even for
 //!   point-to-point, the next for collectives; 0 and 2 are taken) and a team, which `MPI_COMM_WORLD` has. A duplicate copies
 //!   attributes by `Attributes::copy_to`; a free clears them first.
-//! - requests: `handle::Request` is there, and needs an `Objects<Request, ..>` in `Runtime` and its row in `conversion`;
-//!   likewise `Message`, `Session`, `File`. `status::Status` has `set_bytes`; statuses of receives come as raw pointers,
-//!   which may be `MPI_STATUS_IGNORE`.
+//! - requests: `request::Operation` is what a request stands for; an object of it goes into `Runtime::requests`, and wait, test,
+//!   cancel and free work on it. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
+//! - sessions, files: they need an `Objects<Session, ..>` in `Runtime` and their row in `conversion`.
 //! - data: `datatype::committed` gives the object of a type that may travel; `layout.message(n)` its type map, which packs,
 //!   unpacks and walks. `OpObject::check` before, `OpObject::apply` on the data of a reduction.
 //! - windows: `win::WinObject` has what the other chapters ask of one.
@@ -46,6 +46,8 @@ compile_error!("the ABI is that of 64-bit systems");
 mod abi;
 mod arguments;
 mod attributes;
+mod buffer;
+mod collective;
 mod comm;
 mod constants;
 mod conversion;
@@ -57,8 +59,13 @@ mod fail;
 mod group;
 mod handle;
 mod info;
+mod lock;
 mod op;
+mod p2p;
 mod pack;
+mod request;
 mod runtime;
 mod status;
+mod topology;
+mod waiting;
 mod win;

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The state of the library, which is the process's, and the entry of every call into it.
 //!
-//! There is one lock. Every call takes it, and a thread that has it takes it again, since functions of the program that a
+//! There is one lock (`lock`). Every call takes it, and a thread that has it takes it again, since functions of the program that a
 //! call runs (error handlers, attribute callbacks, operators) may call MPI. So the state is reached by shared references,
 //! its cells are not borrowed while such a function runs, and what it keeps need not be `Send`: the job is behind an `Rc`.
 
@@ -9,21 +9,25 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use farside_core::Job;
 
 use crate::attributes::Keyvals;
+use crate::buffer::{Attached, Buffer};
 use crate::comm::CommObject;
 use crate::constants::*;
 use crate::datatype::TypeObject;
 use crate::errors::{self, ErrhandlerObject, Errors};
 use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
-use crate::handle::{Comm, Errhandler, File, Group, Info, Objects, Op, Session, Type, Win};
+use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
 use crate::info::InfoObject;
+use crate::lock::Taken;
 use crate::op::OpObject;
+use crate::p2p::MessageObject;
+use crate::request::Operation;
+use crate::waiting::Waiting;
 use crate::win::WinObject;
 
 /// Where the program is between `MPI_Init` and `MPI_Finalize`.
@@ -60,7 +64,9 @@ pub struct Runtime {
     /// The thread level that was granted.
     pub level: Cell<c_int>,
     /// The thread that called `MPI_Init`.
-    pub main_thread: Cell<usize>,
+    pub main_thread: Cell<u64>,
+    /// Threads in calls that wait.
+    pub waiting: Waiting,
     pub comms: Objects<Comm, CommObject>,
     pub groups: Objects<Group, GroupObject>,
     pub types: Objects<Type, TypeObject>,
@@ -68,6 +74,16 @@ pub struct Runtime {
     pub infos: Objects<Info, InfoObject>,
     pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
     pub wins: Objects<Win, WinObject>,
+    pub requests: Objects<Request, dyn Operation>,
+    /// The request of all sends that were complete when they were started.
+    pub complete_send: Cell<Request>,
+    /// Requests that were freed before their operations were over.
+    pub freed: RefCell<Vec<Rc<dyn Operation>>>,
+    pub messages: Objects<Message, MessageObject>,
+    /// Of buffered sends for which no other is attached.
+    pub buffer: Attached,
+    /// All that are attached.
+    pub buffers: RefCell<Vec<Rc<Buffer>>>,
     pub errors: Errors,
     pub keyvals: Keyvals,
     /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
@@ -86,66 +102,6 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 static RUNTIME: OnceLock<Shared> = OnceLock::new();
-static LOCK: Lock = Lock { owner: AtomicUsize::new(0), taken: Mutex::new(0), freed: Condvar::new() };
-
-/// A lock that its owner may take again.
-struct Lock {
-    /// The thread that has it, or 0.
-    owner: AtomicUsize,
-    /// How often the owner has taken it.
-    taken: Mutex<u32>,
-    freed: Condvar,
-}
-
-/// The number of this thread: the address of something that only it has.
-pub fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
-impl Lock {
-    #[inline]
-    fn take(&self, times: u32) {
-        let me = this_thread();
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only this thread ever stores its own number.
-        while *taken > 0 && self.owner.load(Ordering::Relaxed) != me {
-            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
-        }
-        // Relaxed: every access of the owner is under the mutex of `taken`, which orders them.
-        self.owner.store(me, Ordering::Relaxed);
-        *taken += times;
-    }
-
-    #[inline]
-    fn give(&self, times: u32) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken -= times;
-        if *taken == 0 {
-            // Relaxed: under the mutex of `taken`, as the loads and stores of `take`.
-            self.owner.store(0, Ordering::Relaxed);
-            drop(taken);
-            self.freed.notify_one();
-        }
-    }
-}
-
-/// The lock, taken once.
-struct Taken;
-
-impl Taken {
-    fn new() -> Self {
-        LOCK.take(1);
-        Self
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        LOCK.give(1);
-    }
-}
-
 impl Runtime {
     fn new() -> Self {
         let runtime = Self {
@@ -153,6 +109,7 @@ impl Runtime {
             job: RefCell::default(),
             level: Cell::new(MPI_THREAD_SINGLE),
             main_thread: Cell::new(0),
+            waiting: Waiting::default(),
             comms: Objects::default(),
             groups: Objects::default(),
             types: Objects::default(),
@@ -160,6 +117,12 @@ impl Runtime {
             infos: Objects::default(),
             errhandlers: Objects::default(),
             wins: Objects::default(),
+            requests: Objects::default(),
+            complete_send: Cell::new(MPI_REQUEST_NULL),
+            freed: RefCell::default(),
+            messages: Objects::default(),
+            buffer: Attached::default(),
+            buffers: RefCell::default(),
             errors: Errors::default(),
             keyvals: Keyvals::default(),
             f90: RefCell::default(),
@@ -171,6 +134,8 @@ impl Runtime {
         crate::op::predefined(&runtime);
         crate::group::predefined(&runtime);
         crate::info::predefined(&runtime);
+        crate::request::predefined(&runtime);
+        crate::p2p::predefined(&runtime);
         runtime
     }
 
@@ -178,19 +143,6 @@ impl Runtime {
     pub fn with<R>(f: impl FnOnce(&Runtime) -> R) -> R {
         let _taken = Taken::new();
         f(&RUNTIME.get_or_init(|| Shared(Self::new())).0)
-    }
-
-    /// Lets other threads in, between two turns of a wait. All that the caller knew about objects may have changed then but for
-    /// what it holds by an `Rc`.
-    #[allow(dead_code)] // by the calls that wait
-    pub fn let_others_in(&self) {
-        if self.level.get() < MPI_THREAD_MULTIPLE {
-            return;
-        }
-        let times = *LOCK.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        LOCK.give(times);
-        std::thread::yield_now();
-        LOCK.take(times);
     }
 
     /// The job.
@@ -254,7 +206,7 @@ fn raise(call: &Call<'_>, on: On, mut fail: Fail, handles: &[(&'static str, usiz
         let named = |value| handles.iter().find(|(_, handle)| *handle == value).map(|(name, _)| *name);
         fail.argument = fail.handle.and_then(named);
     }
-    errors::raise(call, fail.on.unwrap_or(on), fail)
+    errors::raise(call, on, fail)
 }
 
 /// A function that is not there yet.

@@ -23,6 +23,28 @@ pub struct Status {
 }
 
 impl Status {
+    /// Of a request that is null or inactive, and of a send.
+    pub const EMPTY: Self = Self {
+        source: MPI_ANY_SOURCE,
+        tag: MPI_ANY_TAG,
+        error: MPI_SUCCESS,
+        cancelled: 0,
+        bytes: [0; 2],
+        unused: [0; 2],
+    };
+    /// Of what is received from `MPI_PROC_NULL`.
+    pub const FROM_NOBODY: Self = Self { source: MPI_PROC_NULL, ..Self::EMPTY };
+
+    /// Of an operation that was cancelled.
+    pub const CANCELLED: Self = Self { cancelled: 1, ..Self::EMPTY };
+
+    /// Of what came.
+    pub fn received(source: c_int, tag: c_int, bytes: usize) -> Self {
+        let mut status = Self { source, tag, ..Self::EMPTY };
+        status.set_bytes(bytes as u64);
+        status
+    }
+
     /// Bytes received.
     pub fn bytes(&self) -> u64 {
         let half = |at: usize| self.bytes[at].to_ne_bytes();

@@ -11,8 +11,9 @@ use std::rc::Rc;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
+use farside_rma::core::am::{self, Counters, Delivery, HandlerId, Sink, Source, Then};
 use farside_rma::core::coll;
+use farside_rma::core::job::Track;
 use farside_rma::core::settings::Settings;
 use farside_rma::core::stats::Kind;
 use farside_rma::raw::{Options, RawWindow};
@@ -181,6 +182,41 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         am::send(job, me as u32, HandlerId(77), &[], &gone.get().to_le_bytes(), Counters::default())
     })?);
     job.wait("own messages", || Ok((got.get() == gone.get()).then_some(())))?;
+    let come = Rc::new(Cell::new(0u64));
+    let (count, mut memory) = (Rc::clone(&come), vec![0u8; 1 << 20]);
+    let (base, data) = (memory.as_mut_ptr(), vec![1u8; 1 << 20]);
+    job.active_messages().register(HandlerId(78), move |m| {
+        let count = Rc::clone(&count);
+        // SAFETY: the memory outlives the messages.
+        let sink = unsafe { Sink::memory(base, m.len) };
+        Delivery::Into(sink, Then::quick(move |_| count.set(count.get() + 1)))
+    })?;
+    team.barrier()?;
+    // Each packet has its acknowledgement. Long messages: the request to send and its end, one request to read, its answers of
+    // 4096 bytes, and the word that tells whether the memory was taken back.
+    for (name, len, each) in [
+        ("message of 8 bytes and back", 8, 2),
+        ("message of 4 KiB and back", 4 << 10, 2 * 2),
+        ("message of 64 KiB and back", 64 << 10, 2 + 1 + 16 + 2 + 2),
+        ("message of 1 MiB and back", 1 << 20, 2 + 1 + 256 + 2 + 2),
+    ] {
+        rows.push(row(name, 2 * each, &mut || {
+            let awaited = come.get() + 1;
+            let send = || {
+                let track = Track::new();
+                let (to, data) = (1 - me as u32, Source::of(&data[..len]));
+                // SAFETY: the data outlives the track.
+                unsafe { am::start_send(job, to, HandlerId(78), &[], data, Counters::default(), &track) }?;
+                job.wait("a message to go", || Ok((track.open() == 0).then_some(())))?;
+                track.check()
+            };
+            if me == 0 {
+                send()?;
+            }
+            job.wait("a message", || Ok((come.get() == awaited).then_some(())))?;
+            if me == 1 { send() } else { Ok(()) }
+        })?);
+    }
     window.free()?;
     Ok(rows)
 }

@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
-//! `farside run -n 2 rendezvous`: round trips of long messages from memory to memory and from layout to layout. The target
-//! reads them out of the sender's memory; with `FARSIDE_SHM_USER_MEMORY=ring` they come in packets. Where the former becomes
-//! shorter is the cut-off of [`MessageCutOffs`](farside_core::device::MessageCutOffs).
+//! `rendezvous`: round trips of messages that are longer than a packet, from memory to memory and from layout to layout,
+//! between two ranks as threads: sent at once, in packets when the target has asked for them, and read by the target out of
+//! the sender's memory. Where one becomes shorter than the other is the cut-off of
+//! [`MessageCutOffs`](farside_core::device::MessageCutOffs). The device is that of the environment.
 
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -10,9 +11,12 @@ use std::rc::Rc;
 use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, Sink, Source, Then};
 use farside_core::device::Block;
 use farside_core::job::Track;
+use farside_core::settings::Settings;
 use farside_core::{Job, Result};
 
 const ID: HandlerId = HandlerId(1);
+/// Jobs of each way.
+const REPEATS: usize = 2;
 
 /// Every other block of this many bytes.
 struct Strided(*mut u8, usize, usize);
@@ -49,13 +53,13 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
     job.world()?.barrier()?;
     let source =
         || if block == 0 { Source::of(&memory[..len]) } else { Source::Layout(Rc::new(Strided(from, block, len))) };
-    let rounds = ((1 << 28) / len).clamp(200, 20_000) as u64;
+    let rounds = ((1 << 20) / len).clamp(4, 20) as u64;
     let mut best = f64::MAX;
     let track = Track::new();
     for repeat in 0..5 {
         let start = job.device().now();
-        for round in 0..rounds / 5 {
-            let number = repeat * (rounds / 5) + round + 1;
+        for round in 0..rounds {
+            let number = repeat * rounds + round + 1;
             let send = || {
                 // SAFETY: the memory outlives the track.
                 unsafe { am::start_send(job, 1 - job.rank(), ID, &[], source(), Counters::default(), &track) }
@@ -69,24 +73,42 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
             }
             job.wait("a message", || Ok((track.open() == 0).then_some(())))?;
         }
-        best = best.min(start.elapsed().as_secs_f64() * 1e6 / (rounds / 5) as f64 / 2.0);
+        best = best.min(start.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0);
     }
     job.world()?.barrier()?;
     job.active_messages().unregister(ID);
     Ok(best)
 }
 
+/// Ways of a message that is longer than a packet, with the `FARSIDE_MESSAGE_CUT_OFFS` that choose each.
+const WAYS: [(&str, &str); 3] =
+    [("eager", "1000000000,1000000000,1000000000"), ("packets", "0,1000000000,1000000000"), ("read", "0,1,1")];
+const BLOCKS: [usize; 3] = [0, 1024, 8192];
+const LENS: [usize; 9] = [5 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20];
+
 fn run() -> Result<()> {
-    let job = Job::init()?;
-    for block in [0, 1024, 8192] {
-        for len in [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20] {
-            let us = measure(&job, len, block)?;
-            if job.rank() == 0 {
-                println!("blocks of {block:5}, {len:8} bytes: {us:8.2} us one way, {:6.2} GB/s", len as f64 / us / 1e3);
+    let mut best = [[[f64::MAX; WAYS.len()]; LENS.len()]; BLOCKS.len()];
+    for _ in 0..REPEATS {
+        for (way, (_, cut_offs)) in WAYS.iter().enumerate() {
+            let given = |name: &str| (name == "FARSIDE_MESSAGE_CUT_OFFS").then(|| (*cut_offs).to_owned());
+            let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
+            let times = Job::threads_with(2, &settings, |job| {
+                let each = |block| LENS.into_iter().map(|len| measure(job, len, block)).collect::<Result<Vec<_>>>();
+                BLOCKS.into_iter().map(each).collect::<Result<Vec<_>>>()
+            })?;
+            for (best, times) in best.iter_mut().flatten().zip(times[0].iter().flatten()) {
+                best[way] = best[way].min(*times);
             }
         }
     }
-    job.finalize()
+    println!("microseconds one way, best of {REPEATS} jobs each, in turns");
+    println!("blocks of    bytes {}", WAYS.map(|(name, _)| format!("{name:>10}")).concat());
+    for (block, best) in BLOCKS.into_iter().zip(best) {
+        for (len, best) in LENS.into_iter().zip(best) {
+            println!("{block:9} {len:8} {}", best.map(|us| format!("{us:10.2}")).concat());
+        }
+    }
+    Ok(())
 }
 
 fn main() -> ExitCode {

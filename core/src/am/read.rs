@@ -79,7 +79,7 @@ impl Offer {
     /// Offers `source` to `target`, with the handle of its registration, where reading is possible and better than packets.
     pub(super) fn make(job: &Job, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
         let (device, len) = (job.device(), source.len());
-        let (one_node, cut_offs) = (device.shares_memory(target), device.capabilities().messages);
+        let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
         if len < (if one_node { cut_offs.read_intra } else { cut_offs.read_inter }) {
             return Ok(None);
         }

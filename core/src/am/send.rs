@@ -227,7 +227,7 @@ fn check(job: &Job, target: u32, header: &[u8]) -> Result<()> {
 /// Longest data of a message with a header of this length that goes without asking the target.
 #[inline]
 pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
-    job.device().capabilities().messages.eager.max(room(job, header_len))
+    job.message_cut_offs().eager.max(room(job, header_len))
 }
 
 /// Bytes of data that fit into a packet with a header of this length.

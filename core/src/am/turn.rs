@@ -128,8 +128,8 @@ impl Turn<'_> {
     /// Sends the next packets of a queued message.
     fn step(&mut self, target: u32, message: &mut Queued) -> Result<Step> {
         let (len, header_len) = (message.data.len(), message.header.len());
-        let capabilities = self.job.device().capabilities();
-        let (most, eager) = (capabilities.max_packet - PREFIX, capabilities.messages.eager);
+        let most = self.job.device().capabilities().max_packet - PREFIX;
+        let eager = self.job.message_cut_offs().eager;
         let mut prefix = Prefix::of_first(message.handler, header_len, len, message.number, message.target);
         prefix.completion = if message.completion.is_some() { message.number } else { 0 };
         let header = Block::of(message.header.as_ptr(), header_len);

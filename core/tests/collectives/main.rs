@@ -10,16 +10,26 @@ mod started;
 mod teams;
 
 use farside_core::{Job, Result};
+use farside_harness::quick;
 
-/// Whether tests are to be short.
-fn quick() -> bool {
-    std::env::var_os("FARSIDE_TEST_QUICK").is_some()
+/// Whether the environment asks for the verbs device, alone or between nodes.
+fn verbs() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs" || device == "route")
+}
+
+/// Numbers of ranks for what is about ranks that disagree, or fail: a power of two, and others.
+fn some_sizes() -> impl Iterator<Item = u32> {
+    [2, 3, 5].into_iter().take(if verbs() { 2 } else { 3 })
 }
 
 fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
-    // In a quick run up to five: a power of two and others.
-    let most = if quick() { 5 } else { 9 };
-    for p in 1..=most {
+    // In a quick run up to five: a power of two and others. Over verbs those that differ in the way of messages.
+    let sizes = match (verbs(), quick()) {
+        (true, _) => 2..=4,
+        (false, true) => 1..=5,
+        (false, false) => 1..=9,
+    };
+    for p in sizes {
         Job::threads(p, &f).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
     }
 }

@@ -10,6 +10,7 @@ use farside_core::settings::Settings;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::model::{ADD, Case, Made, reduction};
+use crate::some_sizes;
 
 /// Runs `call` at every rank, which must fail at every rank for which `fails` says so, and then calls that must not fail, on a
 /// team without a signal array.
@@ -67,7 +68,7 @@ fn call_until_told(team: &Team) -> Result<()> {
 
 #[test]
 fn other_operations_are_a_mismatch_that_names_both() {
-    for p in [2, 3, 5, 8] {
+    for p in some_sizes() {
         let wrong = |team: &Team| {
             let operation = if team.rank() == 1 { Operation::Allgather } else { Operation::Allreduce };
             call(team, Case::new(operation))
@@ -88,7 +89,7 @@ fn other_operations_are_a_mismatch_that_names_both() {
 #[test]
 fn other_counts_are_a_mismatch() {
     for operation in [Operation::Allreduce, Operation::Allgather, Operation::Alltoall] {
-        for p in [2, 3, 5, 8] {
+        for p in some_sizes() {
             let wrong = |team: &Team| {
                 call(team, Case { elements: if team.rank() == 1 { 6 } else { 5 }, ..Case::new(operation) })
             };
@@ -102,7 +103,7 @@ fn other_roots_are_a_mismatch() {
     // The odd rank takes itself for the root, or another.
     let cases = Operation::ALL.into_iter().filter(|o| o.is_rooted()).flat_map(|o| [(o, 1), (o, 2)]);
     for (operation, odd) in cases {
-        for p in [2, 3, 5].into_iter().filter(|p| *p > odd as u32) {
+        for p in some_sizes().filter(|p| *p > odd as u32) {
             let wrong =
                 |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
             disagree(p, |team| wrong(team).and_then(|()| call_until_told(team)), |_| true, mismatch);
@@ -113,7 +114,7 @@ fn other_roots_are_a_mismatch() {
 /// The block is none for its sender, which sends no message of it, or for its receiver.
 #[test]
 fn block_that_is_empty_for_one_side_is_a_mismatch() {
-    for (p, empty) in [2, 3, 5].into_iter().flat_map(|p| [(p, 0), (p, 1)]) {
+    for (p, empty) in some_sizes().flat_map(|p| [(p, 0), (p, 1)]) {
         let wrong = |team: &Team| {
             let (me, size) = (team.rank(), team.size());
             // Block from rank 0 to rank 1: in the sizes of what goes at 0, of what comes at 1.
@@ -138,7 +139,7 @@ fn block_that_is_empty_for_one_side_is_a_mismatch() {
 
 #[test]
 fn other_roots_of_a_persistent_call_are_a_mismatch() {
-    for (p, odd) in [2, 3, 5].into_iter().flat_map(|p| [(p, 0), (p, 1)]) {
+    for (p, odd) in some_sizes().flat_map(|p| [(p, 0), (p, 1)]) {
         let wrong = |team: &Team| {
             let mut made =
                 Made::new(team, Case { root: usize::from(team.rank() == odd), ..Case::new(Operation::Gather) });
@@ -155,7 +156,7 @@ fn other_roots_of_a_persistent_call_are_a_mismatch() {
 /// A rank that comes late is asked after its messages, and comes all the same: no rank fails.
 #[test]
 fn late_rank_that_is_asked_is_waited_for() {
-    for p in [2, 3, 5] {
+    for p in some_sizes() {
         let late = |team: &Team| {
             let answer = |rank: usize| {
                 let until = Instant::now() + Duration::from_millis(60);
@@ -186,7 +187,7 @@ fn late_rank_that_is_asked_is_waited_for() {
 
 #[test]
 fn other_reductions_are_a_mismatch() {
-    for p in [2, 3, 5] {
+    for p in some_sizes() {
         let wrong = |team: &Team| {
             let mut made = Made::new(team, Case { commutative: true, ..Case::new(Operation::Allreduce) });
             made.with(&[], |arguments| {
@@ -202,7 +203,7 @@ fn other_reductions_are_a_mismatch() {
 
 #[test]
 fn root_outside_of_the_team_is_an_error_everywhere() {
-    for p in [1, 2, 5] {
+    for p in some_sizes() {
         let wrong = |team: &Team| {
             let mut made = Made::new(team, Case::new(Operation::Broadcast));
             let root = if team.rank() == 0 { team.size() } else { 0 };
@@ -221,7 +222,7 @@ unsafe fn fails(_: *const (), _: *const u8, _: *mut u8, _: usize, _: Side) -> bo
 
 #[test]
 fn reduction_that_fails_is_an_error_everywhere() {
-    for p in [2, 3, 5, 8] {
+    for p in some_sizes() {
         let wrong = |team: &Team| {
             let mut made = Made::new(team, Case { commutative: true, ..Case::new(Operation::Allreduce) });
             made.with(&[], |arguments| {

@@ -6,8 +6,8 @@ use farside_core::coll::operation::Operation;
 use farside_core::coll::table;
 use farside_core::{ErrorKind, Job, Result, Team};
 
-use crate::every_size;
 use crate::model::{Case, Made};
+use crate::{every_size, some_sizes};
 
 /// One call of every operation that has an algorithm.
 fn cases(p: usize) -> Vec<Case> {
@@ -167,7 +167,7 @@ fn persistent_broadcast_of_a_root_that_runs_ahead_keeps_the_rounds_apart() {
 /// A call that is dropped fails at the others, which do not wait for ever, and the next one is as good as ever.
 #[test]
 fn dropped_call_fails_at_the_others_and_the_team_goes_on() {
-    for p in [2, 3, 5] {
+    for p in some_sizes() {
         let run = |job: &Job| {
             let team = job.world()?;
             for elements in [3, 5000] {

@@ -4,7 +4,7 @@ use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
 
-use crate::every_size;
+use crate::{every_size, some_sizes};
 
 /// Rank sums over `team`, mixed with barriers.
 fn use_team(team: &Team, tag: u8) -> Result<()> {
@@ -180,7 +180,7 @@ fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
 fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
     for (wait, crowded, rounds) in [("park", true, 50), ("spin", false, 5)] {
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
-        for p in 2..=5 {
+        for p in some_sizes() {
             let run = |job: &Job| {
                 let team = job.world()?;
                 // Memory that is not mapped, as over a network, has no counter that all could add to.
@@ -195,7 +195,7 @@ fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
 /// Ranks that disagree on how long a signal array is hear of it, and nobody looks behind the shorter one.
 #[test]
 fn signal_array_of_different_lengths_is_a_mismatch() {
-    for p in [2, 3, 5] {
+    for p in some_sizes() {
         let run = |job: &Job| {
             let team = job.world()?;
             let words = if team.rank() == 1 { 0 } else { 1000 };

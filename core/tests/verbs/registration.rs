@@ -1,9 +1,9 @@
 //! The registration cache: memory of the program is registered once, and never used for what it was once it has gone.
 
 use crate::regions::{exchange_regions, forget, release};
-use farside_core::device::{Block, Operation, Place};
+use farside_core::device::{Block, Operation, Place, Range, Region, RemoteVector};
 use farside_core::stats::Kind;
-use farside_core::{Job, Result};
+use farside_core::{ErrorKind, Job, Result, coll};
 
 use crate::{two, two_with, well};
 
@@ -187,5 +187,70 @@ fn cache_keeps_to_its_limits() {
             assert_eq!([cost()?, cost()?], [(1, 0), (1, 0)], "for one operation at a time");
             Ok(())
         })
+    }));
+}
+
+/// Memory that is lent for one read: blocks of either side meet without a copy, and the second time without a registration. Of
+/// memory that was taken back nothing counts as read, and the connection stays.
+#[test]
+fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
+    const BLOCK: usize = 32 << 10;
+    well(two(|job| {
+        let team = job.world()?;
+        let (mut data, mut into) = (pages(4 * BLOCK, 0), pages(4 * BLOCK, 0));
+        data.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 7 % 251) as u8);
+        // Two ranges of rank 1 into three blocks of rank 0.
+        let ranges = [Range { offset: 5, len: BLOCK }, Range { offset: 2 * BLOCK, len: BLOCK + 1 }];
+        let expected = [&data[5..5 + BLOCK], &data[2 * BLOCK..3 * BLOCK + 1]].concat();
+        let base = into.as_mut_ptr();
+        let block = |at: usize, len| Block { base: base.wrapping_add(at), len };
+        let blocks = [block(0, 100), block(200, BLOCK), block(2 * BLOCK, BLOCK - 99)];
+        for round in 0..3 {
+            let is_taken_back = round == 1;
+            let (before, mut handle, mut key) = (job.stats(), 0, Vec::new());
+            if job.rank() == 1 {
+                let lent = Region { brief: true, ..Region::of(data.as_mut_ptr(), data.len()) };
+                // SAFETY: the pages live.
+                let lent = unsafe { job.device().register(lent) }?;
+                (handle, key) = (lent.handle, lent.key);
+                if is_taken_back {
+                    release(job, handle)?;
+                }
+            }
+            let key = coll::broadcast(&team, 1, &key)?;
+            if job.rank() == 0 {
+                let region = job.device().import(1, &key, None)?;
+                assert!(region.lists.is_some() && region.mapped.is_none(), "{region:?}");
+                let read = |ranges: &[Range]| {
+                    let from = RemoteVector { region: region.handle, ranges };
+                    // SAFETY: the pages live.
+                    unsafe { job.complete("read", 1, Operation::ReadBlocks { into: &blocks, from }) }
+                };
+                let wrong = read(&ranges[..1]).unwrap_err();
+                assert_eq!(wrong.kind(), ErrorKind::BadArgument, "{wrong}");
+                let outside = Range { offset: 3 * BLOCK, ..ranges[1] };
+                let outside = read(&[ranges[0], outside]).unwrap_err();
+                assert_eq!(outside.kind(), ErrorKind::OutOfRange, "{outside}");
+                match read(&ranges) {
+                    Err(e) => assert!(is_taken_back && e.kind() == ErrorKind::Aborted, "{e}"),
+                    Ok(()) => {
+                        assert!(!is_taken_back);
+                        // SAFETY: the read is complete.
+                        let got = blocks.map(|b| unsafe { std::slice::from_raw_parts(b.base, b.len) }).concat();
+                        assert!(got == expected);
+                    }
+                }
+                forget(job, region.handle);
+            }
+            team.barrier()?;
+            if job.rank() == 1 && !is_taken_back {
+                job.device().sealed(handle);
+                release(job, handle)?;
+            }
+            let spent = job.stats() - before;
+            let made = u64::from(round == 0 || !is_kept());
+            assert_eq!((spent.count(Kind::Register), spent.count(Kind::Copy)), (made, 0), "{round}: {spent:?}");
+        }
+        team.barrier()
     }));
 }

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use farside_datatype::{Datatype, Named};
+use farside_datatype::{Datatype, Named, TypeMap};
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::attributes::Attributes;
@@ -28,6 +28,8 @@ pub use query::*;
 /// A datatype.
 pub struct TypeObject {
     pub layout: Datatype,
+    /// The size, if any number of elements is as many bytes one behind the other from the buffer's address on.
+    pub plain: Option<u64>,
     pub committed: Cell<bool>,
     /// The constructor and its arguments.
     pub made: Made,
@@ -57,7 +59,11 @@ impl Known for TypeObject {
 impl TypeObject {
     fn new(layout: Datatype, made: Made) -> Rc<Self> {
         let (committed, name, attributes, handle) = Default::default();
-        Rc::new(Self { layout, committed, made, name, attributes, handle })
+        let starts_at = |map: TypeMap| map.is_contiguous() && map.true_lb() == 0;
+        let plain =
+            layout.lb() == 0 && layout.extent() as u64 == layout.size() && layout.message(1).is_ok_and(starts_at);
+        let plain = plain.then(|| layout.size());
+        Rc::new(Self { layout, plain, committed, made, name, attributes, handle })
     }
 
     /// A type that is there from the start, or as if it were: committed, and never freed.

@@ -54,6 +54,11 @@ pub fn predefined(runtime: &Runtime) {
 }
 
 impl OpObject {
+    /// Whether it is a function of the program.
+    pub fn is_function(&self) -> bool {
+        matches!(self, Self::Function { .. })
+    }
+
     /// Whether operands may be swapped.
     pub fn commutes(&self) -> bool {
         match self {

@@ -55,6 +55,25 @@ static inline void start(void) {
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
 }
 
+static inline int rank_of(MPI_Comm comm) {
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    return rank;
+}
+
+/* The byte at place i of data that is made of a seed. */
+static inline unsigned char byte_at(int seed, size_t i) { return (unsigned char)(i * 31 + i / 251 + (size_t)seed * 17); }
+
+static inline void fill(void *data, size_t len, int seed) {
+    for (size_t i = 0; i < len; i++) ((unsigned char *)data)[i] = byte_at(seed, i);
+}
+
+static inline int is_filled(const void *data, size_t len, int seed) {
+    for (size_t i = 0; i < len; i++)
+        if (((const unsigned char *)data)[i] != byte_at(seed, i)) return 0;
+    return 1;
+}
+
 static inline int finish(void) {
     OK(MPI_Finalize());
     if (failures == 0) printf("passed\n");

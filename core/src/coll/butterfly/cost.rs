@@ -49,6 +49,8 @@ impl Costs {
                 step(2.0, 2.0 * sent, sent);
             }
             let (ways, log) = (f64::from(round.ways()), f64::from(round.ways().next_power_of_two().ilog2()));
+            // A ring of r ranks that cuts a piece of m elements: α (r - 1 + ⌈log2 r⌉) + (2 β + γ) m (1 - 1/r), both phases. One
+            // that sends it whole, by an allgather of ⌈log2 r⌉ rounds: α ⌈log2 r⌉ + (β + γ) m (r - 1).
             if round.ways() > 1 && round.halved {
                 let others = piece * (1.0 - 1.0 / ways);
                 step(ways - 1.0 + log, 2.0 * others, others);

@@ -100,10 +100,11 @@ pub(super) struct Coming {
 
 impl Coming {
     fn end(&self, received: Result<Received>) {
-        *self.data.borrow_mut() = Some(received.map(|r| r.buffer));
+        let data = received.map(|r| r.buffer);
         let taker = self.taker.borrow_mut().take();
-        if let (Some((run, slot)), Some(data)) = (taker, self.data.borrow_mut().take()) {
-            run.taken(slot, data);
+        match taker {
+            Some((run, slot)) => run.taken(slot, data),
+            None => *self.data.borrow_mut() = Some(data),
         }
     }
 }
@@ -227,6 +228,11 @@ impl TeamCalls {
     /// A call has failed here: what still comes for it is dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
         self.failed.borrow_mut().push(sequence);
+        self.abandon_early(job, sequence);
+    }
+
+    /// Lets go of the messages that have come for a call.
+    pub(super) fn abandon_early(&self, job: &Job, sequence: u32) {
         self.take_early(sequence).into_iter().for_each(|m| m.body.abandon(job));
     }
 
@@ -293,7 +299,7 @@ impl TeamCalls {
         }
     }
 
-    fn heard(&self, header: Header, source: u32, rest: &[u8]) {
+    fn take_announcement(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
         let first = header.check.0 & Tell::Consequence as u32 == 0;
         let kind = ErrorKind::ALL
@@ -311,7 +317,7 @@ impl TeamCalls {
         // Also a persistent call may be over here, and never start again.
         let over = run.as_ref().is_none_or(|run| !run.is_active());
         if let Some(run) = run {
-            run.told(&announcement);
+            run.failed_elsewhere(&announcement);
         }
         if over && kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
             self.failed.borrow_mut().push(header.sequence);
@@ -364,8 +370,10 @@ impl Calls {
         Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
     }
 
-    /// A team is gone.
-    pub(crate) fn forget(&self, calls: &Rc<TeamCalls>) {
+    /// A team is gone: senders of messages that have come for it are not held any more.
+    pub(crate) fn forget(&self, job: &Job, calls: &Rc<TeamCalls>) {
+        let early: Vec<u32> = calls.early.borrow().keys().copied().collect();
+        early.into_iter().for_each(|sequence| calls.abandon_early(job, sequence));
         let mut teams = self.teams.borrow_mut();
         if teams.get(&calls.context).is_some_and(|known| Rc::ptr_eq(known, calls)) {
             let forgotten = teams.remove(&calls.context);
@@ -462,7 +470,7 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
     }
     let team = calls.team(header.context);
     if header.tag == FAILED {
-        team.heard(header, m.source, rest);
+        team.take_announcement(header, m.source, rest);
         return Delivery::Done;
     }
     match team.active(header.sequence) {

@@ -137,11 +137,12 @@ impl Collective {
         if self.run.outcome()? {
             return Ok(true);
         }
-        self.or_fail(self.team.job().progress().map(|_| ()))?;
+        self.or_fail(self.team.job().progress_of(self.run.name()).map(|_| ()))?;
         self.run.outcome()
     }
 
-    /// Waits until it is complete here: the output is there, and the input may be changed.
+    /// Waits until it is complete here: the output is there, and the input may be changed. A rank that this one needs, and
+    /// that has not made the call yet, is waited for as long as it is alive.
     ///
     /// # Errors
     /// `PeerLost`, `Mismatch`, `Aborted`, at every rank that still waits; each names the rank to blame.

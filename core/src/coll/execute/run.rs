@@ -217,7 +217,7 @@ impl Run {
     /// Takes what was heard of the call before it began, and of earlier ones.
     fn look_for_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
-            self.told(&announced);
+            self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
             self.fault(e, Tell::Consequence);
@@ -397,10 +397,21 @@ impl Run {
                 }
                 self.complete(step);
             }
-            (Err(e), _) => self.fault(e.again(), Tell::Others),
+            (Err(e), _) => self.not_received(slot, e),
             _ => {}
         }
         self.queue();
+    }
+
+    /// A message does not come. A sender that takes it back has failed or was told of a failure, and whoever has failed first
+    /// says why to all.
+    #[cold]
+    fn not_received(&self, slot: usize, error: Error) {
+        if error.kind() == ErrorKind::Aborted {
+            self.slots.borrow_mut()[slot] = Slot::Posted;
+        } else {
+            self.fault(error, Tell::Others);
+        }
     }
 
     /// The buffer of a message is full that came before its step.
@@ -416,7 +427,7 @@ impl Run {
                 self.complete(step);
             }
             Ok(_) => {}
-            Err(e) => self.fault(e, Tell::Others),
+            Err(e) => self.not_received(slot, e),
         }
         self.queue();
     }
@@ -573,17 +584,24 @@ impl Run {
                 }
                 let (sink, operand) = self.sink(step);
                 set(Slot::Filling(token, operand));
-                am::deliver(&self.job, token, sink, self.then(slot)).map(|()| false)
+                if let Err(e) = am::deliver(&self.job, token, sink, self.then(slot)) {
+                    self.not_received(slot, e);
+                }
+                Ok(false)
             }
             Body::Coming(coming) => {
                 let data = coming.data.borrow_mut().take();
                 match data {
                     Some(data) => {
                         set(Slot::Done);
-                        let data = data?;
-                        if !self.has_length(slot, data.len()) {
-                            return Ok(false);
-                        }
+                        let data = match data {
+                            Ok(data) if self.has_length(slot, data.len()) => data,
+                            Ok(_) => return Ok(false),
+                            Err(e) => {
+                                self.not_received(slot, e);
+                                return Ok(false);
+                            }
+                        };
                         self.consume(step, &data);
                         Ok(true)
                     }
@@ -630,7 +648,7 @@ impl Run {
     }
 
     /// Another rank says that the call has failed.
-    pub(super) fn told(self: &Rc<Self>, announcement: &Announcement) {
+    pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
             self.fault(announcement.error(self.name()), Tell::Nobody);
             self.queue();
@@ -677,7 +695,7 @@ impl Run {
     /// A persistent run is given up: no more rounds.
     pub(super) fn retire(&self) {
         self.team.remove(self);
-        self.team.fail(&self.job, self.sequence.get());
+        self.team.abandon_early(&self.job, self.sequence.get());
     }
 
     /// `true` once it is complete.

@@ -39,8 +39,8 @@ const LIST_BLOCKS: i32 = 64;
 /// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; an HCA has others
 /// (`FARSIDE_CUT_OFFS`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
-/// Shortest message that its target reads out of the sender's memory.
-const READ_FROM: usize = 32 << 10;
+/// Up to two packets go without asking; a read is better than four, whose bytes are copied at both ends.
+const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 8 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 /// Inline sizes that are tried, best first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
 /// Reads and atomics under way on one connection.
@@ -153,7 +153,7 @@ impl Prepared {
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
                 cut_offs: MEASURED,
-                messages: MessageCutOffs { read_inter: READ_FROM, ..MessageCutOffs::UNMEASURED },
+                messages: MESSAGES,
                 own_by_copy: true,
                 ..Capabilities::minimal("verbs", PACKET)
             },

@@ -1,5 +1,9 @@
 //! Communicators (MPI-5.0 chapter 7).
 
+mod constructors;
+mod inter;
+mod messages;
+
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -8,6 +12,8 @@ use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::attributes::Attributes;
+use crate::buffer::Attached;
+use crate::collective::plan::Caller;
 use crate::constants::*;
 use crate::errors::{self, Handler};
 use crate::fail::{Result, fail};
@@ -15,6 +21,10 @@ use crate::group::{GroupObject, handle_of};
 use crate::handle::{Comm, Group, Info};
 use crate::info::InfoObject;
 use crate::runtime::{Call, Runtime};
+use crate::topology::Topology;
+
+pub use constructors::*;
+pub use inter::*;
 
 /// A communicator.
 pub struct CommObject {
@@ -23,46 +33,99 @@ pub struct CommObject {
     pub remote: Option<Rc<GroupObject>>,
     /// This rank in `group`.
     pub rank: usize,
-    /// The numbers that keep its messages apart from those of others: point-to-point, and one more for collectives.
-    #[allow(dead_code)] // by messages
+    /// The number that keeps its messages apart from those of others: of its team, for collectives, and of point-to-point
+    /// messages, which cannot be mixed up with those.
     pub context: u32,
-    /// Its ranks below MPI, for collectives and windows.
-    #[allow(dead_code)] // by collectives
-    pub team: Option<Team>,
+    /// That of messages that this library sends among its members.
+    pub inner: u32,
+    /// Its ranks below MPI, for collectives and windows; of an intercommunicator those of both groups.
+    pub team: Team,
     pub name: RefCell<Vec<u8>>,
     pub attributes: Attributes,
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
+    pub topology: Option<Rc<Topology>>,
+    /// Of buffered sends.
+    pub buffer: Attached,
+}
+
+/// Who belongs to a communicator.
+pub struct Members {
+    pub local: Rc<GroupObject>,
+    /// Of an intercommunicator.
+    pub remote: Option<Rc<GroupObject>>,
+    /// Which of the two groups comes first in the team: the same at all members.
+    pub local_first: bool,
 }
 
 impl CommObject {
-    fn new(group: Rc<GroupObject>, rank: usize, context: u32, name: &str, errhandler: Handler) -> Rc<Self> {
-        Rc::new(Self {
-            group,
-            remote: None,
-            rank,
-            context,
-            team: None,
-            name: RefCell::new(name.into()),
+    fn new(team: Team, members: Members, contexts: [u32; 2], errhandler: Handler) -> Result<Self> {
+        let me = team.job().rank();
+        let rank = members.local.rank_of(me);
+        Ok(Self {
+            rank: rank.ok_or_else(|| fail(MPI_ERR_INTERN, "a communicator without this rank is made"))?,
+            group: members.local,
+            remote: members.remote,
+            context: contexts[0],
+            inner: contexts[1],
+            team,
+            name: RefCell::default(),
             attributes: Attributes::default(),
             errhandler,
             info: RefCell::default(),
+            topology: None,
+            buffer: Attached::default(),
         })
+    }
+
+    /// A new communicator with the error handler of an old one.
+    pub fn of(old: &Self, members: Members, contexts: [u32; 2]) -> Result<Self> {
+        let remote = members.remote.as_ref().map_or(&[][..], |remote| &remote.members);
+        let (first, second) = if members.local_first {
+            (&members.local.members[..], remote)
+        } else {
+            (remote, &members.local.members[..])
+        };
+        let team = Team::of(old.team.job(), &[first, second].concat(), contexts[0])?;
+        Self::new(team, members, contexts, old.errhandler.clone())
+    }
+
+    /// The group whose ranks calls name: of an intercommunicator the remote one.
+    pub fn peers(&self) -> &GroupObject {
+        self.remote.as_ref().unwrap_or(&self.group)
+    }
+
+    /// Of an intercommunicator: whether the local group comes first in the team.
+    pub fn is_local_first(&self) -> bool {
+        self.team.members().first() == self.group.members.first()
+    }
+
+    /// The rank in the team of a rank of [`peers`](Self::peers).
+    pub fn team_rank(&self, rank: usize) -> usize {
+        if self.remote.is_some() && self.is_local_first() { self.group.members.len() + rank } else { rank }
     }
 }
 
-/// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job. Collective.
-pub fn predefined(runtime: &Runtime, job: &farside_core::Job) -> Result {
-    let world = job.world()?;
-    let everyone = GroupObject::new((0..job.size()).collect::<Vec<_>>());
-    let mut object = CommObject::new(everyone, job.rank() as usize, 0, "MPI_COMM_WORLD", errors::fatal(runtime));
-    if let Some(object) = Rc::get_mut(&mut object) {
-        object.team = Some(world);
+impl Drop for CommObject {
+    fn drop(&mut self) {
+        for context in [self.context, self.inner] {
+            self.team.job().forget_context(context);
+        }
     }
-    runtime.comms.fix(MPI_COMM_WORLD, Some(object));
-    let alone = GroupObject::new([job.rank()]);
-    runtime.comms.fix(MPI_COMM_SELF, Some(CommObject::new(alone, 0, 2, "MPI_COMM_SELF", errors::fatal(runtime))));
-    Ok(())
+}
+
+/// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job.
+pub fn predefined(runtime: &Runtime, job: &farside_core::Job) -> Result {
+    let fix = |handle, team: Team, contexts, name: &str| -> Result {
+        let local = GroupObject::new(team.members().to_vec());
+        let members = Members { local, remote: None, local_first: true };
+        let object = CommObject::new(team, members, contexts, errors::fatal(runtime))?;
+        *object.name.borrow_mut() = name.into();
+        runtime.comms.fix(handle, Some(Rc::new(object)));
+        Ok(())
+    };
+    fix(MPI_COMM_WORLD, job.world()?, [0, 1], "MPI_COMM_WORLD")?;
+    fix(MPI_COMM_SELF, Team::of(job, &[job.rank()], 2)?, [2, 3], "MPI_COMM_SELF")
 }
 
 pub fn comm_size(call: &Call<'_>, comm: Comm, size: Out<c_int>) -> Result {
@@ -166,4 +229,11 @@ pub fn comm_free(call: &Call<'_>, comm: Out<Comm>) -> Result {
     call.comms.release(handle)?;
     comm.set(MPI_COMM_NULL);
     Ok(())
+}
+
+/// Waits until all members have come, so that what they have completed on it is over.
+pub fn comm_disconnect(call: &Call<'_>, comm: Out<Comm>) -> Result {
+    let caller = Caller::new(call, comm.get()).map_err(|failed| failed.named("comm"))?;
+    caller.barrier().make(call)?;
+    comm_free(call, comm)
 }

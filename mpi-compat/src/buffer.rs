@@ -1,0 +1,243 @@
+#![allow(unsafe_code)]
+//! Buffered sends and the buffers that they copy to (MPI-5.0 section 3.6).
+//!
+//! A buffer is a budget: the copies lie in memory of this library, and together take no more than what was attached. A
+//! buffered send takes the buffer of its communicator, and if that has none, the process's.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use farside_core::Job;
+use farside_core::two_sided::Sending;
+
+use crate::arguments::{LongOut, Out, count};
+use crate::comm::CommObject;
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::{Comm, Request};
+use crate::p2p::Message;
+use crate::request::{Operation, Outcome, Then};
+use crate::runtime::Call;
+use crate::status::Status;
+
+/// The buffer that is attached, if any.
+pub type Attached = RefCell<Option<Rc<Buffer>>>;
+
+/// A buffer.
+pub struct Buffer {
+    /// What the program attached.
+    address: *mut c_void,
+    size: u64,
+    /// Messages that are still to be sent, in their order.
+    open: RefCell<VecDeque<Buffered>>,
+    used: Cell<u64>,
+    /// Messages so far.
+    sent: Cell<u64>,
+}
+
+/// A message in a buffer.
+struct Buffered {
+    number: u64,
+    sending: Sending,
+    copy: Box<[u8]>,
+}
+
+/// `MPI_BUFFER_AUTOMATIC`.
+const AUTOMATIC: usize = 2;
+
+impl Buffer {
+    fn is_automatic(&self) -> bool {
+        self.address.addr() == AUTOMATIC
+    }
+
+    /// Lets go of copies that were sent.
+    fn clear(&self) {
+        let mut open = self.open.borrow_mut();
+        open.retain(|message| {
+            let gone = message.sending.is_done();
+            if gone {
+                self.used.set(self.used.get() - room_for(message.copy.len()));
+            }
+            !gone
+        });
+    }
+
+    /// Whether all messages up to number `last` have been sent.
+    fn is_sent(&self, last: u64) -> bool {
+        self.open.borrow().iter().take_while(|message| message.number <= last).all(|message| message.sending.is_done())
+    }
+
+    fn flush(&self, call: &Call<'_>) -> Result {
+        let last = self.sent.get();
+        call.wait(|| self.is_sent(last))?;
+        self.clear();
+        Ok(())
+    }
+}
+
+/// What a message takes of a buffer.
+fn room_for(len: usize) -> u64 {
+    len as u64 + MPI_BSEND_OVERHEAD as u64
+}
+
+/// Starts a buffered send.
+pub fn send(call: &Call<'_>, message: &Message) -> Result {
+    let of_comm = message.comm.1.buffer.borrow().clone();
+    let buffer = of_comm.or_else(|| call.buffer.borrow().clone());
+    let Some(buffer) = buffer else { return Err(fail(MPI_ERR_BUFFER, "a buffered send, and no buffer is attached")) };
+    let needed = room_for(message.len());
+    let fits = || buffer.used.get().saturating_add(needed) <= buffer.size || buffer.is_automatic();
+    buffer.clear();
+    if !fits() {
+        // The peer may have taken something meanwhile.
+        call.job()?.progress()?;
+        buffer.clear();
+    }
+    if !fits() {
+        let (used, size) = (buffer.used.get(), buffer.size);
+        return Err(fail(
+            MPI_ERR_BUFFER,
+            format!("the message needs {needed} bytes of the attached buffer, which has {used} of {size} in use"),
+        ));
+    }
+    let copy = message.copied()?;
+    let sending = message.start_copy(call, &copy)?;
+    let number = buffer.sent.get() + 1;
+    buffer.sent.set(number);
+    if !sending.is_done() {
+        buffer.used.set(buffer.used.get() + needed);
+        buffer.open.borrow_mut().push_back(Buffered { number, sending, copy });
+    }
+    Ok(())
+}
+
+/// Waits for a flush of a buffer.
+struct Flush {
+    comm: Option<(Comm, Rc<CommObject>)>,
+    buffer: Rc<Buffer>,
+    last: u64,
+}
+
+impl Operation for Flush {
+    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
+        self.comm.as_ref()
+    }
+
+    fn is_over(&self) -> bool {
+        self.buffer.is_sent(self.last)
+    }
+
+    fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
+        Outcome::from(Status::EMPTY)
+    }
+
+    fn cancel(&self, _: &Call<'_>) -> Result {
+        Ok(())
+    }
+
+    fn give_up(&self, _: &Job) {}
+}
+
+/// Whose buffer a call is about.
+struct Owner<'c> {
+    call: &'c Call<'c>,
+    comm: Option<(Comm, Rc<CommObject>)>,
+}
+
+impl<'c> Owner<'c> {
+    fn process(call: &'c Call<'c>) -> Result<Self> {
+        Ok(Self { call, comm: None })
+    }
+
+    fn of(call: &'c Call<'c>, comm: Comm) -> Result<Self> {
+        Ok(Self { call, comm: Some((comm, call.comms.get(comm)?)) })
+    }
+
+    fn place(&self) -> &Attached {
+        self.comm.as_ref().map_or(&self.call.buffer, |(_, object)| &object.buffer)
+    }
+
+    fn attach(self, address: *mut c_void, size: i64) -> Result {
+        let size = count(size, "size")?;
+        if self.place().borrow().is_some() {
+            return Err(fail(MPI_ERR_BUFFER, "a buffer is attached already").named("buffer"));
+        }
+        if address.is_null() && size > 0 {
+            return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named("buffer"));
+        }
+        let (open, used, sent) = Default::default();
+        let buffer = Rc::new(Buffer { address, size, open, used, sent });
+        self.call.buffers.borrow_mut().push(Rc::clone(&buffer));
+        *self.place().borrow_mut() = Some(buffer);
+        Ok(())
+    }
+
+    fn attached(&self) -> Result<Rc<Buffer>> {
+        self.place().borrow().clone().ok_or_else(|| fail(MPI_ERR_BUFFER, "no buffer is attached"))
+    }
+
+    fn detach(self, address: *mut c_void, size: LongOut) -> Result {
+        // SAFETY: the program gives the address of a pointer.
+        let address = unsafe { Out::new(address.cast::<*mut c_void>(), "buffer_addr") }?;
+        let buffer = self.attached()?;
+        // Sends that other threads start meanwhile find no buffer.
+        *self.place().borrow_mut() = None;
+        buffer.flush(self.call)?;
+        size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;
+        address.set(buffer.address);
+        self.call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
+        Ok(())
+    }
+
+    fn flush(self) -> Result {
+        self.attached()?.flush(self.call)
+    }
+
+    fn iflush(self, request: Out<Request>) -> Result {
+        let buffer = self.attached()?;
+        let last = buffer.sent.get();
+        let flush = Flush { comm: self.comm, buffer, last };
+        request.set(self.call.requests.insert(Rc::new(flush)));
+        Ok(())
+    }
+}
+
+pub fn buffer_attach(call: &Call<'_>, buffer: *mut c_void, size: i64) -> Result {
+    Owner::process(call)?.attach(buffer, size)
+}
+
+pub fn buffer_detach(call: &Call<'_>, address: *mut c_void, size: LongOut) -> Result {
+    Owner::process(call)?.detach(address, size)
+}
+
+pub fn buffer_flush(call: &Call<'_>) -> Result {
+    Owner::process(call)?.flush()
+}
+
+pub fn buffer_iflush(call: &Call<'_>, request: Out<Request>) -> Result {
+    Owner::process(call)?.iflush(request)
+}
+
+pub fn comm_attach_buffer(call: &Call<'_>, comm: Comm, buffer: *mut c_void, size: i64) -> Result {
+    Owner::of(call, comm)?.attach(buffer, size)
+}
+
+pub fn comm_detach_buffer(call: &Call<'_>, comm: Comm, address: *mut c_void, size: LongOut) -> Result {
+    Owner::of(call, comm)?.detach(address, size)
+}
+
+pub fn comm_flush_buffer(call: &Call<'_>, comm: Comm) -> Result {
+    Owner::of(call, comm)?.flush()
+}
+
+pub fn comm_iflush_buffer(call: &Call<'_>, comm: Comm, request: Out<Request>) -> Result {
+    Owner::of(call, comm)?.iflush(request)
+}
+
+/// Waits, before MPI ends, until what is still in buffers has been sent.
+pub fn drain(call: &Call<'_>) -> Result {
+    let buffers = call.buffers.take();
+    buffers.iter().try_for_each(|buffer| buffer.flush(call))
+}

@@ -1,0 +1,458 @@
+#![allow(unsafe_code)]
+//! A collective call as the executor gets it, with what is done before it starts and after it has ended.
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_core::coll::execute::{Arguments, Collective, Memory, Shape, refuse};
+use farside_core::coll::operation::{Neighbors, Operation};
+use farside_core::{Error, ErrorKind, Team};
+use farside_datatype::Private;
+
+use super::buffer::{Buffer, Place, Sizes};
+use super::reduction::{Operand, Scratch, scratch};
+use crate::comm::CommObject;
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::Comm;
+use crate::runtime::Call;
+
+/// Something that is done on this rank alone.
+pub type Step = Box<dyn Fn()>;
+
+/// The ranks of the team that this one receives from and sends to.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub sources: Vec<u32>,
+    pub destinations: Vec<u32>,
+}
+
+/// What this rank does in an operation with a root.
+#[derive(Clone, Copy, Debug)]
+pub struct Role {
+    /// The root's rank in the team.
+    root: usize,
+    pub is_root: bool,
+    /// Whether it is one of those that the root serves: of an intracommunicator all are, the root too.
+    pub is_served: bool,
+}
+
+/// A rank that calls a collective.
+pub struct Caller<'a> {
+    pub call: &'a Call<'a>,
+    pub handle: Comm,
+    pub comm: Rc<CommObject>,
+}
+
+impl<'a> Caller<'a> {
+    pub fn new(call: &'a Call<'a>, comm: Comm) -> Result<Self> {
+        Ok(Self { call, handle: comm, comm: call.comms.get(comm)? })
+    }
+
+    /// What a rank does before a collective. If it fails, the call fails at the others too.
+    pub fn checked<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        f().map_err(|failed| self.refuse(failed))
+    }
+
+    pub fn is_inter(&self) -> bool {
+        self.comm.remote.is_some()
+    }
+
+    /// Ranks that blocks come from and go to: of an intercommunicator those of the remote group.
+    pub fn peers(&self) -> usize {
+        self.comm.peers().members.len()
+    }
+
+    pub fn local_size(&self) -> usize {
+        self.comm.group.members.len()
+    }
+
+    pub fn role(&self, root: c_int) -> Result<Role> {
+        let found = usize::try_from(root).ok().filter(|root| *root < self.peers());
+        let me = self.comm.team.rank();
+        Ok(match (self.is_inter(), root, found) {
+            (true, MPI_ROOT, _) => Role { root: me, is_root: true, is_served: false },
+            (true, MPI_PROC_NULL, _) => Role { root: 0, is_root: false, is_served: false },
+            (_, _, Some(root)) => {
+                let root = self.comm.team_rank(root);
+                Role { root, is_root: root == me, is_served: true }
+            }
+            (inter, _, None) => {
+                let of = if inter { "the remote group" } else { "the communicator" };
+                return Err(fail(MPI_ERR_ROOT, format!("is {root}, and {of} has {} ranks", self.peers())).named("root"));
+            }
+        })
+    }
+
+    /// Of an intercommunicator: the edges of an operation. `to_root`: blocks go to the root, not from it.
+    fn remote_graph(&self, role: Option<Role>, to_root: bool) -> Graph {
+        let all = || (0..self.peers()).map(|rank| self.comm.team_rank(rank) as u32).collect();
+        let ranks = |role: Role| match (role.is_root, role.is_served) {
+            (true, _) => all(),
+            (_, true) => vec![role.root as u32],
+            _ => Vec::new(),
+        };
+        match role {
+            None => Graph { sources: all(), destinations: all() },
+            Some(role) if role.is_root == to_root => Graph { sources: ranks(role), destinations: Vec::new() },
+            Some(role) => Graph { sources: Vec::new(), destinations: ranks(role) },
+        }
+    }
+
+    fn plan(&self, operation: Operation, counts: Counts) -> Plan {
+        Plan::new(&self.comm.team, operation, counts)
+    }
+
+    pub fn barrier(&self) -> Plan {
+        self.plan(Operation::Barrier, Counts::Equal(0))
+    }
+
+    /// An exchange with neighbours: a block to all destinations, or one for each.
+    pub fn exchange(&self, graph: Graph, for_each: bool, send: Buffer, recv: Buffer) -> Result<Plan> {
+        let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
+        send.check_apart(&recv)?;
+        let sizes = [send.sizes.each(), recv.sizes.each()].concat();
+        Ok(Plan { input: send.memory(), output: recv.memory(), graph, ..self.plan(operation, Counts::Each(sizes)) })
+    }
+
+    /// A broadcast, scatter, gather, allgather or alltoall. A buffer is missing where the rank has none, or both are one.
+    /// `sizes_known` of a scatter or gather: every rank knows those of all blocks.
+    pub fn transfer(
+        &self,
+        operation: Operation,
+        role: Option<Role>,
+        sizes_known: bool,
+        send: Option<Buffer>,
+        recv: Option<Buffer>,
+    ) -> Result<Plan> {
+        use Operation as O;
+        if self.is_inter() {
+            let for_each = matches!(operation, O::Scatter | O::Alltoall);
+            let graph = self.remote_graph(role, operation == O::Gather);
+            let inputs = if for_each { graph.destinations.len() } else { 1 };
+            let send = send.unwrap_or_else(|| Buffer::none(inputs));
+            return self.exchange(graph, for_each, send, recv.unwrap_or_else(|| Buffer::none(0)));
+        }
+        let me = self.comm.rank;
+        let is_root = role.is_some_and(|role| role.is_root);
+        if let (Some(send), Some(recv)) = (&send, &recv) {
+            send.check_apart(recv)?;
+            let at = |many: bool| if many { me } else { 0 };
+            let sent = send.sizes.of(at(matches!(operation, O::Scatter | O::Alltoall)));
+            let received = recv.sizes.of(at(operation != O::Scatter));
+            if sent != received {
+                let class = if sent > received { MPI_ERR_TRUNCATE } else { MPI_ERR_COUNT };
+                let text = format!("makes {sent} bytes for this rank itself, which receives {received}");
+                return Err(fail(class, text).named(send.place.count));
+            }
+        }
+        let in_place = matches!(operation, O::Allgather | O::Gather | O::Scatter) && (send.is_none() || recv.is_none());
+        let in_place = in_place && (is_root || operation == O::Allgather);
+        let (mut send, recv) = (send, recv);
+        let mut before: Vec<Step> = Vec::new();
+        if operation == O::Alltoall
+            && send.is_none()
+            && let Some(recv) = &recv
+        {
+            let (copied, step) = copy_of(recv)?;
+            before.push(step);
+            send = Some(copied);
+        }
+        let sizes = |buffer: &Option<Buffer>| buffer.as_ref().map(|buffer| buffer.sizes.clone());
+        let counts = match (operation, sizes(&send), sizes(&recv)) {
+            (O::Broadcast, _, Some(sizes)) => Counts::Vector(sizes.of(0)),
+            (O::Alltoall, Some(Sizes::Equal(n, _)), Some(Sizes::Equal(..))) => Counts::Equal(n),
+            (O::Alltoall, Some(send), Some(recv)) => Counts::Each([send.each(), recv.each()].concat()),
+            (O::Scatter, Some(sizes), _) if is_root => Counts::of(sizes),
+            (O::Gather, _, Some(sizes)) if is_root => Counts::of(sizes),
+            (O::Scatter, _, Some(own)) | (O::Gather, Some(own), _) if sizes_known => Counts::Equal(own.of(0)),
+            (O::Scatter, _, Some(own)) | (O::Gather, Some(own), _) => Counts::Own(own.of(0)),
+            (_, _, Some(sizes)) => Counts::of(sizes),
+            _ => Counts::Equal(0),
+        };
+        let memory = |buffer: &Option<Buffer>| buffer.as_ref().map_or(Memory::None, Buffer::memory);
+        let (input, output) = (memory(&send), memory(&recv));
+        let root = role.map_or(0, |role| role.root);
+        Ok(Plan { root, sizes_known, input, output, in_place, before, ..self.plan(operation, counts) })
+    }
+
+    /// A reduction of vectors; of a reduce-scatter into blocks of so many elements.
+    pub fn reduce(
+        &self,
+        operation: Operation,
+        role: Option<Role>,
+        operand: Rc<Operand>,
+        send: Place,
+        recv: Place,
+        sizes: Sizes,
+    ) -> Result<Plan> {
+        use Operation as O;
+        let me = self.comm.rank;
+        let blocks = sizes.each();
+        let total = blocks.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)).unwrap_or(u64::MAX);
+        let before_mine: u64 = blocks.iter().take(me).sum();
+        let kept = if operation == O::ReduceScatter { sizes.of(me) } else { total };
+        let receives = role.is_none_or(|role| role.is_root);
+        let sends = role.is_none_or(|role| role.is_served);
+        let in_place = !self.is_inter() && receives && send.is_in_place();
+        let (source, whole) = if in_place { (recv, operation != O::ReduceScatter) } else { (send, false) };
+        let output = if receives { Some(operand.elements(recv, kept)?) } else { None };
+        // What is reduced in place is brought to where the result will be.
+        let input = if sends && !whole { Some(operand.elements(source, total)?) } else { None };
+        if let (Some(_), Some(_), false) = (&input, &output, in_place) {
+            operand.check_apart(send, total, recv, kept)?;
+        }
+        let contiguous = |address: Option<*mut u8>| address.map_or(Memory::None, Memory::Contiguous);
+        let mut plan = Plan { element: operand.stride, ..self.plan(operation, Counts::Vector(total)) };
+        plan.input = contiguous(input.as_ref().map(|input| input.address));
+        plan.output = contiguous(output.as_ref().map(|output| output.address));
+        let mut finish: Vec<Step> = Vec::new();
+        if self.is_inter() {
+            let graph = self.remote_graph(role, true);
+            let vectors = graph.sources.len();
+            let (memory, address) = scratch(operand.bytes(total.saturating_mul(vectors as u64))?)?;
+            let sent = u64::from(sends) * total;
+            plan = Plan { operation: O::NeighborAllgather, output: contiguous(Some(address)), graph, ..plan };
+            plan.counts = Counts::Each([vec![sent], vec![total; vectors]].concat());
+            if let Some(output) = output.as_ref().filter(|_| vectors > 0) {
+                let (operand, to, stride) = (Rc::clone(&operand), output.address.addr(), operand.stride);
+                let (total, at, kept) = (total as usize, before_mine as usize, kept as usize);
+                let at = if operation == O::ReduceScatter { at } else { 0 };
+                finish.push(Box::new(move || {
+                    let _memory = &memory;
+                    // SAFETY: the memory has the vectors of all sources; the output, apart from it, the elements that are kept.
+                    unsafe {
+                        operand.fold(address, vectors, total);
+                        let result = address.wrapping_add(((vectors - 1) * total + at) * stride);
+                        std::ptr::copy_nonoverlapping(result, to as *mut u8, kept * stride);
+                    }
+                }));
+            }
+        } else {
+            plan.root = role.map_or(0, |role| role.root);
+            plan.in_place = whole;
+            plan.operand = Some(Rc::clone(&operand));
+            if operation == O::ReduceScatter {
+                plan.counts = Counts::of(sizes);
+            }
+            if in_place
+                && !whole
+                && let (Some(input), Some(output)) = (&input, &output)
+                && input.address == output.address
+            {
+                // The input is still read when the first result is there.
+                let bytes = operand.bytes(kept)?;
+                let (memory, address) = scratch(bytes)?;
+                plan.output = contiguous(Some(address));
+                let to = output.address.addr();
+                finish.push(Box::new(move || {
+                    let _memory = &memory;
+                    // SAFETY: both have the bytes of the result; the program promises its buffer.
+                    unsafe { std::ptr::copy_nonoverlapping(address, to as *mut u8, bytes as usize) };
+                }));
+            }
+        }
+        let written = operation != O::Exscan || me > 0;
+        if whole {
+            plan.input = Memory::None;
+        }
+        let (mut before, mut after) = (None, None);
+        if let Some(output) = output {
+            before = output.before.filter(|_| whole);
+            after = output.after.filter(|_| written);
+        }
+        plan.before.extend(before.or(input.and_then(|input| input.before)));
+        plan.after = finish.into_iter().chain(after).collect();
+        Ok(plan)
+    }
+
+    /// A call that this rank cannot make fails at the others too.
+    #[cold]
+    fn refuse(&self, failed: Fail) -> Fail {
+        let argument = failed.argument.map(|name| format!("{name} ")).unwrap_or_default();
+        let e = Error::new(ErrorKind::BadArgument, self.call.name).rank(self.comm.team.job().rank());
+        refuse(&self.comm.team, e.cause(format!("{argument}{}", failed.text)));
+        failed
+    }
+}
+
+/// The bytes of a buffer, packed, and the step that copies them.
+fn copy_of(buffer: &Buffer) -> Result<(Buffer, Step)> {
+    let (memory, address) = scratch(buffer.map.size())?;
+    let (map, from) = (buffer.map.clone(), buffer.place.address.addr());
+    let step = Box::new(move || {
+        let _memory = &memory;
+        // SAFETY: the program promises its buffer; the memory has as many bytes.
+        unsafe { map.pack_raw::<Private>(from as *const u8, 0, address, map.size() as usize) };
+    });
+    Ok((Buffer::bytes(address, buffer.sizes.clone()), step))
+}
+
+/// Elements of the blocks of a call: see [`Shape`].
+#[derive(Clone, Debug)]
+enum Counts {
+    Vector(u64),
+    Equal(u64),
+    Each(Vec<u64>),
+    Own(u64),
+}
+
+impl Counts {
+    fn of(sizes: Sizes) -> Self {
+        match sizes {
+            Sizes::Equal(n, _) => Self::Equal(n),
+            Sizes::Each(each) => Self::Each(each),
+        }
+    }
+}
+
+/// A collective call.
+pub struct Plan {
+    pub team: Team,
+    operation: Operation,
+    root: usize,
+    counts: Counts,
+    sizes_known: bool,
+    element: usize,
+    input: Memory,
+    output: Memory,
+    in_place: bool,
+    operand: Option<Rc<Operand>>,
+    graph: Graph,
+    before: Vec<Step>,
+    after: Vec<Step>,
+}
+
+impl Plan {
+    fn new(team: &Team, operation: Operation, counts: Counts) -> Self {
+        Self {
+            team: team.clone(),
+            operation,
+            root: 0,
+            counts,
+            sizes_known: true,
+            element: 1,
+            input: Memory::None,
+            output: Memory::None,
+            in_place: false,
+            operand: None,
+            graph: Graph::default(),
+            before: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&Arguments<'_>) -> R) -> R {
+        f(&Arguments {
+            root: self.root,
+            shape: match &self.counts {
+                Counts::Vector(n) => Shape::Vector(*n),
+                Counts::Equal(n) => Shape::Equal(*n),
+                Counts::Each(each) => Shape::Each(each),
+                Counts::Own(n) => Shape::Own(*n),
+            },
+            sizes_known: self.sizes_known,
+            element: self.element,
+            input: self.input.clone(),
+            output: self.output.clone(),
+            in_place: self.in_place,
+            reduction: self.operand.as_ref().map(|operand| operand.reduction()),
+            neighbors: Neighbors { sources: &self.graph.sources, destinations: &self.graph.destinations },
+            ..Arguments::new(self.operation)
+        })
+    }
+
+    /// Starts it. Until it has ended the plan must be kept.
+    pub fn start(&self) -> Result<Collective> {
+        self.before.iter().for_each(|step| step());
+        // SAFETY: the program promises its buffers until the call has ended; the plan keeps the rest.
+        Ok(self.with(|arguments| unsafe { Collective::start(&self.team, arguments) })?)
+    }
+
+    /// Prepares it, to be started again and again. While it is in progress the plan must be kept.
+    pub fn persistent(&self) -> Result<Collective> {
+        Ok(self.with(|arguments| Collective::persistent(&self.team, arguments))?)
+    }
+
+    /// Starts it again.
+    pub fn start_again(&self, collective: &Collective) -> Result {
+        self.before.iter().for_each(|step| step());
+        // SAFETY: as for `start`.
+        Ok(unsafe { collective.start_again() }?)
+    }
+
+    /// Does what is left to do when it has ended well.
+    pub fn finish(&self) {
+        self.after.iter().for_each(|step| step());
+    }
+
+    /// Starts it and waits until it has ended.
+    pub fn make(&self, call: &Call<'_>) -> Result {
+        let started = self.start()?;
+        call.wait(|| !started.is_active())?;
+        started.wait()?;
+        self.finish();
+        Ok(())
+    }
+}
+
+/// Words that each rank of a team tells all others.
+pub struct Words {
+    all: Scratch,
+    each: usize,
+}
+
+impl Words {
+    /// An allgather of words, as many from every rank, which are there when it has ended; until then they must be kept.
+    pub fn plan(team: &Team, mine: &[u32]) -> Result<(Plan, Self)> {
+        let bytes = size_of_val(mine) as u64;
+        let (all, output) = scratch(bytes * team.size() as u64)?;
+        // In place: what this rank says is in the place where all get it.
+        let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
+        // SAFETY: the memory has so many words of each rank.
+        unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
+        let plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
+        let plan = Plan { output: Memory::Contiguous(output), in_place: true, ..plan };
+        Ok((plan, Self { all, each: mine.len() }))
+    }
+
+    /// Tells all others, and waits for what they say. Collective.
+    pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
+        let (plan, words) = Self::plan(team, mine)?;
+        plan.make(call)?;
+        Ok(words)
+    }
+
+    /// An exchange of words: `said[i]` goes to rank i, and what rank i said comes back. Collective.
+    pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
+        let alltoall = |from: &[u32], into: &mut [u32], counts| {
+            let input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
+            let output = Memory::Contiguous(into.as_mut_ptr().cast());
+            Plan { input, output, ..Plan::new(team, Operation::Alltoall, counts) }.make(call)
+        };
+        let lengths: Vec<u32> = said.iter().map(|words| words.len() as u32).collect();
+        let mut theirs = vec![0; lengths.len()];
+        alltoall(&lengths, &mut theirs, Counts::Equal(4))?;
+        let bytes = lengths.iter().chain(&theirs).map(|n| u64::from(*n) * 4).collect();
+        let mut words = vec![0; theirs.iter().map(|n| *n as usize).sum()];
+        alltoall(&said.concat(), &mut words, Counts::Each(bytes))?;
+        let mut rest = words.into_iter();
+        Ok(theirs.into_iter().map(|n| rest.by_ref().take(n as usize).collect()).collect())
+    }
+
+    /// A broadcast of words; every rank gives as many. Collective.
+    pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
+        let mut words = words.to_vec();
+        let output = Memory::Contiguous(words.as_mut_ptr().cast());
+        let counts = Counts::Vector(size_of_val(&words[..]) as u64);
+        Plan { root, output, ..Plan::new(team, Operation::Broadcast, counts) }.make(call)?;
+        Ok(words)
+    }
+
+    /// Those of a rank.
+    pub fn of(&self, rank: usize) -> &[u32] {
+        // SAFETY: the memory has so many words of each rank, and the call that wrote it has ended.
+        let all = unsafe { std::slice::from_raw_parts(self.all.as_ptr().cast::<u32>(), self.all.len() * 16) };
+        &all[rank * self.each..][..self.each]
+    }
+}

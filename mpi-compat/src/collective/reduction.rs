@@ -1,0 +1,211 @@
+#![allow(unsafe_code)]
+//! Reductions (MPI-5.0 sections 6.9 to 6.11): operators over memory, for the executor of collectives.
+//!
+//! The executor reduces elements that stand one after the other. Elements of a predefined type, and of any other without gaps, do
+//! so in the buffers of the program. Others are copied into memory of the call, an element every [`Operand::stride`] bytes, and
+//! the result is copied back; bytes between the elements of the program's buffer are not touched.
+
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use farside_core::coll::execute::Reduction;
+use farside_core::coll::schedule::Side;
+use farside_datatype::{Datatype, Private};
+
+use super::buffer::{Buffer, Place, Sizes};
+use super::plan::Step;
+use crate::constants::MPI_ERR_COUNT;
+use crate::datatype::elements::plain;
+use crate::datatype::{TypeObject, committed};
+use crate::fail::{Result, fail};
+use crate::handle::{Op, Type};
+use crate::op::OpObject;
+use crate::runtime::{Call, Runtime};
+
+/// An operator on elements of a type.
+pub struct Operand {
+    operator: Rc<OpObject>,
+    object: Rc<TypeObject>,
+    datatype: Type,
+    /// Bytes from one element to the next.
+    pub stride: usize,
+    /// Whether elements of the program's buffers stand as those of the call.
+    in_buffers: bool,
+    /// Of elements of the call: where their bytes begin, from the address that the type counts from.
+    start: i64,
+}
+
+/// Memory of a call, aligned for every type.
+pub type Scratch = Rc<Vec<Line>>;
+
+/// 64 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line([u8; 64]);
+
+/// Zeroed memory of at least so many bytes.
+pub fn scratch(bytes: u64) -> Result<(Scratch, *mut u8)> {
+    let lines = usize::try_from(bytes.div_ceil(64)).unwrap_or(usize::MAX);
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(lines).map_err(|_| {
+        fail(crate::constants::MPI_ERR_NO_MEM, format!("{bytes} bytes of memory are needed that cannot be had"))
+    })?;
+    memory.resize(lines, Line([0; 64]));
+    let address = memory.as_mut_ptr().cast();
+    Ok((Rc::new(memory), address))
+}
+
+/// Elements of one side of a reduction.
+pub struct Elements {
+    /// Where the executor finds them.
+    pub address: *mut u8,
+    /// Brings them from the program's buffer there.
+    pub before: Option<Step>,
+    /// Brings them back.
+    pub after: Option<Step>,
+}
+
+impl Operand {
+    pub fn new(call: &Call<'_>, datatype: Type, op: Op) -> Result<Rc<Self>> {
+        let (object, operator) = (committed(call, datatype)?, call.ops.get(op)?);
+        operator.check(op, datatype, &object)?;
+        let layout = &object.layout;
+        let (extent, align) = (layout.extent(), layout.align());
+        let dense = layout.true_lb() == 0 && extent == layout.size() as i64 && layout.message(1)?.is_contiguous();
+        let in_buffers = plain(layout).is_some() || dense;
+        let start = layout.true_lb().div_euclid(align as i64) * align as i64;
+        let reach = layout.true_lb().abs_diff(start) + layout.true_extent();
+        // Elements that interleave are taken apart.
+        let stride = match usize::try_from(extent) {
+            Ok(extent) if extent > 0 && extent as u64 >= reach => extent,
+            _ => reach.next_multiple_of(align).max(1) as usize,
+        };
+        // A function of the program gets the handle, which the program may free meanwhile.
+        let datatype = if operator.is_function() { call.types.share(&object) } else { datatype };
+        Ok(Rc::new(Self { operator, object, datatype, stride, in_buffers, start }))
+    }
+
+    pub fn is_commutative(&self) -> bool {
+        self.operator.commutes()
+    }
+
+    /// The operator as the executor calls it; valid as long as this.
+    pub fn reduction(&self) -> Reduction {
+        let code = match &*self.operator {
+            OpObject::Predefined(op) => *op as u32 + 1,
+            _ => 0,
+        };
+        let context = std::ptr::from_ref(self).cast();
+        let align = self.object.layout.align() as usize;
+        Reduction { function: reduce, context, code, commutative: self.is_commutative(), align }
+    }
+
+    /// Bytes of `n` elements as the executor has them.
+    pub fn bytes(&self, n: u64) -> Result<u64> {
+        let bytes = n.checked_mul(self.stride as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
+        bytes.ok_or_else(|| fail(MPI_ERR_COUNT, "and the datatype reach further than memory can").named("count"))
+    }
+
+    /// Checks that what is reduced does not share memory with the result.
+    pub fn check_apart(&self, send: Place, n: u64, recv: Place, kept: u64) -> Result {
+        let buffer = |place, n| Buffer::new(place, Sizes::Equal(0, 1), self.object.layout.message(n)?, || None);
+        buffer(send, n)?.check_apart(&buffer(recv, kept)?)
+    }
+
+    /// `n` elements in a buffer of the program.
+    pub fn elements(self: &Rc<Self>, place: Place, n: u64) -> Result<Elements> {
+        let map = self.object.layout.message(n)?;
+        place.check(&map)?;
+        if self.in_buffers {
+            return Ok(Elements { address: place.address.cast(), before: None, after: None });
+        }
+        let (memory, address) = scratch(self.bytes(n)?)?;
+        let own = Datatype::resized(&self.object.layout, self.object.layout.lb(), self.stride as i64)?.message(n)?;
+        let at = self.origin(address).addr();
+        let (theirs, program) = (map.clone(), place.address.addr());
+        let (kept, copy) = (Rc::clone(&memory), own.clone());
+        let before: Step = Box::new(move || {
+            let _kept = &kept;
+            // SAFETY: the program promises its buffer; the other one, of as many elements, is the call's.
+            let copied = unsafe {
+                let (from, to) = (program as *const u8, at as *mut u8);
+                theirs.copy_raw::<Private>(from, &copy, to, 0, u64::MAX)
+            };
+            debug_assert!(copied.is_ok(), "the same elements");
+        });
+        let after: Step = Box::new(move || {
+            let _kept = &memory;
+            // SAFETY: as above.
+            let copied = unsafe { own.copy_raw::<Private>(at as *const u8, &map, program as *mut u8, 0, u64::MAX) };
+            debug_assert!(copied.is_ok(), "the same elements");
+        });
+        Ok(Elements { address, before: Some(before), after: Some(after) })
+    }
+
+    /// The address that the type counts from, of an element whose bytes begin at `address`.
+    fn origin(&self, address: *mut u8) -> *mut u8 {
+        address.wrapping_offset(-self.start as isize)
+    }
+
+    /// Sets each of `n` elements at `into` to `operand ∘ into`.
+    ///
+    /// # Safety
+    /// Both have so many elements of this stride, and do not overlap.
+    unsafe fn apply(&self, operand: *const u8, into: *mut u8, n: usize) {
+        let at_once = self.in_buffers || self.stride as i64 == self.object.layout.extent();
+        let (calls, each) = if at_once { (1, n) } else { (n, 1) };
+        for i in 0..calls {
+            let from = self.origin(operand.wrapping_add(i * self.stride).cast_mut()).cast::<c_void>();
+            let to = self.origin(into.wrapping_add(i * self.stride)).cast();
+            // SAFETY: the caller's promise.
+            unsafe { self.operator.apply(self.datatype, &self.object, from, to, each as u64) };
+        }
+    }
+
+    /// Reduces vectors of `n` elements, which stand one after the other, into the last one.
+    ///
+    /// # Safety
+    /// The memory has as many elements, and is the caller's.
+    pub unsafe fn fold(&self, vectors: *mut u8, ranks: usize, n: usize) {
+        let vector = |rank: usize| vectors.wrapping_add(rank * n * self.stride);
+        for rank in (0..ranks.saturating_sub(1)).rev() {
+            // SAFETY: the caller's promise; two of the vectors.
+            unsafe { self.apply(vector(rank), vector(ranks - 1), n) };
+        }
+    }
+}
+
+impl Drop for Operand {
+    fn drop(&mut self) {
+        if self.operator.is_function() {
+            // Predefined types are not counted.
+            let _ = Runtime::with(|runtime| runtime.types.release(self.datatype));
+        }
+    }
+}
+
+/// # Safety
+/// As [`farside_core::coll::execute::ReduceFn`] says, for an [`Operand`].
+unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, n: usize, side: Side) -> bool {
+    // SAFETY: the call keeps its operand until it has ended.
+    let this = unsafe { &*context.cast::<Operand>() };
+    if n == 0 {
+        return true;
+    }
+    if side == Side::Left || this.is_commutative() {
+        // SAFETY: the executor's promise.
+        unsafe { this.apply(operand, into, n) };
+        return true;
+    }
+    // The operator writes its right operand, which is to be kept here: a copy is written instead.
+    let bytes = n * this.stride;
+    let Ok((memory, copy)) = scratch(bytes as u64) else { return false };
+    // SAFETY: as above; the copy has as many elements.
+    unsafe {
+        std::ptr::copy_nonoverlapping(operand, copy, bytes);
+        this.apply(into, copy, n);
+        std::ptr::copy_nonoverlapping(copy, into, bytes);
+    }
+    drop(memory);
+    true
+}

@@ -1,0 +1,225 @@
+//! New communicators of old ones (MPI-5.0 sections 7.4.2 and 7.6.2).
+//!
+//! A communicator is agreed on by one allgather over the old one: rank 0 gives the contexts, and every rank says which new
+//! communicator it belongs to. For a group that alone makes one, its first member sends the contexts to the others.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_core::job::Job;
+
+use super::messages::{receive, send};
+use super::{CommObject, Members};
+use crate::arguments::Out;
+use crate::attributes::Attributes;
+use crate::collective::Form;
+use crate::collective::plan::{Caller, Words};
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::group::GroupObject;
+use crate::handle::{Comm, Group, Info, Request};
+use crate::info::InfoObject;
+use crate::runtime::Call;
+
+/// Contexts for a new communicator: for messages of the program and collectives, and for those of this library.
+pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
+    Ok([job.new_context()?, job.new_context()?])
+}
+
+/// The contexts that rank 0 of a team gives, in what it says to the others.
+pub fn offered(caller: &Caller<'_>) -> Result<[u32; 2]> {
+    let team = &caller.comm.team;
+    if team.rank() == 0 { new_contexts(team.job()) } else { Ok([0; 2]) }
+}
+
+/// Splits a communicator: ranks that give the same color are together, ordered by key and then by their old ranks. `None` for
+/// a rank without a color; on an intercommunicator also for one whose color no rank of the other group has. Collective.
+pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option<CommObject>> {
+    let old = &caller.comm;
+    let [context, inner] = caller.checked(|| offered(caller))?;
+    let words = Words::gather(
+        caller.call,
+        &old.team,
+        &[context, inner, color.is_some().into(), color.unwrap_or(0), key.cast_unsigned()],
+    )?;
+    let contexts = [words.of(0)[0], words.of(0)[1]];
+    let Some(color) = color else { return Ok(None) };
+    let chosen = |group: &GroupObject| {
+        let mut members = Vec::new();
+        for job_rank in group.members.iter() {
+            let at = old.team.members().iter().position(|member| member == job_rank).unwrap_or(0);
+            let said = words.of(at);
+            if said[2] == 1 && said[3] == color {
+                members.push((said[4].cast_signed(), at, *job_rank));
+            }
+        }
+        members.sort_unstable();
+        GroupObject::new(members.into_iter().map(|(_, _, member)| member).collect::<Vec<_>>())
+    };
+    let remote = old.remote.as_ref().map(|remote| chosen(remote));
+    if remote.as_ref().is_some_and(|remote| remote.members.is_empty()) {
+        return Ok(None);
+    }
+    let members = Members { local: chosen(&old.group), remote, local_first: old.is_local_first() };
+    CommObject::of(old, members, contexts).map(Some)
+}
+
+/// Gives the program the handle of what was made.
+pub fn put(call: &Call<'_>, new: Option<CommObject>, newcomm: Out<Comm>) {
+    newcomm.set(new.map_or(MPI_COMM_NULL, |new| call.comms.insert(Rc::new(new))));
+}
+
+pub fn comm_split(call: &Call<'_>, comm: Comm, color: c_int, key: c_int, newcomm: Out<Comm>) -> Result {
+    let caller = Caller::new(call, comm)?;
+    let color = caller.checked(|| match color {
+        MPI_UNDEFINED => Ok(None),
+        0.. => Ok(Some(color.cast_unsigned())),
+        _ => Err(fail(MPI_ERR_ARG, format!("is {color}, neither MPI_UNDEFINED nor at least 0")).named("color")),
+    })?;
+    put(call, split(&caller, color, key)?, newcomm);
+    Ok(())
+}
+
+/// The resource of a guided split, if it is one that there is: ranks that share memory are the only ones.
+fn is_shared_memory(call: &Call<'_>, info: Info) -> Result<bool> {
+    if info == MPI_INFO_NULL {
+        return Ok(false);
+    }
+    Ok(call.infos.get(info)?.get(b"mpi_hw_resource_type").as_deref() == Some(b"mpi_shared_memory"))
+}
+
+pub fn comm_split_type(
+    call: &Call<'_>,
+    comm: Comm,
+    split_type: c_int,
+    key: c_int,
+    info: Info,
+    newcomm: Out<Comm>,
+) -> Result {
+    let caller = Caller::new(call, comm)?;
+    let team = &caller.comm.team;
+    let device = team.job().device();
+    let here = |member: &u32| *member == team.job().rank() || device.shares_memory(*member);
+    let color = caller.checked(|| {
+        let on_node = match split_type {
+            MPI_COMM_TYPE_SHARED => true,
+            // A part of the communicator, not all of it.
+            MPI_COMM_TYPE_HW_UNGUIDED => !team.members().iter().all(here),
+            MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => is_shared_memory(call, info)?,
+            MPI_UNDEFINED => false,
+            _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, which is no type")).named("split_type")),
+        };
+        let first = team.members().iter().copied().find(here).unwrap_or(0);
+        Ok(on_node.then_some(first))
+    })?;
+    put(call, split(&caller, color, key)?, newcomm);
+    Ok(())
+}
+
+/// The rank in a group of this rank, after checking that its members are of the communicator.
+fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Option<usize>)> {
+    let object = caller.call.groups.get(group)?;
+    if let Some(other) = object.members.iter().find(|member| caller.comm.group.rank_of(**member).is_none()) {
+        let text = format!("has rank {other} of MPI_COMM_WORLD, which the communicator has not");
+        return Err(fail(MPI_ERR_GROUP, text).value(group.0));
+    }
+    let place = object.rank_of(caller.comm.team.job().rank());
+    Ok((object, place))
+}
+
+pub fn comm_create(call: &Call<'_>, comm: Comm, group: Group, newcomm: Out<Comm>) -> Result {
+    let caller = Caller::new(call, comm)?;
+    let (group, place) = caller.checked(|| place_in(&caller, group))?;
+    // Groups that are not the same have no member in common; those of the two sides of an intercommunicator belong together.
+    let color = if caller.is_inter() { Some(0) } else { group.members.first().copied() };
+    put(call, split(&caller, place.and(color), place.unwrap_or(0) as i32)?, newcomm);
+    Ok(())
+}
+
+pub fn comm_create_group(call: &Call<'_>, comm: Comm, group: Group, tag: c_int, newcomm: Out<Comm>) -> Result {
+    let caller = Caller::new(call, comm)?;
+    if caller.is_inter() {
+        return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
+    }
+    if tag < 0 {
+        return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named("tag"));
+    }
+    let (group, place) = place_in(&caller, group)?;
+    let Some(place) = place else {
+        newcomm.set(MPI_COMM_NULL);
+        return Ok(());
+    };
+    let (job, inner) = (caller.comm.team.job(), caller.comm.inner);
+    let contexts = if place == 0 {
+        let contexts = new_contexts(job)?;
+        for member in &group.members[1..] {
+            send(call, inner, *member, tag, &contexts)?;
+        }
+        contexts
+    } else {
+        let words = receive(call, inner, group.members[0], tag)?;
+        words.try_into().map_err(|_| fail(MPI_ERR_INTERN, "a message with contexts has another length"))?
+    };
+    let members = Members { local: group, remote: None, local_first: true };
+    put(call, Some(CommObject::of(&caller.comm, members, contexts)?), newcomm);
+    Ok(())
+}
+
+/// Duplicates a communicator. Collective. The new handle stands for the old communicator until the contexts are agreed on.
+fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>, form: Form) -> Result {
+    let caller = Caller::new(call, comm)?;
+    let old = Rc::clone(&caller.comm);
+    let attributes = Attributes::default();
+    let (plan, words, info) = caller.checked(|| {
+        let info = match info {
+            None => old.info.borrow().copy(),
+            Some(MPI_INFO_NULL) => Rc::<InfoObject>::default(),
+            Some(info) => call.infos.get(info)?.copy(),
+        };
+        old.attributes.copy_to(comm.0, &attributes)?;
+        let (plan, words) = Words::plan(&old.team, &offered(&caller)?)?;
+        Ok((plan, words, info))
+    })?;
+    let handle = call.comms.insert(Rc::clone(&old));
+    let make = move |call: &Call<'_>| {
+        let contexts = [words.of(0)[0], words.of(0)[1]];
+        let (local, remote) = (Rc::clone(&old.group), old.remote.clone());
+        let members = Members { local, remote, local_first: old.is_local_first() };
+        let mut new = CommObject::of(&old, members, contexts)?;
+        new.topology = old.topology.clone();
+        new.info = RefCell::new(info);
+        new.attributes = attributes;
+        call.comms.replace(handle, Rc::new(new));
+        Ok(())
+    };
+    let made = form.make(&caller, plan, Some(Box::new(make)));
+    if made.is_err() {
+        call.comms.release(handle)?;
+    } else {
+        newcomm.set(handle);
+    }
+    made
+}
+
+pub fn comm_dup(call: &Call<'_>, comm: Comm, newcomm: Out<Comm>) -> Result {
+    duplicate(call, comm, None, newcomm, Form::Blocking)
+}
+
+pub fn comm_dup_with_info(call: &Call<'_>, comm: Comm, info: Info, newcomm: Out<Comm>) -> Result {
+    duplicate(call, comm, Some(info), newcomm, Form::Blocking)
+}
+
+pub fn comm_idup(call: &Call<'_>, comm: Comm, newcomm: Out<Comm>, request: Out<Request>) -> Result {
+    duplicate(call, comm, None, newcomm, Form::Started(request))
+}
+
+pub fn comm_idup_with_info(
+    call: &Call<'_>,
+    comm: Comm,
+    info: Info,
+    newcomm: Out<Comm>,
+    request: Out<Request>,
+) -> Result {
+    duplicate(call, comm, Some(info), newcomm, Form::Started(request))
+}

@@ -1,0 +1,106 @@
+//! Intercommunicators (MPI-5.0 section 7.6): the ranks of two groups, each of which talks to those of the other.
+//!
+//! The team of one has both groups, in an order that is the same at all ranks. The two leaders send each other their groups by a
+//! message each, and hand what they get to their own group by two broadcasts.
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use super::constructors::{new_contexts, offered, put};
+use super::messages::{receive, send};
+use super::{CommObject, Members};
+use crate::arguments::Out;
+use crate::collective::plan::{Caller, Words};
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::group::GroupObject;
+use crate::handle::Comm;
+use crate::runtime::Call;
+
+/// What the leader of one group tells that of the other: contexts, and its members.
+fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_int, tag: c_int) -> Result<Vec<u32>> {
+    let named = |failed: crate::fail::Fail| failed.named("peer_comm");
+    let peers = call.comms.get(peer).map_err(named)?;
+    let found = usize::try_from(remote_leader).ok().and_then(|rank| peers.peers().members.get(rank).copied());
+    let other = found.ok_or_else(|| {
+        let text = format!("is {remote_leader}, and peer_comm has {} ranks", peers.peers().members.len());
+        fail(MPI_ERR_RANK, text).named("remote_leader")
+    })?;
+    let (job, mine) = (peers.team.job(), &local.comm.group.members);
+    if mine.contains(&other) {
+        let text = format!("is {remote_leader}, which is a rank of local_comm");
+        return Err(fail(MPI_ERR_RANK, text).named("remote_leader"));
+    }
+    // Tags of groups that make communicators are not negative.
+    let (inner, tag) = (peers.inner, !tag);
+    let contexts = new_contexts(job)?;
+    send(call, inner, other, tag, &[&contexts[..], mine].concat())?;
+    let theirs = receive(call, inner, other, tag)?;
+    // The contexts are those of the leader with the lower rank in the job.
+    let first = job.rank() < other;
+    let chosen = if first { &contexts[..] } else { &theirs[..theirs.len().min(2)] };
+    Ok([&[u32::from(first)], chosen, &theirs[theirs.len().min(2)..]].concat())
+}
+
+pub fn intercomm_create(
+    call: &Call<'_>,
+    local_comm: Comm,
+    local_leader: c_int,
+    peer_comm: Comm,
+    remote_leader: c_int,
+    tag: c_int,
+    newintercomm: Out<Comm>,
+) -> Result {
+    let caller = Caller::new(call, local_comm)?;
+    let (local, size) = (&caller.comm, caller.local_size());
+    let leader = caller.checked(|| {
+        if caller.is_inter() {
+            return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(local_comm.0));
+        }
+        if tag < 0 {
+            return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named("tag"));
+        }
+        usize::try_from(local_leader).ok().filter(|leader| *leader < size).ok_or_else(|| {
+            fail(MPI_ERR_RANK, format!("is {local_leader}, and local_comm has {size} ranks")).named("local_leader")
+        })
+    })?;
+    let is_leader = local.rank == leader;
+    let agreed =
+        if is_leader { caller.checked(|| exchange(call, &caller, peer_comm, remote_leader, tag))? } else { Vec::new() };
+    let length = Words::from(call, &local.team, leader, &[agreed.len() as u32])?;
+    let mut words = agreed;
+    words.resize(length[0] as usize, 0);
+    let words = Words::from(call, &local.team, leader, &words)?;
+    let [first, context, inner, remote @ ..] = &words[..] else {
+        return Err(fail(MPI_ERR_INTERN, "the other leader has sent no group"));
+    };
+    if let Some(rank) = remote.iter().find(|rank| local.group.members.contains(rank)) {
+        return Err(fail(MPI_ERR_COMM, format!("both groups have rank {rank} of MPI_COMM_WORLD")));
+    }
+    let remote = Some(GroupObject::new(remote.to_vec()));
+    let members = Members { local: Rc::clone(&local.group), remote, local_first: *first == 1 };
+    put(call, Some(CommObject::of(local, members, [*context, *inner])?), newintercomm);
+    Ok(())
+}
+
+pub fn intercomm_merge(call: &Call<'_>, intercomm: Comm, high: c_int, newintracomm: Out<Comm>) -> Result {
+    let caller = Caller::new(call, intercomm)?;
+    let old = &caller.comm;
+    let remote = old.remote.clone();
+    let (remote, contexts) = caller.checked(|| {
+        let remote = remote.ok_or_else(|| fail(MPI_ERR_COMM, "is an intracommunicator").value(intercomm.0))?;
+        Ok((remote, offered(&caller)?))
+    })?;
+    let words = Words::gather(call, &old.team, &[contexts[0], contexts[1], u32::from(high != 0)])?;
+    let contexts = [words.of(0)[0], words.of(0)[1]];
+    // The first rank of each group speaks for it; if both say the same, the first group of the team is low.
+    let local_first = old.is_local_first();
+    let (other, local_at) = (old.team_rank(0), if local_first { 0 } else { remote.members.len() });
+    let (mine, theirs) = (words.of(local_at)[2], words.of(other)[2]);
+    let local_low = if mine == theirs { local_first } else { mine < theirs };
+    let (low, upper) = if local_low { (&old.group, &remote) } else { (&remote, &old.group) };
+    let local = GroupObject::new([&low.members[..], &upper.members[..]].concat());
+    let members = Members { local, remote: None, local_first: true };
+    put(call, Some(CommObject::of(old, members, contexts)?), newintracomm);
+    Ok(())
+}

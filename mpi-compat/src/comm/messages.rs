@@ -1,0 +1,47 @@
+#![allow(unsafe_code)]
+//! Messages of this library between members of a communicator, while they make a new one.
+
+use farside_core::am::{Sink, Source};
+use farside_core::matching::Pattern;
+use farside_core::two_sided::Mode;
+
+use crate::fail::Result;
+use crate::runtime::Call;
+
+/// Sends words, and waits until they have gone.
+pub fn send(call: &Call<'_>, context: u32, to: u32, tag: i32, words: &[u32]) -> Result {
+    let job = call.job()?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    // SAFETY: the bytes stay until the send is done, or forgotten.
+    let sending = unsafe { job.start_message(to, context, tag, Source::of(&bytes), Mode::Standard) }?;
+    let sent = call.wait(|| sending.is_done());
+    job.forget_send(&sending);
+    sent
+}
+
+/// Waits for words.
+pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec<u32>> {
+    let job = call.job()?;
+    let pattern = Pattern { context, source: Some(from), tag: Some(tag) };
+    let mut found = None;
+    let mut failed = None;
+    call.wait(|| {
+        match job.take_message(&pattern) {
+            Ok(taken) => found = taken,
+            Err(e) => failed = Some(e),
+        }
+        found.is_some() || failed.is_some()
+    })?;
+    if let Some(e) = failed {
+        return Err(e.into());
+    }
+    let Some(message) = found else { return Ok(Vec::new()) };
+    let mut bytes = vec![0u8; message.status().len];
+    // SAFETY: the bytes stay until the receive is done, or forgotten.
+    let receiving = unsafe { job.receive_message(message, Sink::memory(bytes.as_mut_ptr(), bytes.len())) }?;
+    let received = call.wait(|| receiving.is_done());
+    job.forget_receive(&receiving);
+    received?;
+    receiving.outcome()?;
+    Ok(bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+}

@@ -1,0 +1,153 @@
+#![allow(unsafe_code)]
+//! The data of a message: the memory that it comes from or goes to.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use farside_core::am::{Layout, Sink, Source};
+use farside_core::device::Block;
+use farside_datatype::{Private, TypeMap};
+
+use super::Names;
+use crate::arguments::count;
+use crate::constants::*;
+use crate::datatype::committed;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::Type;
+use crate::runtime::Call;
+
+/// The memory of a message.
+#[derive(Clone)]
+pub enum Data {
+    Contiguous { base: *mut u8, len: usize },
+    Typed(Rc<Typed>),
+}
+
+/// A type map and the address that it is relative to.
+pub struct Typed {
+    map: TypeMap,
+    base: *mut u8,
+}
+
+impl Layout for Typed {
+    fn packed_len(&self) -> usize {
+        self.map.size() as usize
+    }
+
+    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
+        for run in self.map.runs(from as u64, len as u64) {
+            for i in 0..run.count as i64 {
+                let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
+                blocks.push(Block { base, len: run.len as usize });
+            }
+        }
+    }
+}
+
+impl Data {
+    /// `n` elements of `datatype` at `buffer`, checked: a committed type, a count that is not negative, a buffer that is no
+    /// null pointer, unless the type has absolute addresses.
+    #[inline]
+    pub fn new(call: &Call<'_>, names: &Names, buffer: *const c_void, n: i64, datatype: Type) -> Result<Self> {
+        let n = count(n, names.count)?;
+        let object = committed(call, datatype)?;
+        let base = buffer.cast_mut().cast::<u8>();
+        let Some(size) = object.plain else { return Self::typed(names, base, object.layout.message(n)?) };
+        let len = size.checked_mul(n).filter(|len| *len <= isize::MAX as u64);
+        let len = len.ok_or_else(|| fail(MPI_ERR_COUNT, format!("is {n}: too many bytes")).named(names.count))?;
+        Self::contiguous(names, base, len as usize)
+    }
+
+    #[inline]
+    fn contiguous(names: &Names, base: *mut u8, len: usize) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self::Contiguous { base: NonNull::dangling().as_ptr(), len });
+        }
+        if base.addr() <= IN_PLACE {
+            return Err(no_buffer(names, base));
+        }
+        Ok(Self::Contiguous { base, len })
+    }
+
+    fn typed(names: &Names, base: *mut u8, map: TypeMap) -> Result<Self> {
+        if map.is_contiguous() {
+            return Self::contiguous(names, base.wrapping_offset(map.true_lb() as isize), map.size() as usize);
+        }
+        // A type that begins elsewhere may have absolute addresses.
+        if base.addr() == IN_PLACE || base.is_null() && map.true_lb() == 0 {
+            return Err(no_buffer(names, base));
+        }
+        Ok(Self::Typed(Rc::new(Typed { map, base })))
+    }
+
+    /// The bytes of a buffer of this library.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::Contiguous { base: bytes.as_ptr().cast_mut(), len: bytes.len() }
+    }
+
+    /// Whether the two share bytes, as far as that is seen without walking layouts.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Contiguous { base: a, len: n }, Self::Contiguous { base: b, len: m }) => {
+                *n > 0 && *m > 0 && a.addr() < b.addr() + m && b.addr() < a.addr() + n
+            }
+            _ => false,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Contiguous { len, .. } => *len,
+            Self::Typed(typed) => typed.packed_len(),
+        }
+    }
+
+    #[inline]
+    pub fn source(&self) -> Source {
+        match self {
+            Self::Contiguous { base, len } => Source::Bytes(Block { base: *base, len: *len }),
+            Self::Typed(typed) => Source::Layout(Rc::<Typed>::clone(typed)),
+        }
+    }
+
+    /// # Safety
+    /// The memory is valid for writes, and touched by nobody else, until the receive is over.
+    #[inline]
+    pub unsafe fn sink(&self) -> Sink {
+        match self {
+            // SAFETY: the caller's promise.
+            Self::Contiguous { base, len } => unsafe { Sink::memory(*base, *len) },
+            // SAFETY: as above. That blocks do not overlap is the program's promise to MPI, and core copies them one by one.
+            Self::Typed(typed) => unsafe { Sink::layout(Rc::<Typed>::clone(typed)) },
+        }
+    }
+
+    /// A copy of the bytes, packed.
+    pub fn copied(&self) -> Result<Box<[u8]>> {
+        let len = self.len();
+        let mut bytes = Vec::<u8>::new();
+        let none = |_| fail(MPI_ERR_NO_MEM, format!("{len} bytes cannot be had for a copy of the message"));
+        bytes.try_reserve_exact(len).map_err(none)?;
+        // SAFETY: the program promises that its message is readable; the vector has room for it.
+        unsafe {
+            match self {
+                Self::Contiguous { base, .. } => bytes.as_mut_ptr().copy_from_nonoverlapping(*base, len),
+                Self::Typed(typed) => {
+                    typed.map.pack_raw::<Private>(typed.base, 0, bytes.as_mut_ptr(), len);
+                }
+            }
+            bytes.set_len(len);
+        }
+        Ok(bytes.into_boxed_slice())
+    }
+}
+
+/// The address of `MPI_IN_PLACE`, which is no buffer.
+const IN_PLACE: usize = 1;
+
+#[cold]
+fn no_buffer(names: &Names, base: *mut u8) -> Fail {
+    let what = if base.is_null() { "is a null pointer" } else { "is MPI_IN_PLACE" };
+    fail(MPI_ERR_BUFFER, what).named(names.buffer)
+}

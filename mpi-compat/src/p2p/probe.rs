@@ -1,0 +1,198 @@
+#![allow(unsafe_code)]
+//! Probes, and receives of messages that a probe has matched (MPI-5.0 section 3.8).
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+
+use farside_core::matching::Pattern;
+use farside_core::two_sided::Matched;
+
+use super::{Active, Data, Message, Names, PointToPoint, Way, pattern, rank_of};
+use crate::arguments::{Out, StatusOut};
+use crate::comm::CommObject;
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::{self, Comm, Request, Type};
+use crate::request;
+use crate::runtime::{Call, Runtime};
+use crate::status::Status;
+
+const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
+
+/// A matched message.
+pub struct MessageObject {
+    /// `None` for `MPI_MESSAGE_NO_PROC`.
+    comm: Option<(Comm, Rc<CommObject>)>,
+    matched: Cell<Option<Matched>>,
+}
+
+/// Makes `MPI_MESSAGE_NO_PROC`.
+pub fn predefined(runtime: &Runtime) {
+    let object = MessageObject { comm: None, matched: Cell::new(None) };
+    runtime.messages.fix(MPI_MESSAGE_NO_PROC, Some(Rc::new(object)));
+}
+
+/// What a probe looks for.
+struct Probe {
+    comm: (Comm, Rc<CommObject>),
+    /// `None` for `MPI_PROC_NULL`, of which there is always a message.
+    pattern: Option<Pattern>,
+}
+
+impl Probe {
+    fn new(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm) -> Result<Self> {
+        let object = call.comms.get(comm)?;
+        let pattern = pattern(&object, &NAMES, source, tag)?;
+        Ok(Self { comm: (comm, object), pattern })
+    }
+
+    /// The status of the message that is there.
+    fn look(&self, call: &Call<'_>) -> Result<Option<Status>> {
+        let Some(pattern) = &self.pattern else { return Ok(Some(Status::FROM_NOBODY)) };
+        let found = call.job()?.probe(pattern)?;
+        Ok(found.map(|found| self.status(&found)))
+    }
+
+    fn status(&self, found: &farside_core::two_sided::Status) -> Status {
+        Status::received(rank_of(&self.comm.1, found.source), found.tag, found.len)
+    }
+
+    /// Whether there is a message, after a turn of progress.
+    fn test(&self, call: &Call<'_>) -> Result<bool> {
+        call.test(|| self.is_there(call))
+    }
+
+    fn wait(&self, call: &Call<'_>) -> Result {
+        call.wait(|| self.is_there(call))
+    }
+
+    /// An error is found by what comes next.
+    fn is_there(&self, call: &Call<'_>) -> bool {
+        !matches!(self.look(call), Ok(None))
+    }
+
+    /// Takes the message that is there, as an object.
+    fn take(self, call: &Call<'_>) -> Result<Option<(handle::Message, Status)>> {
+        let Some(pattern) = &self.pattern else { return Ok(Some((MPI_MESSAGE_NO_PROC, Status::FROM_NOBODY))) };
+        let Some(matched) = call.job()?.take_message(pattern)? else { return Ok(None) };
+        let status = self.status(&matched.status());
+        let object = MessageObject { comm: Some(self.comm), matched: Cell::new(Some(matched)) };
+        Ok(Some((call.messages.insert(Rc::new(object)), status)))
+    }
+}
+
+pub fn probe(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm, status: StatusOut) -> Result {
+    let probe = Probe::new(call, source, tag, comm)?;
+    loop {
+        probe.wait(call)?;
+        // Another thread may have received it.
+        if let Some(found) = probe.look(call)? {
+            status.set(found);
+            return Ok(());
+        }
+    }
+}
+
+pub fn iprobe(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm, flag: Out<c_int>, status: StatusOut) -> Result {
+    let probe = Probe::new(call, source, tag, comm)?;
+    probe.test(call)?;
+    let found = probe.look(call)?;
+    flag.set(found.is_some().into());
+    found.into_iter().for_each(|found| status.set(found));
+    Ok(())
+}
+
+pub fn mprobe(
+    call: &Call<'_>,
+    source: c_int,
+    tag: c_int,
+    comm: Comm,
+    message: Out<handle::Message>,
+    status: StatusOut,
+) -> Result {
+    loop {
+        let probe = Probe::new(call, source, tag, comm)?;
+        probe.wait(call)?;
+        if let Some((handle, found)) = probe.take(call)? {
+            message.set(handle);
+            status.set(found);
+            return Ok(());
+        }
+    }
+}
+
+pub fn improbe(
+    call: &Call<'_>,
+    source: c_int,
+    tag: c_int,
+    comm: Comm,
+    flag: Out<c_int>,
+    message: Out<handle::Message>,
+    status: StatusOut,
+) -> Result {
+    let probe = Probe::new(call, source, tag, comm)?;
+    probe.test(call)?;
+    let taken = probe.take(call)?;
+    flag.set(taken.is_some().into());
+    if let Some((handle, found)) = taken {
+        message.set(handle);
+        status.set(found);
+    }
+    Ok(())
+}
+
+/// Starts the receive of a matched message, whose handle becomes null.
+fn start(
+    call: &Call<'_>,
+    (buf, n, datatype): (*mut c_void, i64, Type),
+    message: Out<handle::Message>,
+) -> Result<PointToPoint> {
+    let handle = message.get();
+    let object = call.messages.get(handle).map_err(|failed| failed.named("message"))?;
+    let comm = match &object.comm {
+        Some((comm, object)) => (*comm, Rc::clone(object)),
+        None => (MPI_COMM_SELF, call.comms.get(MPI_COMM_SELF)?),
+    };
+    let blame = (comm.0, Rc::clone(&comm.1));
+    let data = Data::new(call, &NAMES, buf, n, datatype).map_err(|failed| failed.on(&blame))?;
+    if object.comm.is_none() {
+        message.set(MPI_MESSAGE_NULL);
+        let received = Message { comm, way: Way::Nobody, tag: MPI_ANY_TAG, data };
+        return Ok(PointToPoint::new(received, Some(Active::Nothing), false));
+    }
+    let taken = object.matched.take();
+    let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(&blame))?;
+    call.messages.release(handle)?;
+    message.set(MPI_MESSAGE_NULL);
+    let pattern = Pattern { context: comm.1.context, source: Some(taken.status().source), tag: None };
+    // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
+    let receive = unsafe { call.job()?.receive_message(taken, data.sink()) };
+    let receive = receive.map_err(|failed| Fail::from(failed).on(&blame))?;
+    let received = Message { comm, way: Way::From(pattern), tag: MPI_ANY_TAG, data };
+    Ok(PointToPoint::new(received, Some(Active::Receive(receive)), false))
+}
+
+pub fn mrecv(
+    call: &Call<'_>,
+    buf: *mut c_void,
+    n: i64,
+    datatype: Type,
+    message: Out<handle::Message>,
+    status: StatusOut,
+) -> Result {
+    request::finish(call, &start(call, (buf, n, datatype), message)?, status)
+}
+
+pub fn imrecv(
+    call: &Call<'_>,
+    buf: *mut c_void,
+    n: i64,
+    datatype: Type,
+    message: Out<handle::Message>,
+    request: Out<Request>,
+) -> Result {
+    let started = start(call, (buf, n, datatype), message)?;
+    request.set(call.requests.insert(Rc::new(started)));
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Sends (MPI-5.0 sections 3.2, 3.4, 3.7, 3.9): four modes, each blocking, non-blocking and persistent.
+
+use std::ffi::{c_int, c_void};
+
+use super::{Message, Mode, Names};
+use crate::arguments::{Out, StatusOut};
+use crate::fail::Result;
+use crate::handle::{Comm, Request, Type};
+use crate::runtime::Call;
+
+const NAMES: Names = Names { buffer: "buf", count: "count", rank: "dest", tag: "tag" };
+
+macro_rules! sends {
+    ($($mode:ident: $send:ident, $start:ident, $init:ident;)*) => {$(
+        #[inline]
+        pub fn $send(
+            call: &Call<'_>,
+            buf: *const c_void,
+            n: i64,
+            datatype: Type,
+            dest: c_int,
+            tag: c_int,
+            comm: Comm,
+        ) -> Result {
+            let message = Message::send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)?;
+            message.run(call, StatusOut::IGNORE)
+        }
+
+        #[inline]
+        pub fn $start(
+            call: &Call<'_>,
+            buf: *const c_void,
+            n: i64,
+            datatype: Type,
+            dest: c_int,
+            tag: c_int,
+            comm: Comm,
+            request: Out<Request>,
+        ) -> Result {
+            let message = Message::send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)?;
+            request.set(message.request(call)?);
+            Ok(())
+        }
+
+        pub fn $init(
+            call: &Call<'_>,
+            buf: *const c_void,
+            n: i64,
+            datatype: Type,
+            dest: c_int,
+            tag: c_int,
+            comm: Comm,
+            request: Out<Request>,
+        ) -> Result {
+            let message = Message::send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)?;
+            request.set(message.persistent(call));
+            Ok(())
+        }
+    )*};
+}
+
+sends! {
+    Standard: send, isend, send_init;
+    Buffered: bsend, ibsend, bsend_init;
+    Synchronous: ssend, issend, ssend_init;
+    Ready: rsend, irsend, rsend_init;
+}

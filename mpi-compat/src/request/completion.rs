@@ -1,0 +1,284 @@
+//! Completion of one, any, some and all of several requests (MPI-5.0 sections 3.7.3 to 3.7.6), by waiting, by testing, and
+//! without freeing them.
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use super::{Operation, Outcome, Then, get, is_null, on};
+use crate::arguments::{List, ListOut, Out, StatusOut, count};
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::Request;
+use crate::runtime::Call;
+use crate::status::Status;
+
+/// The operation of a request, if it is active: neither null nor a persistent one that was not started.
+#[inline]
+fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Option<Rc<dyn Operation>>> {
+    if is_null(request) {
+        return Ok(None);
+    }
+    let operation = get(call, request, name)?;
+    Ok(operation.is_active().then_some(operation))
+}
+
+/// The outcome of an operation that is over; the handle is set to null where the request goes.
+fn take(call: &Call<'_>, operation: &dyn Operation, request: &mut Request, then: Then) -> Outcome {
+    let outcome = operation.outcome(call, then);
+    if then == Then::Complete && !operation.is_persistent() {
+        // One that is named twice is gone already.
+        let _ = call.requests.release(*request);
+        *request = MPI_REQUEST_NULL;
+    }
+    outcome
+}
+
+pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
+    let mut handle = request.get();
+    let Some(operation) = active(call, handle, "request")? else {
+        status.set(Status::EMPTY);
+        return Ok(());
+    };
+    call.wait(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
+    let outcome = take(call, &*operation, &mut handle, Then::Complete);
+    request.set(handle);
+    outcome.put(status)
+}
+
+fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: StatusOut, then: Then) -> Result {
+    let Some(operation) = active(call, *handle, "request")? else {
+        flag.set(1);
+        status.set(Status::EMPTY);
+        return Ok(());
+    };
+    let over = call.test(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
+    flag.set(over.into());
+    if over { take(call, &*operation, handle, then).put(status) } else { Ok(()) }
+}
+
+pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
+    let mut handle = request.get();
+    let tested = test_one(call, &mut handle, flag, status, Then::Complete);
+    request.set(handle);
+    tested
+}
+
+pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, status: StatusOut) -> Result {
+    let mut handle = request;
+    test_one(call, &mut handle, flag, status, Then::Keep)
+}
+
+/// The requests of a call.
+struct Requests<'c> {
+    call: &'c Call<'c>,
+    handles: Vec<Request>,
+    /// Of each request, unless it is null or inactive.
+    operations: Vec<Option<Rc<dyn Operation>>>,
+    then: Then,
+}
+
+impl<'c> Requests<'c> {
+    fn read(call: &'c Call<'c>, handles: Vec<Request>, then: Then) -> Result<Self> {
+        let active = |handle: &Request| active(call, *handle, "array_of_requests");
+        let operations = handles.iter().map(active).collect::<Result<_>>()?;
+        Ok(Self { call, handles, operations, then })
+    }
+
+    fn new(call: &'c Call<'c>, n: c_int, name: &'static str, requests: ListOut<Request>) -> Result<Self> {
+        Self::read(call, requests.read(count(n.into(), name)? as i64)?, Then::Complete)
+    }
+
+    fn of(call: &'c Call<'c>, n: c_int, name: &'static str, requests: List<Request>) -> Result<Self> {
+        Self::read(call, requests.read(count(n.into(), name)? as i64)?, Then::Keep)
+    }
+
+    /// The first whose operation is over.
+    fn first_over(&self) -> Option<usize> {
+        self.operations.iter().position(|operation| operation.as_ref().is_some_and(|operation| operation.is_over()))
+    }
+
+    /// Waits, or makes one turn of progress, until `ready`; an error is that of the first request that is not over.
+    fn until(&self, wait: bool, ready: impl FnMut() -> bool) -> Result<bool> {
+        let met = if wait { self.call.wait(ready).map(|()| true) } else { self.call.test(ready) };
+        met.map_err(|failed| {
+            let open = self.operations.iter().flatten().find(|operation| !operation.is_over());
+            open.map_or(failed.clone(), |operation| on(&**operation, failed))
+        })
+    }
+
+    /// Completes all, if all are over; whether that is so.
+    fn all(&mut self, wait: bool, statuses: StatusOut) -> Result<bool> {
+        let mut at = 0;
+        let over = self.until(wait, || {
+            while self.operations.get(at).is_some_and(|one| one.as_ref().is_none_or(|one| one.is_over())) {
+                at += 1;
+            }
+            at == self.operations.len()
+        })?;
+        let which: Vec<usize> = (0..self.handles.len()).collect();
+        if over { self.take_all(&which, statuses).map(|()| true) } else { Ok(false) }
+    }
+
+    fn all_now(&mut self, flag: Out<c_int>, statuses: StatusOut) -> Result {
+        // Set before an outcome is an error.
+        flag.set(1);
+        let over = self.all(false, statuses)?;
+        flag.set(over.into());
+        Ok(())
+    }
+
+    /// Completes the first that is over.
+    fn any(&mut self, wait: bool, flag: Option<Out<c_int>>, indx: Out<c_int>, status: StatusOut) -> Result {
+        let active = self.operations.iter().any(Option::is_some);
+        let over = !active || self.until(wait, || self.first_over().is_some())?;
+        flag.iter().for_each(|flag| flag.set(over.into()));
+        let first = self.first_over();
+        indx.set(first.map_or(MPI_UNDEFINED, |at| at as c_int));
+        match first {
+            Some(at) => self.take(at).put(status),
+            None => {
+                if over {
+                    status.set(Status::EMPTY);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Completes all that are over.
+    fn some(&mut self, wait: bool, outcount: Out<c_int>, indices: ListOut<c_int>, statuses: StatusOut) -> Result {
+        if self.operations.iter().all(Option::is_none) {
+            outcount.set(MPI_UNDEFINED);
+            return Ok(());
+        }
+        self.until(wait, || self.first_over().is_some())?;
+        let over = |at: &usize| self.operations[*at].as_ref().is_some_and(|operation| operation.is_over());
+        let which: Vec<usize> = (0..self.operations.len()).filter(over).collect();
+        outcount.set(which.len() as c_int);
+        indices.write(&which.iter().map(|at| *at as c_int).collect::<Vec<_>>())?;
+        self.take_all(&which, statuses)
+    }
+
+    /// The outcome of number `at`, which is over.
+    fn take(&mut self, at: usize) -> Outcome {
+        match &self.operations[at] {
+            Some(operation) => take(self.call, &**operation, &mut self.handles[at], self.then),
+            None => Outcome::from(Status::EMPTY),
+        }
+    }
+
+    /// Completes the requests `which`, which are over, with their statuses one behind the other. If one has failed all
+    /// statuses have errors.
+    fn take_all(&mut self, which: &[usize], statuses: StatusOut) -> Result {
+        let outcomes: Vec<Outcome> = which.iter().map(|at| self.take(*at)).collect();
+        let first = outcomes.iter().position(|outcome| outcome.failed.is_some());
+        let Some(first) = first else {
+            outcomes.iter().enumerate().for_each(|(i, outcome)| statuses.at(i).set(outcome.status));
+            return Ok(());
+        };
+        let mut comm = None;
+        let mut text = String::new();
+        for (i, Outcome { status, failed }) in outcomes.into_iter().enumerate() {
+            let error =
+                failed.as_ref().map_or(MPI_SUCCESS, |failed| self.call.errors.code_of(failed.code, &failed.text));
+            statuses.at(i).set_with(status, error);
+            if let Some(failed) = failed.filter(|_| i == first) {
+                text = format!("request {}: {}", which[i], failed.text);
+                comm = failed.on;
+            }
+        }
+        let mut failed = fail(MPI_ERR_IN_STATUS, text).named("array_of_statuses");
+        failed.on = comm;
+        Err(failed)
+    }
+}
+
+/// Does `f` with the requests of an array, and writes back what becomes of them.
+fn with(
+    call: &Call<'_>,
+    (n, name): (c_int, &'static str),
+    array: ListOut<Request>,
+    f: impl FnOnce(&mut Requests<'_>) -> Result,
+) -> Result {
+    let mut requests = Requests::new(call, n, name, array)?;
+    let done = f(&mut requests);
+    array.write(&requests.handles)?;
+    done
+}
+
+pub fn waitall(call: &Call<'_>, n: c_int, array: ListOut<Request>, statuses: StatusOut) -> Result {
+    with(call, (n, "count"), array, |requests| requests.all(true, statuses).map(|_| ()))
+}
+
+pub fn testall(call: &Call<'_>, n: c_int, array: ListOut<Request>, flag: Out<c_int>, statuses: StatusOut) -> Result {
+    with(call, (n, "count"), array, |requests| requests.all_now(flag, statuses))
+}
+
+pub fn request_get_status_all(
+    call: &Call<'_>,
+    n: c_int,
+    array: List<Request>,
+    flag: Out<c_int>,
+    statuses: StatusOut,
+) -> Result {
+    Requests::of(call, n, "count", array)?.all_now(flag, statuses)
+}
+
+pub fn waitany(call: &Call<'_>, n: c_int, array: ListOut<Request>, indx: Out<c_int>, status: StatusOut) -> Result {
+    with(call, (n, "count"), array, |requests| requests.any(true, None, indx, status))
+}
+
+pub fn testany(
+    call: &Call<'_>,
+    n: c_int,
+    array: ListOut<Request>,
+    indx: Out<c_int>,
+    flag: Out<c_int>,
+    status: StatusOut,
+) -> Result {
+    with(call, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
+}
+
+pub fn request_get_status_any(
+    call: &Call<'_>,
+    n: c_int,
+    array: List<Request>,
+    indx: Out<c_int>,
+    flag: Out<c_int>,
+    status: StatusOut,
+) -> Result {
+    Requests::of(call, n, "count", array)?.any(false, Some(flag), indx, status)
+}
+
+pub fn waitsome(
+    call: &Call<'_>,
+    n: c_int,
+    array: ListOut<Request>,
+    outcount: Out<c_int>,
+    indices: ListOut<c_int>,
+    statuses: StatusOut,
+) -> Result {
+    with(call, (n, "incount"), array, |requests| requests.some(true, outcount, indices, statuses))
+}
+
+pub fn testsome(
+    call: &Call<'_>,
+    n: c_int,
+    array: ListOut<Request>,
+    outcount: Out<c_int>,
+    indices: ListOut<c_int>,
+    statuses: StatusOut,
+) -> Result {
+    with(call, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
+}
+
+pub fn request_get_status_some(
+    call: &Call<'_>,
+    n: c_int,
+    array: List<Request>,
+    outcount: Out<c_int>,
+    indices: ListOut<c_int>,
+    statuses: StatusOut,
+) -> Result {
+    Requests::of(call, n, "incount", array)?.some(false, outcount, indices, statuses)
+}

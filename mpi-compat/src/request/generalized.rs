@@ -1,0 +1,133 @@
+#![allow(unsafe_code)]
+//! Generalized requests, whose operations the program carries out (MPI-5.0 section 13.2).
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+
+use farside_core::Job;
+
+use super::{Operation, Outcome, Then, get};
+use crate::arguments::{Callback, Out};
+use crate::comm::CommObject;
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::{Comm, Request};
+use crate::runtime::Call;
+use crate::status::Status;
+
+/// A generalized request: the functions of the program, and what they get.
+struct Generalized {
+    query: Callback,
+    free: Callback,
+    cancel: Callback,
+    extra: *mut c_void,
+    /// The program has called `MPI_Grequest_complete`.
+    complete: Cell<bool>,
+    /// It has been freed before it was complete.
+    freed: Cell<bool>,
+}
+
+type Query = unsafe extern "C-unwind" fn(*mut c_void, *mut Status) -> c_int;
+type Free = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+type Cancel = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
+
+/// What a function of the program returned, as a result.
+fn checked(code: c_int, what: &str) -> Result {
+    if code == MPI_SUCCESS { Ok(()) } else { Err(fail(code, format!("the {what} function returned {code}"))) }
+}
+
+impl Generalized {
+    fn query(&self) -> (Status, Result) {
+        let mut status = Status::EMPTY;
+        // SAFETY: the program has given a function of this type.
+        let code = unsafe {
+            let query = std::mem::transmute::<*const (), Query>(self.query.0 as *const ());
+            query(self.extra, &raw mut status)
+        };
+        (status, checked(code, "query"))
+    }
+
+    fn run_free(&self) -> Result {
+        // SAFETY: as for `query`.
+        let code = unsafe {
+            let free = std::mem::transmute::<*const (), Free>(self.free.0 as *const ());
+            free(self.extra)
+        };
+        checked(code, "free")
+    }
+}
+
+impl Operation for Generalized {
+    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        self.complete.get()
+    }
+
+    fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
+        let (status, queried) = self.query();
+        let freed = if then == Then::Complete { self.run_free() } else { Ok(()) };
+        Outcome { status, failed: queried.and(freed).err().map(Box::new) }
+    }
+
+    fn carried_out(&self) -> Result<bool> {
+        if self.complete.replace(true) {
+            return Err(fail(MPI_ERR_REQUEST, "is complete already"));
+        }
+        if self.freed.get() {
+            self.run_free()?;
+        }
+        Ok(self.freed.get())
+    }
+
+    fn cancel(&self, _: &Call<'_>) -> Result {
+        // SAFETY: as for `query`.
+        let code = unsafe {
+            let cancel = std::mem::transmute::<*const (), Cancel>(self.cancel.0 as *const ());
+            cancel(self.extra, self.complete.get().into())
+        };
+        checked(code, "cancel")
+    }
+
+    fn free(&self, _: &Call<'_>) -> Result<bool> {
+        if self.complete.get() {
+            self.run_free()?;
+            return Ok(false);
+        }
+        // The program still has to complete it, by its handle.
+        self.freed.set(true);
+        Ok(true)
+    }
+
+    fn give_up(&self, _: &Job) {}
+}
+
+pub fn grequest_start(
+    call: &Call<'_>,
+    query: Callback,
+    free: Callback,
+    cancel: Callback,
+    extra: *mut c_void,
+    request: Out<Request>,
+) -> Result {
+    for (function, name) in [(query, "query_fn"), (free, "free_fn"), (cancel, "cancel_fn")] {
+        if function.0 == 0 {
+            return Err(fail(MPI_ERR_ARG, "is a null pointer").named(name));
+        }
+    }
+    let (complete, freed) = Default::default();
+    let operation = Rc::new(Generalized { query, free, cancel, extra, complete, freed });
+    request.set(call.requests.insert(operation));
+    Ok(())
+}
+
+pub fn grequest_complete(call: &Call<'_>, request: Request) -> Result {
+    let operation = get(call, request, "request")?;
+    if operation.carried_out().map_err(|failed| failed.value(request.0).named("request"))? {
+        call.requests.release(request)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Requests (MPI-5.0 sections 3.7 and 3.9): operations that were started, and what programs do with them. Every chapter that
+//! starts operations makes objects that are an [`Operation`] and puts them into `Runtime::requests`.
+
+mod completion;
+mod generalized;
+
+use std::ffi::c_int;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use farside_core::Job;
+
+use crate::arguments::{ListOut, Out, StatusOut, count};
+use crate::comm::CommObject;
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::{Comm, Handle, Request};
+use crate::runtime::{Call, Runtime};
+use crate::status::Status;
+
+pub use completion::*;
+pub use generalized::*;
+
+/// How an operation has ended.
+#[derive(Clone)]
+pub struct Outcome {
+    pub status: Status,
+    pub failed: Option<Box<Fail>>,
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self { status, failed: None }
+    }
+}
+
+impl Outcome {
+    /// Hands the status to the program, and the error to the caller.
+    pub fn put(self, status: StatusOut) -> Result {
+        status.set(self.status);
+        self.failed.map_or(Ok(()), |failed| Err(*failed))
+    }
+}
+
+/// What is to become of a request whose operation is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// It is completed: null, or if it is persistent inactive.
+    Complete,
+    /// It stays as it is.
+    Keep,
+}
+
+/// An operation that a request stands for.
+pub trait Operation {
+    /// The communicator whose error handler hears of its errors.
+    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)>;
+
+    /// Whether its request stays when it is complete, to be started again.
+    fn is_persistent(&self) -> bool {
+        false
+    }
+
+    /// Whether it was started, and not completed since then.
+    fn is_active(&self) -> bool {
+        true
+    }
+
+    /// Whether it can be completed without waiting. Makes no progress, and calls no function of the program.
+    fn is_over(&self) -> bool;
+
+    /// How it has ended, after it is over.
+    fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome;
+
+    /// Starts a persistent one that is inactive.
+    fn start(&self, _: &Call<'_>) -> Result {
+        Ok(())
+    }
+
+    /// Cancels it if that is still possible; it is over soon in any case.
+    fn cancel(&self, call: &Call<'_>) -> Result;
+
+    /// Its request is freed by the program; whether the handle is to live on.
+    fn free(&self, _: &Call<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The program says that it has carried out a generalized one; whether its handle is to be released.
+    fn carried_out(&self) -> Result<bool> {
+        Err(fail(MPI_ERR_REQUEST, "is no generalized request"))
+    }
+
+    /// Its memory is not touched any more.
+    fn give_up(&self, job: &Job);
+}
+
+/// A send that was complete when it was started: all such requests are this one.
+struct CompleteSend;
+
+impl Operation for CompleteSend {
+    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        true
+    }
+
+    fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
+        Outcome::from(Status::EMPTY)
+    }
+
+    fn cancel(&self, _: &Call<'_>) -> Result {
+        Ok(())
+    }
+
+    fn give_up(&self, _: &Job) {}
+}
+
+/// Makes the request of complete sends.
+pub fn predefined(runtime: &Runtime) {
+    // Never released by a program, since one holder stays.
+    runtime.complete_send.set(runtime.requests.insert(Rc::new(CompleteSend)));
+}
+
+/// A request for a send that is complete.
+#[inline]
+pub fn complete_send(call: &Call<'_>) -> Request {
+    call.requests.again(call.complete_send.get())
+}
+
+/// Waits for an operation that has no request, and gives it up if that fails.
+pub fn finish(call: &Call<'_>, operation: &dyn Operation, status: StatusOut) -> Result {
+    let waited = call.wait(|| operation.is_over());
+    if let Err(failed) = waited {
+        operation.give_up(&call.job()?);
+        return Err(on(operation, failed));
+    }
+    operation.outcome(call, Then::Complete).put(status)
+}
+
+/// The communicator of an operation hears of an error.
+fn on(operation: &dyn Operation, failed: Fail) -> Fail {
+    match operation.comm() {
+        Some(comm) => failed.on(comm),
+        None => failed,
+    }
+}
+
+/// The operation of a request, which is not null.
+fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<dyn Operation>> {
+    call.requests.get(request).map_err(|failed| failed.named(name))
+}
+
+pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
+    let handle = request.get();
+    let operation = get(call, handle, "request")?;
+    if !operation.free(call)? {
+        call.requests.release(handle)?;
+        let mut freed = call.freed.borrow_mut();
+        freed.retain(|operation| !operation.is_over());
+        if !operation.is_over() {
+            freed.push(operation);
+        }
+    }
+    request.set(MPI_REQUEST_NULL);
+    Ok(())
+}
+
+/// Waits, before MPI ends, until what was sent has gone, and gives up the rest of the requests that were freed.
+pub fn drain(call: &Call<'_>, job: &Job) -> Result {
+    let freed = call.freed.take();
+    let limit = Duration::from_secs(u64::from(job.settings().timeout_s));
+    let over = || Ok(freed.iter().all(|operation| operation.is_over()).then_some(()));
+    let waited = job.wait_until(call.name, Some(Instant::now() + limit), over);
+    freed.iter().for_each(|operation| operation.give_up(job));
+    Ok(waited?)
+}
+
+pub fn cancel(call: &Call<'_>, request: Out<Request>) -> Result {
+    let operation = get(call, request.get(), "request")?;
+    if !operation.is_active() {
+        return Err(on(&*operation, fail(MPI_ERR_REQUEST, "is inactive").value(request.get().0).named("request")));
+    }
+    operation.cancel(call).map_err(|failed| on(&*operation, failed))
+}
+
+fn start_one(call: &Call<'_>, request: Request, name: &'static str) -> Result {
+    let operation = get(call, request, name)?;
+    let started = match operation.is_persistent() {
+        false => Err(fail(MPI_ERR_REQUEST, "is not persistent").value(request.0).named(name)),
+        true if operation.is_active() => Err(fail(MPI_ERR_REQUEST, "is active").value(request.0).named(name)),
+        true => operation.start(call),
+    };
+    started.map_err(|failed| on(&*operation, failed))
+}
+
+pub fn start(call: &Call<'_>, request: Out<Request>) -> Result {
+    start_one(call, request.get(), "request")
+}
+
+pub fn startall(call: &Call<'_>, n: c_int, requests: ListOut<Request>) -> Result {
+    let requests = requests.read(count(n.into(), "count")? as i64)?;
+    requests.into_iter().try_for_each(|request| start_one(call, request, "array_of_requests"))
+}
+
+/// Whether a handle is the null request.
+fn is_null(request: Request) -> bool {
+    request.0 == Request::NULL
+}

@@ -1,0 +1,232 @@
+//! Cartesian grids (MPI-5.0 sections 8.5.1, 8.5.2 and 8.5.5 to 8.5.8).
+
+use std::ffi::c_int;
+
+use super::{Topology, check_intra, first_ranks, on_grid, put_with, rank_of, room};
+use crate::arguments::{List, ListOut, Out};
+use crate::collective::plan::Caller;
+use crate::comm::split;
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::Comm;
+use crate::runtime::Call;
+
+/// A Cartesian grid: ranks in row-major order.
+#[derive(Debug)]
+pub struct Grid {
+    pub dims: Vec<c_int>,
+    pub periods: Vec<bool>,
+}
+
+impl Grid {
+    pub fn coords(&self, rank: c_int) -> Vec<c_int> {
+        let mut rest = rank;
+        let mut coords: Vec<c_int> = self
+            .dims
+            .iter()
+            .rev()
+            .map(|dim| {
+                let at = rest % dim;
+                rest /= dim;
+                at
+            })
+            .collect();
+        coords.reverse();
+        coords
+    }
+
+    pub fn rank(&self, coords: &[c_int]) -> c_int {
+        self.dims.iter().zip(coords).fold(0, |rank, (dim, at)| rank * dim + at)
+    }
+
+    /// The rank so many steps away in a dimension, or `MPI_PROC_NULL`.
+    pub fn shifted(&self, rank: c_int, dimension: usize, by: c_int) -> c_int {
+        let mut coords = self.coords(rank);
+        let (dim, at) = (i64::from(self.dims[dimension]), i64::from(coords[dimension]) + i64::from(by));
+        if !self.periods[dimension] && !(0..dim).contains(&at) {
+            return MPI_PROC_NULL;
+        }
+        coords[dimension] = at.rem_euclid(dim) as c_int;
+        self.rank(&coords)
+    }
+}
+
+/// A grid of the arguments, and how many ranks it has.
+fn grid(comm_size: usize, ndims: c_int, dims: List<c_int>, periods: List<c_int>) -> Result<(Grid, usize)> {
+    if ndims < 0 {
+        return Err(fail(MPI_ERR_DIMS, format!("is {ndims}")).named("ndims"));
+    }
+    let (dims, periods) = (dims.read(ndims.into())?, periods.read(ndims.into())?);
+    if let Some(dim) = dims.iter().find(|dim| **dim <= 0) {
+        return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
+    }
+    let nodes = dims.iter().try_fold(1usize, |nodes, dim| nodes.checked_mul(*dim as usize).filter(|n| *n <= comm_size));
+    let nodes = nodes.ok_or_else(|| {
+        fail(MPI_ERR_DIMS, format!("is a grid of more than the {comm_size} ranks of the communicator")).named("dims")
+    })?;
+    Ok((Grid { dims, periods: periods.into_iter().map(|period| period != 0).collect() }, nodes))
+}
+
+pub fn cart_create(
+    call: &Call<'_>,
+    comm_old: Comm,
+    ndims: c_int,
+    dims: List<c_int>,
+    periods: List<c_int>,
+    _reorder: c_int,
+    comm_cart: Out<Comm>,
+) -> Result {
+    let caller = Caller::new(call, comm_old)?;
+    let (grid, nodes) = caller.checked(|| {
+        check_intra(&caller, comm_old)?;
+        grid(caller.local_size(), ndims, dims, periods)
+    })?;
+    first_ranks(&caller, nodes, Topology::Grid(grid), comm_cart)
+}
+
+pub fn cart_map(
+    call: &Call<'_>,
+    comm: Comm,
+    ndims: c_int,
+    dims: List<c_int>,
+    periods: List<c_int>,
+    newrank: Out<c_int>,
+) -> Result {
+    let object = call.comms.get(comm)?;
+    let (_, nodes) = grid(object.group.members.len(), ndims, dims, periods)?;
+    newrank.set(if object.rank < nodes { object.rank as c_int } else { MPI_UNDEFINED });
+    Ok(())
+}
+
+pub fn cart_sub(call: &Call<'_>, comm: Comm, remain_dims: List<c_int>, newcomm: Out<Comm>) -> Result {
+    let caller = Caller::new(call, comm)?;
+    let (part, color, key) = caller.checked(|| {
+        on_grid(call, comm, |object, grid| {
+            let remain: Vec<bool> = remain_dims.read(grid.dims.len() as i64)?.iter().map(|r| *r != 0).collect();
+            let coords = grid.coords(object.rank as c_int);
+            let part = |keep: bool| {
+                let of = || (0..coords.len()).filter(|at| remain[*at] == keep);
+                let grid = Grid {
+                    dims: of().map(|at| grid.dims[at]).collect(),
+                    periods: of().map(|at| grid.periods[at]).collect(),
+                };
+                let rank = grid.rank(&of().map(|at| coords[at]).collect::<Vec<_>>());
+                (grid, rank)
+            };
+            let ((kept, key), (_, color)) = (part(true), part(false));
+            Ok((kept, color.cast_unsigned(), key))
+        })
+    })?;
+    let made = split(&caller, Some(color), key)?;
+    put_with(call, made, Topology::Grid(part), newcomm);
+    Ok(())
+}
+
+pub fn cartdim_get(call: &Call<'_>, comm: Comm, ndims: Out<c_int>) -> Result {
+    on_grid(call, comm, |_, grid| {
+        ndims.set(grid.dims.len() as c_int);
+        Ok(())
+    })
+}
+
+pub fn cart_get(
+    call: &Call<'_>,
+    comm: Comm,
+    maxdims: c_int,
+    dims: ListOut<c_int>,
+    periods: ListOut<c_int>,
+    coords: ListOut<c_int>,
+) -> Result {
+    on_grid(call, comm, |object, grid| {
+        room(maxdims, "maxdims", grid.dims.len())?;
+        dims.write(&grid.dims)?;
+        periods.write(&grid.periods.iter().map(|period| c_int::from(*period)).collect::<Vec<_>>())?;
+        coords.write(&grid.coords(object.rank as c_int))
+    })
+}
+
+pub fn cart_coords(call: &Call<'_>, comm: Comm, rank: c_int, maxdims: c_int, coords: ListOut<c_int>) -> Result {
+    on_grid(call, comm, |object, grid| {
+        rank_of(object, rank)?;
+        room(maxdims, "maxdims", grid.dims.len())?;
+        coords.write(&grid.coords(rank))
+    })
+}
+
+pub fn cart_rank(call: &Call<'_>, comm: Comm, coords: List<c_int>, rank: Out<c_int>) -> Result {
+    on_grid(call, comm, |_, grid| {
+        let mut coords = coords.read(grid.dims.len() as i64)?;
+        for ((at, dim), period) in coords.iter_mut().zip(&grid.dims).zip(&grid.periods) {
+            if !period && !(0..*dim).contains(at) {
+                let text = format!("has {at} in a dimension of {dim} that is not periodic");
+                return Err(fail(MPI_ERR_ARG, text).named("coords"));
+            }
+            *at = at.rem_euclid(*dim);
+        }
+        rank.set(grid.rank(&coords));
+        Ok(())
+    })
+}
+
+pub fn cart_shift(
+    call: &Call<'_>,
+    comm: Comm,
+    direction: c_int,
+    disp: c_int,
+    rank_source: Out<c_int>,
+    rank_dest: Out<c_int>,
+) -> Result {
+    on_grid(call, comm, |object, grid| {
+        let dimension = usize::try_from(direction).ok().filter(|dimension| *dimension < grid.dims.len());
+        let dimension = dimension.ok_or_else(|| {
+            fail(MPI_ERR_DIMS, format!("is {direction}, and there are {} dimensions", grid.dims.len()))
+                .named("direction")
+        })?;
+        let rank = object.rank as c_int;
+        rank_source.set(grid.shifted(rank, dimension, disp.wrapping_neg()));
+        rank_dest.set(grid.shifted(rank, dimension, disp));
+        Ok(())
+    })
+}
+
+/// The most even way to write `n` as a product of `factors` factors, the greatest first.
+fn even_factors(n: usize, factors: usize) -> Vec<usize> {
+    if factors == 1 {
+        return vec![n];
+    }
+    let small: Vec<usize> = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d)).collect();
+    let divisors = small.iter().copied().chain(small.iter().rev().map(|d| n / d));
+    for first in divisors.filter(|d| d.checked_pow(factors as u32).is_none_or(|most| most >= n)) {
+        let rest = even_factors(n / first, factors - 1);
+        if rest[0] <= first {
+            return [vec![first], rest].concat();
+        }
+    }
+    vec![1; factors]
+}
+
+pub fn dims_create(_: &Call<'_>, nnodes: c_int, ndims: c_int, dims: ListOut<c_int>) -> Result {
+    if nnodes <= 0 {
+        return Err(fail(MPI_ERR_ARG, format!("is {nnodes}")).named("nnodes"));
+    }
+    if ndims < 0 || ndims == 0 && nnodes > 1 {
+        return Err(fail(MPI_ERR_DIMS, format!("is {ndims}")).named("ndims"));
+    }
+    let mut values = dims.read(ndims.into())?;
+    if let Some(dim) = values.iter().find(|dim| **dim < 0) {
+        return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
+    }
+    let given = values.iter().filter(|dim| **dim > 0).try_fold(1, |product: c_int, dim| product.checked_mul(*dim));
+    let free = values.iter().filter(|dim| **dim == 0).count();
+    let rest = given.filter(|given| nnodes % given == 0 && (free > 0 || *given == nnodes)).map(|given| nnodes / given);
+    let rest = rest.ok_or_else(|| {
+        fail(MPI_ERR_DIMS, format!("has dimensions given whose product does not fit {nnodes} nodes")).named("dims")
+    })?;
+    if free > 0 {
+        let mut factors = even_factors(rest as usize, free).into_iter();
+        for dim in values.iter_mut().filter(|dim| **dim == 0) {
+            *dim = factors.next().unwrap_or(1) as c_int;
+        }
+    }
+    dims.write(&values)
+}

@@ -1,0 +1,125 @@
+//! Topologies (MPI-5.0 chapter 8): grids, graphs that every rank knows whole, and graphs of which each rank knows its edges.
+//!
+//! Ranks are not reordered: a new communicator has its members in the order of the old one.
+
+mod cart;
+mod dist_graph;
+mod graph;
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use crate::arguments::Out;
+use crate::collective::plan::Caller;
+use crate::comm::{CommObject, put, split};
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::Comm;
+use crate::runtime::Call;
+
+pub use cart::*;
+pub use dist_graph::*;
+pub use graph::*;
+
+/// The topology of a communicator.
+#[derive(Debug)]
+pub enum Topology {
+    Grid(Grid),
+    Graph(Graph),
+    /// Of a distributed graph.
+    Edges(Edges),
+}
+
+/// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and in which order the sources are to
+/// be matched with what they send, of which several edges may come from one rank.
+pub struct Neighborhood {
+    pub sources: Vec<c_int>,
+    pub destinations: Vec<c_int>,
+    pub order: Vec<usize>,
+}
+
+impl Topology {
+    pub fn neighborhood(&self, rank: usize) -> Neighborhood {
+        let (sources, destinations) = match self {
+            Self::Grid(grid) => {
+                let shifted = |d: usize| [-1, 1].map(|by| grid.shifted(rank as c_int, d, by));
+                let all: Vec<c_int> = (0..grid.dims.len()).flat_map(shifted).collect();
+                // What goes down in a dimension comes from above.
+                let order = (0..all.len()).map(|at| at ^ 1).collect();
+                return Neighborhood { sources: all.clone(), destinations: all, order };
+            }
+            Self::Graph(graph) => (graph.neighbors(rank).to_vec(), graph.neighbors(rank).to_vec()),
+            Self::Edges(edges) => (edges.sources.clone(), edges.destinations.clone()),
+        };
+        Neighborhood { order: (0..sources.len()).collect(), sources, destinations }
+    }
+}
+
+#[cold]
+fn no_topology(comm: Comm, what: &str) -> Fail {
+    fail(MPI_ERR_TOPOLOGY, format!("has no {what}")).value(comm.0)
+}
+
+macro_rules! of_kind {
+    ($($name:ident: $variant:ident, $of:ty, $what:literal;)*) => {$(
+        fn $name<R>(call: &Call<'_>, comm: Comm, f: impl FnOnce(&CommObject, &$of) -> Result<R>) -> Result<R> {
+            let object = call.comms.get(comm)?;
+            match object.topology.as_deref() {
+                Some(Topology::$variant(topology)) => f(&object, topology),
+                _ => Err(no_topology(comm, $what)),
+            }
+        }
+    )*};
+}
+
+of_kind! {
+    on_grid: Grid, Grid, "Cartesian topology";
+    on_graph: Graph, Graph, "graph topology";
+    on_edges: Edges, Edges, "distributed graph topology";
+}
+
+/// Checks a rank of a communicator.
+fn rank_of(comm: &CommObject, rank: c_int) -> Result<usize> {
+    let size = comm.group.members.len();
+    let found = usize::try_from(rank).ok().filter(|rank| *rank < size);
+    found.ok_or_else(|| fail(MPI_ERR_RANK, format!("is {rank}, and the communicator has {size} ranks")).named("rank"))
+}
+
+/// Checks that a list of the program has room.
+fn room(most: c_int, name: &'static str, needed: usize) -> Result {
+    if i64::from(most) < needed as i64 {
+        return Err(fail(MPI_ERR_ARG, format!("is {most}, and {needed} are needed")).named(name));
+    }
+    Ok(())
+}
+
+/// Checks that a communicator can have a topology.
+fn check_intra(caller: &Caller<'_>, comm: Comm) -> Result {
+    if caller.is_inter() { Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0)) } else { Ok(()) }
+}
+
+/// A communicator of the first `nodes` ranks, with a topology.
+fn first_ranks(caller: &Caller<'_>, nodes: usize, topology: Topology, new: Out<Comm>) -> Result {
+    let rank = caller.comm.rank;
+    let made = split(caller, (rank < nodes).then_some(0), rank as c_int)?;
+    put_with(caller.call, made, topology, new);
+    Ok(())
+}
+
+/// Gives the program the handle of a new communicator with a topology.
+fn put_with(call: &Call<'_>, mut made: Option<CommObject>, topology: Topology, new: Out<Comm>) {
+    if let Some(made) = &mut made {
+        made.topology = Some(Rc::new(topology));
+    }
+    put(call, made, new);
+}
+
+pub fn topo_test(call: &Call<'_>, comm: Comm, status: Out<c_int>) -> Result {
+    status.set(match call.comms.get(comm)?.topology.as_deref() {
+        Some(Topology::Grid(_)) => MPI_CART,
+        Some(Topology::Graph(_)) => MPI_GRAPH,
+        Some(Topology::Edges(_)) => MPI_DIST_GRAPH,
+        None => MPI_UNDEFINED,
+    });
+    Ok(())
+}

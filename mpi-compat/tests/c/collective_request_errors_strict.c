@@ -1,0 +1,29 @@
+/* Requests of collectives can be neither cancelled nor, while they are in progress, freed.
+   ranks 1 2
+   not on peers: MPICH frees them */
+#include "check.h"
+
+int main(void) {
+    MPI_Request request, again;
+    int flag;
+    start();
+    OK(MPI_Ibarrier(MPI_COMM_WORLD, &request));
+    FAILS(MPI_ERR_REQUEST, MPI_Cancel(&request));
+    FAILS(MPI_ERR_REQUEST, MPI_Request_free(&request));
+    FAILS(MPI_ERR_REQUEST, MPI_Start(&request));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    OK(MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+    FAILS(MPI_ERR_REQUEST, MPI_Cancel(&request));
+    OK(MPI_Start(&request));
+    FAILS(MPI_ERR_REQUEST, MPI_Start(&request));
+    for (flag = 0; !flag;) OK(MPI_Request_get_status(request, &flag, MPI_STATUS_IGNORE));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    again = request;
+    OK(MPI_Request_free(&request));
+    FAILS(MPI_ERR_REQUEST, MPI_Start(&again));
+    FAILS(MPI_ERR_ARG, MPI_Ibarrier(MPI_COMM_WORLD, NULL));
+    FAILS(MPI_ERR_COUNT, MPI_Ibcast(&flag, -1, MPI_INT, 0, MPI_COMM_WORLD, &request));
+    FAILS(MPI_ERR_INFO, MPI_Barrier_init(MPI_COMM_WORLD, (MPI_Info)1, &request));
+    OK(MPI_Barrier(MPI_COMM_WORLD));
+    return finish();
+}
