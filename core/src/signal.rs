@@ -46,7 +46,7 @@ pub const CELLS: usize = 8;
 /// Cells for [pairwise exchanges](SignalArray::exchange).
 pub const EXCHANGE_CELLS: usize = 2;
 const LINE: usize = 64;
-/// Lines for [short data](short) of a rank: one that two ranks share, and one of its own.
+/// Lines for [short data](short) of a rank, for its exchanges in turn.
 const SHORT_LINES: usize = 2;
 
 /// Signal cells between the ranks of a team.

@@ -1,9 +1,10 @@
+#![allow(unsafe_code)]
 //! Short data with a signal: every rank of a team gives up to 24 bytes, and reads those of all others, without a message.
 //!
-//! A rank has a line with two halves, for its exchanges in turn. A half has a flag, which says which exchange it is, and the
-//! data. It is written again in the exchange after the next, which a rank does not begin before all others have begun the
-//! next, and so have read it. Where an exchange has failed that does not hold; a reader notices that the half is another one's.
-//! Of two ranks, data of up to 8 bytes stands in one line for both, as in a [pairwise exchange](SignalArray::exchange).
+//! A rank has two lines, for its exchanges in turn: a flag, which says which exchange it is, and the data. A line is written
+//! again in the exchange after the next, which a rank does not begin before all others have begun the next, and so have read
+//! it. After an exchange that has failed at a rank, a line may be written while a peer reads it: the peer sees that the flag
+//! has changed.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -28,48 +29,48 @@ pub(crate) enum Given {
     Other(u64),
 }
 
-/// Whether flags of one exchange are behind those of another.
+/// Whether `flag` is of the exchange of `of`, or of a later one.
 fn is_since(flag: u64, of: u64) -> bool {
     flag != 0 && ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() >= 0
 }
 
-/// Writes data into a half, whose first word is the flag, and then its flag.
+/// Writes data into a line, and then the flag into its first word.
 #[inline(always)]
-fn give<W: Word>(half: &[W], flag: u64, data: &Short) {
-    let Some((first, words)) = half.split_first() else { return };
-    // Relaxed: who sees one of the words that follow, sees that the flag is gone.
+fn give<W: Word>(line: &[W], flag: u64, data: &Short) {
+    let Some((first, words)) = line.split_first() else { return };
+    // Relaxed: a peer that sees one of the new words below sees that the old flag is gone.
     first.store(0, Ordering::Relaxed);
     for (word, value) in words.iter().zip(data) {
         // Release: pairs with the Acquire of `take`, which then finds another flag.
         word.store(*value, Ordering::Release);
     }
-    // Release: pairs with the Acquire of `has`.
+    // Release: pairs with the first Acquire of `take`.
     first.store(flag, Ordering::Release);
 }
 
-/// Reads the data with a flag from a half, if it is there.
+/// Reads the data with a flag from a line, if it is there.
 #[inline(always)]
-fn take<W: Word>(half: &[W], flag: u64) -> Option<Short> {
-    let (first, words) = half.split_first()?;
+fn take<W: Word>(line: &[W], flag: u64) -> Option<Short> {
+    let (first, words) = line.split_first()?;
     // Acquire: pairs with the last store of `give`.
     if first.load(Ordering::Acquire) != flag {
         return None;
     }
     let mut data = Short::default();
-    // Acquire: a word of later data comes with another flag.
+    // Acquire: a word of later data makes the load of the flag below see that it has changed.
     data.iter_mut().zip(words).for_each(|(value, word)| *value = word.load(Ordering::Acquire));
     (first.load(Ordering::Relaxed) == flag).then_some(data)
 }
 
-/// What the rank of the two halves has given.
+/// What the rank of the two lines has given.
 #[inline(always)]
-fn given<W: Word>(halves: [&[W]; 2], flag: u64) -> Given {
-    let here = || halves.iter().find_map(|half| take(half, flag));
+fn given<W: Word>(lines: [&[W]; 2], flag: u64) -> Given {
+    let here = || lines.iter().find_map(|line| take(line, flag));
     if let Some(data) = here() {
         return Given::Here(data);
     }
     // Acquire: after a later flag the one before is seen.
-    let other = halves.iter().map(|half| half[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
+    let other = lines.iter().map(|line| line[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
     match other {
         None => Given::NotYet,
         Some(other) => here().map_or(if other == flag { Given::NotYet } else { Given::Other(other) }, Given::Here),
@@ -121,7 +122,7 @@ impl SignalArray {
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
     }
 
-    /// What team rank `of` has given, of `len` bytes, to the exchange of this flag.
+    /// What team rank `of` has given to the exchange of this flag.
     #[inline]
     pub(crate) fn short_of(&self, of: usize, flag: u64) -> Given {
         given(self.lines(of), flag)
@@ -135,16 +136,16 @@ mod tests {
 
     const ROUNDS: u64 = 3;
 
-    /// Two ranks exchange short data, one exchange after the other, over `halves` halves each.
-    fn run(fault: Fault, halves: u64) {
+    /// Two ranks exchange short data, one exchange after the other, over `lines` lines each.
+    fn run(fault: Fault, lines: u64) {
         let words: [[[ModelWord; 2]; 2]; 2] =
             [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, fault))));
         let words = leak(words);
         let rank = move |me: usize| {
-            let half = |rank: usize, odd: u64| &words[rank][odd as usize][..];
+            let line = |rank: usize, odd: u64| &words[rank][odd as usize][..];
             for number in 1..=ROUNDS {
-                give(half(me, number % halves), number << 32, &[number, 0, 0]);
-                let theirs = || [half(1 - me, 0), half(1 - me, 1)];
+                give(line(me, number % lines), number << 32, &[number, 0, 0]);
+                let theirs = || [line(1 - me, 0), line(1 - me, 1)];
                 loop {
                     match given(theirs(), number << 32) {
                         Given::Here(data) => break assert_eq!(data, [number, 0, 0]),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn models_notice_short_data_in_one_half_or_not_ordered() {
+    fn models_notice_short_data_in_one_line_or_not_ordered() {
         caught(2, || run(Fault::Relaxed, 2));
         caught(2, || run(Fault::No, 1));
     }

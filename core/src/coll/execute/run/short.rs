@@ -110,8 +110,9 @@ impl Run {
     /// The memory of the call is valid.
     #[inline]
     unsafe fn read_own(&self, len: usize, own: &Cell<Short>) {
-        let (operation, in_place) = (self.plan.operation, self.plan.in_place);
-        let (me, root) = (self.plan.schedule.rank(), self.plan.root);
+        let (operation, me, root) = (self.plan.operation, self.plan.schedule.rank(), self.plan.root);
+        // Of a rooted operation the root alone may have its data in place.
+        let in_place = self.plan.in_place && (me == root || !operation.is_rooted());
         let slice = match operation {
             O::Barrier => return,
             O::Broadcast if me != root => return,
