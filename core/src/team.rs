@@ -144,6 +144,12 @@ impl Team {
         &self.0.calls
     }
 
+    /// Its signal array, if it has one.
+    #[inline]
+    pub(crate) fn signals(&self) -> Option<&SignalArray> {
+        self.0.signals.get()
+    }
+
     #[inline]
     pub(crate) fn cache(&self) -> &Cache {
         &self.0.cache

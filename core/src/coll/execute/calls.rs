@@ -195,6 +195,12 @@ impl TeamCalls {
         }
     }
 
+    /// Whether nothing was heard of calls that have not begun, or of earlier ones.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.early.borrow().is_empty() && self.announced.borrow().is_empty() && self.stray.borrow().is_none()
+    }
+
     /// The messages that have come for a call.
     #[inline]
     pub(super) fn take_early(&self, sequence: u32) -> Vec<EarlyMessage> {

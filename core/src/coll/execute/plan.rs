@@ -8,7 +8,9 @@ use super::arguments::{Arguments, Shape};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts};
+use crate::coll::table;
 use crate::error::{Error, ErrorKind, Result};
+use crate::signal::short;
 use crate::team::Team;
 
 /// A message that a schedule receives.
@@ -39,6 +41,10 @@ pub(super) struct Plan {
     pub(super) expected: Vec<Expected>,
     /// Of each step: its place in `expected`.
     pub(super) slots: Vec<u32>,
+    /// Bytes that each rank gives or reads, if the call can be made by short data.
+    pub(super) short: Option<usize>,
+    pub(super) root: u32,
+    pub(super) in_place: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Vec<u32>,
     /// What messages of the same call carry.
@@ -122,7 +128,17 @@ impl Plan {
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
         }
         let check = Self::check(team, arguments, algorithm, &parameters);
-        Self::prepared(team, arguments, schedule, &sizes, check)
+        // What all ranks know.
+        let each = match arguments.shape {
+            Shape::Vector(n) | Shape::Equal(n) => {
+                usize::try_from(n).ok().and_then(|n| n.checked_mul(arguments.element))
+            }
+            Shape::Each(_) | Shape::Own(_) => None,
+        };
+        let one_round = team.is_on_one_node() && table::is_one_round(algorithm, &parameters, size);
+        let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<short::Short>());
+        let short = each.filter(|bytes| one_round && aligned && *bytes <= short::MOST);
+        Self::prepared(team, arguments, schedule, &sizes, check, short)
     }
 
     fn check(team: &Team, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
@@ -146,6 +162,7 @@ impl Plan {
         schedule: Schedule,
         sizes: &[u64],
         check: Check,
+        short: Option<usize>,
     ) -> Result<Self> {
         let element = arguments.element;
         let peers = team.members().to_vec();
@@ -208,6 +225,9 @@ impl Plan {
             bytes,
             expected,
             slots,
+            short,
+            root: arguments.root as u32,
+            in_place: arguments.in_place,
             peers,
             check,
         })

@@ -2,6 +2,7 @@
 //! The state machine that executes a schedule: each step starts as soon as those before it are complete.
 
 pub(super) mod question;
+mod short;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -54,6 +55,10 @@ pub(crate) struct Run {
     sequence: Cell<u32>,
     /// How often it was started, if it is persistent.
     round: Cell<u32>,
+    /// Whether it is being made by short data.
+    short: Cell<bool>,
+    /// A rank at which the call is over.
+    over: Cell<Option<u32>>,
     /// Checks of the peers until it asks after what it waits for, and between questions.
     patience: Cell<(u32, u32)>,
     state: Cell<State>,
@@ -89,6 +94,8 @@ impl Run {
             reduction: None,
             sequence: Cell::new(0),
             round: Cell::new(0),
+            short: Cell::new(false),
+            over: Cell::new(None),
             patience: Cell::default(),
             state: Cell::new(State::Idle),
             error: RefCell::new(None),
@@ -166,6 +173,28 @@ impl Run {
     /// # Errors
     /// `Freed`; `BadArgument` for a run that is in progress. What happens later is an error of [`outcome`](Self::outcome).
     pub(super) unsafe fn start(self: &Rc<Self>) -> Result<()> {
+        self.begin()?;
+        let plan = &*self.plan;
+        self.open.set(plan.degrees.len());
+        {
+            let mut ready = self.ready.borrow_mut();
+            ready.clear();
+            for (step, (waiting, degree)) in self.waiting.iter().zip(&plan.degrees).enumerate() {
+                waiting.set(*degree);
+                if *degree == 0 {
+                    ready.push_back(step as u32);
+                }
+            }
+        }
+        self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
+        self.take_early();
+        self.look_for_faults();
+        self.advance();
+        Ok(())
+    }
+
+    /// Makes it a call in progress.
+    fn begin(self: &Rc<Self>) -> Result<()> {
         self.job.running(self.name())?;
         match self.state.get() {
             State::Active => {
@@ -182,35 +211,24 @@ impl Run {
         self.state.set(State::Active);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
         self.patience.set((question::PATIENCE, question::PATIENCE));
-        let plan = &*self.plan;
-        self.open.set(plan.degrees.len());
-        {
-            let mut ready = self.ready.borrow_mut();
-            ready.clear();
-            for (step, (waiting, degree)) in self.waiting.iter().zip(&plan.degrees).enumerate() {
-                waiting.set(*degree);
-                if *degree == 0 {
-                    ready.push_back(step as u32);
-                }
-            }
-        }
-        self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
-        self.take_early();
+        Ok(())
+    }
+
+    /// Takes what was heard of the call before it began, and of earlier ones.
+    fn look_for_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
             self.fault(e, Tell::Consequence);
         }
-        self.advance();
-        Ok(())
     }
 
     /// Takes the messages that have come before the start.
     fn take_early(&self) {
         for message in self.team.take_early(self.sequence.get()) {
             let slot = self.plan.slot(message.source, message.tag);
-            if message.check != self.plan.check || slot.is_none() {
+            if message.check != self.plan.check || slot.is_none() || self.short.get() {
                 self.unexpected(message.source, &message);
                 message.body.abandon(&self.job);
                 continue;
@@ -231,7 +249,9 @@ impl Run {
     }
 
     fn unexpected(&self, source: u32, message: &EarlyMessage) {
-        let cause = if message.check == self.plan.check {
+        let cause = if message.check == self.plan.check && self.short.get() {
+            format!("it has started the {} that this rank makes and waits for", self.name())
+        } else if message.check == self.plan.check {
             format!("it sent a message that a {} has not here", self.name())
         } else {
             self.plan.check.difference(message.check)
@@ -260,7 +280,8 @@ impl Run {
             self.team.keep(self.sequence.get(), message);
             return delivery;
         }
-        let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| header.check == self.plan.check) else {
+        let fits = header.check == self.plan.check && !self.short.get();
+        let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| fits) else {
             let message = EarlyMessage {
                 source: m.source,
                 tag: header.tag,

@@ -92,7 +92,10 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
 
 /// The table. Of each operation the first row that holds counts; its last row is for every call.
 pub const ROWS: &[Row] = &[
+    // By short data, where a call waits for it.
+    row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
+    row(O::Broadcast, "flat").ranks(16).bytes(24).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
     row(O::Broadcast, "binomial").ranks(2),
@@ -126,10 +129,12 @@ pub const ROWS: &[Row] = &[
     row(O::Alltoall, "linear").bytes(32_768),
     row(O::Alltoall, "pairwise-exchange"),
     // MPICH for P a power of two; for other P eliminations, which are shorter than folding to one.
+    row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial").bytes(2048),
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
+    row(O::Allreduce, "linear").ranks(16).bytes(24).one_node(),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
