@@ -125,6 +125,14 @@ impl Team {
         &self.0.members
     }
 
+    /// The number that tells its traffic from that of other teams: the context of its [two-sided messages](crate::two_sided)
+    /// too.
+    #[must_use]
+    #[inline]
+    pub fn context(&self) -> u32 {
+        self.0.calls.context()
+    }
+
     /// The job.
     #[must_use]
     pub fn job(&self) -> &Job {

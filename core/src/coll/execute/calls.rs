@@ -169,7 +169,8 @@ impl fmt::Debug for TeamCalls {
 }
 
 impl TeamCalls {
-    pub(super) fn context(&self) -> u32 {
+    #[inline]
+    pub(crate) fn context(&self) -> u32 {
         self.context
     }
 
