@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use crate::am::state::ActiveMessages;
 use crate::bootstrap::Bootstrap;
-use crate::coll::execute::Calls;
 use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
@@ -32,6 +31,16 @@ pub use requests::CancelOnDrop;
 #[derive(Clone, Debug)]
 pub struct Job(Rc<Inner>);
 
+/// What goes on in turns of progress when messages have come: the collectives.
+pub(crate) trait Continued: Any {
+    /// Whether nothing can go on.
+    fn is_idle(&self) -> bool;
+    /// Lets all go on that can; whether any did.
+    fn advance(&self, job: &Job) -> bool;
+    /// This rank waits, and has checked the peers so many times.
+    fn wait_on(&self, checks: u32);
+}
+
 struct Inner {
     rank: u32,
     size: u32,
@@ -42,7 +51,7 @@ struct Inner {
     progress: Progress,
     order: StoreOrder,
     am: ActiveMessages<Job>,
-    calls: Rc<Calls>,
+    calls: Box<dyn Continued>,
     two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
     /// Contexts that this rank has given.
@@ -155,10 +164,10 @@ impl Job {
         &self.0.two_sided
     }
 
-    /// The collectives in progress.
+    /// The collectives, whose type stands in a file that depends on this one.
     #[inline]
-    pub(crate) fn calls(&self) -> &Rc<Calls> {
-        &self.0.calls
+    pub(crate) fn continued(&self) -> &dyn Any {
+        &*self.0.calls
     }
 
     /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 is that of the team of all ranks, the

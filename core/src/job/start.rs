@@ -92,7 +92,7 @@ impl Job {
             progress,
             order: StoreOrder::default(),
             am,
-            calls,
+            calls: Box::new(calls),
             two_sided,
             tracked: RefCell::default(),
             contexts: Cell::new(0),

@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::team::Team;
 use cache::Key;
-use calls::Tell;
+use calls::Announce;
 use plan::Plan;
 use run::Run;
 
@@ -119,7 +119,9 @@ impl Collective {
             idle.set(input, output, arguments.reduction);
             return Ok(Self { team: team.clone(), run, home: Home::Known(place), persistent });
         }
-        let plan = arguments.check(team).and_then(|()| Plan::new(team, arguments)).map_err(|e| refuse(team, e))?;
+        let members = team.membership();
+        let plan = arguments.check(members).and_then(|()| Plan::new(team.job(), members, arguments));
+        let plan = plan.map_err(|e| refuse(team, e))?;
         let mut run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
         run.set(input, output, arguments.reduction);
         let run = Rc::new(run);
@@ -157,7 +159,7 @@ impl Collective {
     /// A wait that fails ends the call.
     fn or_fail(&self, waited: Result<()>) -> Result<()> {
         if let Err(e) = &waited {
-            self.run.fail(e.again(), Tell::Others);
+            self.run.fail(e.again(), Announce::Others);
         }
         waited
     }
@@ -187,7 +189,7 @@ impl Collective {
         }
         let rank = self.team.job().rank();
         let e = Error::new(ErrorKind::Aborted, self.run.name()).rank(rank).peer(rank);
-        self.run.fail(e.cause("it was dropped before it was complete"), Tell::Others);
+        self.run.fail(e.cause("it was dropped before it was complete"), Announce::Others);
     }
 }
 
@@ -239,6 +241,6 @@ pub fn refuse(team: &Team, error: Error) -> Error {
     let calls = team.calls();
     let sequence = calls.next();
     calls.fail(team.job(), sequence);
-    calls.tell(team.job(), sequence, &error, Tell::Others);
+    calls.announce(team.job(), sequence, &error, Announce::Others);
     error
 }

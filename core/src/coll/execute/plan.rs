@@ -10,8 +10,9 @@ use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts};
 use crate::coll::table;
 use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
 use crate::signal::short;
-use crate::team::Team;
+use crate::team::members::Members;
 
 /// A message that a schedule receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +85,8 @@ impl Check {
 }
 
 impl Plan {
-    pub(super) fn new(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let (rank, size) = (team.rank() as u32, team.size() as u32);
+    pub(super) fn new(job: &Job, team: &Members, arguments: &Arguments<'_>) -> Result<Self> {
+        let (rank, size) = (team.me as u32, team.size() as u32);
         let count = arguments.sizes(team);
         let (mut sizes, elements) = match arguments.shape {
             Shape::Vector(elements) => (Vec::new(), elements),
@@ -111,8 +112,8 @@ impl Plan {
             Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => {
                 let commutative = arguments.reduction.is_none_or(|r| r.commutative);
-                let facts = Facts::new(&call, arguments.element as u64, commutative, team.is_on_one_node());
-                let fixed = team.job().settings().algorithm(arguments.operation);
+                let facts = Facts::new(&call, arguments.element as u64, commutative, team.one_node);
+                let fixed = job.settings().algorithm(arguments.operation);
                 let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
                 (algorithm, parameters)
             }
@@ -135,13 +136,13 @@ impl Plan {
             }
             Shape::Each(_) | Shape::Own(_) => None,
         };
-        let one_round = team.is_on_one_node() && table::is_one_round(algorithm, &parameters, size);
+        let one_round = team.one_node && table::is_one_round(algorithm, &parameters, size);
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<short::Short>());
         let short = each.filter(|bytes| one_round && aligned && *bytes <= short::MOST);
         Self::prepared(team, arguments, schedule, &sizes, check, short)
     }
 
-    fn check(team: &Team, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
+    fn check(team: &Members, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
         use Operation as O;
         // Of an alltoall, of neighbours, and of a scatter or gather every rank knows only its own sizes.
         let element = arguments.element as u64;
@@ -152,12 +153,12 @@ impl Plan {
             _ => (0, &[][..]),
         };
         let reduction = arguments.reduction.map_or(0, |r| r.code);
-        let rest = (team.members(), bytes, each, reduction, algorithm.name, parameters);
+        let rest = (&*team.ranks, bytes, each, reduction, algorithm.name, parameters);
         Check::new(arguments.operation, arguments.root, rest)
     }
 
     fn prepared(
-        team: &Team,
+        team: &Members,
         arguments: &Arguments<'_>,
         schedule: Schedule,
         sizes: &[u64],
@@ -165,7 +166,7 @@ impl Plan {
         short: Option<usize>,
     ) -> Result<Self> {
         let element = arguments.element;
-        let peers = team.members().to_vec();
+        let peers = team.ranks.to_vec();
         let starts = |buffer: Buffer| {
             let mut at = 0usize;
             let ends = (0..schedule.blocks_of(buffer)).map(|b| {

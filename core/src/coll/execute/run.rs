@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::arguments::Reduction;
-use super::calls::{Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls, Tell};
+use super::calls::{Announce, Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
 use super::plan::Plan;
 use crate::am::{self, Counters, Delivery, Message, Received, Sink, Source, Then, Token};
@@ -65,7 +65,7 @@ pub(crate) struct Run {
     /// Why it has failed, until somebody asks.
     error: RefCell<Option<Error>>,
     /// What is to make it fail, and who is to hear of it.
-    fault: RefCell<Option<(Error, Tell)>>,
+    fault: RefCell<Option<(Error, Announce)>>,
     /// Steps that are not complete.
     open: Cell<usize>,
     /// Of each step: how many it still waits for.
@@ -220,7 +220,7 @@ impl Run {
             self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
-            self.fault(e, Tell::Consequence);
+            self.fault(e, Announce::Consequence);
         }
     }
 
@@ -261,7 +261,7 @@ impl Run {
 
     fn mismatch(&self, source: u32, cause: String) {
         let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(source);
-        self.fault(e.cause(cause), Tell::Others);
+        self.fault(e.cause(cause), Announce::Others);
     }
 
     /// Whether a round of it has such a message.
@@ -410,7 +410,7 @@ impl Run {
         if error.kind() == ErrorKind::Aborted {
             self.slots.borrow_mut()[slot] = Slot::Posted;
         } else {
-            self.fault(error, Tell::Others);
+            self.fault(error, Announce::Others);
         }
     }
 
@@ -468,7 +468,7 @@ impl Run {
         };
         if !done {
             let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
-            self.fault(e.cause("the reduction has failed"), Tell::Others);
+            self.fault(e.cause("the reduction has failed"), Announce::Others);
         }
     }
 
@@ -502,8 +502,8 @@ impl Run {
         let Some(_entered) = Entered::new(&self.advancing) else { return };
         while self.state.get() == State::Active {
             let fault = self.fault.borrow_mut().take();
-            if let Some((e, tell)) = fault {
-                self.fail(e, tell);
+            if let Some((e, to)) = fault {
+                self.fail(e, to);
                 return;
             }
             let next = self.ready.borrow_mut().pop_front();
@@ -511,7 +511,7 @@ impl Run {
             match self.execute(step) {
                 Ok(true) => self.complete(step),
                 Ok(false) => {}
-                Err(e) => self.fault(e, Tell::Others),
+                Err(e) => self.fault(e, Announce::Others),
             }
         }
         if self.state.get() == State::Active && self.open.get() == 0 {
@@ -639,7 +639,7 @@ impl Run {
         for (step, track) in ended {
             match track.check() {
                 Ok(()) => self.complete(step),
-                Err(e) => self.fault(e, Tell::Others),
+                Err(e) => self.fault(e, Announce::Others),
             }
             *self.spare.borrow_mut() = Some(track);
         }
@@ -650,24 +650,24 @@ impl Run {
     /// Another rank says that the call has failed.
     pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
-            self.fault(announcement.error(self.name()), Tell::Nobody);
+            self.fault(announcement.error(self.name()), Announce::Nobody);
             self.queue();
         }
     }
 
     /// A message has shown that the ranks disagreed in an earlier call.
     pub(super) fn disturbed(self: &Rc<Self>, error: Error) {
-        self.fault(error, Tell::Consequence);
+        self.fault(error, Announce::Consequence);
         self.queue();
     }
 
     /// Something makes the run fail. The first reason counts.
-    fn fault(&self, error: Error, tell: Tell) {
-        self.fault.borrow_mut().get_or_insert((error, tell));
+    fn fault(&self, error: Error, to: Announce) {
+        self.fault.borrow_mut().get_or_insert((error, to));
     }
 
-    /// Ends the run: from then on its memory is not touched. The other ranks hear of it as `tell` says.
-    pub(super) fn fail(&self, error: Error, tell: Tell) {
+    /// Ends the run: from then on its memory is not touched. The other ranks hear of it as `to` says.
+    pub(super) fn fail(&self, error: Error, to: Announce) {
         if self.state.get() != State::Active {
             return;
         }
@@ -688,7 +688,7 @@ impl Run {
         let sequence = self.sequence.get();
         self.team.remove(self);
         self.team.fail(&self.job, sequence);
-        self.team.tell(&self.job, sequence, &error, tell);
+        self.team.announce(&self.job, sequence, &error, to);
         *self.error.borrow_mut() = Some(error);
     }
 

@@ -162,7 +162,7 @@ impl Run {
                     fill(Slice::output(0, 1), &all[0]);
                 } else {
                     let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
-                    self.fail(e.cause("the reduction has failed"), super::Tell::Others);
+                    self.fail(e.cause("the reduction has failed"), super::Announce::Others);
                     return;
                 }
             }
