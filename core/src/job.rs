@@ -65,6 +65,8 @@ struct Inner {
     /// Of every wait, while the job ends.
     deadline: Cell<Option<Instant>>,
     ended: Cell<bool>,
+    /// What waits do between two turns.
+    pause: Cell<Option<fn()>>,
 }
 
 impl fmt::Debug for Inner {
@@ -308,10 +310,19 @@ impl Job {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
         let turn = || {
+            if let Some(pause) = self.0.pause.get() {
+                pause();
+            }
             self.0.calls.wait_on(self.0.progress.checks());
             self.turn(DEEPEST)
         };
         self.0.progress.wait(operation, self.device(), deadline, ready, turn, || self.0.am.is_blocked())
+    }
+
+    /// Has `pause` called between two turns of every wait of this job from now on. Other threads of the rank may use the job
+    /// meanwhile, one at a time, if the program keeps them apart by a lock that `pause` lets them have.
+    pub fn pause_by(&self, pause: fn()) {
+        self.0.pause.set(Some(pause));
     }
 
     /// Fails once the job has ended: then no rank answers any more.

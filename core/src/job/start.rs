@@ -101,6 +101,7 @@ impl Job {
             left: Cell::new(false),
             deadline: Cell::new(None),
             ended: Cell::new(false),
+            pause: Cell::new(None),
         })))
     }
 

@@ -252,6 +252,8 @@ impl RawWindow {
                 rest.push(q);
             }
         }
+        // What begins may wait, and another thread issue operations meanwhile.
+        rest.append(&mut self.queue.borrow_mut());
         *self.queue.borrow_mut() = rest;
         *self.spare.borrow_mut() = queue;
         result
