@@ -184,8 +184,8 @@ impl Job {
     /// How often to check for something that is about to come before waiting for it: 0 where ranks outnumber cores.
     #[must_use]
     #[inline]
-    pub fn burst(&self) -> u32 {
-        self.0.progress.burst()
+    pub fn spins(&self) -> u32 {
+        self.0.progress.spins()
     }
 
     /// Delivers what has come and finishes what is done; returns whether anything was. Of some calls in a row that find nothing
@@ -256,7 +256,7 @@ impl Job {
     /// handler fails with.
     pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         // What is ready, or nearly, costs no entry and no exit.
-        for _ in 0..=self.0.progress.burst() / 4 {
+        for _ in 0..=self.0.progress.spins() / 4 {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
@@ -275,7 +275,7 @@ impl Job {
     #[inline]
     pub fn wait_signal(&self, operation: &'static str, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
         // Where the cell is not mapped only a poll sees the signal.
-        let looks = if self.0.device.capabilities().mapped { self.0.progress.burst() / 4 } else { 0 };
+        let looks = if self.0.device.capabilities().mapped { self.0.progress.spins() / 4 } else { 0 };
         for _ in 0..looks {
             progress::pace(pace);
             if ready() {

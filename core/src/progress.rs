@@ -21,7 +21,7 @@ pub struct Progress {
     yields: u32,
     park: bool,
     check: Duration,
-    burst: u32,
+    spins: u32,
     answers: AdaptiveSpin,
     /// Whether to pause between two looks at memory. A look at a completion queue takes longer than the pause would, and
     /// a pause may leave the guest of a virtual machine.
@@ -40,7 +40,7 @@ const STOPPED: Duration = Duration::from_secs(2);
 
 /// Looks at what is awaited before anything else is done: a signal from another core comes within some hundred
 /// nanoseconds, and a turn of progress in between would see it later.
-const BURST: u32 = 64;
+const SPINS: u32 = 64;
 
 /// Longest sleep while something waits for room at a target.
 const NAP: Duration = Duration::from_micros(50);
@@ -95,7 +95,7 @@ impl Progress {
             yields,
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
-            burst: if spin > Duration::ZERO { BURST } else { 0 },
+            spins: if spin > Duration::ZERO { SPINS } else { 0 },
             answers: AdaptiveSpin::default(),
             pause: mapped,
             last_check: Cell::new(None),
@@ -110,8 +110,8 @@ impl Progress {
     /// outnumber cores.
     #[must_use]
     #[inline]
-    pub fn burst(&self) -> u32 {
-        self.burst
+    pub fn spins(&self) -> u32 {
+        self.spins
     }
 
     /// How often the peers have been checked in waits.

@@ -33,7 +33,7 @@ impl<T> Slots<T> {
         number(slot, self.slots[slot].0)
     }
 
-    /// Adds a value under the number that [`next`](Self::next) has told.
+    /// Adds a value under the number that [`next`](Self::next) has returned.
     #[inline(always)]
     pub(crate) fn add(&mut self, value: T) {
         if let Some(slot) = self.free.pop() {

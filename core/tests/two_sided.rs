@@ -255,6 +255,51 @@ fn cancelled_receive_gets_nothing_and_the_next_one_does() {
 }
 
 #[test]
+fn withdrawn_send_is_received_by_nobody_and_one_that_is_matched_goes_on() {
+    over(2, |job| {
+        let mut into = vec![0; 200_000];
+        for len in [0, 100, 200_000] {
+            let data = bytes(4, len);
+            if job.rank() == 0 {
+                let first = send(job, 1, 0, &data, Mode::Synchronous)?;
+                let second = send(job, 1, 0, &data, Mode::Synchronous)?;
+                // The first has come, and nobody receives it.
+                meet(job)?;
+                job.withdraw_send(&first);
+                let failed = sent(job, &first).unwrap_err();
+                assert_eq!(failed.kind(), ErrorKind::Aborted, "{failed}");
+                meet(job)?;
+                // The second has been matched.
+                meet(job)?;
+                job.withdraw_send(&second);
+                meet(job)?;
+                sent(job, &second)?;
+            } else {
+                let found = job.wait("a probe", || job.probe(&from(0, 0)))?;
+                assert_eq!(found.len, len);
+                meet(job)?;
+                meet(job)?;
+                let taken = job.take_message(&from(0, 0))?.unwrap();
+                assert_eq!(job.probe(&ANY)?, None);
+                meet(job)?;
+                meet(job)?;
+                // SAFETY: waited for at once.
+                let receive = unsafe { job.receive_message(taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
+                assert_eq!(finish(job, &receive)?.len, len);
+                assert!(into[..len] == data);
+            }
+        }
+        let own = send(job, job.rank(), 1, &[1; 100], Mode::Synchronous)?;
+        while job.progress()? {}
+        assert!(job.probe(&from(job.rank(), 1))?.is_some());
+        job.withdraw_send(&own);
+        assert_eq!(own.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        assert_eq!(job.probe(&ANY)?, None);
+        Ok(())
+    });
+}
+
+#[test]
 fn early_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
     over(2, |job| {
         const LEN: usize = 1000;

@@ -115,19 +115,19 @@ fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
 }
 
-/// The object whose error handler is called: the first one among the arguments, or the one that is freed.
+/// The object whose error handler is called: the first communicator, window, file or session, or the one that is freed.
 fn object(function: &Function) -> String {
-    let is_object = |base: &str| matches!(base, "Comm" | "Win" | "File" | "Session");
-    for parameter in &function.parameters {
-        let (base, name) = (base_type(&parameter.base), &parameter.name);
-        let freed = function.name.ends_with("_free") || function.name.ends_with("_disconnect");
-        match parameter.stars {
-            0 if is_object(&base) => return format!("On::{base}({name})"),
-            1 if is_object(&base) && freed => return format!("On::{base}(*{name}.as_ref().unwrap_or(&{base}(0)))"),
-            _ => {}
-        }
+    let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
+    if let Some(first) = function.parameters.iter().filter(|p| p.stars == 0).find(is_object) {
+        return format!("On::{}({})", base_type(&first.base), first.name);
     }
-    "On::Process".into()
+    match function.parameters.first().filter(is_object) {
+        Some(first) if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+            let base = base_type(&first.base);
+            format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
+        }
+        _ => "On::Process".into(),
+    }
 }
 
 fn export(out: &mut String, table: &Table, module: &str, function: &Function) {

@@ -13,7 +13,8 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Info};
 use crate::info::InfoObject;
-use crate::runtime::{Call, Phase, this_thread};
+use crate::lock::{LOCK, this_thread};
+use crate::runtime::{Call, Phase};
 
 /// Thread levels, from the lowest.
 const LEVELS: [c_int; 4] = [MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE];
@@ -27,6 +28,12 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     let job = Job::init()?;
     crate::comm::predefined(call, &job)?;
     let _ = call.predefined.set(Predefined::new(job.size()));
+    if let Ok(waker) = job.device().waker() {
+        LOCK.wake_by(waker);
+    }
+    if level < MPI_THREAD_MULTIPLE {
+        LOCK.favour();
+    }
     *call.job.borrow_mut() = Some(job);
     call.level.set(level);
     call.main_thread.set(this_thread());

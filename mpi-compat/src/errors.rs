@@ -162,7 +162,8 @@ pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
         }
         text += " ";
     }
-    text += &failed.text;
+    // The operation of an error of core is the name too.
+    text += failed.text.strip_prefix(&text).unwrap_or(&failed.text);
     let code = call.errors.code_of(failed.code, &text);
     let kept = failed.on.map(|(comm, object)| (Rc::clone(&object.errhandler.borrow()), comm.0));
     let own = kept.or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));

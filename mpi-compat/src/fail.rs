@@ -32,7 +32,7 @@ pub fn fail(class: c_int, text: impl Into<String>) -> Fail {
 }
 
 /// What chapters return.
-pub type Result<T = ()> = std::result::Result<T, Fail>;
+pub type Result<T = (), E = Fail> = std::result::Result<T, E>;
 
 impl Fail {
     /// Says which argument is to blame.

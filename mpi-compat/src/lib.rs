@@ -20,8 +20,8 @@
 //!
 //! **State** (`runtime::Runtime`) is the process's, and the only static. It is behind one lock that its owner takes again,
 //! since error handlers, attribute callbacks and operators call MPI: so all of it is reached by shared references, and
-//! **no cell stays borrowed while a function of the program runs**. Calls that wait call `Runtime::let_others_in` between
-//! two turns; what they know about objects afterwards is what they hold by an `Rc`.
+//! **no cell stays borrowed while a function of the program runs**. Calls that wait let other threads in between two turns
+//! (`waiting`); what they know about objects afterwards is what they hold by an `Rc`.
 //!
 //! **Objects** (`handle`). One `Objects<Handle, Object>` for each kind, in `Runtime`: `insert` gives a handle, `get` an `Rc` or
 //! the error, `release` frees. `share` gives an object its old handle again, once more to be freed (error handlers,
@@ -64,6 +64,7 @@ mod fail;
 mod group;
 mod handle;
 mod info;
+mod lock;
 mod op;
 mod p2p;
 mod pack;
@@ -71,4 +72,5 @@ mod request;
 mod runtime;
 mod status;
 mod topology;
+mod waiting;
 mod win;

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The state of the library, which is the process's, and the entry of every call into it.
 //!
-//! There is one lock. Every call takes it, and a thread that has it takes it again, since functions of the program that a
+//! There is one lock (`lock`). Every call takes it, and a thread that has it takes it again, since functions of the program that a
 //! call runs (error handlers, attribute callbacks, operators) may call MPI. So the state is reached by shared references,
 //! its cells are not borrowed while such a function runs, and what it keeps need not be `Send`: the job is behind an `Rc`.
 
@@ -9,8 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use farside_core::Job;
 
@@ -24,9 +23,11 @@ use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
 use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
 use crate::info::InfoObject;
+use crate::lock::Taken;
 use crate::op::OpObject;
 use crate::p2p::MessageObject;
 use crate::request::Operation;
+use crate::waiting::Waiting;
 use crate::win::WinObject;
 
 /// Where the program is between `MPI_Init` and `MPI_Finalize`.
@@ -63,7 +64,9 @@ pub struct Runtime {
     /// The thread level that was granted.
     pub level: Cell<c_int>,
     /// The thread that called `MPI_Init`.
-    pub main_thread: Cell<usize>,
+    pub main_thread: Cell<u64>,
+    /// Threads in calls that wait.
+    pub waiting: Waiting,
     pub comms: Objects<Comm, CommObject>,
     pub groups: Objects<Group, GroupObject>,
     pub types: Objects<Type, TypeObject>,
@@ -99,66 +102,6 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 static RUNTIME: OnceLock<Shared> = OnceLock::new();
-static LOCK: Lock = Lock { owner: AtomicUsize::new(0), taken: Mutex::new(0), freed: Condvar::new() };
-
-/// A lock that its owner may take again.
-struct Lock {
-    /// The thread that has it, or 0.
-    owner: AtomicUsize,
-    /// How often the owner has taken it.
-    taken: Mutex<u32>,
-    freed: Condvar,
-}
-
-/// The number of this thread: the address of something that only it has.
-pub fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
-impl Lock {
-    #[inline]
-    fn take(&self, times: u32) {
-        let me = this_thread();
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only this thread ever stores its own number.
-        while *taken > 0 && self.owner.load(Ordering::Relaxed) != me {
-            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
-        }
-        // Relaxed: every access of the owner is under the mutex of `taken`, which orders them.
-        self.owner.store(me, Ordering::Relaxed);
-        *taken += times;
-    }
-
-    #[inline]
-    fn give(&self, times: u32) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken -= times;
-        if *taken == 0 {
-            // Relaxed: under the mutex of `taken`, as the loads and stores of `take`.
-            self.owner.store(0, Ordering::Relaxed);
-            drop(taken);
-            self.freed.notify_one();
-        }
-    }
-}
-
-/// The lock, taken once.
-struct Taken;
-
-impl Taken {
-    fn new() -> Self {
-        LOCK.take(1);
-        Self
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        LOCK.give(1);
-    }
-}
-
 impl Runtime {
     fn new() -> Self {
         let runtime = Self {
@@ -166,6 +109,7 @@ impl Runtime {
             job: RefCell::default(),
             level: Cell::new(MPI_THREAD_SINGLE),
             main_thread: Cell::new(0),
+            waiting: Waiting::default(),
             comms: Objects::default(),
             groups: Objects::default(),
             types: Objects::default(),
@@ -201,19 +145,6 @@ impl Runtime {
         f(&RUNTIME.get_or_init(|| Shared(Self::new())).0)
     }
 
-    /// Lets other threads in, between two turns of a wait. All that the caller knew about objects may have changed then but for
-    /// what it holds by an `Rc`.
-    #[allow(dead_code)] // by the calls that wait
-    pub fn let_others_in(&self) {
-        if self.level.get() < MPI_THREAD_MULTIPLE {
-            return;
-        }
-        let times = *LOCK.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        LOCK.give(times);
-        std::thread::yield_now();
-        LOCK.take(times);
-    }
-
     /// The job.
     pub fn job(&self) -> Result<Job> {
         let missing = || fail(MPI_ERR_OTHER, "MPI is not initialized, or was finalized");
@@ -235,29 +166,6 @@ impl Deref for Call<'_> {
 
     fn deref(&self) -> &Runtime {
         self.runtime
-    }
-}
-
-impl Call<'_> {
-    /// Waits until `ready`, which peers, or other threads, bring about. Makes progress.
-    pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
-        if ready() {
-            return Ok(());
-        }
-        Ok(self.job()?.wait(self.name, || Ok(ready().then_some(())))?)
-    }
-
-    /// Whether `ready`, at the latest after one turn of progress.
-    pub fn test(&self, mut ready: impl FnMut() -> bool) -> Result<bool> {
-        if ready() {
-            return Ok(true);
-        }
-        let job = self.job()?;
-        // A program that tests again and again is not to keep a core that another rank needs.
-        if !job.progress()? && job.burst() == 0 {
-            std::thread::yield_now();
-        }
-        Ok(ready())
     }
 }
 

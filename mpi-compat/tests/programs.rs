@@ -3,7 +3,7 @@
 //! the same output; without MPICH it is built with the header here, and runs on Farside alone.
 //!
 //! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
-//! `link OPTIONS`, `not on peers: REASON`.
+//! `says TEXT` (what is in its output or errors), `link OPTIONS`, `not on peers: REASON`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,7 @@ struct Program {
     source: PathBuf,
     ranks: Vec<u32>,
     code: Option<String>,
+    says: String,
     link: Vec<String>,
     on_peers: bool,
 }
@@ -51,6 +52,7 @@ impl Program {
             name: source.file_stem().unwrap().to_str().unwrap().to_owned(),
             ranks: if ranks.is_empty() { vec![1] } else { ranks },
             code: words("code ").pop(),
+            says: words("says ").join(" "),
             link: words("link "),
             on_peers: !head.contains("not on peers:"),
             source,
@@ -115,6 +117,9 @@ impl Program {
     }
 
     fn ended_well(&self, run: &Finished) -> bool {
+        if !run.out.contains(&self.says) && !run.err.contains(&self.says) {
+            return false;
+        }
         match self.code.as_deref() {
             None => run.code == Some(0),
             Some("any") => run.code != Some(0) && !run.err.is_empty() && !run.out.contains("it went on"),

@@ -32,7 +32,7 @@ pub(super) struct Lines {
 impl Lines {
     /// `None` unless there are two ranks, each with a core to itself, that map each other's memory. Collective.
     pub(super) fn open(bench: &Bench<'_>) -> Result<Option<Self>> {
-        if bench.ranks != 2 || bench.job.burst() == 0 {
+        if bench.ranks != 2 || bench.job.spins() == 0 {
             return Ok(None);
         }
         let memory = Untyped::new(&bench.team, Window::Allocated, 4 * APART)?;

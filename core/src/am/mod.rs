@@ -37,7 +37,7 @@ use crate::job::Job;
 
 pub use counter::{Counter, Counters};
 pub use handler::{Delivery, HandlerId, LaterFn, Message, QuickFn, Received, Then, Token};
-pub use receive::{abandon, deliver};
+pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{eager, try_send_short};
 pub use send::{send, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Sink, Source};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::data::{Data, Header, Lent};
-use super::packet::{CANCEL, Prefix};
+use super::packet::{CANCEL, Prefix, WITHDRAW};
 use super::send::OP;
 use super::{ActiveMessages, Counter, Counters, HandlerId, OUT};
 use crate::error::{Error, ErrorKind, Result};
@@ -149,9 +149,34 @@ impl ActiveMessages {
         Ok(())
     }
 
+    /// Takes back the messages that `track` counts of which no byte has gone and whose targets have not named a sink: the track
+    /// ends them with `Aborted`, at once or when the target has said so. The others go on.
+    pub(crate) fn withdraw(&self, track: &Rc<Track>) {
+        let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("it was withdrawn");
+        self.cancel_own(track, Some(&withdrawn));
+        let mut out = self.outgoing.borrow_mut();
+        let mut taken = Vec::new();
+        out.queues.retain(|_, queue| {
+            let (own, kept) = std::mem::take(queue)
+                .into_iter()
+                .partition::<VecDeque<_>, _>(|message| message.sent == 0 && message.data.is_of(track));
+            *queue = kept;
+            taken.extend(own);
+            !queue.is_empty()
+        });
+        let asked = out.asked.iter().filter(|(_, asked)| matches!(asked, Asked::Waiting { .. }) && asked.is_of(track));
+        let questions: Vec<(u32, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
+        for (number, target) in questions {
+            out.control.push_back((target, Prefix::about(CANCEL, number, WITHDRAW)));
+            self.mark(OUT);
+        }
+        drop(out);
+        taken.into_iter().for_each(|message| message.data.fail(&withdrawn));
+    }
+
     /// Takes back the messages that `track` counts: their memory is not read any more.
     pub(crate) fn cancel(&self, job: &Job, track: &Rc<Track>) {
-        self.cancel_own(track);
+        self.cancel_own(track, None);
         let mut out = self.outgoing.borrow_mut();
         let mut cancelled = Vec::new();
         let mut partly = Vec::new();
@@ -192,6 +217,12 @@ impl ActiveMessages {
 }
 
 impl Asked {
+    fn target(&self) -> u32 {
+        match self {
+            Self::Waiting { target, .. } | Self::Streaming { target, .. } | Self::Cancelled(target) => *target,
+        }
+    }
+
     fn is_of(&self, track: &Rc<Track>) -> bool {
         match self {
             Self::Waiting { lent, .. } | Self::Streaming { lent, .. } => {

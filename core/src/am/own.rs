@@ -15,7 +15,7 @@ use super::send::REST;
 use super::sink::{Filling, Sink, Source};
 use super::{ActiveMessages, Counter, Counters, HandlerId, OWN};
 use crate::entered::Entered;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::stats::Kind;
 use crate::tracked::Track;
@@ -41,6 +41,8 @@ struct OwnMessage {
     number: u32,
     target: u32,
     completion: Option<Counter>,
+    /// It may not be withdrawn.
+    claimed: bool,
 }
 
 /// The messages of this rank to itself that wait.
@@ -55,10 +57,16 @@ impl OwnMessages {
         self.queue.len()
     }
 
-    /// Takes out the messages that `track` counts.
-    fn take(&mut self, track: &Rc<Track>) -> Vec<OwnMessage> {
+    pub(super) fn is_held(&mut self, number: u32, claim: bool) -> bool {
+        let held = self.held.get_mut(&number);
+        held.map(|message| message.claimed |= claim).is_some()
+    }
+
+    /// Takes out the messages that `track` counts; with `withdraw` none that is claimed.
+    fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<OwnMessage> {
+        let is_taken = |message: &OwnMessage| message.data.is_of(track) && !(withdraw && message.claimed);
         let mut taken: Vec<OwnMessage> =
-            self.held.extract_if(|_, message| message.data.is_of(track)).map(|(_, message)| message).collect();
+            self.held.extract_if(|_, message| is_taken(message)).map(|(_, message)| message).collect();
         let is_other = |queued: &Queued| match queued {
             Queued::Short(_) => true,
             Queued::Other(message) => !message.data.is_of(track),
@@ -79,7 +87,7 @@ impl ActiveMessages {
         let mut own = self.own.borrow_mut();
         let number = self.next_number(|number| !own.held.contains_key(&number));
         let (target, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        let message = OwnMessage { handler, header: header.into(), data, number, target, completion };
+        let message = OwnMessage { handler, header: header.into(), data, number, target, completion, claimed: false };
         own.queue.push_back(Queued::Other(Box::new(message)));
         self.mark(OWN);
     }
@@ -208,9 +216,15 @@ impl ActiveMessages {
         held.map(|message| message.data.complete()).is_some()
     }
 
-    /// Takes back the messages of this rank to itself that `track` counts.
-    pub(super) fn cancel_own(&self, track: &Rc<Track>) {
-        let taken = self.own.borrow_mut().take(track);
-        taken.into_iter().for_each(|message| message.data.cancel());
+    /// Takes back the messages of this rank to itself that `track` counts; with `withdrawn` those that may be withdrawn, which
+    /// end with that error.
+    pub(super) fn cancel_own(&self, track: &Rc<Track>, withdrawn: Option<&Error>) {
+        let taken = self.own.borrow_mut().take(track, withdrawn.is_some());
+        for message in taken {
+            match withdrawn {
+                Some(e) => message.data.fail(e),
+                None => message.data.cancel(),
+            }
+        }
     }
 }

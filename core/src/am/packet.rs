@@ -17,8 +17,9 @@ pub(super) const RTS: u8 = 4;
 pub(super) const CTS: u8 = 5;
 /// The sender of a message need not keep its data any longer.
 pub(super) const FIN: u8 = 6;
-/// The data of a message will not come, or not all of it.
+/// The data of a message will not come, or not all of it; or, where the number is [`WITHDRAW`], only if it is held.
 pub(super) const CANCEL: u8 = 7;
+pub(super) const WITHDRAW: u64 = 1;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug)]

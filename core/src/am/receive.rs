@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::handler::{Delivery, Handler, Message, Received, Then, Token};
-use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS};
+use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS, WITHDRAW};
 use super::read::{Offer, Read, Step};
 use super::sink::{Filling, Sink};
 use super::{ActiveMessages, NO_ROOM, READ};
@@ -26,8 +26,8 @@ pub(super) struct Envelope {
 }
 
 enum Arrival {
-    /// At its sender, until [`deliver`] is called.
-    Held(Envelope, Option<Offer>),
+    /// At its sender, until [`deliver`] is called; `claimed` if the sender may not withdraw it.
+    Held { envelope: Envelope, offer: Option<Offer>, claimed: bool },
     /// It was held, and its sender has cancelled it.
     Gone(Envelope),
     /// It is read out of its sender's memory.
@@ -138,7 +138,7 @@ impl ActiveMessages {
                 self.begin(envelope, &p, header, came)
             }
             MORE => self.more(token, p.number, rest),
-            CANCEL => self.cancelled(token),
+            CANCEL => self.cancelled(token, p.number == WITHDRAW),
             ACKNOWLEDGE => self.acknowledged(source, p.message),
             CTS => self.clear_to_send(job, source, p.message, p.number),
             FIN => self.taken(job, source, p.message, p.number),
@@ -177,7 +177,7 @@ impl ActiveMessages {
         };
         let (sink, then, wrong) = match delivery {
             Delivery::Hold if waits => {
-                self.arrivals.borrow_mut().open.insert(token, Arrival::Held(envelope, offer));
+                self.arrivals.borrow_mut().open.insert(token, Arrival::Held { envelope, offer, claimed: false });
                 return Ok(());
             }
             Delivery::Hold => (Sink::discard(), None, Some(cannot_hold(token.source))),
@@ -312,9 +312,12 @@ impl ActiveMessages {
         }
     }
 
-    /// The sender has taken back a message.
-    fn cancelled(&self, token: Token) -> Result<()> {
+    /// The sender takes back a message; `withdrawn` if only one that is held.
+    fn cancelled(&self, token: Token, withdrawn: bool) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
+        if withdrawn && !matches!(arrivals.open.get(&token), Some(Arrival::Held { claimed: false, .. })) {
+            return Ok(());
+        }
         // Its memory is not to be written any more when the completion runs.
         if let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token)
             && read.is_posted()
@@ -325,9 +328,9 @@ impl ActiveMessages {
         // One that is not known is over, and its sender will hear so.
         let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
         drop(arrivals);
-        self.finish_at_sender(token, None);
+        self.finish_at_sender(token, withdrawn.then_some(ErrorKind::Aborted));
         let (envelope, then) = match arrival {
-            Arrival::Held(envelope, _) => {
+            Arrival::Held { envelope, .. } => {
                 // `deliver` is to say so.
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Gone(envelope));
                 return Ok(());
@@ -376,6 +379,23 @@ fn taken_back(source: u32) -> Error {
     Error::new(ErrorKind::Aborted, OP).peer(source).cause("its sender has cancelled it")
 }
 
+/// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With `claim`
+/// the sender cannot do so from now on.
+#[must_use]
+pub fn is_held(job: &Job, token: Token, claim: bool) -> bool {
+    let am = job.active_messages();
+    if token.source == job.rank() {
+        return am.own.borrow_mut().is_held(token.number, claim);
+    }
+    match am.arrivals.borrow_mut().open.get_mut(&token) {
+        Some(Arrival::Held { claimed, .. }) => {
+            *claimed |= claim;
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Names the sink of a message that its handler has [held](Delivery::Hold); `then` runs when the data is there. Does not
 /// wait.
 ///
@@ -387,13 +407,13 @@ pub fn deliver(job: &Job, token: Token, sink: Sink, then: Then) -> Result<()> {
         return am.deliver_held_own(job, token.number, sink, then);
     }
     let mut arrivals = am.arrivals.borrow_mut();
-    if !matches!(arrivals.open.get(&token), Some(Arrival::Held(..) | Arrival::Gone(_))) {
+    if !matches!(arrivals.open.get(&token), Some(Arrival::Held { .. } | Arrival::Gone(_))) {
         return Err(not_held(token));
     }
     let arrival = arrivals.open.remove(&token);
     drop(arrivals);
     match arrival {
-        Some(Arrival::Held(envelope, offer)) => am.fetch(envelope, offer, sink, Some(then)),
+        Some(Arrival::Held { envelope, offer, .. }) => am.fetch(envelope, offer, sink, Some(then)),
         Some(Arrival::Gone(envelope)) => am.complete(envelope, Some(then), Err(taken_back(token.source))),
         _ => Ok(()),
     }
@@ -416,7 +436,7 @@ pub fn abandon(job: &Job, token: Token) -> bool {
     let mut arrivals = am.arrivals.borrow_mut();
     let forgotten = match arrivals.open.remove(&token) {
         None => return false,
-        Some(Arrival::Held(..)) => {
+        Some(Arrival::Held { .. }) => {
             am.finish_at_sender(token, None);
             None
         }

@@ -556,7 +556,8 @@ pub trait Device: fmt::Debug {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool;
     /// Wakes a peer that may sleep, after a store to its mapped memory.
     fn wake(&self, _peer: u32) {}
-    /// What ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with another.
+    /// What ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with another, and for a
+    /// program of several threads.
     ///
     /// # Errors
     /// `Unsupported` for a device that has none.

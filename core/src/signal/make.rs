@@ -26,7 +26,7 @@ impl SignalArray {
             // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.
             // Relaxed: peers look after the exchange, whose messages order it.
             unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
-                .store(u64::from(job.burst() == 0), Ordering::Relaxed);
+                .store(u64::from(job.spins() == 0), Ordering::Relaxed);
         }
         // SAFETY: an allocation of this job that nobody has a reference to.
         let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;

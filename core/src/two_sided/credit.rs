@@ -12,7 +12,7 @@ use crate::tracked::Track;
 pub const EARLY: u64 = 1 << 20;
 /// What a message takes beside its data.
 const ENVELOPE: u64 = 64;
-/// A peer is told after this many bytes.
+/// Credits are advertised to a peer after this many bytes.
 const STEP: u64 = EARLY / 4;
 
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ struct Peer {
     /// Bytes sent to the peer, and of those the ones that it says it has taken.
     sent: Cell<u64>,
     granted: Cell<u64>,
-    /// Bytes taken of the peer, and what it was told of that.
+    /// Bytes taken of the peer, and how many of them were advertised to it.
     taken: Cell<u64>,
-    told: Cell<u64>,
+    advertised: Cell<u64>,
 }
 
 /// The counts of all peers.
@@ -30,7 +30,7 @@ struct Peer {
 pub(super) struct Credits {
     rank: u32,
     peers: Vec<Peer>,
-    /// Peers to be told.
+    /// Peers that credits are to be advertised to.
     owed: RefCell<Vec<u32>>,
 }
 
@@ -72,19 +72,19 @@ impl Credits {
         let at = &self.peers[peer as usize];
         let taken = at.taken.get() + len as u64 + ENVELOPE;
         at.taken.set(taken);
-        if taken - at.told.get() >= STEP {
-            at.told.set(taken);
+        if taken - at.advertised.get() >= STEP {
+            at.advertised.set(taken);
             self.owed.borrow_mut().push(peer);
         }
     }
 
-    /// Whether a peer is to be told.
+    /// Whether credits are to be advertised to a peer.
     #[inline]
     pub(super) fn owes(&self) -> bool {
         !self.owed.borrow().is_empty()
     }
 
-    /// A peer that is to be told, and of how many bytes.
+    /// A peer that credits are to be advertised to, and for how many bytes.
     pub(super) fn owed(&self) -> Option<(u32, u64)> {
         let peer = self.owed.borrow_mut().pop()?;
         Some((peer, self.peers[peer as usize].taken.get()))

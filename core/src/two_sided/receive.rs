@@ -173,16 +173,35 @@ impl Job {
     pub unsafe fn start_receive(&self, pattern: Pattern, sink: Sink) -> Result<Rc<Receive>> {
         check(self, "receive a message", &pattern)?;
         self.give_credit()?;
-        let two_sided = self.two_sided();
-        let mut matching = two_sided.matching.borrow_mut();
-        if let Some((envelope, early)) = matching.take_early(&pattern) {
-            drop(matching);
+        if let Some(matched) = self.take_early(&pattern) {
             // SAFETY: the same contract.
-            return unsafe { self.receive_message(Matched { envelope, early }, sink) };
+            return unsafe { self.receive_message(matched, sink) };
         }
         let receive = Rc::new(Receive { state: RefCell::new(State::Posted(sink)), ..Receive::default() });
-        receive.ticket.set(Some(matching.post(pattern, Rc::clone(&receive))));
+        let ticket = self.two_sided().matching.borrow_mut().post(pattern, Rc::clone(&receive));
+        receive.ticket.set(Some(ticket));
         Ok(receive)
+    }
+
+    /// Takes the early message that a pattern gets. What its sender has withdrawn is dropped.
+    fn take_early(&self, pattern: &Pattern) -> Option<Matched> {
+        loop {
+            let (envelope, early) = self.two_sided().matching.borrow_mut().take_early(pattern)?;
+            if !self.drop_withdrawn(&early, true) {
+                return Some(Matched { envelope, early });
+            }
+        }
+    }
+
+    /// Whether an early message was withdrawn; its rest is dropped then. With `claim` it is not withdrawn from now on.
+    fn drop_withdrawn(&self, early: &Early, claim: bool) -> bool {
+        match early {
+            Early::Held(token, _) if !am::is_held(self, *token, claim) => {
+                am::abandon(self, *token);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Receives a message that was taken out of matching.
@@ -257,7 +276,14 @@ impl Job {
     /// `NoSuchRank`, `Freed`.
     pub fn probe(&self, pattern: &Pattern) -> Result<Option<Status>> {
         check(self, "probe for a message", pattern)?;
-        Ok(self.two_sided().matching.borrow_mut().probe(pattern).map(|(_, e, early)| status(&e, early)))
+        loop {
+            let mut matching = self.two_sided().matching.borrow_mut();
+            let Some((ticket, envelope, early)) = matching.probe(pattern) else { return Ok(None) };
+            if !self.drop_withdrawn(early, false) {
+                return Ok(Some(status(&envelope, early)));
+            }
+            let _ = matching.take(ticket);
+        }
     }
 
     /// Takes the message that a receive of `pattern` would get now, so that no other receive or probe finds it (matched probe).
@@ -266,8 +292,7 @@ impl Job {
     /// As [`probe`](Self::probe).
     pub fn take_message(&self, pattern: &Pattern) -> Result<Option<Matched>> {
         check(self, "take a message", pattern)?;
-        let taken = self.two_sided().matching.borrow_mut().take_early(pattern);
-        Ok(taken.map(|(envelope, early)| Matched { envelope, early }))
+        Ok(self.take_early(pattern))
     }
 
     /// Forgets all posted receives and early messages of a context, whose team ends.

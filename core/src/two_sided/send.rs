@@ -133,6 +133,14 @@ impl Job {
         }
     }
 
+    /// Takes back a send whose receive has not begun: it ends with `Aborted` soon, whatever the peer does. One whose receive has
+    /// begun, or that has gone already, ends as it would.
+    pub fn withdraw_send(&self, sending: &Sending) {
+        if let Sending::Open(track) = sending {
+            self.active_messages().withdraw(track);
+        }
+    }
+
     /// Gives up a send, whatever it is at: its memory is not read any more. A message of which nothing has gone is taken back.
     pub fn forget_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending

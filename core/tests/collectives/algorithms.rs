@@ -2,7 +2,8 @@
 
 use farside_core::coll::operation::{Algorithm, Call, Operation};
 use farside_core::coll::table;
-use farside_core::{Result, Team};
+use farside_core::settings::Settings;
+use farside_core::{Job, Result, Team};
 
 use crate::model::{Case, Made, Placing};
 use crate::{every_size, quick};
@@ -87,6 +88,25 @@ fn check_all(operation: Operation) {
         algorithms.iter().filter(wanted).try_for_each(|a| check(&team, a))?;
         team.barrier()
     });
+}
+
+/// Long messages in packets, without asking and after it, whatever the device does as a rule; also before their steps.
+#[test]
+fn long_messages_in_packets() {
+    for cut_offs in ["1000000,1000000000,1000000000", "0,1000000000,1000000000"] {
+        let given = |name: &str| (name == "FARSIDE_MESSAGE_CUT_OFFS").then(|| cut_offs.to_owned());
+        let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
+        for p in [2, 3] {
+            let run = |job: &Job| {
+                let team = job.world()?;
+                for operation in [Operation::Allreduce, Operation::Allgather, Operation::Alltoall] {
+                    table::of(operation).try_for_each(|a| check(&team, a))?;
+                }
+                team.barrier()
+            };
+            Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{p} ranks, {cut_offs}: {e}"));
+        }
+    }
 }
 
 macro_rules! operations {

@@ -92,6 +92,16 @@ impl Data {
         Self::Contiguous { base: bytes.as_ptr().cast_mut(), len: bytes.len() }
     }
 
+    /// Whether the two share bytes, as far as that is seen without walking layouts.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Contiguous { base: a, len: n }, Self::Contiguous { base: b, len: m }) => {
+                *n > 0 && *m > 0 && a.addr() < b.addr() + m && b.addr() < a.addr() + n
+            }
+            _ => false,
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Contiguous { len, .. } => *len,

@@ -11,9 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use farside_core::Job;
 use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Receive, Sending};
+use farside_core::{ErrorKind, Job};
 
 use crate::arguments::StatusOut;
 use crate::comm::CommObject;
@@ -125,6 +125,11 @@ impl Message {
             Way::From(pattern) => Ok(Active::Receive(unsafe { job.start_receive(pattern, data.sink()) }?)),
             Way::Nobody => Ok(Active::Nothing),
         }
+    }
+
+    /// Whether it is with another than `MPI_PROC_NULL`.
+    fn is_real(&self) -> bool {
+        !matches!(self.way, Way::Nobody)
     }
 
     /// Bytes of the data.
@@ -243,17 +248,17 @@ impl Active {
     }
 
     /// How it has ended, once, after it is over.
-    fn outcome(&self, message: &Message) -> Result<Outcome> {
+    fn outcome(&self, message: &Message) -> Result<Outcome, farside_core::Error> {
         match self {
             Self::Nothing => {
                 let received = matches!(message.way, Way::Nobody);
                 Ok(Outcome::from(if received { Status::FROM_NOBODY } else { Status::EMPTY }))
             }
-            Self::Send(sending) => sending.outcome().map(|_| Outcome::from(Status::EMPTY)).map_err(Fail::from),
-            Self::Receive(receive) => match receive.outcome()? {
-                Some(received) => Ok(message.status(&received)),
-                None => Err(fail(MPI_ERR_INTERN, "the receive is not over")),
-            },
+            Self::Send(sending) => sending.outcome().map(|_| Outcome::from(Status::EMPTY)),
+            Self::Receive(receive) => {
+                let received = receive.outcome()?;
+                Ok(received.map_or(Outcome::from(Status::EMPTY), |received| message.status(&received)))
+            }
         }
     }
 
@@ -288,9 +293,8 @@ impl PointToPoint {
         let ended = active.map_or(Ok(Outcome::from(Status::EMPTY)), |active| active.outcome(&self.message));
         match ended {
             Ok(outcome) => outcome,
-            // What a cancelled operation fails with.
-            Err(_) if self.cancelled.get() => Outcome::from(Status::CANCELLED),
-            Err(failed) => Outcome { status: Status::EMPTY, failed: Some(Box::new(failed.on(&self.message.comm))) },
+            Err(e) if self.cancelled.get() && e.kind() == ErrorKind::Aborted => Outcome::from(Status::CANCELLED),
+            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Box::new(Fail::from(e).on(&self.message.comm))) },
         }
     }
 }
@@ -333,6 +337,10 @@ impl Operation for PointToPoint {
     fn cancel(&self, call: &Call<'_>) -> Result {
         match &*self.active.borrow() {
             Some(Active::Receive(receive)) if call.job()?.cancel_receive(receive) => self.cancelled.set(true),
+            Some(Active::Send(sending)) => {
+                call.job()?.withdraw_send(sending);
+                self.cancelled.set(true);
+            }
             _ => {}
         }
         Ok(())

@@ -8,7 +8,8 @@ use farside_core::Job;
 use super::{Message, Mode, Names, PointToPoint};
 use crate::arguments::{Out, StatusOut};
 use crate::comm::CommObject;
-use crate::fail::Result;
+use crate::constants::MPI_ERR_BUFFER;
+use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Type};
 use crate::p2p::data::Data;
 use crate::request::{self, Operation, Outcome, Then};
@@ -127,6 +128,9 @@ fn exchange(
     let mode = Mode::Standard;
     let send = Message::send(call, &SEND, (sendbuf, sendcount, sendtype), (dest, sendtag, comm), mode)?;
     let receive = Message::receive(call, &RECEIVE, (recvbuf, recvcount, recvtype), (source, recvtag, comm))?;
+    if send.is_real() && receive.is_real() && send.data.overlaps(&receive.data) {
+        return Err(fail(MPI_ERR_BUFFER, "overlaps sendbuf").named(RECEIVE.buffer));
+    }
     Exchange::start(call, send, receive, None)
 }
 

@@ -1,4 +1,4 @@
-/* The error of a request is told to the error handler of its communicator.
+/* The error handler of the communicator hears of an error, of a request too.
    ranks 2 */
 #include "check.h"
 
@@ -24,6 +24,9 @@ int main(void) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         CHECK(heard == MPI_COMM_WORLD && class == MPI_ERR_TRUNCATE);
     }
+    heard = MPI_COMM_NULL;
+    MPI_Send(data, -1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    CHECK(heard == MPI_COMM_WORLD && class == MPI_ERR_COUNT);
     OK(MPI_Errhandler_free(&mine));
     return finish();
 }

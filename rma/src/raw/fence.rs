@@ -190,7 +190,7 @@ impl RawWindow {
         target: usize,
         mut ready: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
-        for _ in 0..=32 * self.job.burst() {
+        for _ in 0..=32 * self.job.spins() {
             if ready()? {
                 return Ok(());
             }

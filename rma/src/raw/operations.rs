@@ -134,7 +134,7 @@ impl RawWindow {
             Access::None => false,
             Access::Fence(number) => self.exposed_by_fence(target, number),
             // The post is often on its way: a short look is cheaper than the queue.
-            Access::Start => (0..=2 * self.job.burst()).any(|_| self.board.reached(target, cell::POST, t.starts.get())),
+            Access::Start => (0..=2 * self.job.spins()).any(|_| self.board.reached(target, cell::POST, t.starts.get())),
             Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
         };
         if ready {

@@ -80,6 +80,9 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Runs `f` and compares what it has sent with `expected`.
     fn count(&self, call: &str, expected: Cost, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Packets of an earlier call that still wait for room are not counted as those of this one.
+        let job = self.team.job();
+        job.wait("what was sent to go", || Ok(job.active_messages().is_quiet().then_some(())))?;
         let before = self.team.job().stats();
         f()?;
         let found = cost(&(self.team.job().stats() - before));
@@ -132,9 +135,6 @@ fn one(config: &Config, n: u32, k: usize, table: &Table, f: impl Fn(&Bench<'_>) 
         let window = RawWindow::allocate(team, WORD * p, Options::default())?;
         let targets = (1..=k).map(|d| (me + d) % p).collect();
         let origins = (1..=k).map(|d| (me + p - d) % p).collect();
-        // Packets of the creation that still wait for room are not counted as those of a call.
-        let job = team.job();
-        job.wait("what was sent to go", || Ok(job.active_messages().is_quiet().then_some(())))?;
         f(&Bench { window: &window, team, config: config.name, table, p, targets, origins })?;
         team.barrier()?;
         window.free()

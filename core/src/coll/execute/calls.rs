@@ -100,10 +100,11 @@ pub(super) struct Coming {
 
 impl Coming {
     fn end(&self, received: Result<Received>) {
-        *self.data.borrow_mut() = Some(received.map(|r| r.buffer));
+        let data = received.map(|r| r.buffer);
         let taker = self.taker.borrow_mut().take();
-        if let (Some((run, slot)), Some(data)) = (taker, self.data.borrow_mut().take()) {
-            run.taken(slot, data);
+        match taker {
+            Some((run, slot)) => run.taken(slot, data),
+            None => *self.data.borrow_mut() = Some(data),
         }
     }
 }
@@ -292,7 +293,7 @@ impl TeamCalls {
         }
     }
 
-    fn heard(&self, header: Header, source: u32, rest: &[u8]) {
+    fn take_announcement(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
         let first = header.check.0 & Tell::Consequence as u32 == 0;
         let kind = ErrorKind::ALL
@@ -310,7 +311,7 @@ impl TeamCalls {
         // Also a persistent call may be over here, and never start again.
         let over = run.as_ref().is_none_or(|run| !run.is_active());
         if let Some(run) = run {
-            run.told(&announcement);
+            run.failed_elsewhere(&announcement);
         }
         if over && kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
             self.failed.borrow_mut().push(header.sequence);
@@ -463,7 +464,7 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
     }
     let team = calls.team(header.context);
     if header.tag == FAILED {
-        team.heard(header, m.source, rest);
+        team.take_announcement(header, m.source, rest);
         return Delivery::Done;
     }
     match team.active(header.sequence) {

@@ -197,7 +197,7 @@ impl Run {
         self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
         self.take_early();
         if let Some(announced) = self.team.announced(self.sequence.get()) {
-            self.told(&announced);
+            self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
             self.fault(e, Tell::Consequence);
@@ -376,10 +376,21 @@ impl Run {
                 }
                 self.complete(step);
             }
-            (Err(e), _) => self.fault(e.again(), Tell::Others),
+            (Err(e), _) => self.not_received(slot, e),
             _ => {}
         }
         self.queue();
+    }
+
+    /// A message does not come. A sender that takes it back has failed or was told of a failure, and whoever has failed first
+    /// says why to all.
+    #[cold]
+    fn not_received(&self, slot: usize, error: Error) {
+        if error.kind() == ErrorKind::Aborted {
+            self.slots.borrow_mut()[slot] = Slot::Posted;
+        } else {
+            self.fault(error, Tell::Others);
+        }
     }
 
     /// The buffer of a message is full that came before its step.
@@ -395,7 +406,7 @@ impl Run {
                 self.complete(step);
             }
             Ok(_) => {}
-            Err(e) => self.fault(e, Tell::Others),
+            Err(e) => self.not_received(slot, e),
         }
         self.queue();
     }
@@ -552,17 +563,24 @@ impl Run {
                 }
                 let (sink, operand) = self.sink(step);
                 set(Slot::Filling(token, operand));
-                am::deliver(&self.job, token, sink, self.then(slot)).map(|()| false)
+                if let Err(e) = am::deliver(&self.job, token, sink, self.then(slot)) {
+                    self.not_received(slot, e);
+                }
+                Ok(false)
             }
             Body::Coming(coming) => {
                 let data = coming.data.borrow_mut().take();
                 match data {
                     Some(data) => {
                         set(Slot::Done);
-                        let data = data?;
-                        if !self.has_length(slot, data.len()) {
-                            return Ok(false);
-                        }
+                        let data = match data {
+                            Ok(data) if self.has_length(slot, data.len()) => data,
+                            Ok(_) => return Ok(false),
+                            Err(e) => {
+                                self.not_received(slot, e);
+                                return Ok(false);
+                            }
+                        };
                         self.consume(step, &data);
                         Ok(true)
                     }
@@ -609,7 +627,7 @@ impl Run {
     }
 
     /// Another rank says that the call has failed.
-    pub(super) fn told(self: &Rc<Self>, announcement: &Announcement) {
+    pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
             self.fault(announcement.error(self.name()), Tell::Nobody);
             self.queue();

@@ -125,9 +125,9 @@ pub enum Action {
     },
     /// Copies the blocks of `from` to those of `into`. Nothing to do where both are the same memory.
     Copy,
-    /// Tells a rank that this rank has come here: a message without data, and a signal cell where there is one.
+    /// Signals to a rank that this rank has come here: a message without data, and a signal cell where there is one.
     Signal {
-        /// The rank that is told.
+        /// The rank that is signalled.
         to: u32,
         /// Its number between the two ranks.
         tag: u32,

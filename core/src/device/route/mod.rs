@@ -21,6 +21,7 @@ mod tests;
 
 use std::cell::Cell;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{
@@ -245,6 +246,10 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
             std::thread::yield_now();
         }
         intra || work
+    }
+
+    fn waker(&self) -> Result<Waker> {
+        Ok(Arc::clone(&self.waker))
     }
 
     fn wake(&self, peer: u32) {

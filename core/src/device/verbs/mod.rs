@@ -469,6 +469,11 @@ impl Device for VerbsDevice {
         false
     }
 
+    fn waker(&self) -> Result<Waker> {
+        let links = Arc::clone(&self.links);
+        Ok(Arc::new(move || links.rank_wake.wake()))
+    }
+
     fn check_peers(&self, met: Option<&Error>) -> Result<()> {
         if let Some(met) = met {
             self.give_up(met);

@@ -47,6 +47,6 @@ pub(super) fn wake(memory: &impl SharedMemory, target: &Mapping, stats: &Stats) 
 pub(super) fn stop<M: SharedMemory>(target: &Target<M>, thread: JoinHandle<()>) {
     target.agent_stops.store(true, Ordering::SeqCst);
     wake(&*target.memory, target.own(), &Stats::default());
-    // It has told of a panic already.
+    // A panic has been reported by the thread itself.
     let _ = thread.join();
 }

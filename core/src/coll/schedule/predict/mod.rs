@@ -64,9 +64,9 @@ pub fn watch<M: Model>(
     mut of: impl FnMut(u32) -> Schedule,
     bytes: Bytes<'_>,
     model: &M,
-    told: impl FnMut(Moment),
+    observe: impl FnMut(Moment),
 ) -> Result<Prediction, (u32, u32)> {
-    let mut walk = walk::Walk::new(size, model, told);
+    let mut walk = walk::Walk::new(size, model, observe);
     for rank in 0..size {
         walk.add(program::Program::new(&of(rank), bytes));
     }

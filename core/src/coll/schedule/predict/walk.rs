@@ -116,7 +116,7 @@ enum Side {
 
 pub struct Walk<'a, M, F> {
     model: &'a M,
-    told: F,
+    observe: F,
     ranks: Vec<Rank>,
     /// Events by time, which is never negative, so that its bits are in its order.
     events: BTreeMap<u64, Vec<Event>>,
@@ -131,10 +131,10 @@ pub struct Walk<'a, M, F> {
 }
 
 impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
-    pub fn new(size: u32, model: &'a M, told: F) -> Self {
+    pub fn new(size: u32, model: &'a M, observe: F) -> Self {
         let (events, spare, sides, messages, places, result) = Default::default();
         let ranks = Vec::with_capacity(size as usize);
-        Self { model, told, ranks, events, spare, sides, messages, places, decoded: 0, result }
+        Self { model, observe, ranks, events, spare, sides, messages, places, decoded: 0, result }
     }
 
     /// Adds the next rank.
@@ -260,7 +260,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     }
 
     fn tell(&mut self, r: u32, i: u32, start: f64, end: f64, reduces: bool) {
-        (self.told)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
+        (self.observe)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
     }
 
     /// Whether a send has the port now. If not it queues: only the first in the queue has an event, when the port is free.

@@ -1,0 +1,279 @@
+#![allow(unsafe_code)]
+//! The lock of the library. Its owner takes it again, and a thread may be favoured: it keeps the lock from call to call, so
+//! that it takes and gives it without an atomic operation.
+//!
+//! Below `MPI_THREAD_MULTIPLE` the thread that started MPI is favoured. Another thread that wants the lock ends that for good:
+//! it says so, puts a fence into every thread of the process (`membarrier`), and takes the lock once the favoured thread is
+//! outside. That thread says that it is inside before it looks whether it is still favoured; since the fence stands between
+//! the other's two steps, one of the two sees the other.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use farside_core::device::Waker;
+use farside_core::memory::words::Word;
+
+/// The mark of a favoured owner, beside its number.
+const FAVOURED: u64 = 1;
+/// Longest sleep of a thread that waits for the lock. Where there is no `membarrier` a wake may be missed.
+const NAP: Duration = Duration::from_millis(10);
+
+/// The number of this thread, which is even: the address of what only it has.
+#[inline(always)]
+pub fn this_thread() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let address: u64;
+        // SAFETY: the first word of what fs refers to is its own address, on every system with this ABI.
+        unsafe {
+            std::arch::asm!("mov {}, fs:[0]", out(reg) address, options(nostack, preserves_flags, readonly, pure))
+        };
+        address
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        thread_local!(static HERE: u64 = const { 0 });
+        HERE.with(|here| std::ptr::from_ref(here).addr()) as u64
+    }
+}
+
+/// Who has the lock: what has to be right under every interleaving.
+pub struct Ownership<W> {
+    /// The number of the owner, and whether it is favoured; 0 if nobody has the lock.
+    owner: W,
+    /// How often the owner has taken it.
+    depth: W,
+    /// The same of a favoured owner, which is 0 while it is outside. Only that thread writes it.
+    inside: W,
+    /// Whether the favoured owner still is.
+    favour: W,
+}
+
+impl<W: Word<u64>> Ownership<W> {
+    /// Takes it, if that is possible at once. `order` keeps stores before loads, with the help of the other side.
+    #[inline(always)]
+    fn take(&self, me: u64, order: impl Fn()) -> bool {
+        // Relaxed: a thread finds its own number only if it has stored it.
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner == me | FAVOURED {
+            let inside = self.inside.load(Ordering::Relaxed);
+            self.inside.store(inside + 1, Ordering::Relaxed);
+            order();
+            if inside > 0 || self.favour.load(Ordering::Relaxed) != 0 {
+                return true;
+            }
+            self.inside.store(0, Ordering::Release);
+            return false;
+        }
+        if owner == me {
+            self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return true;
+        }
+        owner == 0 && self.take_free(me)
+    }
+
+    #[inline(always)]
+    fn take_free(&self, me: u64) -> bool {
+        // Acquire: pairs with the Release that made it free.
+        let taken = self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            self.depth.store(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Takes it if its owner is outside; `barrier` puts a fence into every thread.
+    fn take_from(&self, me: u64, barrier: impl Fn()) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner & FAVOURED != 0 {
+            self.favour.store(0, Ordering::SeqCst);
+            barrier();
+            // Acquire: pairs with the Release of `give`.
+            if self.inside.load(Ordering::Acquire) == 0 {
+                let _ = self.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+        self.take_free(me)
+    }
+
+    /// How often its owner has taken it.
+    #[inline(always)]
+    fn depth(&self) -> &W {
+        if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 { &self.depth } else { &self.inside }
+    }
+
+    /// Gives it back once; whether others may be able to take it then.
+    #[inline(always)]
+    fn give(&self, order: impl Fn()) -> bool {
+        let word = self.depth();
+        let depth = word.load(Ordering::Relaxed) - 1;
+        if depth > 0 {
+            word.store(depth, Ordering::Relaxed);
+            return false;
+        }
+        self.give_all(order)
+    }
+
+    #[inline(always)]
+    fn give_all(&self, order: impl Fn()) -> bool {
+        // Release: pairs with the Acquire of the next owner.
+        if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 {
+            self.owner.store(0, Ordering::Release);
+            order();
+            return true;
+        }
+        self.inside.store(0, Ordering::Release);
+        order();
+        self.favour.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The lock.
+pub struct Lock {
+    ownership: Ownership<AtomicU64>,
+    /// Threads that wait for it.
+    waiting: AtomicU64,
+    /// How often it was taken by a thread that had waited.
+    waited: AtomicU64,
+    queue: Mutex<()>,
+    free: Condvar,
+    has_barrier: AtomicBool,
+    /// Ends the sleep of a thread that has the lock and waits for peers.
+    waker: OnceLock<Waker>,
+}
+
+pub static LOCK: Lock = Lock {
+    ownership: Ownership {
+        owner: AtomicU64::new(0),
+        depth: AtomicU64::new(0),
+        inside: AtomicU64::new(0),
+        favour: AtomicU64::new(0),
+    },
+    waiting: AtomicU64::new(0),
+    waited: AtomicU64::new(0),
+    queue: Mutex::new(()),
+    free: Condvar::new(),
+    has_barrier: AtomicBool::new(false),
+    waker: OnceLock::new(),
+};
+
+/// The lock, taken once.
+pub struct Taken(());
+
+impl Taken {
+    #[inline(always)]
+    pub fn new() -> Self {
+        if !LOCK.ownership.take(this_thread(), order) {
+            LOCK.contend();
+        }
+        Self(())
+    }
+}
+
+impl Drop for Taken {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if LOCK.ownership.give(order) && LOCK.is_wanted() {
+            LOCK.wake();
+        }
+    }
+}
+
+/// The compiler's half of the fence; the other half is [`Lock::barrier`].
+#[inline(always)]
+fn order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+impl Lock {
+    /// The owner is favoured from now on, where there is a `membarrier`.
+    pub fn favour(&self) {
+        if membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+            self.has_barrier.store(true, Ordering::SeqCst);
+            self.ownership.inside.store(self.ownership.depth.load(Ordering::Relaxed), Ordering::SeqCst);
+            self.ownership.favour.store(1, Ordering::SeqCst);
+            self.ownership.owner.store(this_thread() | FAVOURED, Ordering::SeqCst);
+        }
+    }
+
+    /// How threads that want the lock wake its owner.
+    pub fn wake_by(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+    }
+
+    fn barrier(&self) {
+        if self.has_barrier.load(Ordering::SeqCst) {
+            membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        }
+    }
+
+    /// Whether other threads wait for it.
+    #[inline(always)]
+    pub fn is_wanted(&self) -> bool {
+        // Relaxed: the owner looks again and again.
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    fn queue(&self) -> MutexGuard<'_, ()> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn wake(&self) {
+        drop(self.queue());
+        self.free.notify_one();
+    }
+
+    /// Waits until the lock is free, and takes it.
+    #[cold]
+    fn contend(&self) {
+        let me = this_thread();
+        let mut queue = self.queue();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.barrier();
+        while !self.ownership.take_from(me, || self.barrier()) {
+            if let Some(waker) = self.waker.get() {
+                waker();
+            }
+            queue = self.free.wait_timeout(queue, NAP).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.waited.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Gives the lock back as often as this thread has taken it, which is returned.
+    pub fn leave(&self) -> u64 {
+        let depth = self.ownership.depth().load(Ordering::Relaxed);
+        if self.ownership.give_all(order) && self.is_wanted() {
+            self.wake();
+        }
+        depth
+    }
+
+    /// Takes it so often again.
+    pub fn enter(&self, depth: u64) {
+        let taken = Taken::new();
+        std::mem::forget(taken);
+        self.ownership.depth().store(depth, Ordering::Relaxed);
+    }
+
+    /// Lets one of the threads in that wait for it.
+    #[cold]
+    pub fn let_in(&self) {
+        let before = self.waited.load(Ordering::SeqCst);
+        let depth = self.leave();
+        while self.is_wanted() && self.waited.load(Ordering::SeqCst) == before {
+            std::thread::yield_now();
+        }
+        self.enter(depth);
+    }
+}
+
+#[cfg(test)]
+mod models;

@@ -1,0 +1,138 @@
+//! Ownership under every interleaving of the threads, with `loom`. The `membarrier`, which puts a fence into every thread, is a
+//! fence on both sides here.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use farside_core::memory::words::Word;
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::sync::{Condvar, Mutex};
+
+use super::{FAVOURED, Ownership};
+
+struct ModelWord(AtomicU64);
+
+impl Word<u64> for ModelWord {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+    fn compare_exchange(&self, a: u64, b: u64, yes: Ordering, no: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(a, b, yes, no)
+    }
+}
+
+struct Model {
+    ownership: Ownership<ModelWord>,
+    /// Touched only with the lock: `loom` reports two threads in it.
+    inside: loom::cell::UnsafeCell<Cell<u64>>,
+    waiting: ModelWord,
+    queue: Mutex<()>,
+    free: Condvar,
+    with_fences: bool,
+}
+
+// SAFETY: `inside` is what the lock protects; that it does is checked by `loom`.
+#[allow(unsafe_code)]
+unsafe impl Sync for Model {}
+
+impl Model {
+    fn order(&self) {
+        if self.with_fences {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn take(&self, me: u64) {
+        if self.ownership.take(me, || self.order()) {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.order();
+        while !self.ownership.take_from(me, || self.order()) {
+            // A wake that is missed is a deadlock, which `loom` reports.
+            queue = self.free.wait(queue).unwrap();
+        }
+        self.waiting.fetch_add(u64::MAX, Ordering::SeqCst);
+    }
+
+    fn give(&self) {
+        if self.ownership.give(|| self.order()) && self.waiting.load(Ordering::Relaxed) != 0 {
+            drop(self.queue.lock().unwrap());
+            self.free.notify_one();
+        }
+    }
+
+    /// One call of thread `me`, which calls again inside.
+    #[allow(unsafe_code)]
+    fn call(&self, me: u64) {
+        self.take(me);
+        self.inside.with_mut(|inside| {
+            // SAFETY: as above.
+            let inside = unsafe { &*inside };
+            inside.set(inside.get() + 1);
+        });
+        self.take(me);
+        self.give();
+        self.give();
+    }
+}
+
+/// Threads that call: the first, which may be favoured, so many times, the others once.
+fn calls(with_fences: bool, favoured: bool, others: u64, rounds: u64) {
+    let word = |value| ModelWord(AtomicU64::new(value));
+    let (owner, favour) = if favoured { (2 | FAVOURED, 1) } else { (0, 0) };
+    let model: &'static Model = Box::leak(Box::new(Model {
+        ownership: Ownership { owner: word(owner), depth: word(0), inside: word(0), favour: word(favour) },
+        inside: loom::cell::UnsafeCell::new(Cell::new(0)),
+        waiting: word(0),
+        queue: Mutex::new(()),
+        free: Condvar::new(),
+        with_fences,
+    }));
+    let threads: Vec<_> = (0..others).map(|i| loom::thread::spawn(move || model.call(4 + 2 * i))).collect();
+    (0..rounds).for_each(|_| model.call(2));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(
+        model.inside.with(|inside| {
+            #[allow(unsafe_code)]
+            // SAFETY: all other threads have ended.
+            unsafe {
+                (*inside).get()
+            }
+        }),
+        rounds + others
+    );
+}
+
+fn check(f: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(f);
+}
+
+#[test]
+fn lock_model_has_one_owner_at_a_time() {
+    check(|| calls(true, true, 1, 2));
+    check(|| calls(true, false, 2, 1));
+}
+
+#[test]
+fn lock_model_of_two_threads_that_want_the_lock_of_a_favoured_one() {
+    check(|| calls(true, true, 2, 1));
+}
+
+#[test]
+fn lock_model_notices_that_the_fences_are_missing() {
+    let failed = std::panic::catch_unwind(|| check(|| calls(false, true, 1, 2)));
+    assert!(failed.is_err());
+}

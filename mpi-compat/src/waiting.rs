@@ -1,0 +1,124 @@
+#![allow(unsafe_code)]
+//! Waits of several threads. One thread at a time makes progress for all of them; the others sleep, and are woken when what they
+//! wait for is there, or to take its place. While it makes progress it has the lock, and lets in any other thread that wants it.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+use crate::fail::Result;
+use crate::lock::LOCK;
+use crate::runtime::Call;
+
+/// The threads that wait.
+#[derive(Default)]
+pub struct Waiting {
+    /// Whether a thread makes progress.
+    driven: Cell<bool>,
+    sleepers: RefCell<Vec<Sleeper>>,
+}
+
+/// A thread that sleeps until it is woken.
+struct Sleeper {
+    /// What it waits for. Valid until it is woken.
+    ready: *mut dyn FnMut() -> bool,
+    thread: Thread,
+    woken: Arc<AtomicBool>,
+}
+
+impl Sleeper {
+    fn wake(self) {
+        // Release: pairs with the Acquire in `sleep`.
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+impl Waiting {
+    /// Wakes the threads whose wait is over.
+    fn wake_ready(&self) {
+        let mut sleepers = self.sleepers.borrow_mut();
+        // SAFETY: the owner of the closure sleeps until it is woken, and the lock is held.
+        let ready = sleepers.extract_if(.., |sleeper| unsafe { (*sleeper.ready)() });
+        ready.for_each(Sleeper::wake);
+    }
+
+    /// Wakes a thread that is to make progress now.
+    fn wake_next(&self) {
+        let next = self.sleepers.borrow_mut().pop();
+        next.into_iter().for_each(Sleeper::wake);
+    }
+
+    /// Sleeps, without the lock, until `ready` or until no other thread makes progress.
+    fn sleep(&self, ready: &mut dyn FnMut() -> bool) {
+        let woken = Arc::new(AtomicBool::new(false));
+        let ready: *mut (dyn FnMut() -> bool + '_) = ready;
+        // SAFETY: only the lifetime changes; it is not used after this function, which returns once the entry is gone.
+        let ready: *mut (dyn FnMut() -> bool + 'static) = unsafe { std::mem::transmute(ready) };
+        let thread = std::thread::current();
+        self.sleepers.borrow_mut().push(Sleeper { ready, thread, woken: Arc::clone(&woken) });
+        let depth = LOCK.leave();
+        while !woken.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+        LOCK.enter(depth);
+    }
+}
+
+impl Call<'_> {
+    /// Waits until `ready`, which peers or other threads bring about. Makes progress.
+    #[inline]
+    pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+        if ready() {
+            return Ok(());
+        }
+        let waiting = &self.waiting;
+        while waiting.driven.get() {
+            waiting.sleep(&mut ready);
+            if ready() {
+                if !waiting.driven.get() {
+                    waiting.wake_next();
+                }
+                return Ok(());
+            }
+        }
+        let job = self.job()?;
+        waiting.driven.set(true);
+        let ended = loop {
+            let over = job.wait(self.name, || {
+                if ready() {
+                    return Ok(Some(true));
+                }
+                if !waiting.sleepers.borrow().is_empty() {
+                    waiting.wake_ready();
+                }
+                Ok(LOCK.is_wanted().then_some(false))
+            });
+            match over {
+                Ok(false) => LOCK.let_in(),
+                ended => break ended,
+            }
+        };
+        waiting.driven.set(false);
+        waiting.wake_next();
+        Ok(ended.map(|_| ())?)
+    }
+
+    /// Whether `ready`, at the latest after one turn of progress.
+    #[inline]
+    pub fn test(&self, mut ready: impl FnMut() -> bool) -> Result<bool> {
+        if ready() {
+            return Ok(true);
+        }
+        let job = self.job()?;
+        // A program that tests again and again is not to keep a core that another rank needs.
+        if !job.progress()? && job.spins() == 0 {
+            std::thread::yield_now();
+        }
+        if LOCK.is_wanted() {
+            LOCK.let_in();
+        }
+        Ok(ready())
+    }
+}
