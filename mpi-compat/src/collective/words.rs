@@ -25,8 +25,8 @@ impl Words {
         let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
         // SAFETY: the memory has so many words of each rank.
         unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
-        let plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
-        let plan = Plan { output: Memory::Contiguous(output), in_place: true, ..plan };
+        let mut plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
+        (plan.output, plan.in_place) = (Memory::Contiguous(output), true);
         Ok((plan, Self { all, each: mine.len() }))
     }
 
@@ -40,9 +40,10 @@ impl Words {
     /// An exchange of words: `said[i]` goes to rank i, and what rank i said comes back. Collective.
     pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let alltoall = |from: &[u32], into: &mut [u32], counts| {
-            let input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
-            let output = Memory::Contiguous(into.as_mut_ptr().cast());
-            Plan { input, output, ..Plan::new(team, Operation::Alltoall, counts) }.make(call)
+            let mut plan = Plan::new(team, Operation::Alltoall, counts);
+            plan.input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
+            plan.output = Memory::Contiguous(into.as_mut_ptr().cast());
+            plan.make(call)
         };
         let lengths: Vec<u32> = said.iter().map(|words| words.len() as u32).collect();
         let mut theirs = vec![0; lengths.len()];
@@ -57,9 +58,9 @@ impl Words {
     /// A broadcast of words; every rank gives as many. Collective.
     pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
         let mut words = words.to_vec();
-        let output = Memory::Contiguous(words.as_mut_ptr().cast());
-        let counts = Counts::Vector(size_of_val(&words[..]) as u64);
-        Plan { root, output, ..Plan::new(team, Operation::Broadcast, counts) }.make(call)?;
+        let mut plan = Plan::new(team, Operation::Broadcast, Counts::Vector(size_of_val(&words[..]) as u64));
+        (plan.root, plan.output) = (root, Memory::Contiguous(words.as_mut_ptr().cast()));
+        plan.make(call)?;
         Ok(words)
     }
 
