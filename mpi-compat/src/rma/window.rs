@@ -9,7 +9,8 @@ use farside_rma::raw::{Options, RawWindow};
 
 use super::{Facts, WinObject};
 use crate::arguments::{Out, Text, TextOut};
-use crate::collective::plan::{Caller, Words};
+use crate::collective::plan::Caller;
+use crate::collective::words::Words;
 use crate::comm::{name_of, offered};
 use crate::constants::*;
 use crate::errors;
