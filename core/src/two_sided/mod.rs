@@ -70,6 +70,12 @@ impl TwoSided {
         (matching.posted(), matching.early())
     }
 
+    /// Whether credits are to be advertised to a peer.
+    #[inline]
+    pub(crate) fn owes_credit(&self) -> bool {
+        self.credits.owes()
+    }
+
     /// The handler's part: the message goes to its receive, or is kept.
     #[inline]
     fn arrived(&self, m: Message<'_>) -> Delivery {
@@ -112,7 +118,7 @@ impl TwoSided {
 
 impl Job {
     /// Says what receives have taken, where that is due. Called in every turn of progress after something has come.
-    fn give_credit(&self) -> Result<()> {
+    pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
         while let Some((peer, taken)) = credits.owed() {
             credit::tell(self, peer, taken)?;
