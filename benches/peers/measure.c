@@ -76,11 +76,11 @@ static void library(char name[32], char version[32]) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
     static const char *const known[][2] = {
-        {"impi", "Intel(R) MPI Library "}, {"openmpi", "Open MPI v"}, {"mpich", "MPICH Version:"}};
+        {"impi", "Intel(R) MPI Library "}, {"openmpi", "Open MPI v"}, {"mpich", "MPICH Version:"}, {"farside", "Farside "}};
     MPI_Get_library_version(text, &length);
     strcpy(name, "unknown");
     strcpy(version, "unknown");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *at = strstr(text, known[i][1]);
         if (at) {
             at += strlen(known[i][1]);

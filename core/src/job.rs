@@ -240,7 +240,8 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() && inner.calls.is_idle() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+        let idle = inner.am.is_quiet() && inner.calls.is_idle() && !inner.two_sided.owes_credit();
+        if idle { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
     /// Sends what is queued, lets collectives go on, and runs what was put off; whether there was any.
@@ -248,6 +249,7 @@ impl Job {
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
         let calls = &self.0.calls;
+        self.give_credit()?;
         let mut any = am.carry_on(self)? | (!calls.is_idle() && calls.advance(self));
         while am.has_deferred()
             && let Some(_running) = Running::new(&self.0.running_later, later)

@@ -63,6 +63,9 @@ impl Credits {
     /// A counted message of the peer has been received.
     #[inline]
     pub(super) fn taken(&self, peer: u32, len: usize) {
+        if peer == self.rank {
+            return;
+        }
         let at = &self.peers[peer as usize];
         let taken = at.taken.get() + len as u64 + ENVELOPE;
         at.taken.set(taken);

@@ -91,7 +91,7 @@ impl TwoSided {
 
 impl Job {
     /// Says what receives have taken, where that is due. Called in every turn of progress after something has come.
-    fn give_credit(&self) -> Result<()> {
+    pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
         while let Some((peer, taken)) = credits.owed() {
             tell(self, peer, taken)?;

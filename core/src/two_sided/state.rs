@@ -27,6 +27,12 @@ impl TwoSided {
         Self { matching: RefCell::default(), credits }
     }
 
+    /// Whether credits are to be advertised to a peer.
+    #[inline]
+    pub(crate) fn owes_credit(&self) -> bool {
+        self.credits.owes()
+    }
+
     /// Receives that are posted, and early messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
