@@ -92,7 +92,7 @@ static void parse(struct options *o, int argc, char **argv) {
         int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 9)
                    : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
-                   : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 131072)
+                   : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 262144)
                    : strcmp(name, "--messages") == 0 ? (o->messages = text)[0] != 0
                    : strcmp(name, "--operations") == 0 ? (o->operations = text)[0] != 0
                    : strcmp(name, "--budget-ms") == 0 ? (o->budget_s = atof(text) / 1e3) > 0
