@@ -302,6 +302,11 @@ impl StatusOut {
         }
     }
 
+    /// The status of a call that completes nothing, since all requests are null or inactive: its error is `MPI_SUCCESS`.
+    pub fn set_empty(self) {
+        self.set_with(Status::EMPTY, Status::EMPTY.error);
+    }
+
     /// Sets the error too.
     pub fn set_with(self, mut status: Status, error: c_int) {
         status.error = error;

@@ -350,11 +350,17 @@ pub fn add_error_string(call: &Call<'_>, errorcode: c_int, string: Text) -> Resu
     set_text(call, errorcode, text)
 }
 
-/// The greatest code is free again once it is removed.
-fn removed(call: &Call<'_>, added: &mut BTreeMap<c_int, Added>, code: c_int) {
-    added.remove(&code);
-    let last = added.last_key_value().map_or(MPI_ERR_LASTCODE, |(code, _)| *code);
-    call.errors.last_used.set(last);
+/// Removes what has no string any more; the greatest code is free again after that.
+fn remove(call: &Call<'_>, code: c_int, name: &'static str, is_class: bool) -> Result {
+    let has_text = call.errors.added.borrow().get(&code).is_some_and(|added| !added.text.is_empty());
+    if has_text {
+        return Err(fail(MPI_ERR_ARG, format!("is {code}, which has a string")).named(name));
+    }
+    change(call, code, name, Some(is_class), |added| {
+        added.remove(&code);
+        let last = added.last_key_value().map_or(MPI_ERR_LASTCODE, |(code, _)| *code);
+        call.errors.last_used.set(last);
+    })
 }
 
 pub fn remove_error_class(call: &Call<'_>, errorclass: c_int) -> Result {
@@ -362,11 +368,11 @@ pub fn remove_error_class(call: &Call<'_>, errorclass: c_int) -> Result {
     if used {
         return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, which has error codes")).named("errorclass"));
     }
-    change(call, errorclass, "errorclass", Some(true), |added| removed(call, added, errorclass))
+    remove(call, errorclass, "errorclass", true)
 }
 
 pub fn remove_error_code(call: &Call<'_>, errorcode: c_int) -> Result {
-    change(call, errorcode, "errorcode", Some(false), |added| removed(call, added, errorcode))
+    remove(call, errorcode, "errorcode", false)
 }
 
 pub fn remove_error_string(call: &Call<'_>, errorcode: c_int) -> Result {

@@ -36,7 +36,7 @@ fn take(call: &Call<'_>, operation: &dyn Operation, request: &mut Request, then:
 pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
     let mut handle = request.get();
     let Some(operation) = active(call, handle, "request")? else {
-        status.set(Status::EMPTY);
+        status.set_empty();
         return Ok(());
     };
     call.wait(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
@@ -48,7 +48,7 @@ pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result
 fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: StatusOut, then: Then) -> Result {
     let Some(operation) = active(call, *handle, "request")? else {
         flag.set(1);
-        status.set(Status::EMPTY);
+        status.set_empty();
         return Ok(());
     };
     let over = call.test(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
@@ -138,7 +138,7 @@ impl<'c> Requests<'c> {
             Some(at) => self.take(at).put(status),
             None => {
                 if over {
-                    status.set(Status::EMPTY);
+                    status.set_empty();
                 }
                 Ok(())
             }
