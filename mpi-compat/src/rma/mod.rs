@@ -2,6 +2,8 @@
 //! comes down to one on the `RawWindow` of its window.
 
 mod access;
+mod accumulate;
+mod requests;
 mod sync;
 mod transfer;
 mod window;
@@ -19,6 +21,8 @@ use crate::fail::{Result, fail};
 use crate::group::GroupObject;
 use crate::info::InfoObject;
 
+pub use accumulate::*;
+pub use requests::*;
 pub use sync::*;
 pub use transfer::*;
 pub use window::*;

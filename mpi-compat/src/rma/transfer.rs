@@ -10,14 +10,14 @@ use crate::runtime::Call;
 
 /// Which way a transfer goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub enum Way {
     Put,
     Get,
 }
 
 impl Remote {
     #[inline]
-    fn transfer(&self, local: &Local, way: Way) -> Result {
+    pub fn transfer(&self, local: &Local, way: Way) -> Result {
         let Self { win, target, offset, elements } = self;
         let (target, offset) = (*target, *offset);
         if let (Some(here), Some(there)) = (local.elements.plain()?, elements.plain()?) {

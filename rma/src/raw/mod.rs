@@ -24,11 +24,15 @@ pub mod pscw;
 mod sgrs;
 pub(crate) mod target;
 mod typed;
+mod update;
 mod window;
 mod words;
 
-pub(crate) use item::{Item, Request};
+pub(crate) use item::Item;
+pub use item::Request;
 use target::Target;
+pub use typed::element_type;
+pub use update::{Combine, Update};
 use window::{Access, NO_EPOCH};
 pub use window::{Options, RawWindow};
 use words::{cell, word};

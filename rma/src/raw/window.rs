@@ -12,7 +12,7 @@ use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
-use super::item::{Item, Queued, narrow, widen};
+use super::item::{Item, Queued, Request, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
@@ -71,6 +71,8 @@ pub struct RawWindow {
     pub(super) started: RefCell<Vec<usize>>,
     pub(super) posted: RefCell<OpenExposure>,
     pub(super) queue: RefCell<Vec<Queued>>,
+    /// The request that stands for what is issued at present.
+    pub(super) asked: RefCell<Option<Request>>,
     /// Memory for the queue's next turn.
     pub(super) spare: RefCell<Vec<Queued>>,
     /// How transfers between layouts are planned.
@@ -210,6 +212,7 @@ impl RawWindow {
             started: RefCell::default(),
             posted: RefCell::default(),
             queue: RefCell::default(),
+            asked: RefCell::default(),
             spare: RefCell::default(),
             sgrs: None,
             planner: Planner::new(job.device().capabilities(), job.settings()),
