@@ -114,8 +114,9 @@ impl Remote {
         if let Some(origin) = origin {
             self.fits(origin.elements.map()?.size() as usize, 0)?;
         }
+        let offset = if self.win.dynamic().is_some() { 0 } else { self.offset };
         // SAFETY: no bytes.
-        Ok(unsafe { self.win.raw.put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, self.offset) }?)
+        Ok(unsafe { self.win.raw().put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, offset) }?)
     }
 
     fn by_window(&self, op: Operation, ty: ElementType, origin: Option<&Local>, result: Option<&Local>) -> Result {
@@ -123,7 +124,8 @@ impl Remote {
         let there = self.elements.plain()?;
         let here = origin.map(|origin| origin.elements.plain()).transpose()?;
         let former = result.map(|result| result.elements.plain()).transpose()?;
-        if let (Some(there), None | Some(Some(_)), None | Some(Some(_))) = (there, here, former) {
+        let dynamic = self.win.dynamic();
+        if let (None, Some(there), None | Some(Some(_)), None | Some(Some(_))) = (dynamic, there, here, former) {
             for local in [here, former].into_iter().flatten().flatten() {
                 self.fits(local, there)?;
             }
@@ -132,7 +134,7 @@ impl Remote {
             // SAFETY: the program leaves the buffers alone until the operation is complete.
             return Ok(with_element!(ty, T => unsafe {
                 let count = there / size_of::<T>();
-                self.win.raw.accumulate::<T>(op, operand.cast(), old.cast(), count, target, offset)
+                self.win.raw().accumulate::<T>(op, operand.cast(), old.cast(), count, target, offset)
             }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)?);
         }
         let at = self.elements.map()?;
@@ -145,7 +147,12 @@ impl Remote {
         let operand = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
         let operand = operand.unwrap_or((std::ptr::null(), &at));
         // SAFETY: as above.
-        Ok(unsafe { self.win.raw.accumulate_typed(op, operand, old, target, offset, &at) }?)
+        Ok(unsafe {
+            match dynamic {
+                Some(dynamic) => dynamic.accumulate_at(op, operand, old, target, offset, &at),
+                None => self.win.raw().accumulate_typed(op, operand, old, target, offset, &at),
+            }
+        }?)
     }
 
     fn update(&self, named: Named, combine: Option<Combine>, origin: Option<&Local>, result: Option<&Local>) -> Result {
@@ -161,7 +168,12 @@ impl Remote {
         let old = result.as_ref().map(|(base, map)| (*base, map));
         let operands = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
         // SAFETY: the program leaves the buffers alone until the operation is complete.
-        Ok(unsafe { self.win.raw.update(&update, operands, old, self.target, self.offset, &at) }?)
+        Ok(unsafe {
+            match self.win.dynamic() {
+                Some(dynamic) => dynamic.update_at(&update, operands, old, self.target, self.offset, &at),
+                None => self.win.raw().update(&update, operands, old, self.target, self.offset, &at),
+            }
+        }?)
     }
 }
 
@@ -285,11 +297,18 @@ pub fn compare_and_swap(
     }
     let Some(remote) = remote else { return Ok(()) };
     let (new, old) = (origin_addr.cast::<u8>(), compare_addr.cast::<u8>());
-    let (win, target, offset) = (&remote.win.raw, remote.target, remote.offset);
+    let (win, target, offset) = (&remote.win, remote.target, remote.offset);
+    let at = remote.elements.map()?;
     macro_rules! swap {
         ($t:ty) => {
             // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
-            unsafe { win.compare_and_swap::<$t>(value(old), value(new), result_addr.cast(), target, offset) }?
+            unsafe {
+                let (old, new, result) = (value::<$t>(old), value::<$t>(new), result_addr.cast::<$t>());
+                match win.dynamic() {
+                    Some(dynamic) => dynamic.compare_and_swap_at((old, new, result), target, offset, &at),
+                    None => win.raw().compare_and_swap(old, new, result, target, offset),
+                }
+            }?
         };
     }
     match named.size() {

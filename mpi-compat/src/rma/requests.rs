@@ -53,9 +53,9 @@ impl Operation for OnWindow {
 /// are issued, and are completed by progress alone.
 fn start(call: &Call<'_>, remote: &Remote, request: Out<Request>, issue: &dyn Fn() -> Result) -> Result {
     let win = &remote.win;
-    win.raw.hold(remote.target)?;
+    win.raw().hold(remote.target)?;
     let mut failed = None;
-    let issued = win.raw.request(|| {
+    let issued = win.raw().request(|| {
         failed = issue().err();
         Ok(())
     })?;

@@ -2,6 +2,7 @@
    ranks 1 2 3 */
 #include "check.h"
 
+enum { OPS = 10 };
 static int me, size;
 
 /* Values of a rank: small, so that products fit 8 bits. */
@@ -27,30 +28,25 @@ static long long expected(MPI_Op op, long long start, int i) {
 
 #define TRY(type, mpi) \
     do { \
-        type *base, mine[3], old[3]; \
+        type *base, mine[3], old[3 * OPS]; \
         MPI_Win win; \
-        OK(MPI_Win_allocate(3 * sizeof(type), sizeof(type), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win)); \
-        for (int o = 0; o < COUNT(ops); o++) { \
-            for (int i = 0; i < 3; i++) { \
-                base[i] = 2; \
-                mine[i] = (type)at(me, i); \
-            } \
-            OK(MPI_Win_fence(0, win)); \
-            OK(MPI_Accumulate(mine, 3, mpi, size - 1, 0, 3, mpi, ops[o], win)); \
-            OK(MPI_Win_fence(0, win)); \
-            OK(MPI_Get_accumulate(NULL, 0, MPI_INT, old, 3, mpi, size - 1, 0, 3, mpi, MPI_NO_OP, win)); \
-            OK(MPI_Win_fence(0, win)); \
-            for (int i = 0; i < 3; i++) { \
-                CHECK(old[i] == (type)expected(ops[o], 2, i)); \
-                CHECK(base[i] == (me == size - 1 ? (type)expected(ops[o], 2, i) : 2)); \
-            } \
-            OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, win)); \
+        OK(MPI_Win_allocate(sizeof old, sizeof(type), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win)); \
+        for (int i = 0; i < 3 * OPS; i++) base[i] = 2; \
+        for (int i = 0; i < 3; i++) mine[i] = (type)at(me, i); \
+        OK(MPI_Win_fence(0, win)); \
+        for (int o = 0; o < OPS; o++) OK(MPI_Accumulate(mine, 3, mpi, size - 1, 3 * o, 3, mpi, ops[o], win)); \
+        OK(MPI_Win_fence(0, win)); \
+        OK(MPI_Get_accumulate(NULL, 0, MPI_INT, old, 3 * OPS, mpi, size - 1, 0, 3 * OPS, mpi, MPI_NO_OP, win)); \
+        OK(MPI_Win_fence(0, win)); \
+        for (int i = 0; i < 3 * OPS; i++) { \
+            CHECK(old[i] == (type)expected(ops[i / 3], 2, i % 3)); \
+            CHECK(base[i] == (me == size - 1 ? (type)expected(ops[i / 3], 2, i % 3) : 2)); \
         } \
         OK(MPI_Win_free(&win)); \
     } while (0)
 
 int main(void) {
-    MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR};
+    MPI_Op ops[OPS] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR};
     start();
     me = rank_of(MPI_COMM_WORLD);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -148,9 +148,14 @@ impl Item {
         }
     }
 
-    /// Its operation on `region`; `None` for one that takes more than a message.
-    pub(crate) fn with_operation<R>(&self, region: u64, post: impl FnOnce(Operation<'_>) -> R) -> Option<R> {
-        let at = |offset| Place { region, offset };
+    /// Its operation on `region`, from byte `start` of that on; `None` for one that takes more than a message.
+    pub(crate) fn with_operation<R>(
+        &self,
+        (region, start): (u64, usize),
+        post: impl FnOnce(Operation<'_>) -> R,
+    ) -> Option<R> {
+        let at = |offset: usize| Place { region, offset: start + offset };
+        let ranges: Vec<Range>;
         let block;
         let operation = match *self {
             Item::Put { from, len, offset } => {
@@ -168,7 +173,12 @@ impl Item {
                 Operation::CompareSwap { at: at(offset), len, expected, desired, old }
             }
             Item::Lists(ref lists) => {
-                let (blocks, remote) = (&lists.blocks, RemoteVector { region, ranges: &lists.ranges });
+                let mut of = &lists.ranges;
+                if start > 0 {
+                    ranges = of.iter().map(|range| Range { offset: start + range.offset, ..*range }).collect();
+                    of = &ranges;
+                }
+                let (blocks, remote) = (&lists.blocks, RemoteVector { region, ranges: of });
                 match (&lists.ranges[..], lists.put) {
                     ([one], true) => Operation::Write { from: blocks, to: at(one.offset) },
                     ([one], false) => Operation::Read { into: blocks, from: at(one.offset) },
@@ -177,7 +187,7 @@ impl Item {
                 }
             }
             Item::Layouts(_) | Item::Update(_) => return None,
-            Item::At(ref inner) => return inner.1.with_operation(inner.0.handle, post),
+            Item::At(ref inner) => return inner.1.with_operation((inner.0.handle, 0), post),
         };
         Some(post(operation))
     }

@@ -7,6 +7,7 @@
 //! A put on a mapped window takes the branch in [`RawWindow::put`]: two comparisons and a copy. Everything
 //! else (no epoch, target not exposed yet, memory not mapped) goes through [`operations`].
 
+mod address;
 mod bias;
 pub mod dynamic;
 mod end;
@@ -21,6 +22,7 @@ mod operations;
 mod packed;
 mod packed_put;
 pub mod pscw;
+mod segment;
 mod sgrs;
 pub(crate) mod target;
 mod typed;

@@ -232,10 +232,11 @@ impl RawWindow {
     ) -> Result<()> {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
-        let posted = item.with_operation(t.region.handle, |operation| {
+        let (peer, handle, start) = t.posts_to;
+        let posted = item.with_operation((handle, start), |operation| {
             // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
             // that made the item; both wait for the track or cancel it.
-            unsafe { self.job.post(t.region.peer, operation, notify, tracks) }
+            unsafe { self.job.post(peer, operation, notify, tracks) }
         });
         posted.unwrap_or(Ok(true)).map(|_| ()).map_err(|e| e.peer(t.region.peer))
     }
