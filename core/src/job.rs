@@ -13,7 +13,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::am::ActiveMessages;
+use crate::am::state::ActiveMessages;
 use crate::bootstrap::Bootstrap;
 use crate::coll::execute::Calls;
 use crate::device::{Device, Event, MessageCutOffs};
@@ -41,7 +41,7 @@ struct Inner {
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
     order: StoreOrder,
-    am: ActiveMessages,
+    am: ActiveMessages<Job>,
     calls: Rc<Calls>,
     two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
@@ -134,7 +134,7 @@ impl Job {
 
     /// The active messages.
     #[must_use]
-    pub fn active_messages(&self) -> &ActiveMessages {
+    pub fn active_messages(&self) -> &ActiveMessages<Job> {
         &self.0.am
     }
 

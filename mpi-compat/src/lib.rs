@@ -27,10 +27,15 @@
 //! the error, `release` frees. `share` gives an object its old handle again, once more to be freed (error handlers,
 //! contents of types).
 //!
+//! **Communicators** (`comm`). `CommObject` has its group, the remote group of an intercommunicator, two contexts (of the
+//! program's messages and the collectives; of messages of this library) and a team, which of an intercommunicator has both
+//! groups. `comm::split` makes one of another one, by one allgather (`Words::gather`).
+//!
+//! **Collectives** (`collective`). A function describes its call to `Caller` by a `Plan`: operation, buffers, and steps on this rank
+//! before it starts and after it has ended. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with
+//! another `Form`. What fails before the call starts fails at the other ranks too (`Caller::checked`).
+//!
 //! **What comes next**, and where:
-//! - communicators: `comm::CommObject` has a group, the remote group of intercommunicators, a context (even for
-//!   point-to-point, the next for collectives; 0 and 2 are taken) and a team, which `MPI_COMM_WORLD` has. A duplicate copies
-//!   attributes by `Attributes::copy_to`; a free clears them first.
 //! - requests: `request::Operation` is what a request stands for; an object of it goes into `Runtime::requests`, and wait, test,
 //!   cancel and free work on it. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
 //! - sessions, files: they need an `Objects<Session, ..>` in `Runtime` and their row in `conversion`.

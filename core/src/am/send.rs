@@ -6,20 +6,19 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::MAX_HEADER;
+use super::counter::Counters;
 use super::data::{COPIED, Data, Lent};
+use super::handler::HandlerId;
 use super::own::ShortMessage;
-use super::packet::{PREFIX, Prefix};
+use super::packet::{OP, PREFIX, Prefix, REST};
 use super::sink::Source;
 use super::turn::drain;
-use super::{Counters, HandlerId, MAX_HEADER};
-use crate::device::{Block, Operation, SHORT_WORDS, ShortPacket};
+use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{CancelOnDrop, Job};
 use crate::tracked::Track;
 
-pub(super) const OP: &str = "send an active message";
-/// Words of a short packet for the user header and the data.
-pub(super) const REST: usize = SHORT_WORDS - PREFIX / 8;
 /// Most messages whose data is copied at a time; of others the data stays where it is.
 const MOST_COPIED: usize = 1024;
 

@@ -4,9 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::rc::Rc;
 
-use farside_core::am::Layout;
 use farside_core::coll::execute::Memory;
-use farside_core::device::Block;
 use farside_datatype::{Datatype, TypeMap};
 
 use crate::arguments::{List, Longs, count};
@@ -14,6 +12,7 @@ use crate::constants::*;
 use crate::datatype::{TypeObject, committed};
 use crate::fail::{Result, fail};
 use crate::handle::Type;
+use crate::p2p::Typed;
 use crate::runtime::Call;
 
 /// A buffer of the program, and the names of its parameters.
@@ -112,27 +111,6 @@ pub struct Buffer {
     memory: Memory,
 }
 
-/// A message in memory, as the executor walks it.
-struct Message {
-    base: *mut u8,
-    map: TypeMap,
-}
-
-impl Layout for Message {
-    fn packed_len(&self) -> usize {
-        self.map.size() as usize
-    }
-
-    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
-        for run in self.map.runs(from as u64, len as u64) {
-            for i in 0..run.count as i64 {
-                let at = run.offset.wrapping_add(run.stride.wrapping_mul(i));
-                blocks.push(Block { base: self.base.wrapping_offset(at as isize), len: run.len as usize });
-            }
-        }
-    }
-}
-
 impl Buffer {
     /// Of a message; where it is without gaps but in another order, its blocks are `displaced` bytes from the address.
     pub fn new(
@@ -148,7 +126,7 @@ impl Buffer {
         } else if let Some(displacements) = displaced() {
             Memory::Displaced(base, displacements)
         } else {
-            Memory::Layout(Rc::new(Message { base, map: map.clone() }))
+            Memory::Layout(Rc::new(Typed::new(map.clone(), base)))
         };
         Ok(Self { sizes, map, place, memory })
     }

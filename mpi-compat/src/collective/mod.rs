@@ -6,6 +6,7 @@ mod form;
 mod neighbor;
 pub mod plan;
 mod reduction;
+pub mod words;
 
 use std::ffi::{c_int, c_void};
 

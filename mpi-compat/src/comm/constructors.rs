@@ -14,7 +14,8 @@ use super::{CommObject, Members};
 use crate::arguments::Out;
 use crate::attributes::Attributes;
 use crate::collective::Form;
-use crate::collective::plan::{Caller, Words};
+use crate::collective::plan::Caller;
+use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::group::GroupObject;
@@ -45,11 +46,10 @@ pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option
     )?;
     let contexts = [words.of(0)[0], words.of(0)[1]];
     let Some(color) = color else { return Ok(None) };
-    let chosen = |group: &GroupObject| {
+    let chosen = |group: &GroupObject, first: usize| {
         let mut members = Vec::new();
-        for job_rank in group.members.iter() {
-            let at = old.team.members().iter().position(|member| member == job_rank).unwrap_or(0);
-            let said = words.of(at);
+        for (at, job_rank) in group.members.iter().enumerate() {
+            let said = words.of(first + at);
             if said[2] == 1 && said[3] == color {
                 members.push((said[4].cast_signed(), at, *job_rank));
             }
@@ -57,11 +57,12 @@ pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option
         members.sort_unstable();
         GroupObject::new(members.into_iter().map(|(_, _, member)| member).collect::<Vec<_>>())
     };
-    let remote = old.remote.as_ref().map(|remote| chosen(remote));
+    let remote = old.remote.as_ref().map(|remote| chosen(remote, old.team_rank(0)));
     if remote.as_ref().is_some_and(|remote| remote.members.is_empty()) {
         return Ok(None);
     }
-    let members = Members { local: chosen(&old.group), remote, local_first: old.is_local_first() };
+    let local = chosen(&old.group, old.team.rank() - old.rank);
+    let members = Members { local, remote, local_first: old.is_local_first() };
     CommObject::of(old, members, contexts).map(Some)
 }
 

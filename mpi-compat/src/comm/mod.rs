@@ -18,7 +18,7 @@ use crate::constants::*;
 use crate::errors::{self, Handler};
 use crate::fail::{Result, fail};
 use crate::group::{GroupObject, handle_of};
-use crate::handle::{Comm, Group, Info};
+use crate::handle::{Comm, Group, Handle, Info};
 use crate::info::InfoObject;
 use crate::runtime::{Call, Runtime};
 use crate::topology::Topology;
@@ -199,9 +199,18 @@ pub fn comm_set_name(call: &Call<'_>, comm: Comm, comm_name: Text) -> Result {
 }
 
 pub fn comm_get_name(call: &Call<'_>, comm: Comm, comm_name: TextOut, resultlen: Out<c_int>) -> Result {
-    let object = call.comms.get(comm)?;
-    let len = comm_name.write(&object.name.borrow(), MPI_MAX_OBJECT_NAME)?;
-    resultlen.set(len as c_int);
+    // The null handle has a name too.
+    let name = match comm.0 {
+        Comm::NULL => Comm::NULL_NAME.into(),
+        _ => call.comms.get(comm)?.name.borrow().clone(),
+    };
+    resultlen.set(comm_name.write(&name, MPI_MAX_OBJECT_NAME)? as c_int);
+    Ok(())
+}
+
+pub fn comm_get_parent(_: &Call<'_>, parent: Out<Comm>) -> Result {
+    // No process is spawned, so that none has a parent.
+    parent.set(MPI_COMM_NULL);
     Ok(())
 }
 

@@ -30,6 +30,12 @@ pub struct Typed {
     base: *mut u8,
 }
 
+impl Typed {
+    pub fn new(map: TypeMap, base: *mut u8) -> Self {
+        Self { map, base }
+    }
+}
+
 impl Layout for Typed {
     fn packed_len(&self) -> usize {
         self.map.size() as usize
@@ -78,7 +84,7 @@ impl Data {
         if base.addr() == IN_PLACE || base.is_null() && map.true_lb() == 0 {
             return Err(no_buffer(names, base));
         }
-        Ok(Self::Typed(Rc::new(Typed { map, base })))
+        Ok(Self::Typed(Rc::new(Typed::new(map, base))))
     }
 
     /// The bytes of a buffer of this library.

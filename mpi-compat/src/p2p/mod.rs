@@ -24,7 +24,7 @@ use crate::request::{self, Operation, Outcome, Then};
 use crate::runtime::Call;
 use crate::status::Status;
 
-pub use data::Data;
+pub use data::{Data, Typed};
 pub use probe::*;
 pub use receive::*;
 pub use send::*;

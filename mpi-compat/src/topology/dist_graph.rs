@@ -4,7 +4,8 @@ use std::ffi::c_int;
 
 use super::{Topology, check_intra, first_ranks, on_edges};
 use crate::arguments::{List, ListOut, Out};
-use crate::collective::plan::{Caller, Words};
+use crate::collective::plan::Caller;
+use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Info};

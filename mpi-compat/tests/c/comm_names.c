@@ -1,4 +1,4 @@
-/* Communicators have names, which can be changed; longer ones are cut. */
+/* Communicators have names, which can be changed; longer ones are cut. The null handle has one too. */
 #include "check.h"
 
 int main(void) {
@@ -20,5 +20,7 @@ int main(void) {
     OK(MPI_Comm_set_name(MPI_COMM_WORLD, longer));
     OK(MPI_Comm_get_name(MPI_COMM_WORLD, name, &length));
     CHECK(length == MPI_MAX_OBJECT_NAME - 1 && (int)strlen(name) == length);
+    OK(MPI_Comm_get_name(MPI_COMM_NULL, name, &length));
+    CHECK(strcmp(name, "MPI_COMM_NULL") == 0 && length == 13);
     return finish();
 }
