@@ -84,7 +84,11 @@ impl Program {
         let mut wrong = Vec::new();
         for ranks in &self.ranks {
             // Windows are memory that is mapped, or that operations come to as messages.
-            let memory = if self.name.starts_with("rma") { &["none", "unmapped"][..] } else { &["none"] };
+            let memory = if self.name.starts_with("rma") && !self.name.contains("shared") {
+                &["none", "unmapped"][..]
+            } else {
+                &["none"]
+            };
             let mut runs = memory.iter().map(|fault| {
                 let mut ours = Marked::run(*ranks, &[&program]);
                 ours.command.env("LD_LIBRARY_PATH", library()).env("FARSIDE_FAULT", fault);

@@ -21,6 +21,7 @@ pub struct Names {
 }
 
 pub const ORIGIN: Names = Names { buffer: "origin_addr", count: "origin_count" };
+pub const RESULT: Names = Names { buffer: "result_addr", count: "result_count" };
 const TARGET: Names = Names { buffer: "win", count: "target_count" };
 
 /// So many elements of a type.

@@ -2,6 +2,9 @@
 //! comes down to one on the `RawWindow` of its window.
 
 mod access;
+mod accumulate;
+mod attach;
+mod requests;
 mod sync;
 mod transfer;
 mod window;
@@ -11,6 +14,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_rma::raw::RawWindow;
+use farside_rma::raw::dynamic::RawDynamicWindow;
 
 use crate::attributes::Attributes;
 use crate::constants::*;
@@ -19,6 +23,9 @@ use crate::fail::{Result, fail};
 use crate::group::GroupObject;
 use crate::info::InfoObject;
 
+pub use accumulate::*;
+pub use attach::*;
+pub use requests::*;
 pub use sync::*;
 pub use transfer::*;
 pub use window::*;
@@ -30,7 +37,7 @@ pub struct WinObject {
     name: RefCell<Vec<u8>>,
     info: Rc<InfoObject>,
     group: Rc<GroupObject>,
-    raw: RawWindow,
+    memory: Memory,
     /// The context of its team, which is its own: so its calls may be interleaved with those on the communicator.
     context: u32,
     /// Of each rank: the displacement unit.
@@ -38,6 +45,14 @@ pub struct WinObject {
     facts: Facts,
     /// Whether locks are waited for when they are asked for, since the program may load and store the target's memory.
     loads: bool,
+}
+
+/// Where the memory of a window comes from.
+#[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
+enum Memory {
+    Own(RawWindow),
+    /// Attached by each rank, and named by addresses.
+    Attached(RawDynamicWindow),
 }
 
 /// The values of predefined attributes, at the addresses that programs get.
@@ -63,6 +78,21 @@ impl WinObject {
         })
     }
 
+    /// The window below.
+    #[inline]
+    fn raw(&self) -> &RawWindow {
+        match &self.memory {
+            Memory::Own(raw) => raw,
+            Memory::Attached(dynamic) => dynamic.window(),
+        }
+    }
+
+    /// The window below, if its memory is attached.
+    #[inline]
+    fn dynamic(&self) -> Option<&RawDynamicWindow> {
+        if let Memory::Attached(dynamic) = &self.memory { Some(dynamic) } else { None }
+    }
+
     /// A rank argument; `None` for `MPI_PROC_NULL`.
     #[inline]
     fn target(&self, rank: c_int, name: &'static str) -> Result<Option<usize>> {
@@ -82,6 +112,10 @@ impl WinObject {
     /// The byte of a target's memory that a displacement means.
     #[inline]
     fn offset(&self, target: usize, displacement: i64) -> Result<usize> {
+        // An address, whose upper half is no negative number.
+        if self.dynamic().is_some() {
+            return Ok(displacement as usize);
+        }
         let byte = displacement.checked_mul(self.units[target]);
         byte.and_then(|byte| usize::try_from(byte).ok())
             .ok_or_else(|| fail(MPI_ERR_DISP, format!("is {displacement}")).named("target_disp"))
@@ -90,6 +124,6 @@ impl WinObject {
 
 impl Drop for WinObject {
     fn drop(&mut self) {
-        self.raw.job().forget_context(self.context);
+        self.raw().job().forget_context(self.context);
     }
 }

@@ -36,7 +36,7 @@ fn asserts(given: c_int, allowed: c_int) -> Result<Assert> {
 pub fn win_fence(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let all = MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED;
-    Ok(object.raw.fence(asserts(assert, all)?)?)
+    Ok(object.raw().fence(asserts(assert, all)?)?)
 }
 
 /// The ranks in the window of the members of a group.
@@ -52,25 +52,25 @@ fn ranks(call: &Call<'_>, object: &WinObject, group: Group) -> Result<Vec<usize>
 pub fn win_post(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)?;
-    Ok(object.raw.post(&ranks(call, &object, group)?, asserts)?)
+    Ok(object.raw().post(&ranks(call, &object, group)?, asserts)?)
 }
 
 pub fn win_start(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
-    Ok(object.raw.start(&ranks(call, &object, group)?, asserts)?)
+    Ok(object.raw().start(&ranks(call, &object, group)?, asserts)?)
 }
 
 pub fn win_complete(call: &Call<'_>, win: Win) -> Result {
-    Ok(call.wins.get(win)?.raw.complete()?)
+    Ok(call.wins.get(win)?.raw().complete()?)
 }
 
 pub fn win_wait(call: &Call<'_>, win: Win) -> Result {
-    Ok(call.wins.get(win)?.raw.wait()?)
+    Ok(call.wins.get(win)?.raw().wait()?)
 }
 
 pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
-    flag.set(call.wins.get(win)?.raw.test()?.into());
+    flag.set(call.wins.get(win)?.raw().test()?.into());
     Ok(())
 }
 
@@ -91,10 +91,10 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
     };
     let (target, asserts) = (object.rank(rank)?, asserts(assert, MPI_MODE_NOCHECK)?);
     lockable(&object)?;
-    object.raw.lock(kind, target, asserts)?;
+    object.raw().lock(kind, target, asserts)?;
     // The program may load and store its own memory at once.
-    if object.loads || target == object.raw.team().rank() {
-        object.raw.hold(target)?;
+    if object.loads || target == object.raw().team().rank() {
+        object.raw().hold(target)?;
     }
     Ok(())
 }
@@ -103,41 +103,41 @@ pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
     lockable(&object)?;
-    object.raw.lock_all(asserts)?;
-    let me = object.raw.team().rank();
+    object.raw().lock_all(asserts)?;
+    let me = object.raw().team().rank();
     let mut all = 0..object.units.len();
-    all.try_for_each(|target| if object.loads || target == me { object.raw.hold(target) } else { Ok(()) })?;
+    all.try_for_each(|target| if object.loads || target == me { object.raw().hold(target) } else { Ok(()) })?;
     Ok(())
 }
 
 pub fn win_unlock(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
-    Ok(object.raw.unlock(object.rank(rank)?)?)
+    Ok(object.raw().unlock(object.rank(rank)?)?)
 }
 
 pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
-    Ok(call.wins.get(win)?.raw.unlock_all()?)
+    Ok(call.wins.get(win)?.raw().unlock_all()?)
 }
 
 #[inline]
 pub fn win_flush(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
-    Ok(object.raw.flush(object.rank(rank)?)?)
+    Ok(object.raw().flush(object.rank(rank)?)?)
 }
 
 pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {
-    Ok(call.wins.get(win)?.raw.flush_all()?)
+    Ok(call.wins.get(win)?.raw().flush_all()?)
 }
 
 pub fn win_flush_local(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
-    Ok(object.raw.flush_local(object.rank(rank)?)?)
+    Ok(object.raw().flush_local(object.rank(rank)?)?)
 }
 
 pub fn win_flush_local_all(call: &Call<'_>, win: Win) -> Result {
-    Ok(call.wins.get(win)?.raw.flush_local_all()?)
+    Ok(call.wins.get(win)?.raw().flush_local_all()?)
 }
 
 pub fn win_sync(call: &Call<'_>, win: Win) -> Result {
-    Ok(call.wins.get(win)?.raw.sync()?)
+    Ok(call.wins.get(win)?.raw().sync()?)
 }

@@ -10,23 +10,24 @@ use crate::runtime::Call;
 
 /// Which way a transfer goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub enum Way {
     Put,
     Get,
 }
 
 impl Remote {
     #[inline]
-    fn transfer(&self, local: &Local, way: Way) -> Result {
+    pub fn transfer(&self, local: &Local, way: Way) -> Result {
         let Self { win, target, offset, elements } = self;
         let (target, offset) = (*target, *offset);
-        if let (Some(here), Some(there)) = (local.elements.plain()?, elements.plain()?) {
+        let dynamic = win.dynamic();
+        if let (None, Some(here), Some(there)) = (dynamic, local.elements.plain()?, elements.plain()?) {
             self.fits(here, there)?;
             // SAFETY: the program leaves the buffer alone until the operation is complete.
             return Ok(unsafe {
                 match way {
-                    Way::Put => win.raw.put(local.base, here, target, offset),
-                    Way::Get => win.raw.get(local.base, here, target, offset),
+                    Way::Put => win.raw().put(local.base, here, target, offset),
+                    Way::Get => win.raw().get(local.base, here, target, offset),
                 }
             }?);
         }
@@ -34,9 +35,11 @@ impl Remote {
         self.fits(origin.size() as usize, at.size() as usize)?;
         // SAFETY: as above.
         Ok(unsafe {
-            match way {
-                Way::Put => win.raw.put_typed(local.base, &origin, target, offset, &at),
-                Way::Get => win.raw.get_typed(local.base, &origin, target, offset, &at),
+            match (dynamic, way) {
+                (Some(dynamic), Way::Put) => dynamic.put_at((local.base, &origin), target, offset, &at),
+                (Some(dynamic), Way::Get) => dynamic.get_at((local.base, &origin), target, offset, &at),
+                (None, Way::Put) => win.raw().put_typed(local.base, &origin, target, offset, &at),
+                (None, Way::Get) => win.raw().get_typed(local.base, &origin, target, offset, &at),
             }
         }?)
     }

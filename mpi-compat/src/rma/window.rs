@@ -4,11 +4,11 @@
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use farside_rma::Team;
 use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{ErrorKind, Team};
 
-use super::{Facts, WinObject};
-use crate::arguments::{Out, Text, TextOut};
+use super::{Facts, Memory, WinObject};
+use crate::arguments::{LongOut, Out, Text, TextOut};
 use crate::collective::plan::Caller;
 use crate::collective::words::Words;
 use crate::comm::{name_of, offered};
@@ -65,19 +65,19 @@ fn take_hints(call: &Call<'_>, info: Info, used: &InfoObject, may: impl Fn(&str)
 }
 
 /// What a call that makes a window is given.
-struct Given {
-    flavor: c_int,
-    size: i64,
-    unit: i64,
-    info: Info,
+pub(super) struct Given {
+    pub flavor: c_int,
+    pub size: i64,
+    pub unit: i64,
+    pub info: Info,
 }
 
 /// Makes a window. Collective; an error at one rank is one at all.
-fn make(
+pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
     given: &Given,
-    raw: impl FnOnce(&Team, usize, Options) -> Result<RawWindow>,
+    memory: impl FnOnce(&Team, usize, Options, &InfoObject) -> Result<Memory>,
 ) -> Result<WinObject> {
     let caller = Caller::new(call, comm)?;
     if caller.is_inter() {
@@ -102,7 +102,8 @@ fn make(
     let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
     let context = said(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
-    let raw = raw(&team, len, Options { locks })?;
+    let memory = memory(&team, len, Options { locks }, &info)?;
+    let base = if let (Memory::Own(raw), 1..) = (&memory, len) { raw.base().addr() } else { 0 };
     Ok(WinObject {
         errhandler: errors::fatal(call),
         attributes: Default::default(),
@@ -110,20 +111,20 @@ fn make(
         info,
         group: Rc::clone(&old.group),
         facts: Facts {
-            base: if len == 0 { 0 } else { raw.base().addr() },
+            base,
             size: given.size,
             unit: c_int::try_from(given.unit).unwrap_or(c_int::MAX),
             flavor: given.flavor,
             model: MPI_WIN_UNIFIED,
         },
-        raw,
+        memory,
         context,
         units,
-        loads: false,
+        loads: given.flavor == MPI_WIN_FLAVOR_SHARED,
     })
 }
 
-fn put(call: &Call<'_>, object: WinObject, win: Out<Win>) {
+pub(super) fn put_handle(call: &Call<'_>, object: WinObject, win: Out<Win>) {
     win.set(call.wins.insert(Rc::new(object)));
 }
 
@@ -137,15 +138,15 @@ pub fn win_create(
     win: Out<Win>,
 ) -> Result {
     let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info };
-    let mut object = make(call, comm, &given, |team, len, options| {
+    let mut object = make(call, comm, &given, |team, len, options, _| {
         if len == 0 {
-            return Ok(RawWindow::allocate(team, 0, options)?);
+            return Ok(Memory::Own(RawWindow::allocate(team, 0, options)?));
         }
         // SAFETY: the program leaves the memory to the window until that is freed.
-        Ok(unsafe { RawWindow::create(team, base.cast(), len, options) }?)
+        Ok(Memory::Own(unsafe { RawWindow::create(team, base.cast(), len, options) }?))
     })?;
     object.facts.base = base.addr();
-    put(call, object, win);
+    put_handle(call, object, win);
     Ok(())
 }
 
@@ -164,19 +165,88 @@ pub fn win_allocate(
 ) -> Result {
     let place = base_place(baseptr)?;
     let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info };
-    let object = make(call, comm, &given, |team, len, options| Ok(RawWindow::allocate(team, len, options)?))?;
+    let object =
+        make(call, comm, &given, |team, len, options, _| Ok(Memory::Own(RawWindow::allocate(team, len, options)?)))?;
     // SAFETY: the program gives the address of a pointer.
     unsafe { place.write_unaligned(object.facts.base) };
-    put(call, object, win);
+    put_handle(call, object, win);
+    Ok(())
+}
+
+/// Whether an error says that memory cannot be mapped.
+fn not_shared(e: farside_rma::Error) -> Fail {
+    let unshared = e.kind() == ErrorKind::Unsupported;
+    let failed = Fail::from(e);
+    if unshared { Fail { code: MPI_ERR_RMA_SHARED, ..failed } } else { failed }
+}
+
+pub fn win_allocate_shared(
+    call: &Call<'_>,
+    size: i64,
+    unit: i64,
+    info: Info,
+    comm: Comm,
+    baseptr: *mut c_void,
+    win: Out<Win>,
+) -> Result {
+    let place = base_place(baseptr)?;
+    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info };
+    let object = make(call, comm, &given, |team, len, options, info| {
+        if info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true") {
+            return RawWindow::allocate_segment(team, len, options).map(Memory::Own).map_err(not_shared);
+        }
+        let raw = RawWindow::allocate(team, len, options)?;
+        if !raw.is_mapped() {
+            raw.free()?;
+            return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that do not map each other's memory").value(comm.0));
+        }
+        Ok(Memory::Own(raw))
+    })?;
+    // SAFETY: the program gives the address of a pointer.
+    unsafe { place.write_unaligned(object.facts.base) };
+    put_handle(call, object, win);
+    Ok(())
+}
+
+pub fn win_shared_query(
+    call: &Call<'_>,
+    win: Win,
+    rank: c_int,
+    size: Out<i64>,
+    unit: LongOut,
+    baseptr: *mut c_void,
+) -> Result {
+    let (object, place) = (call.wins.get(win)?, base_place(baseptr)?);
+    let len = |rank| object.raw().len_at(rank);
+    // For `MPI_PROC_NULL` the first rank that has memory.
+    let target = match object.target(rank, "rank")? {
+        Some(target) => Some(target),
+        None => (0..object.units.len()).find(|rank| len(*rank).is_ok_and(|len| len > 0)),
+    };
+    let mapped = match target {
+        Some(target) => object.raw().mapped_base(target)?.map(|base| (len(target), base, object.units[target])),
+        None => None,
+    };
+    let (bytes, base, step) = match mapped {
+        Some((bytes, base, step)) => (bytes?, base.addr(), step),
+        None => (0, 0, 1),
+    };
+    size.set(bytes as i64);
+    unit.set(step)?;
+    // SAFETY: the program gives the address of a pointer.
+    unsafe { place.write_unaligned(if bytes > 0 { base } else { 0 }) };
     Ok(())
 }
 
 pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
     let handle = win.get();
     let object = call.wins.get(handle)?;
-    object.raw.check_closed(call.name)?;
+    object.raw().check_closed(call.name)?;
     object.attributes.clear(handle.0)?;
-    let freed = object.raw.free();
+    let freed = match &object.memory {
+        Memory::Own(raw) => raw.free(),
+        Memory::Attached(dynamic) => dynamic.free(),
+    };
     call.wins.release(handle)?;
     win.set(MPI_WIN_NULL);
     Ok(freed?)
