@@ -9,7 +9,8 @@ use farside_rma::{ErrorKind, Team};
 
 use super::{Facts, Memory, WinObject};
 use crate::arguments::{LongOut, Out, Text, TextOut};
-use crate::collective::plan::{Caller, Words};
+use crate::collective::plan::Caller;
+use crate::collective::words::Words;
 use crate::comm::{name_of, offered};
 use crate::constants::*;
 use crate::errors;
