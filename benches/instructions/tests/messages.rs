@@ -1,0 +1,68 @@
+//! Instructions of two-sided messages through the MPI library, all checks on. One process: valgrind has no system call to
+//! watch others with.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farside_instructions as instructions;
+
+const MESSAGES: u64 = 2000;
+
+/// The MPI library, built for release: the one that `FARSIDE_MPI` has, or one built now.
+fn library() -> PathBuf {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    if let Some(folder) = std::env::var_os("FARSIDE_MPI") {
+        return PathBuf::from(folder).join("libmpi_abi.so");
+    }
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "--quiet", "-p", "farside-mpi", "--lib"]).current_dir(root);
+    assert!(build.status().expect("cargo starts").success());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("release/libmpi_abi.so")
+}
+
+/// The program, and the folder in which its library is.
+fn program(folder: &Path) -> PathBuf {
+    let (program, library) = (folder.join("messages"), library());
+    for name in ["libmpi_abi.so", "libmpi_abi.so.1"] {
+        std::os::unix::fs::symlink(library.canonicalize().unwrap(), folder.join(name)).unwrap();
+    }
+    let mut build = Command::new("cc");
+    build.args(["-O2", "-Wall", "-Wextra", "-Werror", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/messages.c"), "-I"]);
+    build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi-compat/include")).arg("-L").arg(folder);
+    build.arg("-lmpi_abi").arg("-o").arg(&program);
+    assert!(build.status().expect("a C compiler").success());
+    program
+}
+
+/// Instructions of `messages` messages: all, or those of `function` alone, with what it calls.
+fn count(program: &Path, messages: u64, function: Option<&str>) -> u64 {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    // The two names of a function are one address, which is known by either.
+    command.args(function.map(|name| format!("--toggle-collect=*{name}")));
+    command.arg(program).arg(messages.to_string()).env("LD_LIBRARY_PATH", program.parent().unwrap());
+    let output = command.output().expect("valgrind starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let collected = text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    collected.unwrap_or_else(|| panic!("no count: {text}"))
+}
+
+#[test]
+fn isend_takes_at_most_720_instructions_and_a_message_with_all_its_calls_at_most_4000() {
+    if !instructions::has_valgrind() {
+        farside_harness::skip("instructions of messages", "valgrind does not start");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path());
+    let of_one = |function| {
+        let (once, twice) = (count(&program, MESSAGES, function), count(&program, 2 * MESSAGES, function));
+        (twice as f64 - once as f64) / MESSAGES as f64
+    };
+    let (isend, all) = (of_one(Some("MPI_Isend")), of_one(None));
+    println!("MPI_Isend of 8 bytes: {isend:.1} instructions; with Irecv and both waits: {all:.1}");
+    assert!((50.0..=720.0).contains(&isend), "{isend} instructions");
+    assert!(all > isend && all <= 4000.0, "{all} instructions");
+}
