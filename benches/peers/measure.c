@@ -76,11 +76,11 @@ static void library(char name[32], char version[32]) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
     static const char *const known[][2] = {
-        {"impi", "Intel(R) MPI Library "}, {"openmpi", "Open MPI v"}, {"mpich", "MPICH Version:"}};
+        {"impi", "Intel(R) MPI Library "}, {"openmpi", "Open MPI v"}, {"mpich", "MPICH Version:"}, {"farside", "Farside "}};
     MPI_Get_library_version(text, &length);
     strcpy(name, "unknown");
     strcpy(version, "unknown");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *at = strstr(text, known[i][1]);
         if (at) {
             at += strlen(known[i][1]);
@@ -127,21 +127,22 @@ static long packets_of(const struct options *options, body run, void *argument, 
     return rest(options) - before;
 }
 
-/* Packets of one iteration: runs of two lengths, so that what surrounds them cancels out, until two in a row agree. */
-static double packets_of_one(const struct options *options, body run, void *argument, double *us) {
-    enum { SHORT = 40, LONG = 140, TRIES = 8 };
+/* Packets of one iteration of messages of `bytes`, as benches/src/packets.rs counts them: runs of two lengths, so that what surrounds them cancels out, until two in a row agree. */
+static double packets_of_one(const struct options *options, long bytes, body run, void *argument, double *us) {
+    enum { SHORT = 40, LONG = 140, SMALL = 16384, TRIES = 8 };
+    const long part = bytes > SMALL ? 10 : 1, fewer = SHORT / part, more = LONG / part;
     long each = 0, last = -1;
-    packets_of(options, run, argument, SHORT, us);
+    packets_of(options, run, argument, fewer, us);
     for (int i = 0, done = 0; i < TRIES && !done; i++) {
         double short_s, long_s;
-        long less = packets_of(options, run, argument, SHORT, &short_s);
-        each = packets_of(options, run, argument, LONG, &long_s) - less;
-        *us = long_s * 1e6 / LONG;
+        long less = packets_of(options, run, argument, fewer, &short_s);
+        each = packets_of(options, run, argument, more, &long_s) - less;
+        *us = long_s * 1e6 / (double)more;
         done = each == last;
         last = each;
         MPI_Bcast(&done, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
-    return (double)each / (LONG - SHORT);
+    return (double)each / (double)(more - fewer);
 }
 
 /* Writes the record of so many blocks, in microseconds of one of what is reported each. `packets` below 0: not counted. */
@@ -179,7 +180,7 @@ long measure(const struct options *options, const struct what *what, body run, v
     long plan[2] = {1, 1};
     double packets = -1;
     if (options->packets) {
-        packets = packets_of_one(options, run, argument, us) / what->per_iteration;
+        packets = packets_of_one(options, what->bytes, run, argument, us) / what->per_iteration;
         us[0] /= what->per_iteration;
     } else {
         calibrate(options, run, argument, counts, plan);

@@ -7,7 +7,7 @@
 //! 3. starts the peers, which measure the same ([`launch`]);
 //! 4. collects all in [`results::Results`], prints its [`table::Table`] and writes it as JSON and as HTML.
 //!
-//! [`coll`] measures each collective by every algorithm. Others count instead: [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`].
+//! [`coll`] measures each collective by every algorithm, [`two_sided`] messages by the layers below them. Others count instead: [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`].
 
 use std::env;
 use std::process::ExitCode;
@@ -39,6 +39,7 @@ pub mod session;
 pub mod shapes;
 pub mod table;
 pub mod targets;
+pub mod two_sided;
 pub mod usage;
 pub mod waiting;
 pub mod worker;

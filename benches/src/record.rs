@@ -95,6 +95,8 @@ names! {
         Put = "put" "Puts from layout to layout",
         /// Collectives, each by every algorithm.
         Coll = "coll" "Collectives",
+        /// Two-sided messages; bytes are those of a message, or how many are outstanding.
+        TwoSided = "two-sided" "Two-sided messages",
         /// Floors of the machine.
         Limit = "limit" "Limits of the machine",
     }
@@ -211,6 +213,22 @@ names! {
         Accumulate = "accumulate" "accumulate",
         /// A message there and back.
         Pingpong = "pingpong" "there and back",
+        /// A message one way, of a ping-pong.
+        Latency = "latency" "one way",
+        /// One of 64 messages one behind the other.
+        Bandwidth = "bandwidth" "message of a burst",
+        /// A message one way while so many receives with other tags are posted.
+        PostedTag = "posted_tag" "posted, by tag",
+        /// While so many receives from another source are posted.
+        PostedSource = "posted_source" "posted, by source",
+        /// While so many receives from any source, with other tags, are posted.
+        PostedAny = "posted_any" "posted, any source",
+        /// While so many messages with other tags have come early.
+        EarlyTag = "early_tag" "early, by tag",
+        /// While so many messages of another source have come early.
+        EarlySource = "early_source" "early, by source",
+        /// While so many messages have come early, received from any source.
+        EarlyAny = "early_any" "early, any source",
         /// A barrier.
         Barrier = "barrier" "barrier",
         /// An epoch without operations.

@@ -209,6 +209,7 @@ fn explanation(suite: Suite) -> &'static str {
              is no cache of layouts to be with or without."
         }
         Suite::Coll => "One call of a collective of all ranks.",
+        Suite::TwoSided => "One message, one way; bytes are those of a message, or how many others are outstanding.",
         Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
     }
 }

@@ -13,9 +13,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::am::ActiveMessages;
+use crate::am::state::ActiveMessages;
 use crate::bootstrap::Bootstrap;
-use crate::coll::execute::Calls;
 use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
@@ -23,7 +22,7 @@ use crate::progress::{self, Pace, Progress};
 use crate::settings::Settings;
 use crate::stats::Snapshot;
 use crate::tracked::Tracked;
-use crate::two_sided::TwoSided;
+use crate::two_sided::state::TwoSided;
 
 pub use crate::tracked::Track;
 pub use requests::CancelOnDrop;
@@ -31,6 +30,16 @@ pub use requests::CancelOnDrop;
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
 pub struct Job(Rc<Inner>);
+
+/// What goes on in turns of progress when messages have come: the collectives.
+pub(crate) trait Continued: Any {
+    /// Whether nothing can go on.
+    fn is_idle(&self) -> bool;
+    /// Lets all go on that can; whether any did.
+    fn advance(&self, job: &Job) -> bool;
+    /// This rank waits, and has checked the peers so many times.
+    fn wait_on(&self, checks: u32);
+}
 
 struct Inner {
     rank: u32,
@@ -41,8 +50,8 @@ struct Inner {
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
     order: StoreOrder,
-    am: ActiveMessages,
-    calls: Rc<Calls>,
+    am: ActiveMessages<Job>,
+    calls: Box<dyn Continued>,
     two_sided: Rc<TwoSided>,
     tracked: RefCell<Tracked>,
     /// Contexts that this rank has given.
@@ -56,6 +65,8 @@ struct Inner {
     /// Of every wait, while the job ends.
     deadline: Cell<Option<Instant>>,
     ended: Cell<bool>,
+    /// What waits do between two turns.
+    pause: Cell<Option<fn()>>,
 }
 
 impl fmt::Debug for Inner {
@@ -132,7 +143,7 @@ impl Job {
 
     /// The active messages.
     #[must_use]
-    pub fn active_messages(&self) -> &ActiveMessages {
+    pub fn active_messages(&self) -> &ActiveMessages<Job> {
         &self.0.am
     }
 
@@ -155,10 +166,10 @@ impl Job {
         &self.0.two_sided
     }
 
-    /// The collectives in progress.
+    /// The collectives, whose type stands in a file that depends on this one.
     #[inline]
-    pub(crate) fn calls(&self) -> &Rc<Calls> {
-        &self.0.calls
+    pub(crate) fn continued(&self) -> &dyn Any {
+        &*self.0.calls
     }
 
     /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 is that of the team of all ranks, the
@@ -229,7 +240,8 @@ impl Job {
         if let Some(e) = failed {
             return Err(e);
         }
-        if inner.am.is_quiet() && inner.calls.is_idle() { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+        let idle = inner.am.is_quiet() && inner.calls.is_idle() && !inner.two_sided.owes_credit();
+        if idle { Ok(any) } else { Ok(self.carry_out(later)? || any) }
     }
 
     /// Sends what is queued, lets collectives go on, and runs what was put off; whether there was any.
@@ -237,6 +249,7 @@ impl Job {
     fn carry_out(&self, later: u32) -> Result<bool> {
         let am = &self.0.am;
         let calls = &self.0.calls;
+        self.give_credit()?;
         let mut any = am.carry_on(self)? | (!calls.is_idle() && calls.advance(self));
         while am.has_deferred()
             && let Some(_running) = Running::new(&self.0.running_later, later)
@@ -299,10 +312,19 @@ impl Job {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
         let turn = || {
+            if let Some(pause) = self.0.pause.get() {
+                pause();
+            }
             self.0.calls.wait_on(self.0.progress.checks());
             self.turn(DEEPEST)
         };
         self.0.progress.wait(operation, self.device(), deadline, ready, turn, || self.0.am.is_blocked())
+    }
+
+    /// Has `pause` called between two turns of every wait of this job from now on. Other threads of the rank may use the job
+    /// meanwhile, one at a time, if the program keeps them apart by a lock that `pause` lets them have.
+    pub fn pause_by(&self, pause: fn()) {
+        self.0.pause.set(Some(pause));
     }
 
     /// Fails once the job has ended: then no rank answers any more.

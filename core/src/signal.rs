@@ -10,6 +10,7 @@
 //! on shared memory costs as much as the signal itself.
 
 mod make;
+pub(crate) mod short;
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -45,6 +46,8 @@ pub const CELLS: usize = 8;
 /// Cells for [pairwise exchanges](SignalArray::exchange).
 pub const EXCHANGE_CELLS: usize = 2;
 const LINE: usize = 64;
+/// Lines for [short data](short) of a rank, for its exchanges in turn.
+const SHORT_LINES: usize = 2;
 
 /// Signal cells between the ranks of a team.
 #[derive(Debug)]
@@ -57,8 +60,12 @@ pub struct SignalArray {
     words: usize,
     own: Registration,
     remotes: Vec<RemoteRegion>,
+    /// Whether all of it is mapped at all ranks.
+    mapped: bool,
     crowded: bool,
     arrivals: Cell<u64>,
+    /// Exchanges of short data.
+    shorts: Cell<u64>,
 }
 
 /// The word of a line for pairs that exchange `number` of a cell uses in each direction: not that of the number before,
@@ -221,7 +228,8 @@ impl SignalArray {
     /// The last line of team rank `of`, if it is mapped here.
     fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
         let base = if of == self.me { self.own.base } else { self.remotes[of].mapped.as_ref()?.base };
-        Some(std::array::from_fn(|word| self.word_at(base, (3 * self.size + self.words) * LINE + 8 * word)))
+        let line = 3 * self.size + self.words + SHORT_LINES;
+        Some(std::array::from_fn(|word| self.word_at(base, line * LINE + 8 * word)))
     }
 
     /// The words of cell `cell` to and from team rank `peer` in the line that both share.
@@ -433,7 +441,7 @@ impl SignalArray {
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= (3 * self.size + self.words + 1) * LINE);
+        debug_assert!(offset + 8 <= (3 * self.size + self.words + SHORT_LINES + 1) * LINE);
         // SAFETY: inside the array's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }

@@ -11,6 +11,7 @@
 //! context; between two teams the rank that leads one of them gives one to the leader of the other. A number serves
 //! [two-sided messages](crate::two_sided) too: the two kinds of traffic are apart.
 
+pub(crate) mod members;
 mod split;
 
 use std::cell::{Cell, OnceCell};
@@ -20,6 +21,7 @@ use crate::coll::execute::{Cache, TeamCalls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::SignalArray;
+use members::Members;
 
 /// An ordered set of ranks. Clones are the same team.
 #[derive(Clone, Debug)]
@@ -28,9 +30,7 @@ pub struct Team(Rc<Inner>);
 #[derive(Debug)]
 struct Inner {
     job: Job,
-    members: Rc<[u32]>,
-    me: usize,
-    one_node: bool,
+    members: Members,
     barriers: Cell<u64>,
     signals: OnceCell<SignalArray>,
     calls: Rc<TeamCalls>,
@@ -69,16 +69,14 @@ impl Team {
         }
         let me = members.iter().position(|m| *m == job.rank());
         let me = me.ok_or_else(|| Error::new(ErrorKind::BadArgument, OP).cause("this rank is not a member"))?;
-        let members = Rc::from(members);
-        let calls = job.calls().of_team(context, &members).ok_or_else(|| {
+        let ranks = Rc::from(members);
+        let calls = job.calls().of_team(context, &ranks).ok_or_else(|| {
             let e = Error::new(ErrorKind::BadArgument, OP).cause(format!("another team here has context {context}"));
             e.remedy("take one of Job::new_context, or drop the other team first")
         })?;
         Ok(Self(Rc::new(Inner {
-            one_node: members.iter().all(|m| job.device().shares_memory(*m)),
+            members: Members { one_node: members.iter().all(|m| job.device().shares_memory(*m)), ranks, me },
             job: job.clone(),
-            members,
-            me,
             barriers: Cell::new(0),
             signals: OnceCell::new(),
             calls,
@@ -90,21 +88,21 @@ impl Team {
     #[must_use]
     #[inline]
     pub fn is_on_one_node(&self) -> bool {
-        self.0.one_node
+        self.0.members.one_node
     }
 
     /// This rank's number in the team, from 0.
     #[must_use]
     #[inline]
     pub fn rank(&self) -> usize {
-        self.0.me
+        self.0.members.me
     }
 
     /// How many ranks it has.
     #[must_use]
     #[inline]
     pub fn size(&self) -> usize {
-        self.0.members.len()
+        self.0.members.size()
     }
 
     /// Rank of the job of team rank `rank`.
@@ -112,7 +110,7 @@ impl Team {
     /// # Errors
     /// `NoSuchRank`.
     pub fn job_rank(&self, rank: usize) -> Result<u32> {
-        self.0.members.get(rank).copied().ok_or_else(|| {
+        self.0.members.ranks.get(rank).copied().ok_or_else(|| {
             Error::new(ErrorKind::NoSuchRank, "look up a rank")
                 .peer(rank as u32)
                 .cause(format!("a team of {}", self.size()))
@@ -122,7 +120,15 @@ impl Team {
     /// Ranks of the job, in team order.
     #[must_use]
     pub fn members(&self) -> &[u32] {
-        &self.0.members
+        &self.0.members.ranks
+    }
+
+    /// The number that tells its traffic from that of other teams: the context of its [two-sided messages](crate::two_sided)
+    /// too.
+    #[must_use]
+    #[inline]
+    pub fn context(&self) -> u32 {
+        self.0.calls.context()
     }
 
     /// The job.
@@ -138,10 +144,20 @@ impl Team {
         self.0.signals.get().is_some_and(SignalArray::is_crowded)
     }
 
+    pub(crate) fn membership(&self) -> &Members {
+        &self.0.members
+    }
+
     /// The collectives on it.
     #[inline]
     pub(crate) fn calls(&self) -> &Rc<TeamCalls> {
         &self.0.calls
+    }
+
+    /// Its signal array, if it has one.
+    #[inline]
+    pub(crate) fn signals(&self) -> Option<&SignalArray> {
+        self.0.signals.get()
     }
 
     #[inline]

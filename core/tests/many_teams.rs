@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, PoisonError};
 
 use farside_core::am::{self, Counters, Delivery, HandlerId, Source};
 use farside_core::job::Track;
@@ -39,6 +39,9 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 const RANKS: u32 = 3;
+
+/// One test at a time: descriptors and regions are those of the process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What is held, while no rank makes or frees anything: bytes of this rank; at rank 0 also descriptors and regions of all.
 fn held(team: &Team, still: &Barrier) -> Result<(usize, usize, usize)> {
@@ -74,6 +77,7 @@ fn works(team: &Team, signals: bool) -> Result<()> {
 
 #[test]
 fn ten_thousand_teams_leave_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let teams = if farside_harness::quick() { 1000 } else { 10_000 };
     let still = Barrier::new(RANKS as usize);
     let run = |job: &Job| {
@@ -112,6 +116,7 @@ fn ten_thousand_teams_leave_nothing() {
 /// the queue, whatever its length, and leaves nothing.
 #[test]
 fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const ID: HandlerId = HandlerId(7);
     let sends = if farside_harness::quick() { 10_000 } else { 100_000 };
     let still = Barrier::new(2);

@@ -390,3 +390,36 @@ fn context_that_ends_takes_its_receives_and_messages_with_it() {
         Ok(())
     });
 }
+
+#[test]
+fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_only_sends() {
+    /// With their envelopes less than three quarters of what may be early: what is not advertised yet is a quarter.
+    const MESSAGES: usize = 10_000;
+    over(2, |job| {
+        let send_all = |tag| (0..MESSAGES).try_for_each(|_| sent(job, &send(job, 1, tag, &[1; 8], Mode::Standard)?));
+        for _ in 0..3 {
+            let mut into = vec![[0; 8]; 2 * MESSAGES];
+            let (posted, late) = into.split_at_mut(MESSAGES);
+            if job.rank() == 0 {
+                meet(job)?;
+                send_all(1)?;
+                meet(job)?;
+                // Nobody receives before all are sent.
+                send_all(2)?;
+                meet(job)?;
+                continue;
+            }
+            let receives: Vec<Rc<Receive>> =
+                posted.iter_mut().map(|into| post(job, from(0, 1), into)).collect::<Result<_>>()?;
+            meet(job)?;
+            receives.iter().try_for_each(|receive| finish(job, receive).map(|_| ()))?;
+            meet(job)?;
+            meet(job)?;
+            for into in late {
+                finish(job, &*post(job, from(0, 2), into)?)?;
+            }
+            assert!(into.iter().all(|into| *into == [1; 8]));
+        }
+        Ok(())
+    });
+}

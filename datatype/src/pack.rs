@@ -4,6 +4,7 @@
 use crate::copy::{transfer, walk};
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::kernels::{FROM, Mover, Private, TO};
+use crate::named::Named;
 use crate::signature::Signature;
 use crate::typemap::TypeMap;
 
@@ -133,7 +134,15 @@ pub(crate) fn check_signatures(origin: &TypeMap, target: &TypeMap, call: &'stati
     if origin.signature == target.signature && origin.size() == target.size() {
         return Ok(());
     }
-    Err(different(origin, target, call))
+    let same_length = origin.size() == target.size();
+    if same_length && (is_bytes(origin) || is_bytes(target)) { Ok(()) } else { Err(different(origin, target, call)) }
+}
+
+/// Whether the elements are bytes, which match any others of as many bytes.
+#[cold]
+fn is_bytes(map: &TypeMap) -> bool {
+    let bytes = |named: Named| named.signature().repeat(map.size()) == map.signature;
+    bytes(Named::Byte) || bytes(Named::Packed)
 }
 
 #[cold]

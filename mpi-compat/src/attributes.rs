@@ -10,9 +10,12 @@ use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use crate::arguments::{Callback, Out};
+use crate::comm::CommObject;
 use crate::constants::*;
+use crate::datatype::TypeObject;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Type, Win};
+use crate::rma::WinObject;
 use crate::runtime::{Call, Runtime};
 
 /// What a key is for.
@@ -230,11 +233,10 @@ fn get(
     key: c_int,
     value: *mut c_void,
     flag: Out<c_int>,
+    predefined: impl FnOnce() -> Option<usize>,
 ) -> Result {
-    let found = if target == Target::Comm && is_predefined(key) {
-        call.predefined.get().and_then(|all| all.value(call, key)).map(<*const c_int>::addr)
-    } else if target == Target::Win && is_predefined(key) {
-        None
+    let found = if target != Target::Type && is_predefined(key) {
+        predefined()
     } else {
         own_key(call, target, key)?;
         attributes.find(key).map(|(_, value)| value)
@@ -259,7 +261,7 @@ fn delete(call: &Call<'_>, target: Target, object: usize, attributes: &Attribute
 }
 
 macro_rules! chapter {
-    ($($target:ident in $table:ident: $create:ident, $free:ident, $set:ident, $get:ident, $delete:ident;)*) => {$(
+    ($($target:ident in $table:ident: $create:ident, $free:ident, $set:ident, $get:ident, $delete:ident, $predefined:expr;)*) => {$(
         pub fn $create(call: &Call<'_>, copy: Callback, delete: Callback, key: Out<c_int>, extra: *mut c_void) -> Result {
             create(call, Target::$target, copy, delete, extra, key)
         }
@@ -273,7 +275,9 @@ macro_rules! chapter {
         }
 
         pub fn $get(call: &Call<'_>, object: $target, key: c_int, value: *mut c_void, flag: Out<c_int>) -> Result {
-            get(call, Target::$target, &call.$table.get(object)?.attributes, key, value, flag)
+            let object = call.$table.get(object)?;
+            let predefined: fn(&Call<'_>, &_, c_int) -> Option<usize> = $predefined;
+            get(call, Target::$target, &object.attributes, key, value, flag, || predefined(call, &*object, key))
         }
 
         pub fn $delete(call: &Call<'_>, object: $target, key: c_int) -> Result {
@@ -283,9 +287,12 @@ macro_rules! chapter {
 }
 
 chapter! {
-    Comm in comms: comm_create_keyval, comm_free_keyval, comm_set_attr, comm_get_attr, comm_delete_attr;
-    Type in types: type_create_keyval, type_free_keyval, type_set_attr, type_get_attr, type_delete_attr;
-    Win in wins: win_create_keyval, win_free_keyval, win_set_attr, win_get_attr, win_delete_attr;
+    Comm in comms: comm_create_keyval, comm_free_keyval, comm_set_attr, comm_get_attr, comm_delete_attr,
+        |call, _: &CommObject, key| Some(call.predefined.get()?.value(call, key)?.addr());
+    Type in types: type_create_keyval, type_free_keyval, type_set_attr, type_get_attr, type_delete_attr,
+        |_, _: &TypeObject, _| None;
+    Win in wins: win_create_keyval, win_free_keyval, win_set_attr, win_get_attr, win_delete_attr,
+        |_, win: &WinObject, key| win.fact(key);
 }
 
 // The names of MPI-1.

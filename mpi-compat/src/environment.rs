@@ -28,6 +28,11 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     let job = Job::init()?;
     crate::comm::predefined(call, &job)?;
     let _ = call.predefined.set(Predefined::new(job.size()));
+    job.pause_by(|| {
+        if LOCK.is_wanted() {
+            LOCK.let_in();
+        }
+    });
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);
     }

@@ -41,7 +41,7 @@
 //! - sessions, files: they need an `Objects<Session, ..>` in `Runtime` and their row in `conversion`.
 //! - data: `datatype::committed` gives the object of a type that may travel; `layout.message(n)` its type map, which packs,
 //!   unpacks and walks. `OpObject::check` before, `OpObject::apply` on the data of a reduction.
-//! - windows: `win::WinObject` has what the other chapters ask of one.
+//! - windows: `rma::WinObject` has the `RawWindow` that all calls of chapter 12 come to.
 
 #![allow(clippy::too_many_arguments)] // functions have the parameters of the standard's
 
@@ -69,8 +69,8 @@ mod op;
 mod p2p;
 mod pack;
 mod request;
+mod rma;
 mod runtime;
 mod status;
 mod topology;
 mod waiting;
-mod win;

@@ -27,8 +27,8 @@ use crate::lock::Taken;
 use crate::op::OpObject;
 use crate::p2p::MessageObject;
 use crate::request::Operation;
+use crate::rma::WinObject;
 use crate::waiting::Waiting;
-use crate::win::WinObject;
 
 /// Where the program is between `MPI_Init` and `MPI_Finalize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -85,24 +85,18 @@ impl Call<'_> {
         }
         let job = self.job()?;
         waiting.driven.set(true);
-        let ended = loop {
-            let over = job.wait(self.name, || {
-                if ready() {
-                    return Ok(Some(true));
-                }
-                if !waiting.sleepers.borrow().is_empty() {
-                    waiting.wake_ready();
-                }
-                Ok(LOCK.is_wanted().then_some(false))
-            });
-            match over {
-                Ok(false) => LOCK.let_in(),
-                ended => break ended,
+        let ended = job.wait(self.name, || {
+            if ready() {
+                return Ok(Some(()));
             }
-        };
+            if !waiting.sleepers.borrow().is_empty() {
+                waiting.wake_ready();
+            }
+            Ok(None)
+        });
         waiting.driven.set(false);
         waiting.wake_next();
-        Ok(ended.map(|_| ())?)
+        Ok(ended?)
     }
 
     /// Whether `ready`, at the latest after one turn of progress.

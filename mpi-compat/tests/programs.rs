@@ -83,16 +83,24 @@ impl Program {
         let program = self.build(folder, compiler);
         let mut wrong = Vec::new();
         for ranks in &self.ranks {
-            let mut ours = Marked::run(*ranks, &[&program]);
-            ours.command.env("LD_LIBRARY_PATH", library());
-            let ours = ours.finish();
-            let mut say = |what: &str, other: &str| {
-                let (name, lines) = (&self.name, sorted(&ours.out).join("\n"));
-                wrong.push(format!("{name}, {ranks} ranks: {what}\nFarside:\n{lines}\n{}\n{other}", ours.err));
+            // Windows are memory that is mapped, or that operations come to as messages.
+            let memory = if self.name.starts_with("rma") && !self.name.contains("shared") {
+                &["none", "unmapped"][..]
+            } else {
+                &["none"]
             };
-            if ours.out.contains("FAILED") || !self.ended_well(&ours) {
-                say("failed", &format!("code {:?}", ours.code));
-            }
+            let mut runs = memory.iter().map(|fault| {
+                let mut ours = Marked::run(*ranks, &[&program]);
+                ours.command.env("LD_LIBRARY_PATH", library()).env("FARSIDE_FAULT", fault);
+                let ours = ours.finish();
+                if ours.out.contains("FAILED") || !self.ended_well(&ours) {
+                    let (name, lines) = (&self.name, sorted(&ours.out).join("\n"));
+                    wrong.push(format!("{name}, {ranks} ranks, {fault}: code {:?}\n{lines}\n{}", ours.code, ours.err));
+                }
+                ours
+            });
+            let Some(ours) = runs.next() else { continue };
+            runs.for_each(drop);
             let Some(compiler) = compiler.filter(|_| self.on_peers && self.code.is_none()) else { continue };
             let place = Path::new(compiler).parent().and_then(Path::parent).unwrap();
             // One file for each rank: the launcher mixes what several ranks write.
@@ -109,8 +117,10 @@ impl Program {
                 theirs.out += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
             }
             if sorted(&theirs.out) != sorted(&ours.out) || theirs.code != ours.code {
-                let lines = sorted(&theirs.out).join("\n");
-                say("differs", &format!("MPICH, code {:?}:\n{lines}\n{}", theirs.code, theirs.err));
+                let lines = [&ours.out, &theirs.out].map(|out| sorted(out).join("\n"));
+                let (name, [ours, their]) = (&self.name, &lines);
+                let end = format!("{ours}\nMPICH, code {:?}:\n{their}\n{}", theirs.code, theirs.err);
+                wrong.push(format!("{name}, {ranks} ranks: differs\nFarside:\n{end}"));
             }
         }
         wrong
@@ -192,6 +202,7 @@ chapters!(
     p2p,
     pack,
     request,
+    rma,
     status,
     topology
 );

@@ -9,9 +9,9 @@ use farside_core::device::RemoteRegion;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use crate::op::{CasElement, Element, Op};
-use crate::raw::Item;
 use crate::raw::dynamic::{Attachment, RawDynamicWindow};
 use crate::raw::layouts::Layouts;
+use crate::raw::{Item, Options};
 use crate::selection::Selection;
 
 /// A window whose memory is attached and detached by its owner alone.
@@ -22,12 +22,13 @@ pub struct DynamicWindow<T: Element> {
 }
 
 impl<T: Element> DynamicWindow<T> {
-    /// A window with nothing attached. Collective. Memory: 15 KiB a rank for the table.
+    /// A window with nothing attached. Collective. Memory: 512 KiB a rank for the table, of which what was
+    /// used is touched.
     ///
     /// # Errors
     /// Those of [`crate::Window::allocate`].
     pub fn new(team: &Team) -> Result<Self> {
-        Ok(Self { raw: RawDynamicWindow::new(team, Some(T::TYPE))?, vectors: RefCell::default() })
+        Ok(Self { raw: RawDynamicWindow::new(team, Some(T::TYPE), Options::default())?, vectors: RefCell::default() })
     }
 
     /// Attaches a vector. Local: no message. Others use it by the attachment.

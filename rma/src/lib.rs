@@ -23,6 +23,7 @@ mod epoch;
 pub mod global_array;
 mod lock_window;
 mod memory;
+pub mod messages;
 pub mod op;
 pub mod raw;
 mod request;
@@ -40,6 +41,7 @@ pub use farside_core::{Error, ErrorKind, Job, Result, Team};
 pub use farside_datatype as datatype;
 pub use global_array::{GlobalArray, LocalView, Section};
 pub use lock_window::{LockWindow, PassiveEpoch};
+pub use messages::{ANY_SOURCE, ANY_TAG, Messages};
 pub use op::{CasElement, Element, Op};
 pub use raw::dynamic::{Attachment, MAX_ATTACHED};
 pub use raw::lock::LockKind;
@@ -53,8 +55,8 @@ pub use window::{Exposure, Fences, Window};
 /// What programs import.
 pub mod prelude {
     pub use crate::{
-        Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, GlobalArray, Job, LockKind, LockWindow,
-        Neighbors, Op, Result, Section, Selection, SharedWindow, Team, Window,
+        ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, GlobalArray, Job,
+        LockKind, LockWindow, Messages, Neighbors, Op, Result, Section, Selection, SharedWindow, Team, Window,
     };
 }
 

@@ -1,4 +1,4 @@
-//! `packets`: packets of every epoch and operation over verbs, beside the fewest that the protocol needs and, with `--peers`,
+//! `packets`: packets of every epoch, operation and size of message over verbs, beside the fewest that the protocol needs and, with `--peers`,
 //! MPI libraries; and of calls of 3 and 4 ranks beside their formula.
 
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, value_parser};
-use farside_benches::packets::{calls, display, display_calls, goal, missed};
+use farside_benches::packets::{best_peer, calls, display, display_calls, goal, missed};
 use farside_benches::plan::Plan;
-use farside_benches::record::{Library, Record, Suite, Window};
+use farside_benches::record::{Key, Library, Record, Suite, Window};
 use farside_benches::results::Results;
 use farside_benches::{launch, program};
 use farside_core::error::{Error, ErrorKind, Result};
@@ -35,18 +35,22 @@ fn run(arguments: Arguments) -> Result<bool> {
     let limit = Duration::from_secs(arguments.time_limit);
     let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier];
     let plan = Plan { suites, windows: vec![Window::Allocated], sizes: vec![8], ..Plan::new(true, &[2]) };
-    let mut words = plan.arguments();
-    words.push("--packets".to_owned());
+    // Two messages each way, of 8 bytes, 4 KiB, 64 KiB and 1 MiB.
+    let (windows, counts) = (Vec::new(), vec![2, 1 << 10, 1 << 14, 1 << 18]);
+    let messages = Plan { suites: vec![Suite::Ghost], windows, counts, ..Plan::new(true, &[2]) };
     let mut results = Results::here("Farside: packets");
     let peers = [Library::Mpich, Library::OpenMpi].into_iter().filter(|_| arguments.peers);
     for library in [Library::Farside].into_iter().chain(peers) {
-        let command = match library {
-            Library::Farside => launch::ranks(2, limit, &words)?,
-            _ => launch::peer(library, 2, limit, &words)?,
-        };
-        let (records, notes) = launch::run(command, library, 2, limit, |_| {});
-        results.records.extend(records);
-        results.notes.extend(notes);
+        for plan in [&plan, &messages] {
+            let words = [plan.arguments(), vec!["--packets".to_owned()]].concat();
+            let command = match library {
+                Library::Farside => launch::ranks(2, limit, &words)?,
+                _ => launch::peer(library, 2, limit, &words)?,
+            };
+            let (records, notes) = launch::run(command, library, 2, limit, |_| {});
+            results.records.extend(records);
+            results.notes.extend(notes);
+        }
     }
     println!("{}\n{}", results.machine.line(), display(&results.records));
     results.notes.iter().for_each(|note| println!("note: {note}"));
@@ -54,9 +58,10 @@ fn run(arguments: Arguments) -> Result<bool> {
         results.write_json(file)?;
     }
     let missed = missed(&results.records).len();
-    let has_goal = |record: &&Record| record.library == Library::Farside && goal(&record.key).is_some();
+    let aim = |key: &Key| goal(key).or_else(|| best_peer(&results.records, key));
+    let has_goal = |record: &&Record| record.library == Library::Farside && aim(&record.key).is_some();
     let counted = results.records.iter().filter(has_goal).count();
-    println!("{} of {counted} rows at their goal\n", counted - missed);
+    println!("{} of {counted} rows at their goal, or at most at the best peer's\n", counted - missed);
     let rows = arguments.ranks.into_iter().map(calls).collect::<Result<Vec<_>>>()?.concat();
     let equal = rows.iter().filter(|row| row.holds()).count();
     println!("{}\n{equal} of {} rows equal the formula", display_calls(&rows), rows.len());

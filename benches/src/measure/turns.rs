@@ -109,7 +109,7 @@ impl Bench<'_> {
 
     /// Counts in place of taking the time.
     fn packets(&self, key: Key, way: &mut Way<'_>) -> Result<u64> {
-        let (count, each) = (packets::of_one(&self.team, way.run)?, f64::from(way.per_iteration));
+        let (count, each) = (packets::of_one(&self.team, key.bytes, way.run)?, f64::from(way.per_iteration));
         let mut record = Record::from_blocks(way.library, key, count.iterations, &[count.us / each])?;
         (record.packets, record.requests) = (Some(count.packets / each), Some(count.requests / each));
         self.write(&record).map(|()| count.iterations)

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::Counter;
-use super::send::OP;
+use super::counter::Counter;
+use super::packet::OP;
 use super::sink::Source;
 use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,11 +1,10 @@
-//! Header handlers, and what they see and decide.
+//! Header handlers, and what they see and decide. `J` is the job that completions after the dispatcher get.
 
 use std::fmt;
 use std::rc::Rc;
 
-use super::sink::Sink;
+use super::sink::{Received, Sink};
 use crate::error::Result;
-use crate::job::Job;
 
 /// Names a handler; the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,45 +44,34 @@ impl Message<'_> {
 
 /// What a header handler decides.
 #[derive(Debug)]
-pub enum Delivery {
+pub enum Delivery<J> {
     /// The message is complete: the handler has taken what it needs from `data`. Data that is not here is not fetched, or is
     /// discarded.
     Done,
     /// The data goes into this sink, and then the completion runs.
-    Into(Sink, Then),
+    Into(Sink, Then<J>),
     /// The data stays at the sender until [`deliver`](super::deliver) says where it goes. For a message that
     /// [waits](Message::waits).
     Hold,
-}
-
-/// A message whose data is where its sink has put it.
-#[derive(Debug, Default)]
-pub struct Received {
-    /// The bytes, if the sink was a [buffer](Sink::buffer).
-    pub buffer: Vec<u8>,
-    /// Length of the message in bytes.
-    pub len: usize,
-    /// How many of its first bytes the sink has taken: fewer than `len` if it was shorter than the message.
-    pub kept: usize,
 }
 
 /// A completion without waiting or sending.
 pub type QuickFn = Box<dyn FnOnce(Result<Received>)>;
 
 /// A completion that may send and wait.
-pub type LaterFn = Box<dyn FnOnce(&Job, Result<Received>) -> Result<()>>;
+pub type LaterFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
 
 /// What runs when the data is complete, or will not come: then it gets the error, which names the other rank. From then on
 /// the memory of the sink is not touched.
-pub enum Then {
+pub enum Then<J> {
     /// In the dispatcher: short, without waiting or sending.
     Quick(QuickFn),
     /// After the dispatcher, with the job: may send and wait. While it waits up to some ten others run, but none while it
     /// sends. Its error is that of the wait in which it runs.
-    Later(LaterFn),
+    Later(LaterFn<J>),
 }
 
-impl Then {
+impl<J> Then<J> {
     /// A [`Quick`](Self::Quick) one.
     #[must_use]
     pub fn quick(f: impl FnOnce(Result<Received>) + 'static) -> Self {
@@ -92,12 +80,12 @@ impl Then {
 
     /// A [`Later`](Self::Later) one.
     #[must_use]
-    pub fn later(f: impl FnOnce(&Job, Result<Received>) -> Result<()> + 'static) -> Self {
+    pub fn later(f: impl FnOnce(&J, Result<Received>) -> Result<()> + 'static) -> Self {
         Self::Later(Box::new(f))
     }
 }
 
-impl fmt::Debug for Then {
+impl<J> fmt::Debug for Then<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Then::Quick(_) => "Quick",
@@ -106,23 +94,28 @@ impl fmt::Debug for Then {
     }
 }
 
-pub(super) type Handler = Rc<dyn Fn(Message<'_>) -> Delivery>;
+pub(super) type Handler<J> = Rc<dyn Fn(Message<'_>) -> Delivery<J>>;
 
 /// Handlers by number, a page for each upper byte that is in use: those of the runtime have the highest numbers.
-#[derive(Default)]
-pub(super) struct Handlers(Vec<Option<Box<Page>>>);
+pub(super) struct Handlers<J>(Vec<Option<Box<Page<J>>>>);
 
-type Page = [Option<Handler>; 256];
+impl<J> Default for Handlers<J> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
 
-impl Handlers {
+type Page<J> = [Option<Handler<J>>; 256];
+
+impl<J> Handlers<J> {
     #[inline(always)]
-    pub(super) fn get(&self, id: u16) -> Option<Handler> {
+    pub(super) fn get(&self, id: u16) -> Option<Handler<J>> {
         let [low, high] = id.to_le_bytes();
         self.0.get(usize::from(high))?.as_ref()?[usize::from(low)].clone()
     }
 
     /// The place of a number.
-    pub(super) fn place(&mut self, id: u16) -> &mut Option<Handler> {
+    pub(super) fn place(&mut self, id: u16) -> &mut Option<Handler<J>> {
         let [low, high] = id.to_le_bytes().map(usize::from);
         if self.0.len() <= high {
             self.0.resize_with(high + 1, || None);

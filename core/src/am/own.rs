@@ -1,27 +1,19 @@
-#![allow(unsafe_code)]
-//! Messages of a rank to itself: no packets, and one copy, from the source to the sink. They wait for the next turn of
-//! progress, since a handler is not to run inside of a send.
+//! Messages of a rank to itself that wait: for the next turn of progress, since a handler is not to run inside of a send, or
+//! until it is said where they go.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::counter::Counter;
 use super::data::{Data, Header};
-use super::handler::{Delivery, Message, Received, Then, Token};
-use super::packet::Prefix;
-use super::receive::not_held;
-use super::send::REST;
-use super::sink::{Filling, Sink, Source};
-use super::{ActiveMessages, Counter, Counters, HandlerId, OWN};
-use crate::entered::Entered;
-use crate::error::{Error, Result};
-use crate::job::Job;
-use crate::stats::Kind;
+use super::handler::HandlerId;
+use super::packet::{Prefix, REST};
 use crate::tracked::Track;
 
 /// A message in the queue.
-enum Queued {
+pub(super) enum Queued {
     Short(ShortMessage),
     Other(Box<OwnMessage>),
 }
@@ -34,22 +26,22 @@ pub(super) struct ShortMessage {
 }
 
 /// A message of this rank to itself.
-struct OwnMessage {
-    handler: HandlerId,
-    header: Header,
-    data: Data,
-    number: u32,
-    target: u32,
-    completion: Option<Counter>,
+pub(super) struct OwnMessage {
+    pub(super) handler: HandlerId,
+    pub(super) header: Header,
+    pub(super) data: Data,
+    pub(super) number: u32,
+    pub(super) target: u32,
+    pub(super) completion: Option<Counter>,
     /// It may not be withdrawn.
-    claimed: bool,
+    pub(super) claimed: bool,
 }
 
 /// The messages of this rank to itself that wait.
 #[derive(Default)]
 pub(super) struct OwnMessages {
-    queue: VecDeque<Queued>,
-    held: FxHashMap<u32, OwnMessage>,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) held: FxHashMap<u32, OwnMessage>,
 }
 
 impl OwnMessages {
@@ -63,7 +55,7 @@ impl OwnMessages {
     }
 
     /// Takes out the messages that `track` counts; with `withdraw` none that is claimed.
-    fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<OwnMessage> {
+    pub(super) fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<OwnMessage> {
         let is_taken = |message: &OwnMessage| message.data.is_of(track) && !(withdraw && message.claimed);
         let mut taken: Vec<OwnMessage> =
             self.held.extract_if(|_, message| is_taken(message)).map(|(_, message)| message).collect();
@@ -78,153 +70,5 @@ impl OwnMessages {
             Queued::Other(message) => Some(*message),
         }));
         taken
-    }
-}
-
-impl ActiveMessages {
-    /// Queues a message of this rank to itself.
-    pub(super) fn send_own(&self, handler: HandlerId, header: &[u8], data: Data, counters: Counters<'_>) {
-        let mut own = self.own.borrow_mut();
-        let number = self.next_number(|number| !own.held.contains_key(&number));
-        let (target, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        let message = OwnMessage { handler, header: header.into(), data, number, target, completion, claimed: false };
-        own.queue.push_back(Queued::Other(Box::new(message)));
-        self.mark(OWN);
-    }
-
-    /// Queues a message of this rank to itself that has few bytes.
-    #[inline]
-    pub(super) fn send_own_short(&self, message: ShortMessage) {
-        self.own.borrow_mut().queue.push_back(Queued::Short(message));
-        self.mark(OWN);
-    }
-
-    /// Delivers what is queued; whether there was anything.
-    pub(super) fn deliver_own(&self, job: &Job) -> Result<bool> {
-        let Some(_entered) = Entered::new(&self.delivering) else { return Ok(false) };
-        let mut any = false;
-        loop {
-            let next = self.own.borrow_mut().queue.pop_front();
-            match next {
-                None => break,
-                Some(Queued::Short(message)) => self.deliver_short(job, &message)?,
-                Some(Queued::Other(message)) => self.deliver_to_handler(job, *message)?,
-            }
-            any = true;
-        }
-        self.unmark(OWN);
-        Ok(any)
-    }
-
-    fn deliver_short(&self, job: &Job, ShortMessage { prefix, words }: &ShortMessage) -> Result<()> {
-        let handler = self.handler_for(prefix.handler, job.rank())?;
-        let mut bytes = [0; 8 * REST];
-        for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
-            at.copy_from_slice(&word.to_le_bytes());
-        }
-        let (header, data) = bytes.split_at(usize::from(prefix.header_len));
-        self.run_whole(&handler, job.rank(), prefix, header, &data[..prefix.number as usize])
-    }
-
-    #[inline(never)]
-    fn deliver_to_handler(&self, job: &Job, message: OwnMessage) -> Result<()> {
-        let source = job.rank();
-        let handler = match self.handler_for(message.handler.0, source) {
-            Ok(handler) => handler,
-            Err(e) => {
-                message.data.fail(&e);
-                return Err(e);
-            }
-        };
-        let data = match &message.data {
-            Data::Copied(bytes) => Some(&bytes[..]),
-            Data::Lent(lent) => match lent.source() {
-                Source::Bytes(block) if block.len > 0 => {
-                    // SAFETY: valid and not written until the message is complete, by the contract of `start_send`.
-                    Some(unsafe { std::slice::from_raw_parts(block.base.cast_const(), block.len) })
-                }
-                Source::Bytes(_) => Some(&[][..]),
-                Source::Layout(_) => None,
-            },
-        };
-        let delivery = handler(Message {
-            source,
-            number: message.number,
-            header: &message.header,
-            len: message.data.len(),
-            data,
-            waits: true,
-        });
-        match delivery {
-            Delivery::Done => {
-                message.data.complete();
-                self.finished(source, message.target, 0)?;
-                message.completion.inspect(Counter::increment);
-                Ok(())
-            }
-            Delivery::Into(sink, then) => self.copy_own(job, message, sink, then),
-            Delivery::Hold => {
-                self.own.borrow_mut().held.insert(message.number, message);
-                Ok(())
-            }
-        }
-    }
-
-    /// Copies a message of this rank to itself into its sink.
-    fn copy_own(&self, job: &Job, message: OwnMessage, sink: Sink, then: Then) -> Result<()> {
-        let copy = |data: &Data| -> Result<Received> {
-            let mut filling = Filling::new(sink, data.len())?;
-            match data {
-                Data::Copied(bytes) => _ = filling.take(bytes),
-                // SAFETY: valid until the message is complete by the contract of `start_send`; a sink is read by nobody.
-                Data::Lent(lent) => unsafe { filling.take_from(lent.source()) }?,
-            }
-            filling.received()
-        };
-        let received = copy(&message.data).map_err(|e| e.peer(job.rank()));
-        match &received {
-            Ok(received) => {
-                job.device().stats().add(Kind::Copy, received.kept);
-                message.data.complete();
-                self.finished(job.rank(), message.target, 0)?;
-            }
-            Err(e) => message.data.fail(e),
-        }
-        let completion = message.completion.filter(|_| received.is_ok());
-        match then {
-            Then::Quick(f) => {
-                f(received);
-                completion.inspect(Counter::increment);
-            }
-            Then::Later(f) => self.defer(Box::new(move |job| {
-                f(job, received)?;
-                completion.inspect(Counter::increment);
-                Ok(())
-            })),
-        }
-        Ok(())
-    }
-
-    pub(super) fn deliver_held_own(&self, job: &Job, number: u32, sink: Sink, then: Then) -> Result<()> {
-        let held = self.own.borrow_mut().held.remove(&number);
-        let message = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
-        self.copy_own(job, message, sink, then)
-    }
-
-    pub(super) fn abandon_own(&self, number: u32) -> bool {
-        let held = self.own.borrow_mut().held.remove(&number);
-        held.map(|message| message.data.complete()).is_some()
-    }
-
-    /// Takes back the messages of this rank to itself that `track` counts; with `withdrawn` those that may be withdrawn, which
-    /// end with that error.
-    pub(super) fn cancel_own(&self, track: &Rc<Track>, withdrawn: Option<&Error>) {
-        let taken = self.own.borrow_mut().take(track, withdrawn.is_some());
-        for message in taken {
-            match withdrawn {
-                Some(e) => message.data.fail(e),
-                None => message.data.cancel(),
-            }
-        }
     }
 }

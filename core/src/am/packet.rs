@@ -1,9 +1,14 @@
 //! What stands before the bytes of every packet.
 
-use super::HandlerId;
+use super::handler::HandlerId;
+use crate::device::SHORT_WORDS;
 
 /// Bytes of a prefix.
 pub(super) const PREFIX: usize = 24;
+/// Words of a short packet for the user header and the data.
+pub(super) const REST: usize = SHORT_WORDS - PREFIX / 8;
+/// The operation that errors of a sender name.
+pub(super) const OP: &str = "send an active message";
 
 /// The first packet of a message, or the only one: the user header, and data.
 pub(super) const FIRST: u8 = 1;

@@ -5,38 +5,18 @@
 //! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: what
 //! is read of it from then on is an error. What cannot be read comes in packets.
 
-use std::rc::Rc;
-
 use crate::device::{Block, Operation, Range, Region, RemoteVector};
 use crate::error::Result;
 use crate::job::Job;
 use crate::tracked::Track;
-use crate::wire::{Reader, Writer};
 
+use super::offer::{OFFERED, Offer, Read};
 use super::sink::{Filling, Source};
 
-/// Most blocks of a source that is offered: their places travel with the request to send, in one packet.
-const OFFERED: usize = 192;
 /// Most blocks of a sink that is read into.
 const READ_INTO: usize = 1024;
 /// Most bytes from the first block of a source to the last, for each byte of data, where devices register all of them.
 const SPREAD: usize = 4;
-
-/// Where the data of a message lies in its sender's memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Offer {
-    key: Vec<u8>,
-    ranges: Vec<Range>,
-}
-
-/// The read of the data of a message.
-pub(super) struct Read {
-    offer: Offer,
-    /// The imported region, and what counts the request, once it has been posted.
-    posted: Option<(u64, Rc<Track>)>,
-    /// The sender has taken back the message meanwhile.
-    pub(super) cancelled: bool,
-}
 
 /// What has become of a read.
 pub(super) enum Step {
@@ -104,35 +84,9 @@ impl Offer {
             }
         }
     }
-
-    pub(super) fn write(&self) -> Vec<u8> {
-        let w = Writer::new().bytes(&self.key);
-        self.ranges.iter().fold(w, |w, r| w.u64(r.offset as u64).u64(r.len as u64)).done()
-    }
-
-    /// The offer of a message of `len` bytes; `None` if it makes no sense.
-    pub(super) fn read(bytes: &[u8], len: usize) -> Option<Self> {
-        let mut r = Reader::new(bytes);
-        let (key, mut ranges, mut sum) = (r.bytes()?.to_vec(), Vec::new(), 0usize);
-        while !r.is_empty() {
-            let range = Range { offset: r.u64()?.try_into().ok()?, len: r.u64()?.try_into().ok()? };
-            sum = sum.checked_add(range.len)?;
-            ranges.push(range);
-        }
-        (sum == len && ranges.len() <= OFFERED).then_some(Self { key, ranges })
-    }
 }
 
 impl Read {
-    pub(super) fn new(offer: Offer) -> Self {
-        Self { offer, posted: None, cancelled: false }
-    }
-
-    /// Whether memory of the sink may be written.
-    pub(super) fn is_posted(&self) -> bool {
-        self.posted.is_some()
-    }
-
     /// Begins to read the data of `peer` into the sink, or looks whether it is there. Does not wait.
     ///
     /// # Errors
@@ -203,17 +157,6 @@ fn forget(job: &Job, region: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn offers_come_back_as_they_were() {
-        let ranges = vec![Range { offset: 0, len: 7 }, Range { offset: 1 << 40, len: 3 }];
-        let offer = Offer { key: vec![1, 2, 3], ranges };
-        let bytes = offer.write();
-        assert_eq!(Offer::read(&bytes, 10), Some(offer));
-        assert!(Offer::read(&bytes, 9).is_none() && Offer::read(&bytes, 11).is_none());
-        assert!((0..bytes.len()).all(|n| Offer::read(&bytes[..n], 10).is_none()));
-    }
 
     #[test]
     fn blocks_that_a_window_has_cut_are_one_again() {
@@ -230,14 +173,5 @@ mod tests {
         };
         assert!(few_blocks(100, 99, apart).unwrap().is_none());
         assert_eq!(few_blocks(100, 100, apart).unwrap().unwrap().len(), 100);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_no_offer_or_one_of_that_length(bytes in prop::collection::vec(any::<u8>(), 0..80), len in 0usize..300) {
-            if let Some(offer) = Offer::read(&bytes, len) {
-                prop_assert_eq!(offer.ranges.iter().map(|r| r.len).sum::<usize>(), len);
-            }
-        }
     }
 }

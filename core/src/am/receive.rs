@@ -1,48 +1,19 @@
 //! Messages that come: packets are taken apart, handlers and completions run.
 
-use std::collections::VecDeque;
-
-use rustc_hash::FxHashMap;
-
-use super::handler::{Delivery, Handler, Message, Received, Then, Token};
+use super::arrivals::{Arrival, Envelope};
+use super::handler::{Handler, Message, Token};
+use super::offer::{Offer, Read};
 use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS, WITHDRAW};
-use super::read::{Offer, Read, Step};
-use super::sink::{Filling, Sink};
-use super::{ActiveMessages, NO_ROOM, READ};
+use super::read::Step;
+use super::sink::{Filling, Received, Sink};
+use super::state::{NO_ROOM, READ};
+use super::{ActiveMessages, Delivery, Then};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
 const OP: &str = "receive an active message";
 /// Longest message, as a bound on what a peer can make this rank allocate.
 const MAX_MESSAGE: u64 = 1 << 40;
-
-/// A message of which a part is still to come.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Envelope {
-    token: Token,
-    len: usize,
-    target: u32,
-    completion: u32,
-}
-
-enum Arrival {
-    /// At its sender, until [`deliver`] is called; `claimed` if the sender may not withdraw it.
-    Held { envelope: Envelope, offer: Option<Offer>, claimed: bool },
-    /// It was held, and its sender has cancelled it.
-    Gone(Envelope),
-    /// It is read out of its sender's memory.
-    Offered { envelope: Envelope, filling: Filling, then: Option<Then>, read: Read },
-    /// `expected` bytes of it come in packets.
-    Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then> },
-}
-
-/// The messages of which a part is still to come.
-#[derive(Default)]
-pub(super) struct Arrivals {
-    open: FxHashMap<Token, Arrival>,
-    /// Of those the ones that are read.
-    offered: VecDeque<Token>,
-}
 
 fn garbage(source: u32, why: &str) -> Error {
     Error::new(ErrorKind::Protocol, OP).peer(source).cause(why.to_owned())
@@ -88,7 +59,7 @@ impl ActiveMessages {
     #[inline(always)]
     pub(super) fn run_whole(
         &self,
-        handler: &Handler,
+        handler: &Handler<Job>,
         source: u32,
         p: &Prefix,
         header: &[u8],

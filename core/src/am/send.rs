@@ -6,20 +6,19 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::MAX_HEADER;
+use super::counter::Counters;
 use super::data::{COPIED, Data, Lent};
+use super::handler::HandlerId;
 use super::own::ShortMessage;
-use super::packet::{PREFIX, Prefix};
+use super::packet::{OP, PREFIX, Prefix, REST};
 use super::sink::Source;
 use super::turn::drain;
-use super::{Counters, HandlerId, MAX_HEADER};
-use crate::device::{Block, Operation, SHORT_WORDS, ShortPacket};
+use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{CancelOnDrop, Job};
 use crate::tracked::Track;
 
-pub(super) const OP: &str = "send an active message";
-/// Words of a short packet for the user header and the data.
-pub(super) const REST: usize = SHORT_WORDS - PREFIX / 8;
 /// Most messages whose data is copied at a time; of others the data stays where it is.
 const MOST_COPIED: usize = 1024;
 
@@ -200,14 +199,24 @@ pub unsafe fn start_rendezvous(
     drain(am, job).map(|_| ())
 }
 
-/// Sends a message of one short packet to another rank, if there is room and nothing is queued: `false` if not.
+/// Sends a message of one short packet, if there is room and nothing is queued: `false` if not.
 #[inline]
 pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header: &[u8], data: &[u8]) -> Result<bool> {
-    if !job.active_messages().is_quiet() || header.len() + data.len() > 8 * REST {
+    let am = job.active_messages();
+    let own = target == job.rank();
+    if !(own || am.is_quiet()) || header.len() + data.len() > 8 * REST {
         return Ok(false);
     }
     let prefix = Prefix::of_first(handler, header.len(), data.len(), 0, 0);
-    let ([first, number, last], [a, b, c]) = (prefix.words(), joined(header, data));
+    let words = joined(header, data);
+    if own {
+        if am.own.borrow().len() >= MOST_COPIED {
+            return Ok(false);
+        }
+        am.send_own_short(ShortMessage { prefix, words });
+        return Ok(true);
+    }
+    let ([first, number, last], [a, b, c]) = (prefix.words(), words);
     let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + header.len() + data.len());
     job.try_send(target, Operation::SendShort(&packet))
 }

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::handler::Received;
 use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -159,6 +158,17 @@ fn blocks_of(layout: &dyn Layout, from: usize, len: usize, blocks: &mut Vec<Bloc
     }
     Err(Error::new(ErrorKind::BadArgument, "look up the blocks of a layout")
         .cause(format!("{} bytes in blocks, {len} asked for from byte {from} on", sum.unwrap_or(usize::MAX))))
+}
+
+/// A message whose data is where its sink has put it.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// The bytes, if the sink was a [buffer](Sink::buffer).
+    pub buffer: Vec<u8>,
+    /// Length of the message in bytes.
+    pub len: usize,
+    /// How many of its first bytes the sink has taken: fewer than `len` if it was shorter than the message.
+    pub kept: usize,
 }
 
 /// A sink that is being filled, in the order of the bytes.

@@ -4,18 +4,36 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
+use super::ActiveMessages;
 use super::data::Data;
-use super::outgoing::{Asked, Outgoing, Queued, release};
+use super::offer::Offer;
+use super::outgoing::{Asked, Outgoing, Queued};
 use super::packet::{MORE, PREFIX, Prefix, RTS};
-use super::read::Offer;
+use super::queue::release;
 use super::sink::Source;
-use super::{ActiveMessages, OUT};
+use super::state::{LATER, OUT, OWN};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 use crate::job::Job;
 
 /// Packets of one message that are sent in one turn of progress.
 const TURN: usize = 16;
+
+impl ActiveMessages {
+    /// Sends what is queued and has room, and delivers the messages of this rank to itself; whether there was any.
+    ///
+    /// # Errors
+    /// Of a message that nobody waits for; `Protocol` for one to a handler that there is not.
+    pub(crate) fn carry_on(&self, job: &Job) -> Result<bool> {
+        if self.work.get() & !LATER == OWN {
+            return self.deliver_own(job);
+        }
+        let own = self.deliver_own(job);
+        let read = self.read_offered(job);
+        let sent = drain(self, job);
+        Ok(own? | read? | sent?)
+    }
+}
 
 /// Sends what is queued as far as there is room; whether anything was sent.
 ///

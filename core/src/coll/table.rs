@@ -30,3 +30,15 @@ pub fn of(operation: Operation) -> impl Iterator<Item = &'static Algorithm> {
 pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
     of(operation).find(|a| a.name == name)
 }
+
+/// Whether in this algorithm every rank sends one thing, which it has from the start, to some or all others, and nothing else.
+#[must_use]
+pub fn is_one_round(algorithm: &Algorithm, parameters: &[u32], ranks: u32) -> bool {
+    use Operation as O;
+    match (algorithm.operation, algorithm.name) {
+        (O::Barrier, "dissemination") => parameters.first().is_some_and(|n| n + 1 >= ranks),
+        (O::Broadcast, "flat") => parameters == [1],
+        (O::Gather | O::Reduce, "flat") | (O::Allgather | O::Allreduce, "linear") => true,
+        _ => false,
+    }
+}

@@ -92,7 +92,7 @@ impl Job {
             progress,
             order: StoreOrder::default(),
             am,
-            calls,
+            calls: Box::new(calls),
             two_sided,
             tracked: RefCell::default(),
             contexts: Cell::new(0),
@@ -101,6 +101,7 @@ impl Job {
             left: Cell::new(false),
             deadline: Cell::new(None),
             ended: Cell::new(false),
+            pause: Cell::new(None),
         })))
     }
 

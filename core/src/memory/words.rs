@@ -51,6 +51,18 @@ macro_rules! word {
 word!(AtomicU64, u64);
 word!(AtomicU32, u32);
 
+/// Fetches a cache line that this rank will write, and that others have: the write need not wait for it then.
+#[inline(always)]
+pub(crate) fn fetch_to_write(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it has no effect that a program can see, and none at all on processors without it.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Memory made of words, as [`Mapping`] is.
 pub(crate) trait Memory {
     type Word: Word;

@@ -1,25 +1,24 @@
 #![allow(unsafe_code)]
 //! How the ranks of a team make a signal array.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{LINE, SHARES_CORE, SignalArray};
+use super::{LINE, SHARES_CORE, SHORT_LINES, SignalArray};
 use crate::coll;
 use crate::device::Region;
 use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 
 impl SignalArray {
-    /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and a line.
-    /// Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
+    /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and three
+    /// lines. Memory: `64 * (3 * P + words + 3)` bytes a rank. Messages: two allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
         let job = team.job().clone();
-        let wanted = (3 * team.size() + words + 1) * LINE;
+        let wanted = (3 * team.size() + words + SHORT_LINES + 1) * LINE;
         let own = job.device().allocate(Region { one_node: team.is_on_one_node(), ..Region::allocated(wanted) });
         if let Ok(own) = &own {
             let word = wanted - LINE + 8 * SHARES_CORE;
@@ -32,7 +31,9 @@ impl SignalArray {
         let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = NonNull::from(job.device().stats());
-        let mut signals = Self { stats, size, me, words, own, remotes, job, crowded: false, arrivals: Cell::new(0) };
+        let (arrivals, shorts) = Default::default();
+        let mut signals =
+            Self { stats, size, me, words, own, remotes, job, mapped: false, crowded: false, arrivals, shorts };
         // Before anything of a peer's array is read.
         if let Some(r) = signals.remotes.iter().find(|r| r.len != wanted) {
             return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
@@ -40,8 +41,9 @@ impl SignalArray {
                 .cause(format!("{} bytes, {wanted} expected", r.len)));
         }
         // The same on every rank, since all look at the same words. Relaxed: as above.
+        signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
         signals.crowded = size > 2
-            && (0..size).all(|rank| signals.last_line(rank).is_some())
+            && signals.mapped
             && (0..size)
                 .filter_map(|rank| signals.last_line(rank))
                 .any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);

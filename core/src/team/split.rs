@@ -46,7 +46,7 @@ impl Team {
             let mut r = Reader::new(bytes);
             let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u32()?, r.u32()?)))();
             let (member, c, k, given) =
-                fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.0.members[index]))?;
+                fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.0.members.ranks[index]))?;
             if index == 0 {
                 context = given;
             }
@@ -58,7 +58,7 @@ impl Team {
             return Ok(None);
         }
         chosen.sort_unstable();
-        let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.0.members[index]).collect();
+        let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.0.members.ranks[index]).collect();
         Self::of(self.job(), &members, context).map(Some)
     }
 
@@ -90,7 +90,8 @@ impl Team {
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
         let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);
-        let first = self.0.members.iter().position(shares).unwrap_or(self.0.me);
+        let members = &self.0.members;
+        let first = members.ranks.iter().position(shares).unwrap_or(members.me);
         let team = self.split(Some(first as u32), 0)?;
         team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
     }

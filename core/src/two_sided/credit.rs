@@ -2,12 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::CREDIT;
-use crate::am::{self, Counters, Source};
-use crate::error::Result;
-use crate::job::Job;
-use crate::tracked::Track;
-
 /// Bytes that early messages of one peer may take, their envelopes among them; what is more waits at its sender.
 pub const EARLY: u64 = 1 << 20;
 /// What a message takes beside its data.
@@ -69,6 +63,9 @@ impl Credits {
     /// A counted message of the peer has been received.
     #[inline]
     pub(super) fn taken(&self, peer: u32, len: usize) {
+        if peer == self.rank {
+            return;
+        }
         let at = &self.peers[peer as usize];
         let taken = at.taken.get() + len as u64 + ENVELOPE;
         at.taken.set(taken);
@@ -89,13 +86,4 @@ impl Credits {
         let peer = self.owed.borrow_mut().pop()?;
         Some((peer, self.peers[peer as usize].taken.get()))
     }
-}
-
-/// Tells a peer how many bytes of its messages have been received. Does not wait.
-pub(super) fn tell(job: &Job, peer: u32, taken: u64) -> Result<()> {
-    let track = Track::new();
-    let source = Source::of(&[]);
-    // SAFETY: no data.
-    #[allow(unsafe_code)]
-    unsafe { am::start_send(job, peer, CREDIT, &taken.to_le_bytes(), source, Counters::default(), &track) }.map(|_| ())
 }

@@ -14,43 +14,29 @@
 mod credit;
 mod receive;
 mod send;
+pub(crate) mod state;
 
-use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 
-use crate::am::{ActiveMessages, Delivery, HandlerId, Message, Sink, Then};
+use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Sink, Source, Then};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
-use crate::matching::{Envelope, Matching, Pattern, Ticket};
+use crate::job::{Job, Track};
+use crate::matching::{Envelope, Pattern};
 
 pub use credit::EARLY;
-pub use receive::{Matched, Receive, Status};
 pub use send::{Mode, Sending};
+pub use state::{Matched, Receive, Status, TwoSided};
 
 use credit::Credits;
-use receive::Early;
+use state::{Coming, Early};
 
 const HANDLER: HandlerId = HandlerId(u16::MAX - 2);
 const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
 
-/// The two-sided messages of a rank.
-pub struct TwoSided {
-    matching: RefCell<Matching<Rc<Receive>, Early>>,
-    credits: Credits,
-}
-
-impl fmt::Debug for TwoSided {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let matching = self.matching.borrow();
-        f.debug_struct("TwoSided").field("posted", &matching.posted()).field("early", &matching.early()).finish()
-    }
-}
-
 impl TwoSided {
     /// Registers the handlers of rank `rank` of `size`.
     pub(crate) fn register(am: &ActiveMessages, rank: u32, size: u32) -> Result<Rc<Self>> {
-        let this = Rc::new(Self { matching: RefCell::default(), credits: Credits::new(rank, size) });
+        let this = Rc::new(Self::new(Credits::new(rank, size)));
         let two_sided = Rc::clone(&this);
         am.register(HANDLER, move |m| two_sided.arrived(m))?;
         let two_sided = Rc::clone(&this);
@@ -61,13 +47,6 @@ impl TwoSided {
             Delivery::Done
         })?;
         Ok(this)
-    }
-
-    /// Receives that are posted, and early messages.
-    #[must_use]
-    pub fn waiting(&self) -> (usize, usize) {
-        let matching = self.matching.borrow();
-        (matching.posted(), matching.early())
     }
 
     /// The handler's part: the message goes to its receive, or is kept.
@@ -101,7 +80,7 @@ impl TwoSided {
             }
             _ if m.waits => (Early::Held(m.token(), m.len), Delivery::Hold),
             _ => {
-                let (early, then) = Early::coming(envelope, m.len);
+                let (early, then) = coming(envelope, m.len);
                 (early, Delivery::Into(Sink::buffer(Vec::new()), then))
             }
         };
@@ -112,17 +91,13 @@ impl TwoSided {
 
 impl Job {
     /// Says what receives have taken, where that is due. Called in every turn of progress after something has come.
-    fn give_credit(&self) -> Result<()> {
+    pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
         while let Some((peer, taken)) = credits.owed() {
-            credit::tell(self, peer, taken)?;
+            tell(self, peer, taken)?;
         }
         Ok(())
     }
-}
-
-fn wrong(operation: &'static str, cause: String) -> Error {
-    Error::new(ErrorKind::BadArgument, operation).cause(cause)
 }
 
 /// Whether a receive of `pattern` names a rank that there is.
@@ -135,5 +110,26 @@ fn check(job: &Job, operation: &'static str, pattern: &Pattern) -> Result<()> {
     }
 }
 
-/// What a posted receive is found by.
-type Posted = Option<Ticket>;
+/// A message whose bytes come, and what is to run when they are here.
+fn coming(envelope: Envelope, len: usize) -> (Early, Then) {
+    let coming = Rc::new(Coming::default());
+    let filled = Rc::clone(&coming);
+    let then = Then::quick(move |received| {
+        let data = received.map(|r| r.buffer);
+        // The receive that has taken it meanwhile gets it at once.
+        match filled.receive.take() {
+            Some((receive, sink)) => receive.complete(envelope, data.and_then(|data| sink.take_whole(&data))),
+            None => _ = filled.data.replace(Some(data)),
+        }
+    });
+    (Early::Coming(coming, len), then)
+}
+
+/// Tells a peer how many bytes of its messages have been received. Does not wait.
+fn tell(job: &Job, peer: u32, taken: u64) -> Result<()> {
+    let track = Track::new();
+    let source = Source::of(&[]);
+    // SAFETY: no data.
+    #[allow(unsafe_code)]
+    unsafe { am::start_send(job, peer, CREDIT, &taken.to_le_bytes(), source, Counters::default(), &track) }.map(|_| ())
+}

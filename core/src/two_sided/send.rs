@@ -96,11 +96,7 @@ impl Job {
         }
         let words = u64::from(context) | u64::from(tag as u32) << 32;
         let len = source.len();
-        let credits = &self.two_sided().credits;
-        if credits.owes() {
-            self.give_credit()?;
-        }
-        let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && credits.spend(target, len);
+        let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && self.spend(target, len)?;
         if !eager {
             let mut header = [1; HEADER + 1];
             header[..HEADER].copy_from_slice(&words.to_le_bytes());
@@ -113,7 +109,6 @@ impl Job {
         let header = words.to_le_bytes();
         if let Source::Bytes(block) = &source
             && len <= SHORT
-            && target != self.rank()
         {
             // SAFETY: valid during the call.
             let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
@@ -127,10 +122,22 @@ impl Job {
             Ok(true) => Ok(Sending::Done),
             Ok(false) => Ok(Sending::Open(track)),
             Err(e) => {
-                credits.unspend(target, len);
+                self.two_sided().credits.unspend(target, len);
                 Err(e)
             }
         }
+    }
+
+    /// Whether the target has room for an early message, which is counted then.
+    #[inline]
+    fn spend(&self, target: u32, len: usize) -> Result<bool> {
+        let credits = &self.two_sided().credits;
+        if credits.spend(target, len) {
+            return Ok(true);
+        }
+        // The peer may have said that it has taken some: a rank that only sends has not heard of it.
+        self.progress()?;
+        Ok(credits.spend(target, len))
     }
 
     /// Takes back a send whose receive has not begun: it ends with `Aborted` soon, whatever the peer does. One whose receive has

@@ -60,6 +60,10 @@ fn rank(operation: Operation, form: Form) -> Result<()> {
                 unsafe { call.start_again() }?;
                 call
             }
+            None if form == Form::Blocking => {
+                made.run(&team, &[])?;
+                continue;
+            }
             None => {
                 started = made.start(&team, &[])?;
                 &started

@@ -5,6 +5,7 @@ mod bytes;
 mod killed;
 mod misuse;
 mod model;
+mod short;
 mod started;
 mod teams;
 

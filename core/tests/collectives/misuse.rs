@@ -12,8 +12,20 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use crate::model::{ADD, Case, Made, reduction};
 use crate::some_sizes;
 
-/// Runs `call` at every rank, which must fail at every rank for which `fails` says so, and then calls that must not fail.
+/// Runs `call` at every rank, which must fail at every rank for which `fails` says so, and then calls that must not fail, on a
+/// team without a signal array.
 fn disagree(
+    p: u32,
+    call: impl Fn(&Team) -> Result<()> + Sync,
+    fails: impl Fn(usize) -> bool + Sync,
+    check: impl Fn(usize, Error) + Sync,
+) {
+    disagree_on(true, p, call, fails, check);
+}
+
+/// The same on such a team, or on that of all ranks.
+pub fn disagree_on(
+    split: bool,
     p: u32,
     call: impl Fn(&Team) -> Result<()> + Sync,
     fails: impl Fn(usize) -> bool + Sync,
@@ -21,7 +33,7 @@ fn disagree(
 ) {
     let run = |job: &Job| {
         let team = job.world()?;
-        let own = team.split(Some(0), 0)?.unwrap();
+        let own = if split { team.split(Some(0), 0)?.unwrap() } else { team.clone() };
         match call(&own) {
             Ok(()) => assert!(!fails(team.rank()), "rank {} of {p} heard nothing", team.rank()),
             Err(e) => check(team.rank(), e),
@@ -38,7 +50,7 @@ fn disagree(
     Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
 }
 
-fn mismatch(_: usize, e: Error) {
+pub fn mismatch(_: usize, e: Error) {
     assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
     assert!(e.blamed().is_some(), "{e}");
 }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use farside_core::am::Layout;
-use farside_core::coll::execute::{Arguments, Collective, Memory, Reduction, Shape};
+use farside_core::coll::execute::{self, Arguments, Collective, Memory, Reduction, Shape};
 use farside_core::coll::operation::{Algorithm, Neighbors, Operation};
 use farside_core::coll::schedule::Side;
 use farside_core::device::Block;
@@ -342,6 +342,12 @@ impl Made {
     pub fn start(&mut self, team: &Team, parameters: &[u32]) -> Result<Collective> {
         // SAFETY: tests keep the buffers until the call has ended.
         self.with(parameters, |arguments| unsafe { Collective::start(team, arguments) })
+    }
+
+    /// Makes the call, and waits for it.
+    pub fn run(&mut self, team: &Team, parameters: &[u32]) -> Result<()> {
+        // SAFETY: the buffers outlive the call.
+        self.with(parameters, |arguments| unsafe { execute::run(team, arguments) })
     }
 
     /// Checks that the output is what it must be, and that the input and all memory between blocks has not changed.

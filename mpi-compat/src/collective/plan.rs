@@ -309,18 +309,18 @@ impl Counts {
 /// A collective call.
 pub struct Plan {
     pub team: Team,
-    operation: Operation,
+    pub(super) operation: Operation,
     pub root: usize,
-    counts: Counts,
-    sizes_known: bool,
-    element: usize,
+    pub(super) counts: Counts,
+    pub(super) sizes_known: bool,
+    pub(super) element: usize,
     pub input: Memory,
     pub output: Memory,
     pub in_place: bool,
-    operand: Option<Rc<Operand>>,
-    graph: Graph,
-    before: Vec<Step>,
-    after: Vec<Step>,
+    pub(super) operand: Option<Rc<Operand>>,
+    pub(super) graph: Graph,
+    pub(super) before: Vec<Step>,
+    pub(super) after: Vec<Step>,
 }
 
 impl Plan {

@@ -59,6 +59,18 @@ pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
     Some(total)
 }
 
+/// The predefined type of all elements of a type; `None` if there are several, or none.
+pub fn element(of: &Datatype) -> Option<Named> {
+    match of.contents() {
+        Contents::Named(named) => Some(named),
+        _ => {
+            let mut all = parts(of).into_iter().map(|(_, part)| element(&part));
+            let first = all.next().flatten();
+            first.filter(|_| all.all(|other| other == first))
+        }
+    }
+}
+
 /// The predefined type that a derived one is a plain duplicate of.
 pub fn plain(of: &Datatype) -> Option<Named> {
     match of.contents() {

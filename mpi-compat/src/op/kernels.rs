@@ -54,6 +54,11 @@ fn kind_of(named: Named) -> Kind {
     }
 }
 
+/// Whether a type is one that compare-and-swap is defined on (section 12.3.4).
+pub fn is_swapped(named: Named) -> bool {
+    matches!(kind_of(named), Kind::Integer | Kind::Logical | Kind::Byte)
+}
+
 impl Predefined {
     /// Whether it is defined on a type, by the table of section 6.9.2.
     pub fn allowed(self, named: Named) -> bool {

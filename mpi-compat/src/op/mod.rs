@@ -14,7 +14,7 @@ use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Op, Type};
 use crate::runtime::{Call, Runtime};
 
-pub use kernels::Predefined;
+pub use kernels::{Predefined, is_swapped};
 
 /// An operator.
 pub enum OpObject {

@@ -237,7 +237,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
             Counts::AtRoot(counts, _) if self.root == team.rank() => *counts,
             _ => &[],
         };
-        let sizes: Vec<u64> = counts.iter().map(|n| *n as u64).collect();
+        let sizes = if counts.is_empty() { Vec::new() } else { counts.iter().map(|n| *n as u64).collect() };
         let shape = checked.and_then(|()| self.shape(team, &sizes)).map_err(|e| refuse(team, e))?;
         // A rank that is not the root of a reduce has only input.
         let reads_output = self.operation == Operation::Reduce && self.root != team.rank();

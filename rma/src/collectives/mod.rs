@@ -21,6 +21,7 @@ use farside_core::{Result, Team};
 
 pub use call::Call;
 pub use operator::{Commutative, NoOperator, Operator, Ordered, Side};
+pub(crate) use scope::Pending;
 pub use scope::{Overlap, Persistent, Started};
 
 /// Collectives of a team.
@@ -45,8 +46,8 @@ pub trait Collectives {
     /// Those of [collectives](crate::collectives).
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()>;
 
-    /// Runs `body`, in which calls are started and overlap with each other and with other work, and completes what it has
-    /// started.
+    /// Runs `body`, in which calls and [messages](crate::messages) are started and overlap with each other and with other work,
+    /// and completes what it has started.
     ///
     /// ```
     /// use farside_rma::collectives::call;

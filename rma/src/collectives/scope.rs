@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! Calls that are started, and persistent ones, inside a scope that ends only after they have.
+//! Calls and messages that are started, and persistent calls, inside a scope that ends only after they have.
 //!
-//! As in `std::thread::scope`, a buffer given to a call must outlive the scope `'scope`, and the scope keeps every call that
-//! it has started: a handle that is leaked changes nothing, and no panic can make a transfer outlive its buffer.
+//! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, and the scope keeps every
+//! operation that it has started: a handle that is leaked changes nothing, and no panic can make a transfer outlive its buffer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -19,6 +19,18 @@ use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::call::Call;
 use super::operator::Operator;
+
+/// An operation in the keeping of its scope. Dropping it ends it too.
+pub(crate) trait Pending {
+    /// Whether the scope has to wait for it, or to say how it has ended.
+    fn is_active(&self) -> bool;
+
+    /// Waits until it is complete here.
+    fn wait(&self) -> Result<()>;
+
+    /// Ends it: its buffers are not touched any more.
+    fn cancel(&self);
+}
 
 /// What a call needs besides its buffers.
 trait Keep {}
@@ -35,10 +47,26 @@ struct Kept<'env> {
     _needs: Box<dyn Keep + 'env>,
 }
 
-/// Where calls are started ([`overlap`](super::Collectives::overlap)).
+impl Pending for Kept<'_> {
+    fn is_active(&self) -> bool {
+        self.call.is_active()
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.call.wait()
+    }
+
+    fn cancel(&self) {
+        self.call.cancel();
+    }
+}
+
+/// Where calls are started ([`overlap`](super::Collectives::overlap)), and messages.
 pub struct Overlap<'scope, 'env: 'scope> {
     team: Team,
-    calls: RefCell<Vec<Rc<Kept<'env>>>>,
+    kept: RefCell<Vec<Rc<dyn Pending + 'env>>>,
+    /// How many are kept when those that have ended are let go.
+    most: Cell<usize>,
     // Invariant in both lifetimes, as `std::thread::Scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -46,7 +74,7 @@ pub struct Overlap<'scope, 'env: 'scope> {
 
 impl fmt::Debug for Overlap<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Overlap").field("calls", &self.calls.borrow().len()).finish_non_exhaustive()
+        f.debug_struct("Overlap").field("kept", &self.kept.borrow().len()).finish_non_exhaustive()
     }
 }
 
@@ -63,7 +91,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
         // operator is kept with it.
         let begin = |arguments: &Arguments<'_>| unsafe { Collective::start(&self.team, arguments) };
         let started = call.with_arguments(&self.team, &*operator, begin)?;
-        Ok(Started { kept: self.keep(started, operator), output: Some(call.output()), buffers: PhantomData })
+        Ok(Started { kept: self.keep_call(started, operator), output: Some(call.output()), buffers: PhantomData })
     }
 
     /// A call that can be started again and again, on a copy of its input. All ranks make the same ones in the same order, and
@@ -82,51 +110,57 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
         call.set_input(input.0);
         let made =
             call.with_arguments(&self.team, &*operator, |arguments| Collective::persistent(&self.team, arguments))?;
-        let kept = self.keep(made, Box::new((operator, KeptInput(own))));
+        let kept = self.keep_call(made, Box::new((operator, KeptInput(own))));
         Ok(Persistent { kept, input, output: call.output(), buffers: PhantomData })
     }
 
-    fn keep(&self, call: Collective, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
-        let kept = Rc::new(Kept { call, _needs: needs });
-        let mut calls = self.calls.borrow_mut();
-        // Of these nobody has a handle, and they have ended.
-        calls.retain(|kept| Rc::strong_count(kept) > 1 || kept.call.is_active());
-        calls.push(Rc::clone(&kept));
-        kept
+    fn keep_call(&self, call: Collective, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
+        self.keep(Kept { call, _needs: needs })
     }
 
-    /// Ends every call that is in progress.
+    /// Keeps an operation until the scope has ended, or nobody has a handle of it and it is not active.
+    pub(crate) fn keep<P: Pending + 'env>(&self, pending: P) -> Rc<P> {
+        let pending = Rc::new(pending);
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() >= self.most.get() {
+            kept.retain(|kept| Rc::strong_count(kept) > 1 || kept.is_active());
+            self.most.set(2 * kept.len().max(4));
+        }
+        kept.push(Rc::<P>::clone(&pending));
+        pending
+    }
+
+    /// The team whose ranks take part.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// Ends everything that is in progress.
     fn cancel(&self) {
-        self.calls.borrow().iter().for_each(|kept| kept.call.cancel());
+        self.kept.borrow().iter().for_each(|kept| kept.cancel());
     }
 
-    /// Waits for every call that is in progress.
+    /// Waits for everything that is in progress.
     fn finish(&self) -> Result<()> {
-        let calls = std::mem::take(&mut *self.calls.borrow_mut());
-        let finished = calls.iter().filter(|kept| kept.call.is_active()).try_for_each(|kept| kept.call.wait());
-        // After an error the others are not waited for.
-        calls.iter().for_each(|kept| kept.call.cancel());
-        finished
+        let active = |kept: &Rc<dyn Pending + 'env>| kept.is_active().then(|| Rc::clone(kept));
+        let active: Vec<_> = self.kept.borrow().iter().filter_map(active).collect();
+        active.iter().try_for_each(|kept| kept.wait())
     }
 }
 
-/// Runs `body`, and completes what it has started; cancels it where `body` fails.
+/// Runs `body`, and completes what it has started; cancels it where `body`, or something that nobody has waited for, fails.
 pub(super) fn overlap<'env, R>(
     team: &Team,
     body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>,
 ) -> Result<R> {
-    let scope = Overlap { team: team.clone(), calls: RefCell::default(), scope: PhantomData, env: PhantomData };
-    match catch_unwind(AssertUnwindSafe(|| body(&scope))) {
-        Ok(Ok(r)) => scope.finish().map(|()| r),
-        Ok(Err(e)) => {
-            scope.cancel();
-            Err(e)
-        }
-        Err(panic) => {
-            scope.cancel();
-            resume_unwind(panic)
-        }
+    let (team, kept, most) = (team.clone(), RefCell::default(), Cell::default());
+    let scope = Overlap { team, kept, most, scope: PhantomData, env: PhantomData };
+    let ended = catch_unwind(AssertUnwindSafe(|| body(&scope).and_then(|r| scope.finish().map(|()| r))));
+    if !matches!(ended, Ok(Ok(_))) {
+        scope.cancel();
     }
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// A call that was started. Dropping it changes nothing: the end of the scope waits for it.

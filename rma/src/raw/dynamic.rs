@@ -14,15 +14,19 @@ use farside_core::device::{MAX_KEY, Region, Registration, RemoteRegion};
 use farside_core::job::CancelOnDrop;
 use farside_core::{Error, ErrorKind, Result, Team};
 
+use super::address::KnownTable;
 use super::{Options, RawWindow};
 use crate::assert::Assert;
 use crate::op::ElementType;
 
 /// Most attachments of one rank at a time.
-pub const MAX_ATTACHED: usize = 128;
+pub const MAX_ATTACHED: usize = 4096;
 
-/// Bytes of a table entry: id, length in bytes, length of the key, the key.
-const ENTRY: usize = 24 + MAX_KEY;
+/// Bytes of a table entry: id, length in bytes, length of the key, first byte, the key.
+pub(super) const ENTRY: usize = 32 + MAX_KEY;
+
+/// Where the entries begin: behind the version of the table, and the number of slots that were ever used.
+pub(super) const TABLE: usize = ENTRY;
 
 /// Names an attachment of some rank: send it to the ranks that may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
@@ -37,27 +41,40 @@ pub struct Attachment {
 /// An untyped window whose memory is attached later. Operations are complete when they return.
 #[derive(Debug)]
 pub struct RawDynamicWindow {
-    table: RawWindow,
-    attached: RefCell<HashMap<Attachment, Registration>>,
+    pub(super) table: RawWindow,
+    /// The window whose epochs operations by address belong to.
+    pub(super) epochs: RawWindow,
+    /// What was read of the tables of others.
+    pub(super) known: RefCell<HashMap<usize, KnownTable>>,
+    pub(super) attached: RefCell<HashMap<Attachment, Registration>>,
     last: Cell<u64>,
     imports: RefCell<HashMap<(usize, u64), RemoteRegion>>,
 }
 
 impl RawDynamicWindow {
-    /// A window with nothing attached, which all ranks use for elements of one type. Collective. Memory: 15 KiB a rank
-    /// for the table.
+    /// A window with nothing attached, which all ranks use for elements of one type. Collective. Memory: 512 KiB a
+    /// rank for the table, of which what was used is touched.
     ///
     /// # Errors
     /// Those of [`RawWindow::allocate`]; `Mismatch` on every rank if element types differ.
-    pub fn new(team: &Team, element: Option<ElementType>) -> Result<Self> {
-        let table = RawWindow::allocate_of(team, Ok(MAX_ATTACHED * ENTRY), Options::default(), element)?;
+    pub fn new(team: &Team, element: Option<ElementType>, options: Options) -> Result<Self> {
+        let len = TABLE + MAX_ATTACHED * ENTRY;
+        let table = RawWindow::allocate_of(team, Ok(len), Options::default(), element)?;
         table.lock_all(Assert::NOCHECK)?;
-        Ok(Self { table, attached: RefCell::default(), last: Cell::new(0), imports: RefCell::default() })
+        let epochs = RawWindow::attaching(team, options)?;
+        let known = RefCell::default();
+        Ok(Self { table, epochs, known, attached: RefCell::default(), last: Cell::new(0), imports: RefCell::default() })
     }
 
     fn word(&self, slot: u64, index: usize) -> &AtomicU64 {
+        self.word_at(TABLE / 8 + slot as usize * ENTRY / 8 + index)
+    }
+
+    /// A word of this rank's table.
+    pub(super) fn word_at(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < (TABLE + MAX_ATTACHED * ENTRY) / 8);
         // SAFETY: inside this rank's table, aligned, and an atomic for all that access it.
-        unsafe { AtomicU64::from_ptr(self.table.base().add(slot as usize * ENTRY + index * 8).cast()) }
+        unsafe { AtomicU64::from_ptr(self.table.base().cast::<u64>().add(index).cast()) }
     }
 
     /// Attaches `len` bytes at `base`. Local: no message.
@@ -92,12 +109,16 @@ impl RawDynamicWindow {
         // Relaxed, all of these: ordered by the Release of the id, with which the look-up of an origin pairs.
         self.word(slot, 1).store(len as u64, Ordering::Relaxed);
         self.word(slot, 2).store(registration.key.len() as u64, Ordering::Relaxed);
+        // Relaxed, as above.
+        self.word(slot, 3).store(base.addr() as u64, Ordering::Relaxed);
         for (i, w) in key.chunks_exact(8).enumerate() {
             // Relaxed, as above.
-            self.word(slot, 3 + i).store(u64::from_le_bytes(w.try_into().unwrap_or_default()), Ordering::Relaxed);
+            self.word(slot, 4 + i).store(u64::from_le_bytes(w.try_into().unwrap_or_default()), Ordering::Relaxed);
         }
         // Release: pairs with the look-up of an origin, which reads the id before and after the rest.
         self.word(slot, 0).store(id, Ordering::Release);
+        self.word_at(1).fetch_max(slot + 1, Ordering::AcqRel);
+        self.changed();
         let attachment = Attachment { id, slot };
         self.attached.borrow_mut().insert(attachment, registration);
         Ok(attachment)
@@ -112,6 +133,7 @@ impl RawDynamicWindow {
         let gone = || self.not_attached("detach memory", self.table.team().rank(), attachment);
         let registration = registration.ok_or_else(gone)?;
         self.word(attachment.slot, 0).store(0, Ordering::SeqCst);
+        self.changed();
         // SAFETY: operations of this rank are complete or cancelled before they return.
         unsafe { self.table.job().device().release(registration.handle) }
     }
@@ -125,7 +147,7 @@ impl RawDynamicWindow {
     }
 
     /// Copies words of a target's table. One read where the table is not mapped.
-    fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
+    pub(super) fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
         self.table.or_abandon(|| {
             // SAFETY: complete when the flush returns; abandoned if it fails.
             unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
@@ -134,10 +156,16 @@ impl RawDynamicWindow {
     }
 
     /// The region of an attachment: looked up in its owner's table every time, imported the first time.
-    fn region(&self, operation: &'static str, target: usize, attachment: Attachment) -> Result<RemoteRegion> {
+    pub(super) fn region(
+        &self,
+        operation: &'static str,
+        target: usize,
+        attachment: Attachment,
+    ) -> Result<RemoteRegion> {
         let gone = || self.not_attached(operation, target, attachment);
         let peer = self.table.team().job_rank(target)?;
-        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)? * ENTRY;
+        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)?;
+        let offset = TABLE + offset * ENTRY;
         let device = self.table.job().device();
         let mut id = [0u64; 1];
         self.look_up(&mut id, target, offset)?;
@@ -158,7 +186,7 @@ impl RawDynamicWindow {
         if entry[0] != attachment.id || id[0] != attachment.id || key_len > MAX_KEY {
             return Err(gone());
         }
-        let key = &bytemuck::cast_slice::<u64, u8>(&entry[3..])[..key_len];
+        let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
         let region = device.import(peer, key, Some(crate::op::apply_bytes)).map_err(|e| {
             // Detached between the look-up and the import.
             if e.kind() == ErrorKind::PeerLost { gone() } else { e }
@@ -190,6 +218,7 @@ impl RawDynamicWindow {
     /// # Errors
     /// `PeerLost`; `System` if memory could not be given back.
     pub fn free(&self) -> Result<()> {
+        self.epochs.free()?;
         self.table.unlock_all()?;
         self.table.team().barrier()
     }

@@ -30,16 +30,25 @@ impl RawWindow {
             return self.release();
         }
         self.usable(OP)?;
-        if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
-            return Err(self.wrong_epoch(OP, "an access epoch is open"));
-        }
-        if self.posted.borrow().is_open() {
-            return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
-        }
+        self.check_closed(OP)?;
         self.team.barrier()?;
         let at_rest = self.lock_at_rest(OP);
         self.release()?;
         at_rest
+    }
+
+    /// Checks for the call `operation` that this rank has closed its epochs, but for that of a fence.
+    ///
+    /// # Errors
+    /// `WrongEpoch`.
+    pub fn check_closed(&self, operation: &'static str) -> Result<()> {
+        if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
+            return Err(self.wrong_epoch(operation, "an access epoch is open"));
+        }
+        if self.posted.borrow().is_open() {
+            return Err(self.wrong_epoch(operation, "an exposure epoch is open"));
+        }
+        Ok(())
     }
 
     /// Checks, when all ranks have closed their epochs, that nobody holds or awaits the lock of this rank's memory.

@@ -133,9 +133,10 @@ impl RawWindow {
         let (p, me) = (self.team.size(), self.team.rank());
         if self.synchronized.get() && p <= DIRECT {
             let others = (1..p).map(|d| (me + d) % p);
+            // A rank that is told may access this rank's memory at once: what this rank does there itself comes before.
+            self.finish_self()?;
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
             let mut marks = mark;
-            self.finish_self()?;
             for from in others {
                 self.board.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
                 marks |= self.board.mark(from, cell::FENCE, number);
@@ -154,7 +155,12 @@ impl RawWindow {
         // The reduce-scatter has shown that all ranks are here, so all are exposed.
         self.synchronized.set(true);
         self.start_queued(None)?;
-        for target in (0..p).filter(|t| touched[*t]) {
+        // As above, this rank's own memory first.
+        if touched[me] {
+            self.notify(me, cell::FENCE, number)?;
+            self.complete_at(me)?;
+        }
+        for target in (0..p).filter(|t| touched[*t] && *t != me) {
             self.notify(target, cell::FENCE, number)?;
         }
         self.complete_all()?;
@@ -179,7 +185,8 @@ impl RawWindow {
         }
         self.complete_at(me)?;
         let t = &self.targets[me];
-        t.withheld.take().map_or(Ok(()), |item| self.send(t, &item, None, None))
+        t.withheld.take().map_or(Ok(()), |item| self.send(t, &item, None, None))?;
+        self.complete_at(me)
     }
 
     /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_core::Result;
 use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
 use farside_core::job::Track;
+use farside_core::{Job, Result};
 
 use super::layouts::{Action, Owned};
+use super::update::Update;
 use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op, code};
 
@@ -42,6 +43,8 @@ pub(crate) enum Item {
     Lists(Box<Lists>),
     /// A whole operation between layouts that waits for its target.
     Layouts(Rc<Owned>),
+    /// The same, combined here.
+    Update(Rc<(Owned, Update)>),
     /// An operation on a region that the target has attached, in place of the window's own.
     At(Box<(RemoteRegion, Item)>),
 }
@@ -115,6 +118,7 @@ impl Item {
             Item::Lists(lists) if lists.put => "put",
             Item::Lists(_) => "get",
             Item::Layouts(all) => all.action.name(),
+            Item::Update(all) => all.0.action.name(),
             Item::At(at) => at.1.name(),
         }
     }
@@ -127,6 +131,7 @@ impl Item {
             Item::Get { .. } | Item::CompareSwap { .. } => (true, false),
             Item::Lists(lists) => (!lists.put, lists.put),
             Item::Layouts(all) => (all.action != Action::Put, all.action != Action::Get),
+            Item::Update(_) => (true, true),
             Item::At(at) => at.1.reads_and_stores(),
         }
     }
@@ -138,14 +143,19 @@ impl Item {
             | Item::Get { len, offset, .. }
             | Item::Accumulate { len, offset, .. }
             | Item::CompareSwap { len, offset, .. } => Some((offset, len)),
-            Item::Lists(_) | Item::Layouts(_) => None,
+            Item::Lists(_) | Item::Layouts(_) | Item::Update(_) => None,
             Item::At(ref at) => at.1.range(),
         }
     }
 
-    /// Its operation on `region`; `None` for one that takes more than a message.
-    pub(crate) fn with_operation<R>(&self, region: u64, post: impl FnOnce(Operation<'_>) -> R) -> Option<R> {
-        let at = |offset| Place { region, offset };
+    /// Its operation on `region`, from byte `start` of that on; `None` for one that takes more than a message.
+    pub(crate) fn with_operation<R>(
+        &self,
+        (region, start): (u64, usize),
+        post: impl FnOnce(Operation<'_>) -> R,
+    ) -> Option<R> {
+        let at = |offset: usize| Place { region, offset: start + offset };
+        let ranges: Vec<Range>;
         let block;
         let operation = match *self {
             Item::Put { from, len, offset } => {
@@ -163,7 +173,12 @@ impl Item {
                 Operation::CompareSwap { at: at(offset), len, expected, desired, old }
             }
             Item::Lists(ref lists) => {
-                let (blocks, remote) = (&lists.blocks, RemoteVector { region, ranges: &lists.ranges });
+                let mut of = &lists.ranges;
+                if start > 0 {
+                    ranges = of.iter().map(|range| Range { offset: start + range.offset, ..*range }).collect();
+                    of = &ranges;
+                }
+                let (blocks, remote) = (&lists.blocks, RemoteVector { region, ranges: of });
                 match (&lists.ranges[..], lists.put) {
                     ([one], true) => Operation::Write { from: blocks, to: at(one.offset) },
                     ([one], false) => Operation::Read { into: blocks, from: at(one.offset) },
@@ -171,8 +186,8 @@ impl Item {
                     (_, false) => Operation::ReadBlocks { into: blocks, from: remote },
                 }
             }
-            Item::Layouts(_) => return None,
-            Item::At(ref inner) => return inner.1.with_operation(inner.0.handle, post),
+            Item::Layouts(_) | Item::Update(_) => return None,
+            Item::At(ref inner) => return inner.1.with_operation((inner.0.handle, 0), post),
         };
         Some(post(operation))
     }
@@ -186,9 +201,10 @@ pub(crate) struct Queued {
     pub(super) request: Option<Request>,
 }
 
-/// The completion of one operation that was asked for singly.
+/// The completion of the operations of one call ([`RawWindow::request`](super::RawWindow::request)). Dropping it changes
+/// nothing: they are complete when the epoch is closed.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub struct Request {
     pub(crate) track: Rc<Track>,
     /// Still in a queue.
     pub(crate) queued: Rc<Cell<bool>>,
@@ -199,9 +215,23 @@ impl Request {
         Self { track: Track::new(), queued: Rc::default() }
     }
 
-    /// Whether the operation is complete.
-    pub(crate) fn done(&self) -> bool {
+    /// Whether the operations are complete, here and at the target. Makes no progress.
+    #[must_use]
+    pub fn done(&self) -> bool {
         !self.queued.get() && self.track.open() == 0
+    }
+
+    /// How they have ended, once they are complete.
+    ///
+    /// # Errors
+    /// The first error of one.
+    pub fn outcome(&self) -> Result<()> {
+        self.track.check()
+    }
+
+    /// Gives them up: their buffers are not touched any more.
+    pub fn cancel(&self, job: &Job) {
+        job.cancel(&self.track);
     }
 }
 

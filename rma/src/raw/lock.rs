@@ -134,7 +134,7 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "lock was not called"));
         };
         if t.lock.get() == LockState::No {
-            return Err(self.wrong_epoch(OP, "the target is not locked by this rank").peer(t.region.peer));
+            return Err(self.not_locked(OP, t));
         }
         self.or_abandon(|| self.leave(OP, target))?;
         self.access.set(Access::Lock(count - 1));
@@ -171,6 +171,9 @@ impl RawWindow {
         const OP: &str = "flush";
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
+        if t.lock.get() == LockState::No {
+            return Err(self.not_locked(OP, t));
+        }
         if !self.queue.borrow().is_empty() {
             self.enter(OP, target)?;
         }
@@ -212,9 +215,16 @@ impl RawWindow {
     pub fn flush_local(&self, target: usize) -> Result<()> {
         const OP: &str = "flush_local";
         self.check_passive(OP)?;
-        self.target(target, OP)?;
+        let t = self.target(target, OP)?;
+        if t.lock.get() == LockState::No {
+            return Err(self.not_locked(OP, t));
+        }
+        self.complete_locally(OP, target)
+    }
+
+    fn complete_locally(&self, operation: &'static str, target: usize) -> Result<()> {
         if self.has_unposted(target) {
-            self.enter(OP, target)?;
+            self.enter(operation, target)?;
         }
         self.complete_at(target)
     }
@@ -224,7 +234,9 @@ impl RawWindow {
     /// # Errors
     /// Those of [`flush`](Self::flush).
     pub fn flush_local_all(&self) -> Result<()> {
-        (0..self.targets.len()).try_for_each(|t| self.flush_local(t))
+        const OP: &str = "flush_local_all";
+        self.check_passive(OP)?;
+        (0..self.targets.len()).try_for_each(|t| self.complete_locally(OP, t))
     }
 
     /// Completes all operations if another lock is still held: the end of an epoch inside another.
@@ -262,10 +274,15 @@ impl RawWindow {
         Err(self.wrong_epoch(operation, "no lock is held"))
     }
 
+    #[cold]
+    fn not_locked(&self, operation: &'static str, t: &Target) -> Error {
+        self.wrong_epoch(operation, "the target is not locked by this rank").peer(t.region.peer)
+    }
+
     /// For an operation: an error if `target` is not locked by this rank, or lent to it.
     pub(crate) fn permit_locked(&self, name: &'static str, target: usize) -> Result<()> {
         match self.targets[target].lock.get() {
-            LockState::No => Err(self.wrong_epoch(name, "the target is not locked by this rank")),
+            LockState::No => Err(self.not_locked(name, &self.targets[target])),
             LockState::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
             _ => Ok(()),
         }
@@ -511,10 +528,9 @@ impl RawWindow {
     /// # Errors
     /// Those of [`lock`](Self::lock); `PeerLost`.
     pub fn lock_local(&self) -> Result<()> {
-        const OP: &str = "lock for local access";
         let me = self.team.rank();
         self.lock(LockKind::Exclusive, me, Assert::empty())?;
-        self.or_abandon(|| self.wait_for_turn(OP, me))?;
+        self.hold(me)?;
         let t = &self.targets[me];
         match t.lock.get() {
             LockState::Inside(_, ticket) => t.lock.set(LockState::Local(Some(ticket))),
@@ -523,6 +539,25 @@ impl RawWindow {
         }
         t.ready.set(0);
         Ok(())
+    }
+
+    /// Waits until `target`'s lock, asked for by [`lock`](Self::lock) or [`lock_all`](Self::lock_all), is held: for a
+    /// program that loads and stores the memory, or that must know that its operations begin when they are issued.
+    /// Messages: those that the first operation would send.
+    ///
+    /// # Errors
+    /// `WrongEpoch` without lock; `PeerLost`.
+    pub fn hold(&self, target: usize) -> Result<()> {
+        const OP: &str = "wait for a lock";
+        self.check_passive(OP)?;
+        let t = self.target(target, OP)?;
+        if t.ready.get() == self.epoch.get() {
+            return Ok(());
+        }
+        self.permit_locked(OP, target)?;
+        self.or_abandon(|| self.wait_for_turn(OP, target))?;
+        t.ready.set(self.epoch.get());
+        self.start_queued(Some(target))
     }
 
     fn wait_for_turn(&self, name: &'static str, target: usize) -> Result<()> {

@@ -7,6 +7,7 @@
 //! A put on a mapped window takes the branch in [`RawWindow::put`]: two comparisons and a copy. Everything
 //! else (no epoch, target not exposed yet, memory not mapped) goes through [`operations`].
 
+mod address;
 mod bias;
 pub mod dynamic;
 mod end;
@@ -21,14 +22,19 @@ mod operations;
 mod packed;
 mod packed_put;
 pub mod pscw;
+mod segment;
 mod sgrs;
 pub(crate) mod target;
 mod typed;
+mod update;
 mod window;
 mod words;
 
-pub(crate) use item::{Item, Request};
+pub(crate) use item::Item;
+pub use item::Request;
 use target::Target;
+pub use typed::element_type;
+pub use update::{Combine, Update};
 use window::{Access, NO_EPOCH};
 pub use window::{Options, RawWindow};
 use words::{cell, word};

@@ -26,6 +26,8 @@ impl RawWindow {
                 .peer(t.region.peer)
                 .cause(format!("{len} bytes at byte {offset} of a window of {all} bytes")));
         }
+        let asked = self.asked.borrow().clone();
+        let request = request.or(asked.as_ref());
         // A window that cannot be used has no epoch.
         let ready = t.ready.get() == self.epoch.get() && self.queue.borrow().is_empty();
         if ready || self.ready_or_queued(name, target, request, || item.clone())? {
@@ -82,8 +84,25 @@ impl RawWindow {
         Ok(p)
     }
 
-    /// Whether an operation asked for singly is complete, making progress once.
-    pub(crate) fn test_request(&self, request: &Request, target: usize) -> Result<bool> {
+    /// Runs `issue`, which issues operations to one target, and gives the request that stands for their completion. They
+    /// begin as operations of the epoch do, and are sent by the end of this call if the target is ready
+    /// ([`hold`](Self::hold)); they do not wait to carry a notification.
+    ///
+    /// # Errors
+    /// What `issue` fails with.
+    pub fn request(&self, issue: impl FnOnce() -> Result<()>) -> Result<Request> {
+        let request = Request::new();
+        let outer = self.asked.replace(Some(request.clone()));
+        let issued = issue();
+        *self.asked.borrow_mut() = outer;
+        issued.map(|()| request)
+    }
+
+    /// Whether the operations of a request to `target` are complete, making progress once.
+    ///
+    /// # Errors
+    /// `PeerLost`; the error of one.
+    pub fn test_request(&self, request: &Request, target: usize) -> Result<bool> {
         self.usable("test a request")?;
         if request.queued.get() {
             self.look_again(target);
@@ -100,8 +119,11 @@ impl RawWindow {
         Ok(false)
     }
 
-    /// Waits for an operation asked for singly.
-    pub(crate) fn wait_request(&self, request: &Request, target: usize) -> Result<()> {
+    /// Waits for the operations of a request to `target`.
+    ///
+    /// # Errors
+    /// Those of [`test_request`](Self::test_request).
+    pub fn wait_request(&self, request: &Request, target: usize) -> Result<()> {
         self.usable("wait for a request")?;
         if request.queued.get() {
             self.enter("wait for a request", target)?;
@@ -150,8 +172,10 @@ impl RawWindow {
     }
 
     pub(super) fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
-        if let Item::Layouts(all) = item {
-            return self.carry_out(t, &all.borrow(), request);
+        match item {
+            Item::Layouts(all) => return self.carry_out(t, &all.borrow(), request),
+            Item::Update(all) => return self.carry_out_update(t, &all.0.borrow(), &all.1),
+            _ => {}
         }
         self.about_to(item.reads_and_stores());
         if (self.mapped || t.apart) && self.copied(t, &item) {
@@ -208,10 +232,11 @@ impl RawWindow {
     ) -> Result<()> {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
-        let posted = item.with_operation(t.region.handle, |operation| {
+        let (peer, handle, start) = t.posts_to;
+        let posted = item.with_operation((handle, start), |operation| {
             // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
             // that made the item; both wait for the track or cancel it.
-            unsafe { self.job.post(t.region.peer, operation, notify, tracks) }
+            unsafe { self.job.post(peer, operation, notify, tracks) }
         });
         posted.unwrap_or(Ok(true)).map(|_| ()).map_err(|e| e.peer(t.region.peer))
     }
@@ -252,6 +277,8 @@ impl RawWindow {
                 rest.push(q);
             }
         }
+        // What begins may wait, and another thread issue operations meanwhile.
+        rest.append(&mut self.queue.borrow_mut());
         *self.queue.borrow_mut() = rest;
         *self.spare.borrow_mut() = queue;
         result

@@ -175,8 +175,9 @@ impl RawWindow {
         if !self.queue.borrow().is_empty() || self.targets.iter().any(undone) {
             return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
         }
+        // Whether the last fence had shown that all ranks came to it stays as it is: all ranks must choose the same
+        // messages for the next one, and not all leave.
         self.close_epoch();
-        self.synchronized.set(false);
         Ok(())
     }
 }

@@ -60,6 +60,9 @@ pub(crate) struct Target {
     /// This very rank, where the window is not mapped: puts and gets are copies, atomics and accumulates are not.
     pub(super) apart: bool,
     pub(super) region: RemoteRegion,
+    /// The rank of the job and the device's number of the region that has its memory, and the first byte there: another
+    /// than `region` where all memory is one segment.
+    pub(super) posts_to: (u32, u64, usize),
     /// Requests that are not complete.
     pub(super) track: Rc<Track>,
     /// By which its packed pieces go to it; 0: it takes none. How many went, and how many are unpacked there.
@@ -142,6 +145,7 @@ impl Target {
             lo,
             hi,
             apart: false,
+            posts_to: (region.peer, region.handle, 0),
             region,
             track: Track::new(),
             listens: 0,

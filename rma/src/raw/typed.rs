@@ -160,6 +160,8 @@ impl RawWindow {
         if l.target.size() == 0 {
             return self.permit(name, target);
         }
+        let asked = self.asked.borrow().clone();
+        let request = request.or(asked.as_ref());
         if self.ready_or_queued(name, target, request, || Item::Layouts(Rc::new(l.owned())))? {
             self.carry_out(t, &l, request)?;
         }
@@ -248,8 +250,10 @@ pub(crate) fn accumulate<'a>(
     Ok(layouts(crate::op::code(op, ty)))
 }
 
-/// What accumulates take a predefined type for.
-fn element_type(named: Named) -> Option<ElementType> {
+/// What [`RawWindow::accumulate_typed`] takes a predefined type for; `None` for one whose elements are accumulated by
+/// [`RawWindow::update`].
+#[must_use]
+pub fn element_type(named: Named) -> Option<ElementType> {
     use ElementType::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
     let types: &[ElementType] = match named.class() {
         Class::Signed => &[I8, I16, I32, I64],

@@ -12,7 +12,7 @@ use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
-use super::item::{Item, Queued, narrow, widen};
+use super::item::{Item, Queued, Request, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
@@ -71,6 +71,8 @@ pub struct RawWindow {
     pub(super) started: RefCell<Vec<usize>>,
     pub(super) posted: RefCell<OpenExposure>,
     pub(super) queue: RefCell<Vec<Queued>>,
+    /// The request that stands for what is issued at present.
+    pub(super) asked: RefCell<Option<Request>>,
     /// Memory for the queue's next turn.
     pub(super) spare: RefCell<Vec<Queued>>,
     /// How transfers between layouts are planned.
@@ -129,7 +131,7 @@ impl RawWindow {
         let own = len
             .map_err(|e| e.rank(team.job().rank()))
             .and_then(|len| device.allocate(Self::region(team, Region::allocated(len), options)));
-        Self::new(team, own, options, element)
+        Self::new(team, own, options, element, false)
     }
 
     /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
@@ -161,11 +163,11 @@ impl RawWindow {
     ) -> Result<Self> {
         if base.is_null() {
             let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
-            return Self::new(team, Err(e), options, element);
+            return Self::new(team, Err(e), options, element, false);
         }
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
-        Self::new(team, own, options, element)
+        Self::new(team, own, options, element, false)
     }
 
     fn region(team: &Team, memory: Region, options: Options) -> Region {
@@ -173,7 +175,20 @@ impl RawWindow {
         Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
     }
 
-    fn new(team: &Team, own: Result<Registration>, options: Options, element: Option<ElementType>) -> Result<Self> {
+    /// A window without memory of its own, whose operations are on regions that targets attach: none is known to be
+    /// complete when it returns.
+    pub(super) fn attaching(team: &Team, options: Options) -> Result<Self> {
+        let own = team.job().device().allocate(Self::region(team, Region::allocated(0), options));
+        Self::new(team, own, options, None, true)
+    }
+
+    fn new(
+        team: &Team,
+        own: Result<Registration>,
+        options: Options,
+        element: Option<ElementType>,
+        attaching: bool,
+    ) -> Result<Self> {
         let job = team.job().clone();
         // SAFETY: a new registration of this job; if this fails no window uses it.
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
@@ -191,7 +206,7 @@ impl RawWindow {
             }
         };
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
-        let mapped = regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
+        let mapped = !attaching && regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
         let listener = Listener::new(&job, own.base, own.len);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
@@ -210,6 +225,7 @@ impl RawWindow {
             started: RefCell::default(),
             posted: RefCell::default(),
             queue: RefCell::default(),
+            asked: RefCell::default(),
             spare: RefCell::default(),
             sgrs: None,
             planner: Planner::new(job.device().capabilities(), job.settings()),

@@ -10,6 +10,7 @@ fn every_epoch_and_operation_compiles() {
 /// Compiles only if none of the types is `Send` or `Sync`: a rank is one thread.
 #[test]
 fn nothing_of_a_rank_goes_to_another_thread() {
+    use farside_rma::messages::{Message, ReceiveRequest, SendRequest};
     use farside_rma::{Epoch, Exposure, Fences, PassiveEpoch, Request, SharedSlice};
     use farside_rma::{Job, LockWindow, SharedWindow, Team, Window};
 
@@ -27,4 +28,5 @@ fn nothing_of_a_rank_goes_to_another_thread() {
     neither!(Job, Team, Window<'static, u64>, LockWindow<u64>, SharedWindow<u64>, SharedSlice<'static, u64>);
     neither!(Epoch<'static, 'static, u64>, PassiveEpoch<'static, 'static, u64>, Request<'static>);
     neither!(Exposure<'static, u64>, Fences<'static, u64>);
+    neither!(Message, ReceiveRequest<'static, u64>, SendRequest<'static>);
 }

@@ -5,6 +5,7 @@
 //!
 //! | algorithm | P | rounds, short vector | rounds, long vector | elements, short | elements, long | order |
 //! |---|---|---|---|---|---|---|
+//! | linear | any | 1, of P - 1 messages at once | | (P - 1)m | | ranks |
 //! | butterfly | 2^n | n | 2n | nm | 2m(1 - 1/P) | ranks |
 //! | recursive-doubling | any | log2 P' + 2 | | (log2 P' + 2)m | | ranks |
 //! | rabenseifner | any | log2 P' + 2 | 2 log2 P' + 2 | (log2 P' + 2)m | 2m(2 - 1/P') | ranks |
@@ -21,6 +22,7 @@ mod elimination_2_1;
 mod elimination_3_2_non_overlapping;
 mod elimination_3_2_overlapping;
 mod factorized;
+mod linear;
 mod rabenseifner;
 mod recursive_doubling;
 mod ring;
@@ -30,6 +32,7 @@ use super::operation::Algorithm;
 
 /// All of them.
 pub const ALGORITHMS: &[&Algorithm] = &[
+    &linear::ALGORITHM,
     &butterfly::ALGORITHM,
     &recursive_doubling::ALGORITHM,
     &rabenseifner::ALGORITHM,

@@ -5,7 +5,7 @@ use super::memory::Memory;
 use crate::coll::operation::{Algorithm, Neighbors, Operation};
 use crate::coll::schedule::Side;
 use crate::error::{Error, ErrorKind, Result};
-use crate::team::Team;
+use crate::team::members::Members;
 
 /// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, as the side says. `false` if that
 /// cannot be done. Gets the context, the operand, `into`, and the number of elements.
@@ -87,7 +87,7 @@ impl Arguments<'_> {
     }
 
     /// Number of sizes that a call with blocks by rank or neighbour has.
-    pub(super) fn sizes(&self, team: &Team) -> usize {
+    pub(super) fn sizes(&self, team: &Members) -> usize {
         use Operation as O;
         let (sources, destinations) = (self.neighbors.sources.len(), self.neighbors.destinations.len());
         match self.operation {
@@ -103,12 +103,12 @@ impl Arguments<'_> {
     ///
     /// # Errors
     /// `NoSuchRank` for a root or neighbour that is not in the team; `BadArgument`.
-    pub(super) fn check(&self, team: &Team) -> Result<()> {
+    pub(super) fn check(&self, team: &Members) -> Result<()> {
         use Operation as O;
         let name = self.operation.name();
-        let bad = |cause: String| Err(Error::new(ErrorKind::BadArgument, name).rank(team.job().rank()).cause(cause));
+        let bad = |cause: String| Err(Error::new(ErrorKind::BadArgument, name).rank(team.job_rank()).cause(cause));
         let outside = |rank: usize| {
-            let e = Error::new(ErrorKind::NoSuchRank, name).rank(team.job().rank()).peer(rank as u32);
+            let e = Error::new(ErrorKind::NoSuchRank, name).rank(team.job_rank()).peer(rank as u32);
             Err(e.cause(format!("a team of {}", team.size())))
         };
         if self.operation.is_rooted() && self.root >= team.size() {
@@ -142,7 +142,7 @@ impl Arguments<'_> {
             (Shape::Each(sizes), false) => {
                 return bad(format!("{} sizes are given, it has {} blocks", sizes.len(), self.sizes(team)));
             }
-            (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.rank(),
+            (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.me,
             _ => false,
         };
         if right { Ok(()) } else { bad(format!("{:?} is no shape for it", self.shape)) }

@@ -51,10 +51,10 @@ impl Key {
     }
 }
 
-/// Runs that wait for their next call.
+/// Runs that wait for their next call, each in the place of its key; a run that is in use is missing from its place.
 #[derive(Default)]
 pub(crate) struct Cache {
-    runs: RefCell<Vec<(Key, Rc<Run>)>>,
+    runs: RefCell<Vec<(Key, Option<Rc<Run>>)>>,
     next: Cell<usize>,
 }
 
@@ -65,26 +65,36 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
+    /// Takes the run of a key, with its place.
     #[inline]
-    pub(super) fn take(&self, key: &Key) -> Option<Rc<Run>> {
+    pub(super) fn take(&self, key: &Key) -> Option<(usize, Rc<Run>)> {
         let mut runs = self.runs.borrow_mut();
         let at = runs.iter().position(|(known, _)| known == key)?;
-        Some(runs.swap_remove(at).1)
+        Some((at, runs[at].1.take()?))
     }
 
+    /// Gives a run back to its place.
     #[inline]
+    pub(super) fn give_back(&self, place: usize, run: &Rc<Run>) {
+        if run.is_reusable() {
+            self.runs.borrow_mut()[place].1 = Some(Rc::clone(run));
+        }
+    }
+
+    /// Gives a run a place, or that of another one that waits.
     pub(super) fn give(&self, key: Key, run: &Rc<Run>) {
         if !run.is_reusable() || run.steps() > LONGEST || run.scratch() > SCRATCH {
             return;
         }
         let mut runs = self.runs.borrow_mut();
         if runs.len() < MOST {
-            runs.push((key, Rc::clone(run)));
+            runs.push((key, Some(Rc::clone(run))));
             return;
         }
         // A run holds the job, and no team: nothing comes back here.
-        let at = self.next.get() % MOST;
-        self.next.set(at + 1);
-        runs[at] = (key, Rc::clone(run));
+        let next = self.next.replace(self.next.get() + 1) % MOST;
+        if runs[next].1.is_some() {
+            runs[next] = (key, Some(Rc::clone(run)));
+        }
     }
 }

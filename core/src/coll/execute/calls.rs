@@ -17,7 +17,7 @@ use super::run::Run;
 use super::run::question::{OVER, QUESTION, Question};
 use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Received, Sink, Source, Then, Token};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, Track};
+use crate::job::{Continued, Job, Track};
 use crate::wire::{Reader, Writer};
 
 pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
@@ -117,10 +117,10 @@ pub(super) struct EarlyMessage {
     pub(super) body: Body,
 }
 
-/// Whether the other ranks are to hear of a failure.
+/// To whom a failure is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tell {
-    /// They have told this rank.
+pub(super) enum Announce {
+    /// The others have announced it.
     Nobody = 1,
     Others = 0,
     /// Of one that follows from an earlier call: no others are to follow from it.
@@ -169,7 +169,8 @@ impl fmt::Debug for TeamCalls {
 }
 
 impl TeamCalls {
-    pub(super) fn context(&self) -> u32 {
+    #[inline]
+    pub(crate) fn context(&self) -> u32 {
         self.context
     }
 
@@ -193,6 +194,12 @@ impl TeamCalls {
             drop(active);
             drop(removed);
         }
+    }
+
+    /// Whether nothing was heard of calls that have not begun, or of earlier ones.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.early.borrow().is_empty() && self.announced.borrow().is_empty() && self.stray.borrow().is_none()
     }
 
     /// The messages that have come for a call.
@@ -230,16 +237,16 @@ impl TeamCalls {
         self.take_early(sequence).into_iter().for_each(|m| m.body.abandon(job));
     }
 
-    /// Tells the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
-    pub(super) fn tell(&self, job: &Job, sequence: u32, error: &Error, tell: Tell) {
-        if tell == Tell::Nobody {
+    /// Announces to the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
+    pub(super) fn announce(&self, job: &Job, sequence: u32, error: &Error, to: Announce) {
+        if to == Announce::Nobody {
             return;
         }
         let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
         let head =
-            Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | tell as u32) }.write();
+            Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | to as u32) }.write();
         let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let members = self.members.get().into_iter().flat_map(|members| members.iter().copied());
@@ -295,9 +302,9 @@ impl TeamCalls {
 
     fn take_announcement(&self, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
-        let first = header.check.0 & Tell::Consequence as u32 == 0;
+        let first = header.check.0 & Announce::Consequence as u32 == 0;
         let kind = ErrorKind::ALL
-            .get((header.check.0 & !(Tell::Consequence as u32)) as usize)
+            .get((header.check.0 & !(Announce::Consequence as u32)) as usize)
             .copied()
             .unwrap_or(ErrorKind::Protocol);
         let blamed = r.u32().unwrap_or(source);
@@ -380,25 +387,11 @@ impl Calls {
         }
     }
 
-    /// This rank waits, and has checked the peers so many times.
-    #[inline]
-    pub(crate) fn wait_on(&self, checks: u32) {
-        if self.checks.replace(checks) != checks {
-            self.ask();
-        }
-    }
-
     #[cold]
     fn ask(&self) {
         let active = |team: &Rc<TeamCalls>| team.active.borrow().iter().cloned().collect::<SmallVec<[_; 4]>>();
         let runs: Vec<Rc<Run>> = self.teams.borrow().values().flat_map(active).collect();
         runs.iter().for_each(|run| run.ask());
-    }
-
-    /// Whether no run can go on.
-    #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.busy.get()
     }
 
     #[inline]
@@ -411,12 +404,25 @@ impl Calls {
         self.sending.borrow_mut().push(run);
         self.busy.set(true);
     }
+}
 
-    /// Lets runs go on; whether any did.
-    pub(crate) fn advance(&self, job: &Job) -> bool {
+impl Continued for Rc<Calls> {
+    #[inline(always)]
+    fn is_idle(&self) -> bool {
+        !self.busy.get()
+    }
+
+    #[inline]
+    fn wait_on(&self, checks: u32) {
+        if self.checks.replace(checks) != checks {
+            self.ask();
+        }
+    }
+
+    fn advance(&self, job: &Job) -> bool {
         let mut any = false;
         for (team, sequence, error) in std::mem::take(&mut *self.strays.borrow_mut()) {
-            team.tell(job, sequence, &error, Tell::Others);
+            team.announce(job, sequence, &error, Announce::Others);
         }
         for (to, answer) in std::mem::take(&mut *self.answers.borrow_mut()) {
             notify(job, to, &answer);
@@ -440,6 +446,14 @@ impl Calls {
         }
         self.busy.set(!self.sending.borrow().is_empty());
         any
+    }
+}
+
+impl Job {
+    /// The collectives in progress.
+    #[inline]
+    pub(crate) fn calls(&self) -> &Rc<Calls> {
+        self.continued().downcast_ref().unwrap_or_else(|| unreachable!("the collectives of a job are these"))
     }
 }
 

@@ -204,13 +204,17 @@ impl Buffers<'_> {
     /// # Safety
     /// The memory of all is valid, and nobody else uses that of `into` or writes that of `from`.
     pub(super) unsafe fn copy(&self, from: &[Slice], into: &[Slice]) {
-        zip(&self.each(from), &self.each(into), 1, |from, into, len| {
+        let copy = |from: *const u8, into: *mut u8, len: usize| {
             if !std::ptr::eq(from, into) {
                 // SAFETY: blocks of the slices; those of different slices do not overlap.
                 unsafe { std::ptr::copy(from, into, len) };
             }
             true
-        });
+        };
+        match (self.contiguous(from), self.contiguous(into)) {
+            (Some(from), Some(into)) => zip(&[from], &[into], 1, copy),
+            _ => zip(&self.each(from), &self.each(into), 1, copy),
+        };
     }
 }
 

@@ -12,6 +12,10 @@
 //! with a message of 24 bytes each: so a disagreement that no other message shows becomes a `Mismatch` too. What no message
 //! can show is waited for: a rank that has not made the call yet, or has dropped its team.
 //!
+//! **Short data.** A call that waits, of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round),
+//! sends no message where the ranks share memory and the team has a signal array: it goes through the lines of that. All
+//! ranks make it alike: one that starts it, in place of waiting for it, is told of a `Mismatch`.
+//!
 //! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
 //! at the other ranks with an error that names this one. Nothing waits in a drop.
 
@@ -35,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::team::Team;
 use cache::Key;
-use calls::Tell;
+use calls::Announce;
 use plan::Plan;
 use run::Run;
 
@@ -43,8 +47,18 @@ use run::Run;
 pub struct Collective {
     team: Team,
     run: Rc<Run>,
-    key: Option<Key>,
+    /// Where the run waits for its next call.
+    home: Home,
     persistent: bool,
+}
+
+/// Where a run goes when its call is over.
+enum Home {
+    None,
+    /// To a new place, under this key.
+    New(Key),
+    /// To its place.
+    Known(usize),
 }
 
 impl std::fmt::Debug for Collective {
@@ -96,23 +110,25 @@ impl Collective {
 
     fn new(team: &Team, arguments: &Arguments<'_>, persistent: bool) -> Result<Self> {
         team.job().running(arguments.operation.name())?;
-        let key = Key::of(arguments).filter(|_| !persistent);
+        let key = if persistent { None } else { Key::of(arguments) };
         let (input, output) = (arguments.input.clone(), arguments.output.clone());
-        if let Some(key) = key
-            && let Some(mut run) = team.cache().take(&key)
+        if let Some(key) = &key
+            && let Some((place, mut run)) = team.cache().take(key)
             && let Some(idle) = Rc::get_mut(&mut run)
         {
             idle.set(input, output, arguments.reduction);
-            return Ok(Self { team: team.clone(), run, key: Some(key), persistent });
+            return Ok(Self { team: team.clone(), run, home: Home::Known(place), persistent });
         }
-        let plan = arguments.check(team).and_then(|()| Plan::new(team, arguments)).map_err(|e| refuse(team, e))?;
+        let members = team.membership();
+        let plan = arguments.check(members).and_then(|()| Plan::new(team.job(), members, arguments));
+        let plan = plan.map_err(|e| refuse(team, e))?;
         let mut run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
         run.set(input, output, arguments.reduction);
         let run = Rc::new(run);
         if persistent {
             run.enlist();
         }
-        Ok(Self { team: team.clone(), run, key, persistent })
+        Ok(Self { team: team.clone(), run, home: key.map_or(Home::None, Home::New), persistent })
     }
 
     /// Whether it is complete, after one turn of progress if it was not. One that was never started is.
@@ -143,7 +159,7 @@ impl Collective {
     /// A wait that fails ends the call.
     fn or_fail(&self, waited: Result<()>) -> Result<()> {
         if let Err(e) = &waited {
-            self.run.fail(e.again(), Tell::Others);
+            self.run.fail(e.again(), Announce::Others);
         }
         waited
     }
@@ -168,19 +184,23 @@ impl Collective {
 
     /// Ends it at once if it is in progress: its memory is not touched any more. It fails at the other ranks.
     pub fn cancel(&self) {
+        if !self.is_active() {
+            return;
+        }
         let rank = self.team.job().rank();
         let e = Error::new(ErrorKind::Aborted, self.run.name()).rank(rank).peer(rank);
-        self.run.fail(e.cause("it was dropped before it was complete"), Tell::Others);
+        self.run.fail(e.cause("it was dropped before it was complete"), Announce::Others);
     }
 }
 
 impl Drop for Collective {
     fn drop(&mut self) {
         self.cancel();
-        if self.persistent {
-            self.run.retire();
-        } else if let Some(key) = self.key {
-            self.team.cache().give(key, &self.run);
+        match self.home {
+            Home::None if self.persistent => self.run.retire(),
+            Home::None => {}
+            Home::New(key) => self.team.cache().give(key, &self.run),
+            Home::Known(place) => self.team.cache().give_back(place, &self.run),
         }
     }
 }
@@ -194,8 +214,16 @@ impl Drop for Collective {
 /// Those of [`Collective::start`] and [`Collective::wait`].
 #[inline]
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
+    let call = Collective::new(team, arguments, false)?;
+    if let Some(signals) = team.signals().filter(|signals| signals.has_short())
+        && let Some(short) = call.run.short()
+    {
+        // SAFETY: the caller's promise; the call is over when this returns.
+        return call.or_fail(unsafe { call.run.make_short(signals, short) });
+    }
     // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
-    unsafe { Collective::start(team, arguments) }?.wait()
+    unsafe { call.run.start() }?;
+    call.wait()
 }
 
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.
@@ -213,6 +241,6 @@ pub fn refuse(team: &Team, error: Error) -> Error {
     let calls = team.calls();
     let sequence = calls.next();
     calls.fail(team.job(), sequence);
-    calls.tell(team.job(), sequence, &error, Tell::Others);
+    calls.announce(team.job(), sequence, &error, Announce::Others);
     error
 }

@@ -8,8 +8,11 @@ use super::arguments::{Arguments, Shape};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts};
+use crate::coll::table;
 use crate::error::{Error, ErrorKind, Result};
-use crate::team::Team;
+use crate::job::Job;
+use crate::signal::short;
+use crate::team::members::Members;
 
 /// A message that a schedule receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +42,10 @@ pub(super) struct Plan {
     pub(super) expected: Vec<Expected>,
     /// Of each step: its place in `expected`.
     pub(super) slots: Vec<u32>,
+    /// Bytes that each rank gives or reads, if the call can be made by short data.
+    pub(super) short: Option<usize>,
+    pub(super) root: u32,
+    pub(super) in_place: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Vec<u32>,
     /// What messages of the same call carry.
@@ -78,8 +85,8 @@ impl Check {
 }
 
 impl Plan {
-    pub(super) fn new(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let (rank, size) = (team.rank() as u32, team.size() as u32);
+    pub(super) fn new(job: &Job, team: &Members, arguments: &Arguments<'_>) -> Result<Self> {
+        let (rank, size) = (team.me as u32, team.size() as u32);
         let count = arguments.sizes(team);
         let (mut sizes, elements) = match arguments.shape {
             Shape::Vector(elements) => (Vec::new(), elements),
@@ -105,8 +112,8 @@ impl Plan {
             Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => {
                 let commutative = arguments.reduction.is_none_or(|r| r.commutative);
-                let facts = Facts::new(&call, arguments.element as u64, commutative, team.is_on_one_node());
-                let fixed = team.job().settings().algorithm(arguments.operation);
+                let facts = Facts::new(&call, arguments.element as u64, commutative, team.one_node);
+                let fixed = job.settings().algorithm(arguments.operation);
                 let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
                 (algorithm, parameters)
             }
@@ -122,10 +129,20 @@ impl Plan {
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
         }
         let check = Self::check(team, arguments, algorithm, &parameters);
-        Self::prepared(team, arguments, schedule, &sizes, check)
+        // What all ranks know.
+        let each = match arguments.shape {
+            Shape::Vector(n) | Shape::Equal(n) => {
+                usize::try_from(n).ok().and_then(|n| n.checked_mul(arguments.element))
+            }
+            Shape::Each(_) | Shape::Own(_) => None,
+        };
+        let one_round = team.one_node && table::is_one_round(algorithm, &parameters, size);
+        let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<short::Short>());
+        let short = each.filter(|bytes| one_round && aligned && *bytes <= short::MOST);
+        Self::prepared(team, arguments, schedule, &sizes, check, short)
     }
 
-    fn check(team: &Team, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
+    fn check(team: &Members, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
         use Operation as O;
         // Of an alltoall, of neighbours, and of a scatter or gather every rank knows only its own sizes.
         let element = arguments.element as u64;
@@ -136,19 +153,20 @@ impl Plan {
             _ => (0, &[][..]),
         };
         let reduction = arguments.reduction.map_or(0, |r| r.code);
-        let rest = (team.members(), bytes, each, reduction, algorithm.name, parameters);
+        let rest = (&*team.ranks, bytes, each, reduction, algorithm.name, parameters);
         Check::new(arguments.operation, arguments.root, rest)
     }
 
     fn prepared(
-        team: &Team,
+        team: &Members,
         arguments: &Arguments<'_>,
         schedule: Schedule,
         sizes: &[u64],
         check: Check,
+        short: Option<usize>,
     ) -> Result<Self> {
         let element = arguments.element;
-        let peers = team.members().to_vec();
+        let peers = team.ranks.to_vec();
         let starts = |buffer: Buffer| {
             let mut at = 0usize;
             let ends = (0..schedule.blocks_of(buffer)).map(|b| {
@@ -208,6 +226,9 @@ impl Plan {
             bytes,
             expected,
             slots,
+            short,
+            root: arguments.root as u32,
+            in_place: arguments.in_place,
             peers,
             check,
         })

@@ -2,13 +2,14 @@
 //! The state machine that executes a schedule: each step starts as soon as those before it are complete.
 
 pub(super) mod question;
+mod short;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::arguments::Reduction;
-use super::calls::{Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls, Tell};
+use super::calls::{Announce, Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
 use super::plan::Plan;
 use crate::am::{self, Counters, Delivery, Message, Received, Sink, Source, Then, Token};
@@ -54,13 +55,17 @@ pub(crate) struct Run {
     sequence: Cell<u32>,
     /// How often it was started, if it is persistent.
     round: Cell<u32>,
+    /// Whether it is being made by short data.
+    short: Cell<bool>,
+    /// A rank at which the call is over.
+    over: Cell<Option<u32>>,
     /// Checks of the peers until it asks after what it waits for, and between questions.
     patience: Cell<(u32, u32)>,
     state: Cell<State>,
     /// Why it has failed, until somebody asks.
     error: RefCell<Option<Error>>,
     /// What is to make it fail, and who is to hear of it.
-    fault: RefCell<Option<(Error, Tell)>>,
+    fault: RefCell<Option<(Error, Announce)>>,
     /// Steps that are not complete.
     open: Cell<usize>,
     /// Of each step: how many it still waits for.
@@ -89,6 +94,8 @@ impl Run {
             reduction: None,
             sequence: Cell::new(0),
             round: Cell::new(0),
+            short: Cell::new(false),
+            over: Cell::new(None),
             patience: Cell::default(),
             state: Cell::new(State::Idle),
             error: RefCell::new(None),
@@ -166,6 +173,28 @@ impl Run {
     /// # Errors
     /// `Freed`; `BadArgument` for a run that is in progress. What happens later is an error of [`outcome`](Self::outcome).
     pub(super) unsafe fn start(self: &Rc<Self>) -> Result<()> {
+        self.begin()?;
+        let plan = &*self.plan;
+        self.open.set(plan.degrees.len());
+        {
+            let mut ready = self.ready.borrow_mut();
+            ready.clear();
+            for (step, (waiting, degree)) in self.waiting.iter().zip(&plan.degrees).enumerate() {
+                waiting.set(*degree);
+                if *degree == 0 {
+                    ready.push_back(step as u32);
+                }
+            }
+        }
+        self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
+        self.take_early();
+        self.look_for_faults();
+        self.advance();
+        Ok(())
+    }
+
+    /// Makes it a call in progress.
+    fn begin(self: &Rc<Self>) -> Result<()> {
         self.job.running(self.name())?;
         match self.state.get() {
             State::Active => {
@@ -182,35 +211,24 @@ impl Run {
         self.state.set(State::Active);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
         self.patience.set((question::PATIENCE, question::PATIENCE));
-        let plan = &*self.plan;
-        self.open.set(plan.degrees.len());
-        {
-            let mut ready = self.ready.borrow_mut();
-            ready.clear();
-            for (step, (waiting, degree)) in self.waiting.iter().zip(&plan.degrees).enumerate() {
-                waiting.set(*degree);
-                if *degree == 0 {
-                    ready.push_back(step as u32);
-                }
-            }
-        }
-        self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
-        self.take_early();
+        Ok(())
+    }
+
+    /// Takes what was heard of the call before it began, and of earlier ones.
+    fn look_for_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
-            self.fault(e, Tell::Consequence);
+            self.fault(e, Announce::Consequence);
         }
-        self.advance();
-        Ok(())
     }
 
     /// Takes the messages that have come before the start.
     fn take_early(&self) {
         for message in self.team.take_early(self.sequence.get()) {
             let slot = self.plan.slot(message.source, message.tag);
-            if message.check != self.plan.check || slot.is_none() {
+            if message.check != self.plan.check || slot.is_none() || self.short.get() {
                 self.unexpected(message.source, &message);
                 message.body.abandon(&self.job);
                 continue;
@@ -231,7 +249,9 @@ impl Run {
     }
 
     fn unexpected(&self, source: u32, message: &EarlyMessage) {
-        let cause = if message.check == self.plan.check {
+        let cause = if message.check == self.plan.check && self.short.get() {
+            format!("it has started the {} that this rank makes and waits for", self.name())
+        } else if message.check == self.plan.check {
             format!("it sent a message that a {} has not here", self.name())
         } else {
             self.plan.check.difference(message.check)
@@ -241,7 +261,7 @@ impl Run {
 
     fn mismatch(&self, source: u32, cause: String) {
         let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(source);
-        self.fault(e.cause(cause), Tell::Others);
+        self.fault(e.cause(cause), Announce::Others);
     }
 
     /// Whether a round of it has such a message.
@@ -260,7 +280,8 @@ impl Run {
             self.team.keep(self.sequence.get(), message);
             return delivery;
         }
-        let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| header.check == self.plan.check) else {
+        let fits = header.check == self.plan.check && !self.short.get();
+        let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| fits) else {
             let message = EarlyMessage {
                 source: m.source,
                 tag: header.tag,
@@ -389,7 +410,7 @@ impl Run {
         if error.kind() == ErrorKind::Aborted {
             self.slots.borrow_mut()[slot] = Slot::Posted;
         } else {
-            self.fault(error, Tell::Others);
+            self.fault(error, Announce::Others);
         }
     }
 
@@ -447,7 +468,7 @@ impl Run {
         };
         if !done {
             let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
-            self.fault(e.cause("the reduction has failed"), Tell::Others);
+            self.fault(e.cause("the reduction has failed"), Announce::Others);
         }
     }
 
@@ -481,8 +502,8 @@ impl Run {
         let Some(_entered) = Entered::new(&self.advancing) else { return };
         while self.state.get() == State::Active {
             let fault = self.fault.borrow_mut().take();
-            if let Some((e, tell)) = fault {
-                self.fail(e, tell);
+            if let Some((e, to)) = fault {
+                self.fail(e, to);
                 return;
             }
             let next = self.ready.borrow_mut().pop_front();
@@ -490,7 +511,7 @@ impl Run {
             match self.execute(step) {
                 Ok(true) => self.complete(step),
                 Ok(false) => {}
-                Err(e) => self.fault(e, Tell::Others),
+                Err(e) => self.fault(e, Announce::Others),
             }
         }
         if self.state.get() == State::Active && self.open.get() == 0 {
@@ -618,7 +639,7 @@ impl Run {
         for (step, track) in ended {
             match track.check() {
                 Ok(()) => self.complete(step),
-                Err(e) => self.fault(e, Tell::Others),
+                Err(e) => self.fault(e, Announce::Others),
             }
             *self.spare.borrow_mut() = Some(track);
         }
@@ -629,24 +650,24 @@ impl Run {
     /// Another rank says that the call has failed.
     pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
-            self.fault(announcement.error(self.name()), Tell::Nobody);
+            self.fault(announcement.error(self.name()), Announce::Nobody);
             self.queue();
         }
     }
 
     /// A message has shown that the ranks disagreed in an earlier call.
     pub(super) fn disturbed(self: &Rc<Self>, error: Error) {
-        self.fault(error, Tell::Consequence);
+        self.fault(error, Announce::Consequence);
         self.queue();
     }
 
     /// Something makes the run fail. The first reason counts.
-    fn fault(&self, error: Error, tell: Tell) {
-        self.fault.borrow_mut().get_or_insert((error, tell));
+    fn fault(&self, error: Error, to: Announce) {
+        self.fault.borrow_mut().get_or_insert((error, to));
     }
 
-    /// Ends the run: from then on its memory is not touched. The other ranks hear of it as `tell` says.
-    pub(super) fn fail(&self, error: Error, tell: Tell) {
+    /// Ends the run: from then on its memory is not touched. The other ranks hear of it as `to` says.
+    pub(super) fn fail(&self, error: Error, to: Announce) {
         if self.state.get() != State::Active {
             return;
         }
@@ -667,7 +688,7 @@ impl Run {
         let sequence = self.sequence.get();
         self.team.remove(self);
         self.team.fail(&self.job, sequence);
-        self.team.tell(&self.job, sequence, &error, tell);
+        self.team.announce(&self.job, sequence, &error, to);
         *self.error.borrow_mut() = Some(error);
     }
 

@@ -20,23 +20,25 @@ fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let mut s = call.builder(p);
     let output = Slice::output(0, 1);
-    let others = s.scratch((0..p).filter(|rank| *rank > 0 && *rank != me).map(|_| me));
-    // The contribution of the lowest rank comes to the output, to which the others' are added.
-    let at = |rank: u32| match rank {
-        _ if rank == me && me > 0 => Slice::input(me, 1),
-        0 => output,
-        _ => others.part(rank - 1 - u32::from(rank > me && me > 0), 1),
-    };
-    if me == 0 {
+    if p == 1 {
         s.copy(&[Slice::input(0, 1)], &[output]);
+        return s.done();
     }
+    // The contribution of the lowest other rank comes to the output, to which those of the others are added.
+    let lowest = u32::from(me == 0);
+    let others = s.scratch((0..p).filter(|rank| *rank > lowest && *rank != me).map(|_| me));
+    let at = |rank: u32| match rank {
+        _ if rank == me => Slice::input(me, 1),
+        _ if rank == lowest => output,
+        _ => others.part(rank - 1 - u32::from(rank > me), 1),
+    };
     for k in 1..p {
         let (to, from) = ((me + k) % p, (me + p - k) % p);
         s.send(to, 0, &[Slice::input(to, 1)]);
         s.receive(from, 0, &[at(from)]);
     }
-    for rank in 1..p {
-        s.reduce(&[at(rank)], Side::Right, &[output]);
+    for rank in (0..p).filter(|rank| *rank != lowest) {
+        s.reduce(&[at(rank)], if rank < lowest { Side::Left } else { Side::Right }, &[output]);
     }
     s.done()
 }

@@ -92,7 +92,10 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
 
 /// The table. Of each operation the first row that holds counts; its last row is for every call.
 pub const ROWS: &[Row] = &[
+    // By short data, where a call waits for it.
+    row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
+    row(O::Broadcast, "flat").ranks(16).bytes(24).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
     row(O::Broadcast, "binomial").ranks(2),
@@ -111,12 +114,17 @@ pub const ROWS: &[Row] = &[
     row(O::Gather, "binomial").bytes(1024),
     row(O::Gather, "flat").ranks(60).bytes(6000),
     // A block that passes through other ranks of the node is copied more often.
-    row(O::Gather, "flat").bytes(6000).one_node(),
+    row(O::Gather, "flat").one_node(),
     row(O::Gather, "binomial").bytes(6000),
     // Sizes that only the root knows.
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
+    // Few ranks that share memory read from all others at once; short data goes by signals.
+    row(O::Allgather, "linear").ranks(2),
+    row(O::Allgather, "linear").ranks(4).one_node(),
+    row(O::Allgather, "linear").ranks(8).bytes(192).one_node(),
+    row(O::Allgather, "linear").ranks(16).bytes(384).one_node(),
     // MPICH.
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
     row(O::Allgather, "bruck").bytes(81_919),
@@ -124,15 +132,25 @@ pub const ROWS: &[Row] = &[
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
     row(O::Alltoall, "bruck").bytes(256),
     row(O::Alltoall, "linear").bytes(32_768),
+    row(O::Alltoall, "linear").ranks(8).one_node(),
     row(O::Alltoall, "pairwise-exchange"),
     // MPICH for P a power of two; for other P eliminations, which are shorter than folding to one.
+    row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
     row(O::Reduce, "binomial-rotated").bytes(2048),
+    row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
+    // In segments that go in packets, and so without an answer.
+    row(O::Reduce, "chain").ranks(4).bytes(32_768).one_node().with(&[Value::SegmentsOf(4096)]),
     row(O::Reduce, "binomial").bytes(2048),
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
+    row(O::Allreduce, "linear").ranks(16).bytes(24).one_node(),
+    row(O::Allreduce, "recursive-doubling").ranks(2).bytes(32_768),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
+    // One exchange, received in the place of the result.
+    row(O::ReduceScatter, "pairwise").ranks(2),
+    row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
     row(O::ReduceScatter, "recursive-halving").bytes(524_287),
     row(O::ReduceScatter, "butterfly").bytes(524_287),
     row(O::ReduceScatter, "pairwise"),
@@ -140,6 +158,8 @@ pub const ROWS: &[Row] = &[
     row(O::Scan, "recursive-doubling").bytes(262_144),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
+    // One message: nothing to overlap.
+    row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "123-doubling").bytes(262_144),
     row(O::Exscan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Exscan, "123-doubling"),

@@ -20,7 +20,7 @@ use super::layout::{LINE, Layout};
 use super::ring::{Popped, READY, Ring};
 use crate::device::{Block, SHORT_WORDS, ShortPacket};
 use crate::memory::segment::Mapping;
-use crate::memory::words::{Memory, Word, store_packet};
+use crate::memory::words::{self, Memory, Word, store_packet};
 
 /// Lines for short packets of one direction.
 pub(super) const LINES: usize = 2;
@@ -205,14 +205,7 @@ impl<M: Memory + Clone> Channel<M> {
     /// Fetches the line that the next packet outside the reply line needs.
     #[inline]
     fn fetch_ahead(&self) {
-        let line = self.outgoing.line(&self.mailed);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint; it has no effect that a program can see, and none at all on processors without it.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr().cast::<u8>(), options(nostack, preserves_flags));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
+        words::fetch_to_write(self.outgoing.line(&self.mailed).as_ptr().cast());
     }
 
     /// Whether this is the marker of the next packet from the peer, `down` being the bit of the direction in this line.

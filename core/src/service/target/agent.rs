@@ -4,14 +4,47 @@
 //! Its doorbell is a futex in the rank's memory, odd from when there is an agent on.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{SharedMemory, Target};
+use super::request::{self, Server};
+use super::shared_memory::SharedMemory;
 use crate::error::Result;
+use crate::memory::keys::Exposures;
 use crate::memory::segment::Mapping;
 use crate::stats::{Kind, Stats};
+
+/// What a rank and its agent share.
+#[derive(Debug)]
+pub(super) struct Target<M> {
+    pub(super) memory: Arc<M>,
+    pub(super) exposures: Exposures,
+    pub(super) server: Server,
+    pub(super) agent_stats: Stats,
+    pub(super) agent_stops: AtomicBool,
+}
+
+impl<M: SharedMemory> Target<M> {
+    pub(super) fn own(&self) -> &Mapping {
+        self.memory.memory(self.memory.me())
+    }
+
+    /// Serves waiting requests; whether there were any.
+    pub(super) fn serve(&self, stats: &Stats) -> bool {
+        let (own, memory) = (self.own(), &self.memory);
+        let perform =
+            |source, at| request::perform(own, at, memory.memory(source), memory.layout(), &self.exposures, stats);
+        self.server.serve(own, memory.layout(), perform, |source| {
+            stats.add(Kind::Served, 0);
+            // Full fence: pairs with the sleeper's barrier. Either the origin sees the marker, or this thread sees that
+            // it sleeps. The same for this rank itself, which may wait for a cell that was just set.
+            fence(Ordering::SeqCst);
+            memory.wake(source, stats);
+            memory.wake(memory.me(), stats);
+        })
+    }
+}
 
 pub(super) fn start<M: SharedMemory>(target: Arc<Target<M>>) -> Result<JoinHandle<()>> {
     let served = target.clone();

@@ -1,135 +1,33 @@
 //! The target side of memory that its origins cannot map: the target's rank serves their requests whenever it is inside
 //! the runtime, and its agent while it computes.
 //!
-//! [`request`]: the slots in which requests travel, and how the target serves them. [`transfer`]: the origin's side.
+//! [`shared_memory`]: what a device lends it. [`request`]: the slots in which requests travel, and how the target serves them. [`transfer`]: the origin's side.
 //! [`agent`]: the thread that serves while its rank computes.
 
 mod agent;
 mod request;
+mod shared_memory;
 mod transfer;
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::memory::keys::Exposures;
-use crate::memory::segment::{Mapping, page_up};
-use crate::stats::{Kind, Snapshot, Stats};
+use crate::stats::{Snapshot, Stats};
+use agent::Target;
 use request::Server;
 use transfer::Transfers;
 
 pub(crate) use request::Code;
+pub(crate) use shared_memory::{Layout, SharedMemory};
 pub(crate) use transfer::{Piece, Pieces};
 
-/// A cache line.
-const LINE: usize = 64;
-/// Requests that one rank may have outstanding at another.
-const SLOTS: usize = 16;
 /// How long a rank with requests in progress sleeps before it asks whether their targets have turned meanwhile.
 const NAP: Duration = Duration::from_micros(50);
-
-/// What a device lends the service: memory of every rank that all of them map from start-up on, and ways to wake their
-/// threads. The rank's thread uses it, and its agent's.
-pub(crate) trait SharedMemory: Debug + Send + Sync + 'static {
-    /// The number of this rank.
-    fn me(&self) -> usize;
-
-    /// The memory of rank `number`, this one's too.
-    fn memory(&self, number: usize) -> &Mapping;
-
-    /// Where the service's part of each rank's memory is, zeros at first.
-    fn layout(&self) -> &Layout;
-
-    /// Wakes rank `number` if it sleeps. The caller has put a full fence before.
-    fn wake(&self, number: usize, stats: &Stats);
-
-    /// Sleeps while `doorbell`, a word of lent memory, is `expected`, for at most `limit`.
-    fn wait(&self, doorbell: &AtomicU32, expected: u32, limit: Duration);
-
-    /// Wakes the thread that waits at `doorbell`.
-    fn ring(&self, doorbell: &AtomicU32);
-
-    /// Starts the agent's thread, which does `run`.
-    ///
-    /// # Errors
-    /// `System` if the system starts none.
-    fn start_agent(&self, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>>;
-}
-
-/// The service's part of a rank's memory.
-///
-/// ```text
-/// start  turns of this rank's progress, while peers may need its help
-///        doorbell of this rank's agent (futex), written by peers that wake it
-///        request slots, SLOTS for each origin
-///        bounce buffer
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    start: usize,
-    bounce: usize,
-    bounce_len: usize,
-}
-
-impl Layout {
-    /// From byte `start`, a multiple of a cache line, on: requests of `ranks` ranks, a bounce buffer of `bounce_len` bytes.
-    pub(crate) fn new(start: usize, ranks: usize, bounce_len: usize) -> Self {
-        let end_of_slots = Self { start, bounce: 0, bounce_len }.request(ranks, 0);
-        Self { start, bounce: page_up(end_of_slots), bounce_len }
-    }
-
-    fn turns(&self) -> usize {
-        self.start
-    }
-
-    fn doorbell(&self) -> usize {
-        self.start + LINE
-    }
-
-    fn request(&self, source: usize, slot: usize) -> usize {
-        self.start + (2 + source * SLOTS + slot) * LINE
-    }
-
-    /// The first byte behind it.
-    pub(crate) fn end(&self) -> usize {
-        self.bounce + self.bounce_len
-    }
-}
-
-/// What a rank and its agent share.
-#[derive(Debug)]
-struct Target<M> {
-    memory: Arc<M>,
-    exposures: Exposures,
-    server: Server,
-    agent_stats: Stats,
-    agent_stops: AtomicBool,
-}
-
-impl<M: SharedMemory> Target<M> {
-    fn own(&self) -> &Mapping {
-        self.memory.memory(self.memory.me())
-    }
-
-    /// Serves waiting requests; whether there were any.
-    fn serve(&self, stats: &Stats) -> bool {
-        let (own, memory) = (self.own(), &self.memory);
-        let perform =
-            |source, at| request::perform(own, at, memory.memory(source), memory.layout(), &self.exposures, stats);
-        self.server.serve(own, memory.layout(), perform, |source| {
-            stats.add(Kind::Served, 0);
-            // Full fence: pairs with the sleeper's barrier. Either the origin sees the marker, or this thread sees that
-            // it sleeps. The same for this rank itself, which may wait for a cell that was just set.
-            fence(Ordering::SeqCst);
-            memory.wake(source, stats);
-            memory.wake(memory.me(), stats);
-        })
-    }
-}
 
 /// Both sides of one rank: what it asks of targets, and what it serves as one. Who owns the memory that it exposes drops
 /// this first, since that ends its agent.

@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{LINE, Layout, SLOTS};
+use super::shared_memory::{LINE, Layout, SLOTS};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};

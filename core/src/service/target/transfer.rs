@@ -7,8 +7,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use smallvec::SmallVec;
 
+use super::agent;
 use super::request::{self, Code, INLINE, INLINE_BYTES, Request};
-use super::{SLOTS, SharedMemory, agent};
+use super::shared_memory::{SLOTS, SharedMemory};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::stats::{Kind, Stats};

@@ -10,12 +10,15 @@ use std::rc::Rc;
 use super::{Run, Slot, State};
 use crate::coll::execute::calls::{self, Header};
 use crate::coll::execute::plan::Check;
-use crate::coll::schedule::Action;
+use crate::coll::schedule::{Action, Step};
 use crate::wire::{Reader, Writer};
 
 /// The tag of a question after a message, and of the answer that the call is over.
 pub(in crate::coll::execute) const QUESTION: u32 = u32::MAX - 1;
 pub(in crate::coll::execute) const OVER: u32 = u32::MAX - 2;
+
+/// In a question: the tag of all that comes by short data.
+const SHORT: u32 = u32::MAX;
 
 /// Checks of the peers in a wait before the first question; twice as many before each further one.
 pub(super) const PATIENCE: u32 = 5;
@@ -51,6 +54,11 @@ impl Run {
         self.patience.set((patience.saturating_mul(2), patience.saturating_mul(2)));
         let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
         let header = Header { context, sequence, tag: QUESTION, check };
+        if self.short.get() {
+            let question = Question { tag: SHORT, round: 0 }.write(header);
+            let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank());
+            return others.for_each(|rank| calls::notify(&self.job, *rank, &question));
+        }
         for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
             if matches!(slot, Slot::Posted) {
                 let question = Question { tag: expected.tag, round: self.round.get() };
@@ -66,12 +74,14 @@ impl Run {
             return ahead < 0;
         }
         if self.state.get() == State::Active {
-            let sends = self.plan.schedule.steps().any(|step| match step.action {
+            let short = question.tag == SHORT;
+            let is_it = |step: Step<'_>| match step.action {
                 Action::Send { to, tag } | Action::Signal { to, tag } => {
                     (self.plan.peers[to as usize], tag) == (source, question.tag)
                 }
                 _ => false,
-            });
+            };
+            let sends = short == self.short.get() && (short || self.plan.schedule.steps().any(is_it));
             if check != self.plan.check {
                 self.mismatch(source, self.plan.check.difference(check));
             } else if !sends {
@@ -87,6 +97,9 @@ impl Run {
     pub(in crate::coll::execute) fn over(self: &Rc<Self>, source: u32, question: Question) {
         if self.state.get() != State::Active || self.persistent && question.round != self.round.get() {
             return;
+        }
+        if self.short.get() {
+            return self.over.set(Some(source));
         }
         let slot = self.plan.slot(source, question.tag);
         if slot.is_some_and(|slot| matches!(self.slots.borrow()[slot], Slot::Empty | Slot::Posted)) {

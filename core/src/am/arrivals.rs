@@ -1,0 +1,42 @@
+//! Messages that have come in part.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use super::handler::{Then, Token};
+use super::offer::{Offer, Read};
+use super::sink::Filling;
+
+/// A message of which a part is still to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Envelope {
+    pub(super) token: Token,
+    pub(super) len: usize,
+    pub(super) target: u32,
+    pub(super) completion: u32,
+}
+
+pub(super) enum Arrival<J> {
+    /// At its sender, until [`deliver`](super::deliver) is called; `claimed` if the sender may not withdraw it.
+    Held { envelope: Envelope, offer: Option<Offer>, claimed: bool },
+    /// It was held, and its sender has cancelled it.
+    Gone(Envelope),
+    /// It is read out of its sender's memory.
+    Offered { envelope: Envelope, filling: Filling, then: Option<Then<J>>, read: Read },
+    /// `expected` bytes of it come in packets.
+    Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then<J>> },
+}
+
+/// The messages of which a part is still to come.
+pub(super) struct Arrivals<J> {
+    pub(super) open: FxHashMap<Token, Arrival<J>>,
+    /// Of those the ones that are read.
+    pub(super) offered: VecDeque<Token>,
+}
+
+impl<J> Default for Arrivals<J> {
+    fn default() -> Self {
+        Self { open: FxHashMap::default(), offered: VecDeque::new() }
+    }
+}

@@ -1,0 +1,181 @@
+#![allow(unsafe_code)]
+//! The queues of a sender: how messages get there, what their targets answer, and how they are taken back.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::ActiveMessages;
+use super::counter::Counters;
+use super::data::Data;
+use super::handler::HandlerId;
+use super::outgoing::{Asked, Outgoing, Queued};
+use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
+use super::state::OUT;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+use crate::tracked::Track;
+
+impl ActiveMessages {
+    pub(super) fn enqueue(
+        &self,
+        out: &mut Outgoing,
+        target: u32,
+        handler: HandlerId,
+        header: &[u8],
+        data: Data,
+        counters: Counters<'_>,
+    ) {
+        let number = self.next_number(|number| out.is_free(number));
+        let (to, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
+        let message =
+            Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0, waits: false };
+        out.queues.entry(target).or_default().push_back(message);
+        self.mark(OUT);
+    }
+
+    pub(super) fn acknowledged(&self, source: u32, number: u32) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        if out.awaited.get(&number).is_none_or(|(target, _)| *target != source) {
+            return Err(unknown(source, "acknowledgement"));
+        }
+        out.awaited.remove(&number).inspect(|(_, c)| c.increment());
+        Ok(())
+    }
+
+    /// The target of a message wants its first bytes.
+    pub(super) fn clear_to_send(&self, job: &Job, source: u32, number: u32, wanted: u64) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        match out.asked.remove(&number) {
+            Some(Asked::Waiting { target, lent, region })
+                if target == source && (1..=lent.source.len() as u64).contains(&wanted) =>
+            {
+                release(job, region, true);
+                let wanted = wanted as usize;
+                out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent: 0 });
+                out.streams.push_back(number);
+                self.mark(OUT);
+                Ok(())
+            }
+            other => {
+                // It may have been taken back meanwhile.
+                let crossed = matches!(other, Some(Asked::Cancelled(target)) if target == source);
+                other.map(|other| out.asked.insert(number, other));
+                if crossed { Ok(()) } else { Err(unknown(source, "clear to send")) }
+            }
+        }
+    }
+
+    /// The target of a message needs its data no more: it is complete, or `code` says why it was not taken.
+    pub(super) fn taken(&self, job: &Job, source: u32, number: u32, code: u64) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        let lent = match out.asked.remove(&number) {
+            Some(Asked::Waiting { target, lent, region }) if target == source => {
+                release(job, region, true);
+                lent
+            }
+            Some(Asked::Cancelled(target)) if target == source => return Ok(()),
+            other => {
+                other.map(|other| out.asked.insert(number, other));
+                return Err(unknown(source, "end"));
+            }
+        };
+        if code != 0 {
+            out.awaited.remove(&number);
+        }
+        drop(out);
+        match code.checked_sub(1) {
+            None => lent.complete(),
+            Some(code) => {
+                let kind = usize::try_from(code).ok().and_then(|code| ErrorKind::ALL.get(code).copied());
+                let e = Error::new(kind.unwrap_or(ErrorKind::Protocol), OP).peer(source);
+                lent.fail(&e.cause("its target has not taken it, and has the error with its cause"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the messages that `track` counts of which no byte has gone and whose targets have not named a sink: the track
+    /// ends them with `Aborted`, at once or when the target has said so. The others go on.
+    pub(crate) fn withdraw(&self, track: &Rc<Track>) {
+        let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("it was withdrawn");
+        self.cancel_own(track, Some(&withdrawn));
+        let mut out = self.outgoing.borrow_mut();
+        let mut taken = Vec::new();
+        out.queues.retain(|_, queue| {
+            let (own, kept) = std::mem::take(queue)
+                .into_iter()
+                .partition::<VecDeque<_>, _>(|message| message.sent == 0 && message.data.is_of(track));
+            *queue = kept;
+            taken.extend(own);
+            !queue.is_empty()
+        });
+        let asked = out.asked.iter().filter(|(_, asked)| matches!(asked, Asked::Waiting { .. }) && asked.is_of(track));
+        let questions: Vec<(u32, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
+        for (number, target) in questions {
+            out.control.push_back((target, Prefix::about(CANCEL, number, WITHDRAW)));
+            self.mark(OUT);
+        }
+        drop(out);
+        taken.into_iter().for_each(|message| message.data.fail(&withdrawn));
+    }
+
+    /// Takes back the messages that `track` counts: their memory is not read any more.
+    pub(crate) fn cancel(&self, job: &Job, track: &Rc<Track>) {
+        self.cancel_own(track, None);
+        let mut out = self.outgoing.borrow_mut();
+        let mut cancelled = Vec::new();
+        let mut partly = Vec::new();
+        out.queues.retain(|target, queue| {
+            let (taken, kept) = std::mem::take(queue).into_iter().partition::<VecDeque<_>, _>(|m| m.data.is_of(track));
+            *queue = kept;
+            for message in taken {
+                if message.sent > 0 {
+                    partly.push((message.number, *target));
+                }
+                cancelled.push(message.data);
+            }
+            !queue.is_empty()
+        });
+        let numbers: Vec<u32> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
+        out.streams.retain(|number| !numbers.contains(number));
+        for number in numbers {
+            let (target, lent) = match out.asked.remove(&number) {
+                Some(Asked::Waiting { target, lent, region }) => {
+                    release(job, region, false);
+                    (target, lent)
+                }
+                Some(Asked::Streaming { target, lent, .. }) => (target, lent),
+                _ => continue,
+            };
+            partly.push((number, target));
+            cancelled.push(Data::Lent(lent));
+        }
+        for (number, target) in partly {
+            out.awaited.remove(&number);
+            out.asked.insert(number, Asked::Cancelled(target));
+            out.control.push_back((target, Prefix::about(CANCEL, number, 0)));
+            self.mark(OUT);
+        }
+        drop(out);
+        cancelled.into_iter().for_each(Data::cancel);
+    }
+}
+
+/// Ends the registration of memory that a target may read; `is_read` if the target will not read it any more. If not, a read
+/// that has begun ends with an error there.
+pub(super) fn release(job: &Job, region: Option<u64>, is_read: bool) {
+    let Some(region) = region else { return };
+    if is_read {
+        job.device().sealed(region);
+    }
+    // SAFETY: registered for one message, which is over; the memory is the caller's own.
+    if let Err(e) = unsafe { job.device().release(region) } {
+        tracing::warn!("the memory of a message was not taken back: {e}");
+    }
+}
+
+fn unknown(source: u32, what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "receive an active message")
+        .peer(source)
+        .cause(format!("{what} of a message that this rank has not sent there"))
+}

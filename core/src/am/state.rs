@@ -1,0 +1,196 @@
+//! The active messages of a job: handlers, and what waits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::arrivals::Arrivals;
+use super::counter::Counter;
+use super::handler::{Delivery, Handler, HandlerId, Handlers, Message};
+use super::outgoing::Outgoing;
+use super::own::OwnMessages;
+use super::packet::{ACKNOWLEDGE, Prefix};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Messages of this rank to itself.
+pub(super) const OWN: u8 = 1;
+/// Messages that are to be read out of their senders' memory.
+pub(super) const READ: u8 = 2;
+/// Packets.
+pub(super) const OUT: u8 = 4;
+/// Completions after the dispatcher.
+pub(super) const LATER: u8 = 8;
+/// Reads that found no room at the device.
+pub(super) const NO_ROOM: u8 = 16;
+
+/// What runs after the dispatcher.
+type Deferred<J> = Box<dyn FnOnce(&J) -> Result<()>>;
+
+/// The active messages of a job.
+pub struct ActiveMessages<J> {
+    pub(super) handlers: RefCell<Handlers<J>>,
+    pub(super) exposed: RefCell<Vec<Counter>>,
+    pub(super) arrivals: RefCell<Arrivals<J>>,
+    pub(super) outgoing: RefCell<Outgoing>,
+    pub(super) own: RefCell<OwnMessages>,
+    pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
+    /// What is queued, or is to run: the sum of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
+    pub(super) work: Cell<u8>,
+    /// Whether messages of this rank to itself are being delivered.
+    pub(super) delivering: Cell<bool>,
+    pub(super) last_number: Cell<u32>,
+}
+
+impl<J> Default for ActiveMessages<J> {
+    fn default() -> Self {
+        Self {
+            handlers: Default::default(),
+            exposed: Default::default(),
+            arrivals: Default::default(),
+            outgoing: Default::default(),
+            own: Default::default(),
+            deferred: Default::default(),
+            work: Default::default(),
+            delivering: Default::default(),
+            last_number: Default::default(),
+        }
+    }
+}
+
+impl<J> fmt::Debug for ActiveMessages<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveMessages").field("deferred", &self.deferred.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl<J> ActiveMessages<J> {
+    /// Registers the header handler of `id`, on every rank that may receive such messages, before they come.
+    ///
+    /// # Errors
+    /// `BadArgument` if the id is taken.
+    pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<()> {
+        let mut handlers = self.handlers.borrow_mut();
+        let place = handlers.place(id.0);
+        if place.is_some() {
+            return Err(Error::new(ErrorKind::BadArgument, "register a handler").cause(format!("id {} is taken", id.0)));
+        }
+        *place = Some(std::rc::Rc::new(handler));
+        Ok(())
+    }
+
+    /// Forgets a handler.
+    pub fn unregister(&self, id: HandlerId) {
+        let forgotten = self.handlers.borrow_mut().place(id.0).take();
+        // What the handler holds may come back here.
+        drop(forgotten);
+    }
+
+    /// Makes a counter addressable by other ranks; ranks that expose in the same order get the same numbers.
+    #[must_use]
+    pub fn expose(&self, counter: &Counter) -> u32 {
+        let mut exposed = self.exposed.borrow_mut();
+        exposed.push(counter.clone());
+        exposed.len() as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn handler(&self, id: u16) -> Option<Handler<J>> {
+        self.handlers.borrow().get(id)
+    }
+
+    /// The handler that a message of `source` is for.
+    pub(super) fn handler_for(&self, id: u16, source: u32) -> Result<Handler<J>> {
+        self.handler(id).ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "receive an active message")
+                .peer(source)
+                .cause(format!("no handler {id}"))
+                .remedy("register the handler on every rank before the first message to it")
+        })
+    }
+
+    /// A number for a message that others have to name, which no other message has.
+    pub(super) fn next_number(&self, is_free: impl Fn(u32) -> bool) -> u32 {
+        loop {
+            let number = self.last_number.get().wrapping_add(1).max(1);
+            self.last_number.set(number);
+            if is_free(number) {
+                return number;
+            }
+        }
+    }
+
+    /// Whether no message waits for room here, and no completion handler is to run.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_quiet(&self) -> bool {
+        self.work.get() == 0
+    }
+
+    /// There is work of this kind.
+    #[inline(always)]
+    pub(super) fn mark(&self, work: u8) {
+        self.work.set(self.work.get() | work);
+    }
+
+    /// There is no more work of this kind.
+    #[inline(always)]
+    pub(super) fn unmark(&self, work: u8) {
+        self.work.set(self.work.get() & !work);
+    }
+
+    /// Whether something waits for room, of which no event tells.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.work.get() & (OUT | NO_ROOM) != 0
+    }
+
+    pub(super) fn defer(&self, deferred: Deferred<J>) {
+        self.deferred.borrow_mut().push_back(deferred);
+        self.mark(LATER);
+    }
+
+    /// The next thing to run after the dispatcher.
+    pub(crate) fn next_deferred(&self) -> Option<Deferred<J>> {
+        let next = self.deferred.borrow_mut().pop_front();
+        if next.is_none() {
+            self.unmark(LATER);
+        }
+        next
+    }
+
+    /// Whether something is to run after the dispatcher.
+    #[inline(always)]
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.work.get() & LATER != 0
+    }
+
+    /// Queues a packet of the runtime.
+    pub(super) fn control(&self, target: u32, prefix: &Prefix) {
+        self.outgoing.borrow_mut().control.push_back((target, *prefix));
+        self.mark(OUT);
+    }
+
+    /// Moves the counters of a message that is complete here.
+    #[inline(always)]
+    pub(super) fn finished(&self, source: u32, target: u32, completion: u32) -> Result<()> {
+        if target | completion == 0 { Ok(()) } else { self.count(source, target, completion) }
+    }
+
+    #[inline(never)]
+    fn count(&self, source: u32, target: u32, completion: u32) -> Result<()> {
+        if completion != 0 {
+            self.control(source, &Prefix::about(ACKNOWLEDGE, completion, 0));
+        }
+        if target == 0 {
+            return Ok(());
+        }
+        match self.exposed.borrow().get(target as usize - 1) {
+            Some(c) => c.increment(),
+            None => {
+                return Err(Error::new(ErrorKind::Protocol, "receive an active message")
+                    .peer(source)
+                    .cause(format!("no counter {target}")));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+#![allow(unsafe_code)]
+//! A call that waits made by [short data](crate::signal::short): every rank gives what it has, reads what all others give, and
+//! does what the algorithm does with it. Without the steps of a schedule, since these take longer than the signals.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::{Run, State};
+use crate::coll::execute::memory::zip;
+use crate::coll::execute::plan::Check;
+use crate::coll::operation::Operation as O;
+use crate::coll::schedule::{Side, Slice};
+use crate::device::Block;
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Pace;
+use crate::signal::SignalArray;
+use crate::signal::short::{Given, MOST, MOST_RANKS, Short};
+
+/// What all ranks have given, by team rank.
+type All = [Cell<Short>; MOST_RANKS];
+
+impl Run {
+    /// Bytes that each rank gives or reads, if it can be made by short data.
+    #[inline]
+    pub(in crate::coll::execute) fn short(&self) -> Option<usize> {
+        self.plan.short
+    }
+
+    /// Makes the call, with `len` bytes of each rank, and waits until it is complete here.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    ///
+    /// # Errors
+    /// `PeerLost`; `Mismatch`, `Aborted`, with which it has ended.
+    pub(in crate::coll::execute) unsafe fn make_short(
+        self: &Rc<Self>,
+        signals: &SignalArray,
+        len: usize,
+    ) -> Result<()> {
+        self.begin()?;
+        self.short.set(true);
+        self.open.set(1);
+        if !self.team.is_quiet() {
+            self.ready.borrow_mut().clear();
+            self.take_early();
+            self.look_for_faults();
+        }
+        let flag = u64::from(self.sequence.get()) << 32 | u64::from(self.plan.check.0);
+        let (size, me) = (self.plan.peers.len(), self.plan.schedule.rank() as usize);
+        let all: All = Default::default();
+        // SAFETY: the caller's promise.
+        unsafe { self.read_own(len, &all[me]) };
+        // The next rank, whose data has not come yet; and what it gave in its place.
+        let (next, other) = (Cell::new(0), Cell::new(None));
+        // Whether there is nothing more to wait for.
+        let look = || {
+            while next.get() < size {
+                let rank = next.get();
+                if rank != me {
+                    match signals.short_of(rank, flag) {
+                        Given::Here(data) => all[rank].set(data),
+                        Given::NotYet => return false,
+                        Given::Other(flag) => {
+                            other.set(Some((rank, flag)));
+                            return true;
+                        }
+                    }
+                }
+                next.set(rank + 1);
+            }
+            true
+        };
+        signals.give_short(flag, len, &all[me].get(), look);
+        if self.fault.borrow().is_none() && !look() {
+            let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
+            self.job.wait_signal(self.name(), Pace::ANSWER, ready)?;
+        }
+        if next.get() < size || self.fault.borrow().is_some() {
+            self.end_in_vain(other.get());
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.do_short(len, &all) };
+        }
+        signals.fetch_short();
+        self.short.set(false);
+        self.outcome().map(|_| ())
+    }
+
+    /// Fails for want of data: with what was found in its place, or what was heard.
+    #[cold]
+    fn end_in_vain(self: &Rc<Self>, other: Option<(usize, u64)>) {
+        let over = self.over.take();
+        if let Some((rank, flag)) = other {
+            let cause = if (flag >> 32) as u32 == self.sequence.get() {
+                self.plan.check.difference(Check(flag as u32))
+            } else {
+                format!("it has gone on after a {} that has failed", self.name())
+            };
+            self.mismatch(self.plan.peers[rank], cause);
+        } else if let Some(source) = over {
+            self.mismatch(source, format!("its {} is over, without what this rank waits for", self.name()));
+        }
+        self.advance();
+    }
+
+    /// Reads what this rank gives.
+    ///
+    /// # Safety
+    /// The memory of the call is valid.
+    #[inline]
+    unsafe fn read_own(&self, len: usize, own: &Cell<Short>) {
+        let (operation, me, root) = (self.plan.operation, self.plan.schedule.rank(), self.plan.root);
+        // Of a rooted operation the root alone may have its data in place.
+        let in_place = self.plan.in_place && (me == root || !operation.is_rooted());
+        let slice = match operation {
+            O::Barrier => return,
+            O::Broadcast if me != root => return,
+            O::Broadcast => Slice::output(0, 1),
+            O::Allgather | O::Gather if in_place => Slice::output(me, 1),
+            _ if in_place => Slice::output(0, 1),
+            _ => Slice::input(0, 1),
+        };
+        let room = [Block { base: own.as_ptr().cast(), len: len.min(MOST) }];
+        let copy = |from: *const u8, into: *mut u8, len: usize| {
+            // SAFETY: the caller's promise, and the room.
+            unsafe { std::ptr::copy_nonoverlapping(from, into, len) };
+            true
+        };
+        let buffers = self.buffers();
+        match buffers.contiguous(&[slice]) {
+            Some(block) => zip(&[block], &room, 1, copy),
+            None => zip(&buffers.each(&[slice]), &room, 1, copy),
+        };
+    }
+
+    /// Does with the data of all what the operation says, and ends the run.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    #[inline]
+    unsafe fn do_short(self: &Rc<Self>, len: usize, all: &All) {
+        let is_root = self.plan.schedule.rank() == self.plan.root;
+        let (size, buffers) = (self.plan.peers.len(), self.buffers());
+        let fill = |slice: Slice, data: &Cell<Short>| {
+            // SAFETY: so many bytes; the output is the run's, by the caller's promise.
+            unsafe { buffers.fill(&[slice], std::slice::from_raw_parts(data.as_ptr().cast(), len)) };
+        };
+        match self.plan.operation {
+            O::Broadcast if !is_root => fill(Slice::output(0, 1), &all[self.plan.root as usize]),
+            O::Reduce | O::Allreduce if self.plan.operation == O::Allreduce || is_root => {
+                let elements = len / self.plan.element.max(1);
+                let done = self.reduction.is_none_or(|reduction| {
+                    let add = |operand: &Cell<Short>| {
+                        let (operand, into) = (operand.as_ptr().cast_const().cast(), all[0].as_ptr().cast());
+                        // SAFETY: so many elements each, aligned, which do not overlap.
+                        unsafe { (reduction.function)(reduction.context, operand, into, elements, Side::Right) }
+                    };
+                    all[1..size].iter().all(add)
+                });
+                if done {
+                    fill(Slice::output(0, 1), &all[0]);
+                } else {
+                    let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
+                    self.fail(e.cause("the reduction has failed"), super::Announce::Others);
+                    return;
+                }
+            }
+            O::Gather | O::Allgather if self.plan.operation == O::Allgather || is_root => {
+                all[..size].iter().enumerate().for_each(|(rank, data)| fill(Slice::output(rank as u32, 1), data));
+            }
+            _ => {}
+        }
+        self.state.set(State::Done);
+        self.team.remove(self);
+    }
+}

@@ -1,0 +1,180 @@
+#![allow(unsafe_code)]
+//! Short data with a signal: every rank of a team gives up to 24 bytes, and reads those of all others, without a message.
+//!
+//! A rank has two lines, for its exchanges in turn: a flag, which says which exchange it is, and the data. A line is written
+//! again in the exchange after the next, which a rank does not begin before all others have begun the next, and so have read
+//! it. After an exchange that has failed at a rank, a line may be written while a peer reads it: the peer sees that the flag
+//! has changed.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::{LINE, SignalArray};
+use crate::memory::words::{Word, fetch_to_write};
+use crate::stats::Kind;
+
+/// Most bytes of a rank.
+pub(crate) const MOST: usize = 24;
+/// Most ranks, since each reads a line of every other.
+pub(crate) const MOST_RANKS: usize = 16;
+
+/// Data of a rank.
+pub(crate) type Short = [u64; MOST / 8];
+
+/// What a rank has given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    NotYet,
+    Here(Short),
+    /// Something else, in the same exchange or a later one.
+    Other(u64),
+}
+
+/// Whether `flag` is of the exchange of `of`, or of a later one.
+fn is_since(flag: u64, of: u64) -> bool {
+    flag != 0 && ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() >= 0
+}
+
+/// Writes data into a line, and then the flag into its first word.
+#[inline(always)]
+fn give<W: Word>(line: &[W], flag: u64, data: &Short) {
+    let Some((first, words)) = line.split_first() else { return };
+    // Relaxed: a peer that sees one of the new words below sees that the old flag is gone.
+    first.store(0, Ordering::Relaxed);
+    for (word, value) in words.iter().zip(data) {
+        // Release: pairs with the Acquire of `take`, which then finds another flag.
+        word.store(*value, Ordering::Release);
+    }
+    // Release: pairs with the first Acquire of `take`.
+    first.store(flag, Ordering::Release);
+}
+
+/// Reads the data with a flag from a line, if it is there.
+#[inline(always)]
+fn take<W: Word>(line: &[W], flag: u64) -> Option<Short> {
+    let (first, words) = line.split_first()?;
+    // Acquire: pairs with the last store of `give`.
+    if first.load(Ordering::Acquire) != flag {
+        return None;
+    }
+    let mut data = Short::default();
+    // Acquire: a word of later data makes the load of the flag below see that it has changed.
+    data.iter_mut().zip(words).for_each(|(value, word)| *value = word.load(Ordering::Acquire));
+    (first.load(Ordering::Relaxed) == flag).then_some(data)
+}
+
+/// What the rank of the two lines has given.
+#[inline(always)]
+fn given<W: Word>(lines: [&[W]; 2], flag: u64) -> Given {
+    let here = || lines.iter().find_map(|line| take(line, flag));
+    if let Some(data) = here() {
+        return Given::Here(data);
+    }
+    // Acquire: after a later flag the one before is seen.
+    let other = lines.iter().map(|line| line[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
+    match other {
+        None => Given::NotYet,
+        Some(other) => here().map_or(if other == flag { Given::NotYet } else { Given::Other(other) }, Given::Here),
+    }
+}
+
+impl SignalArray {
+    /// Whether short data can be exchanged over it; the same on every rank.
+    #[inline]
+    pub(crate) fn has_short(&self) -> bool {
+        self.mapped && (2..=MOST_RANKS).contains(&self.size)
+    }
+
+    /// The lines of team rank `of`.
+    #[inline(always)]
+    fn lines(&self, of: usize) -> [&[AtomicU64]; 2] {
+        let base = match &self.remotes[of].mapped {
+            Some(mapped) if of != self.me => mapped.base,
+            _ => self.own.base,
+        };
+        let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();
+        // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, atomics for all, and kept
+        // as long as `self`.
+        [0, LINE / 8].map(|line| unsafe { std::slice::from_raw_parts(at.add(line), 1 + MOST / 8) })
+    }
+
+    /// Fetches the line of this rank's next exchange, which others have, so that it need not wait for it then.
+    #[inline]
+    pub(crate) fn fetch_short(&self) {
+        fetch_to_write(self.lines(self.me)[(self.shorts.get() & 1) as usize].as_ptr().cast());
+    }
+
+    /// Gives this rank's data of the exchange that `flag` names, of `len` bytes at all ranks; the upper half of a flag grows.
+    /// Where ranks share cores, the rank that comes last wakes all.
+    #[inline]
+    pub(crate) fn give_short(&self, flag: u64, len: usize, data: &Short, all_came: impl FnOnce() -> bool) {
+        let turn = self.shorts.get();
+        self.shorts.set(turn + 1);
+        self.stats().add(Kind::Signal, len);
+        give(self.lines(self.me)[(turn & 1) as usize], flag, data);
+        if self.crowded {
+            // Of two that come last, one at least sees the other's flag.
+            fence(Ordering::SeqCst);
+            if !all_came() {
+                return;
+            }
+        }
+        let others = self.remotes.iter().enumerate().filter(|(rank, _)| *rank != self.me);
+        others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
+    }
+
+    /// What team rank `of` has given to the exchange of this flag.
+    #[inline]
+    pub(crate) fn short_of(&self, of: usize, flag: u64) -> Given {
+        given(self.lines(of), flag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Fault, ModelWord, caught, check, leak};
+
+    const ROUNDS: u64 = 3;
+
+    /// Two ranks exchange short data, one exchange after the other, over `lines` lines each.
+    fn run(fault: Fault, lines: u64) {
+        let words: [[[ModelWord; 2]; 2]; 2] =
+            [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, fault))));
+        let words = leak(words);
+        let rank = move |me: usize| {
+            let line = |rank: usize, odd: u64| &words[rank][odd as usize][..];
+            for number in 1..=ROUNDS {
+                give(line(me, number % lines), number << 32, &[number, 0, 0]);
+                let theirs = || [line(1 - me, 0), line(1 - me, 1)];
+                loop {
+                    match given(theirs(), number << 32) {
+                        Given::Here(data) => break assert_eq!(data, [number, 0, 0]),
+                        Given::NotYet => loom::thread::yield_now(),
+                        Given::Other(flag) => panic!("{flag}"),
+                    }
+                }
+            }
+        };
+        let other = loom::thread::spawn(move || rank(1));
+        rank(0);
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn models_of_short_data_read_each_exchange_whole() {
+        check(1, || run(Fault::No, 2));
+    }
+
+    #[test]
+    fn models_notice_short_data_in_one_line_or_not_ordered() {
+        caught(2, || run(Fault::Relaxed, 2));
+        caught(2, || run(Fault::No, 1));
+    }
+
+    #[test]
+    fn flags_of_later_exchanges_are_told_from_earlier_ones() {
+        let flag = |number: u32| u64::from(number) << 32 | 7;
+        assert!(is_since(flag(5), flag(5)) && is_since(flag(6), flag(5)) && is_since(flag(0), flag(u32::MAX)));
+        assert!(!is_since(flag(4), flag(5)) && !is_since(0, flag(5)));
+    }
+}

@@ -1,0 +1,25 @@
+//! The ranks of a team.
+
+use std::rc::Rc;
+
+/// The ranks of a team, as one of them knows them.
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// Ranks of the job, in team order.
+    pub(crate) ranks: Rc<[u32]>,
+    /// This rank's number in the team.
+    pub(crate) me: usize,
+    /// Whether all of them share memory.
+    pub(crate) one_node: bool,
+}
+
+impl Members {
+    /// This rank of the job.
+    pub(crate) fn job_rank(&self) -> u32 {
+        self.ranks[self.me]
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.ranks.len()
+    }
+}

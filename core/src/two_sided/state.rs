@@ -1,0 +1,181 @@
+//! What a rank has of two-sided messages: receives that are posted, early messages, credits.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use super::credit::Credits;
+use crate::am::{Received, Sink, Token};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matching::{Envelope, Matching, Ticket};
+
+/// The two-sided messages of a rank.
+pub struct TwoSided {
+    pub(super) matching: RefCell<Matching<Rc<Receive>, Early>>,
+    pub(super) credits: Credits,
+}
+
+impl fmt::Debug for TwoSided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let matching = self.matching.borrow();
+        f.debug_struct("TwoSided").field("posted", &matching.posted()).field("early", &matching.early()).finish()
+    }
+}
+
+impl TwoSided {
+    pub(super) fn new(credits: Credits) -> Self {
+        Self { matching: RefCell::default(), credits }
+    }
+
+    /// Whether credits are to be advertised to a peer.
+    #[inline]
+    pub(crate) fn owes_credit(&self) -> bool {
+        self.credits.owes()
+    }
+
+    /// Receives that are posted, and early messages.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        let matching = self.matching.borrow();
+        (matching.posted(), matching.early())
+    }
+}
+
+/// What was received, or is there to be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The sender, as a rank of the job.
+    pub source: u32,
+    /// The tag.
+    pub tag: i32,
+    /// Length of the message in bytes.
+    pub len: usize,
+    /// How many of its first bytes were received: fewer than `len` if the receive was shorter than the message.
+    pub kept: usize,
+}
+
+/// An early message.
+pub(super) enum Early {
+    /// All of it is here; whether it was counted by its sender.
+    Whole(Box<[u8]>, bool),
+    /// It waits at its sender; its length.
+    Held(Token, usize),
+    /// Its bytes are coming into a buffer; its length.
+    Coming(Rc<Coming>, usize),
+}
+
+impl Early {
+    fn len(&self) -> usize {
+        match self {
+            Self::Whole(data, _) => data.len(),
+            Self::Held(_, len) | Self::Coming(_, len) => *len,
+        }
+    }
+}
+
+/// An early message whose bytes are coming.
+#[derive(Default)]
+pub(super) struct Coming {
+    pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
+    pub(super) receive: Cell<Option<(Rc<Receive>, Sink)>>,
+}
+
+/// An early message that was taken out of matching for a receive of its own ([`Job::take_message`](crate::Job::take_message)). One that is dropped is
+/// lost, and its sender may wait for ever.
+#[must_use]
+pub struct Matched {
+    pub(super) envelope: Envelope,
+    pub(super) early: Early,
+}
+
+impl std::fmt::Debug for Matched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Matched").field("envelope", &self.envelope).field("len", &self.early.len()).finish()
+    }
+}
+
+impl Matched {
+    /// What will be received.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        status(&self.envelope, &self.early)
+    }
+}
+
+pub(super) fn status(envelope: &Envelope, early: &Early) -> Status {
+    let len = early.len();
+    Status { source: envelope.source, tag: envelope.tag, len, kept: len }
+}
+
+#[derive(Debug, Default)]
+pub(super) enum State {
+    /// Posted: where the bytes are to go.
+    Posted(Sink),
+    /// Its message was found, and the bytes are coming; by which name, if they come from another rank in packets.
+    Coming(Option<Token>),
+    Ended(Result<Status>),
+    #[default]
+    Taken,
+}
+
+/// A receive that has been started.
+#[derive(Debug, Default)]
+pub struct Receive {
+    pub(super) state: RefCell<State>,
+    pub(super) ticket: Cell<Option<Ticket>>,
+    done: Cell<bool>,
+}
+
+impl Receive {
+    pub(super) fn posted(sink: Sink) -> Rc<Self> {
+        Rc::new(Self { state: RefCell::new(State::Posted(sink)), ..Self::default() })
+    }
+
+    pub(super) fn coming(token: Option<Token>) -> Rc<Self> {
+        Rc::new(Self { state: RefCell::new(State::Coming(token)), ..Self::default() })
+    }
+
+    /// Whether it has ended: its memory is not touched any more.
+    #[must_use]
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.done.get()
+    }
+
+    /// How it has ended, if it has; once.
+    ///
+    /// # Errors
+    /// What the message failed with; `BadArgument` if that was asked before.
+    pub fn outcome(&self) -> Result<Option<Status>> {
+        if !self.is_done() {
+            return Ok(None);
+        }
+        match std::mem::take(&mut *self.state.borrow_mut()) {
+            State::Ended(result) => result.map(Some),
+            _ => Err(Error::new(ErrorKind::BadArgument, "receive a message").cause("its outcome has been taken")),
+        }
+    }
+
+    /// Its message has been found: gives its sink.
+    #[inline]
+    pub(super) fn matched(&self, token: Option<Token>) -> Sink {
+        match self.state.replace(State::Coming(token)) {
+            State::Posted(sink) => sink,
+            _ => Sink::discard(),
+        }
+    }
+
+    /// Its message is here.
+    #[inline]
+    pub(super) fn complete(&self, envelope: Envelope, received: Result<Received>) {
+        let ended = received.map(|r| Status { source: envelope.source, tag: envelope.tag, len: r.len, kept: r.kept });
+        self.end(ended);
+    }
+
+    pub(super) fn end(&self, ended: Result<Status>) {
+        let former = self.state.replace(State::Ended(ended));
+        self.done.set(true);
+        // What a layout holds may come back here.
+        drop(former);
+    }
+}

@@ -1,0 +1,117 @@
+//! Calls of few bytes that wait, which ranks that share memory make without messages.
+
+use farside_core::coll::operation::Operation;
+use farside_core::{Error, ErrorKind, Job, Result, Team};
+
+use crate::misuse::{disagree_on, mismatch};
+use crate::model::{Case, Made, Placing};
+use crate::{every_size, some_sizes, verbs};
+
+const OPERATIONS: [Operation; 6] = [
+    Operation::Barrier,
+    Operation::Broadcast,
+    Operation::Gather,
+    Operation::Allgather,
+    Operation::Reduce,
+    Operation::Allreduce,
+];
+
+/// Of up to three elements, with the algorithm that makes them in one round.
+fn cases(p: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for operation in OPERATIONS {
+        let names = ["dissemination", "flat", "linear"];
+        let algorithm = names.into_iter().find_map(|name| farside_core::coll::table::named(operation, name));
+        for (elements, in_place) in [(1, false), (3, true)] {
+            let in_place = in_place && operation != Operation::Barrier;
+            let case = Case { algorithm, elements, in_place, root: elements as usize % p, ..Case::new(operation) };
+            cases.extend([case, Case { commutative: true, ..case }]);
+            if !operation.is_reduction() {
+                cases.push(Case { placing: Placing::Gaps, ..case });
+            }
+        }
+    }
+    cases
+}
+
+fn parameters(case: &Case, team: &Team) -> Vec<u32> {
+    match case.operation {
+        Operation::Barrier => vec![team.size() as u32 - 1],
+        _ => case.algorithm.map_or(Vec::new(), |a| a.defaults()),
+    }
+}
+
+fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
+    let team = job.world()?;
+    let signals = (2..=16).contains(&team.size()) && !verbs();
+    for round in 0..rounds {
+        for case in cases(team.size()) {
+            let case = Case { root: (case.root + round) % team.size(), ..case };
+            let mut made = Made::new(&team, case);
+            let before = job.stats();
+            made.run(&team, &parameters(&case, &team))?;
+            assert!(!signals || (job.stats() - before).messages() == 1, "{case:?}");
+            made.assert();
+        }
+        // What goes by messages in between lets ranks run ahead of each other.
+        let mut long =
+            Made::new(&team, Case { root: round % team.size(), elements: 9, ..Case::new(Operation::Broadcast) });
+        long.run(&team, &[])?;
+        long.assert();
+    }
+    team.barrier()
+}
+
+#[test]
+fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
+    every_size(|job| one_after_the_other(job, 40));
+    // The most ranks that exchange signals, and one more.
+    if !verbs() {
+        for p in [16, 17] {
+            Job::threads(p, |job| one_after_the_other(job, 4)).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        }
+    }
+}
+
+fn call(team: &Team, operation: Operation, elements: u64, waits: bool) -> Result<()> {
+    let algorithm = farside_core::coll::table::named(operation, "linear");
+    let mut made = Made::new(team, Case { elements, algorithm, ..Case::new(operation) });
+    if waits { made.run(team, &[]) } else { made.start(team, &[])?.wait() }
+}
+
+#[test]
+fn short_and_something_else_is_a_mismatch() {
+    use Operation::{Allgather, Allreduce};
+    for p in some_sizes() {
+        for (operation, elements, waits) in
+            [(Allreduce, 2, true), (Allreduce, 100, true), (Allreduce, 1, false), (Allgather, 1, true)]
+        {
+            // By messages both are the same call.
+            if !waits && verbs() {
+                continue;
+            }
+            for odd in [0, 1] {
+                let wrong = |team: &Team| match team.rank() == odd {
+                    true => call(team, operation, elements, waits),
+                    false => call(team, Allreduce, 1, true),
+                };
+                disagree_on(false, p, wrong, |_| true, mismatch);
+            }
+        }
+    }
+}
+
+/// A rank whose reduction fails, or that makes a call that cannot be made, is heard of by the others.
+#[test]
+fn short_that_a_rank_cannot_make_fails_everywhere() {
+    for p in some_sizes() {
+        let wrong = |team: &Team| match team.rank() {
+            0 => {
+                let mut made = Made::new(team, Case { root: team.size(), ..Case::new(Operation::Broadcast) });
+                made.run(team, &[])
+            }
+            _ => call(team, Operation::Allreduce, 1, true),
+        };
+        disagree_on(false, p, wrong, |_| true, |_, e: Error| assert_eq!(e.kind(), ErrorKind::NoSuchRank, "{e}"));
+    }
+}

@@ -1,0 +1,332 @@
+#![allow(unsafe_code)]
+//! Accumulates (MPI-5.0 sections 12.3.3 and 12.3.4). Elements of up to 8 bytes that are one number are operations of the
+//! window; pairs, complex numbers and longer elements are combined here, with all other origins kept out.
+
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+
+use farside_datatype::Named;
+use farside_rma::op::ElementType;
+use farside_rma::raw::{Combine, Update, element_type};
+use farside_rma::{Element, Op as Operation};
+
+use super::access::{Local, ORIGIN, RESULT, Remote};
+use crate::constants::*;
+use crate::datatype::elements::{element, plain};
+use crate::fail::{Fail, Result, fail};
+use crate::handle::{Op, Type, Win};
+use crate::op::{OpObject, Predefined, is_swapped};
+use crate::runtime::Call;
+
+/// What an accumulate does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Combine(Predefined),
+    Replace,
+    Read,
+}
+
+impl Effect {
+    fn of(call: &Call<'_>, op: Op) -> Result<Self> {
+        Ok(match (&*call.ops.get(op)?, op) {
+            (OpObject::Predefined(kind), _) => Self::Combine(*kind),
+            (_, MPI_REPLACE) => Self::Replace,
+            (_, MPI_NO_OP) => Self::Read,
+            _ => return Err(fail(MPI_ERR_OP, "is a function of the program, and accumulates take none").value(op.0)),
+        })
+    }
+
+    /// As an operation of windows; `None` for those of pairs.
+    fn operation(self) -> Option<Operation> {
+        use Predefined as P;
+        Some(match self {
+            Self::Replace => Operation::Replace,
+            Self::Read => Operation::NoOp,
+            Self::Combine(kind) => match kind {
+                P::Sum => Operation::Sum,
+                P::Prod => Operation::Prod,
+                P::Min => Operation::Min,
+                P::Max => Operation::Max,
+                P::Land => Operation::Land,
+                P::Lor => Operation::Lor,
+                P::Lxor => Operation::Lxor,
+                P::Band => Operation::Band,
+                P::Bor => Operation::Bor,
+                P::Bxor => Operation::Bxor,
+                P::Minloc | P::Maxloc => return None,
+            },
+        })
+    }
+}
+
+/// Calls `$body` with `$T` for the Rust type of an element type.
+macro_rules! with_element {
+    ($ty:expr, $T:ident => $body:expr; $($variant:ident $t:ty),*) => {
+        match $ty {
+            $(ElementType::$variant => { type $T = $t; $body })*
+        }
+    };
+}
+
+impl Remote {
+    /// The predefined type of the elements at the target, which those of a local side must be too.
+    fn element(&self, local: Option<&Local>) -> Result<Option<Named>> {
+        let of = |object: &crate::datatype::TypeObject| element(&object.layout);
+        let named = of(&self.elements.object);
+        let mixed = || fail(MPI_ERR_TYPE, "has no elements of one predefined type").named("target_datatype");
+        if self.elements.n == 0 || self.elements.object.layout.size() == 0 {
+            return Ok(None);
+        }
+        let named = named.ok_or_else(mixed)?;
+        match local.filter(|local| local.elements.n > 0).map(|local| of(&local.elements.object)) {
+            Some(other) if other != Some(named) => {
+                Err(fail(MPI_ERR_TYPE, format!("has other elements than {}", named.mpi_name()))
+                    .named("origin_datatype"))
+            }
+            _ => Ok(Some(named)),
+        }
+    }
+
+    fn accumulate(&self, op: Op, effect: Effect, origin: Option<&Local>, result: Option<&Local>) -> Result {
+        let Some(named) = self.element(origin)? else { return self.nothing(origin) };
+        if let Effect::Combine(kind) = effect
+            && !kind.allowed(named)
+        {
+            return Err(fail(MPI_ERR_OP, format!("is not defined on {}", named.mpi_name())).value(op.0));
+        }
+        if let (Some(operation), Some(ty)) = (effect.operation(), element_type(named)) {
+            return self.by_window(operation, ty, origin, result);
+        }
+        let combine: Option<Combine> = match effect {
+            Effect::Read => None,
+            Effect::Replace => Some(Rc::new(|elements: &mut [u8], operands: &[u8]| elements.copy_from_slice(operands))),
+            Effect::Combine(kind) => Some(Rc::new(move |elements: &mut [u8], operands: &[u8]| {
+                let n = elements.len() / named.extent();
+                // SAFETY: both are arrays of as many elements.
+                unsafe { kind.apply(named, operands.as_ptr(), elements.as_mut_ptr(), n) };
+            })),
+        };
+        self.update(named, combine, origin, result)
+    }
+
+    /// No elements: the call is still one of an epoch.
+    fn nothing(&self, origin: Option<&Local>) -> Result {
+        if let Some(origin) = origin {
+            self.fits(origin.elements.map()?.size() as usize, 0)?;
+        }
+        let offset = if self.win.dynamic().is_some() { 0 } else { self.offset };
+        // SAFETY: no bytes.
+        Ok(unsafe { self.win.raw().put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, offset) }?)
+    }
+
+    fn by_window(&self, op: Operation, ty: ElementType, origin: Option<&Local>, result: Option<&Local>) -> Result {
+        let (target, offset) = (self.target, self.offset);
+        let there = self.elements.plain()?;
+        let here = origin.map(|origin| origin.elements.plain()).transpose()?;
+        let former = result.map(|result| result.elements.plain()).transpose()?;
+        let dynamic = self.win.dynamic();
+        if let (None, Some(there), None | Some(Some(_)), None | Some(Some(_))) = (dynamic, there, here, former) {
+            for local in [here, former].into_iter().flatten().flatten() {
+                self.fits(local, there)?;
+            }
+            let old = result.map_or(std::ptr::null_mut(), |result| result.base);
+            let operand = origin.map_or(old.cast_const(), |origin| origin.base);
+            // SAFETY: the program leaves the buffers alone until the operation is complete.
+            return Ok(with_element!(ty, T => unsafe {
+                let count = there / size_of::<T>();
+                self.win.raw().accumulate::<T>(op, operand.cast(), old.cast(), count, target, offset)
+            }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)?);
+        }
+        let at = self.elements.map()?;
+        let maps = |local: &Local| local.elements.map().map(|map| (local.base, map));
+        let (origin, result) = (origin.map(maps).transpose()?, result.map(maps).transpose()?);
+        for (_, map) in [&origin, &result].into_iter().flatten() {
+            self.fits(map.size() as usize, at.size() as usize)?;
+        }
+        let old = result.as_ref().map(|(base, map)| (*base, map));
+        let operand = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
+        let operand = operand.unwrap_or((std::ptr::null(), &at));
+        // SAFETY: as above.
+        Ok(unsafe {
+            match dynamic {
+                Some(dynamic) => dynamic.accumulate_at(op, operand, old, target, offset, &at),
+                None => self.win.raw().accumulate_typed(op, operand, old, target, offset, &at),
+            }
+        }?)
+    }
+
+    fn update(&self, named: Named, combine: Option<Combine>, origin: Option<&Local>, result: Option<&Local>) -> Result {
+        let at = self.elements.map()?;
+        let maps = |local: &Local| local.elements.map().map(|map| (local.base, map));
+        let (origin, result) = (origin.map(maps).transpose()?, result.map(maps).transpose()?);
+        for (_, map) in [&origin, &result].into_iter().flatten() {
+            self.fits(map.size() as usize, at.size() as usize)?;
+        }
+        let n = at.size() / named.size() as u64;
+        let array = farside_datatype::Datatype::from(named).message(n)?;
+        let update = Update { array, len: n as usize * named.extent(), combine };
+        let old = result.as_ref().map(|(base, map)| (*base, map));
+        let operands = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
+        // SAFETY: the program leaves the buffers alone until the operation is complete.
+        Ok(unsafe {
+            match self.win.dynamic() {
+                Some(dynamic) => dynamic.update_at(&update, operands, old, self.target, self.offset, &at),
+                None => self.win.raw().update(&update, operands, old, self.target, self.offset, &at),
+            }
+        }?)
+    }
+}
+
+/// An accumulate of a call: arguments as the standard has them.
+pub struct Accumulate {
+    pub origin: (*const c_void, i64, Type),
+    pub result: Option<(*const c_void, i64, Type)>,
+    pub at: (c_int, i64),
+    pub target: (i64, Type),
+    pub op: Op,
+    pub win: Win,
+}
+
+impl Accumulate {
+    /// Has `issue` issue it, unless its target is `MPI_PROC_NULL`.
+    pub fn start(self, call: &Call<'_>, issue: impl FnOnce(&Remote, &dyn Fn() -> Result) -> Result) -> Result {
+        let Self { origin, result, at, target, op, win } = self;
+        let remote = Remote::new(call, win, at, target)?;
+        let effect = Effect::of(call, op)?;
+        let origin = if effect == Effect::Read { None } else { Some(Local::new(call, &ORIGIN, origin)?) };
+        let result = result.map(|result| Local::new(call, &RESULT, result)).transpose()?;
+        let Some(remote) = remote else { return Ok(()) };
+        issue(&remote, &|| match (effect, &result) {
+            // Nothing is changed, and nothing read.
+            (Effect::Read, None) => remote.nothing(None),
+            _ => remote.accumulate(op, effect, origin.as_ref(), result.as_ref()),
+        })
+    }
+}
+
+pub fn accumulate(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    target_count: i64,
+    target_datatype: Type,
+    op: Op,
+    win: Win,
+) -> Result {
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
+    Accumulate { origin, result: None, at, target, op, win }.start(call, |_, issue| issue())
+}
+
+pub fn get_accumulate(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: Type,
+    result_addr: *mut c_void,
+    result_count: i64,
+    result_datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    target_count: i64,
+    target_datatype: Type,
+    op: Op,
+    win: Win,
+) -> Result {
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let result = Some((result_addr.cast_const(), result_count, result_datatype));
+    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
+    Accumulate { origin, result, at, target, op, win }.start(call, |_, issue| issue())
+}
+
+/// Checks that a type is predefined.
+fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
+    let derived = || fail(MPI_ERR_TYPE, "is derived, and the call takes predefined types").value(datatype.0);
+    plain(&call.types.get(datatype)?.layout).ok_or_else(derived)
+}
+
+pub fn fetch_and_op(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    result_addr: *mut c_void,
+    datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    op: Op,
+    win: Win,
+) -> Result {
+    predefined(call, datatype)?;
+    let (origin, result) = ((origin_addr, 1, datatype), Some((result_addr.cast_const(), 1, datatype)));
+    let (at, target) = ((target_rank, target_disp), (1, datatype));
+    Accumulate { origin, result, at, target, op, win }.start(call, |_, issue| issue())
+}
+
+/// The value of a type at an address of the program.
+///
+/// # Safety
+/// The program promises that it is there.
+unsafe fn value<T: Element>(at: *const u8) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<T>().read_unaligned() }
+}
+
+pub fn compare_and_swap(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    compare_addr: *const c_void,
+    result_addr: *mut c_void,
+    datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    win: Win,
+) -> Result {
+    let remote = Remote::new(call, win, (target_rank, target_disp), (1, datatype))?;
+    let named = predefined(call, datatype)?;
+    if !is_swapped(named) {
+        let why = format!("is {}, which is neither an integer nor logical nor a byte", named.mpi_name());
+        return Err(fail(MPI_ERR_TYPE, why).value(datatype.0));
+    }
+    for (address, name) in [(origin_addr, "origin_addr"), (compare_addr, "compare_addr"), (result_addr, "result_addr")]
+    {
+        if address.is_null() {
+            return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(name));
+        }
+    }
+    let Some(remote) = remote else { return Ok(()) };
+    let (new, old) = (origin_addr.cast::<u8>(), compare_addr.cast::<u8>());
+    let (win, target, offset) = (&remote.win, remote.target, remote.offset);
+    let at = remote.elements.map()?;
+    macro_rules! swap {
+        ($t:ty) => {
+            // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
+            unsafe {
+                let (old, new, result) = (value::<$t>(old), value::<$t>(new), result_addr.cast::<$t>());
+                match win.dynamic() {
+                    Some(dynamic) => dynamic.compare_and_swap_at((old, new, result), target, offset, &at),
+                    None => win.raw().compare_and_swap(old, new, result, target, offset),
+                }
+            }?
+        };
+    }
+    match named.size() {
+        1 => swap!(u8),
+        2 => swap!(u16),
+        4 => swap!(u32),
+        8 => swap!(u64),
+        len => {
+            // SAFETY: as above; the values are taken now.
+            let [new, old] = [new, old].map(|at| unsafe { std::slice::from_raw_parts(at, len) }.to_vec());
+            let combine = move |elements: &mut [u8], _: &[u8]| {
+                if *elements == *old {
+                    elements.copy_from_slice(&new);
+                }
+            };
+            let result = Local::new(call, &RESULT, (result_addr.cast_const(), 1, datatype))?;
+            remote.update(named, Some(Rc::new(combine)), None, Some(&result))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+#![allow(unsafe_code)]
+//! Dynamic windows (MPI-5.0 section 12.2.4): memory is attached and detached by its owner alone.
+
+use std::ffi::c_void;
+
+use farside_rma::raw::dynamic::RawDynamicWindow;
+
+use super::window::{Given, make, put_handle};
+use super::{Memory, WinObject};
+use crate::arguments::Out;
+use crate::constants::*;
+use crate::fail::{Fail, Result, fail};
+use crate::handle::{Comm, Info, Win};
+use crate::runtime::Call;
+
+pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
+    let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info };
+    let object = make(call, comm, &given, |team, _, options, _| {
+        Ok(Memory::Attached(RawDynamicWindow::new(team, None, options)?))
+    })?;
+    put_handle(call, object, win);
+    Ok(())
+}
+
+fn dynamic(object: &WinObject, win: Win) -> Result<&RawDynamicWindow> {
+    object.dynamic().ok_or_else(|| fail(MPI_ERR_RMA_FLAVOR, "is no dynamic window").value(win.0))
+}
+
+pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Result {
+    let object = call.wins.get(win)?;
+    let dynamic = dynamic(&object, win)?;
+    let len = usize::try_from(size).map_err(|_| fail(MPI_ERR_SIZE, format!("is {size}")).named("size"))?;
+    if len == 0 {
+        return Ok(());
+    }
+    if base.is_null() {
+        return Err(fail(MPI_ERR_ARG, "is a null pointer").named("base"));
+    }
+    let base = base.cast::<u8>();
+    if dynamic.has_attached(base, len) {
+        return Err(fail(MPI_ERR_RMA_ATTACH, "has bytes that are attached already").named("base"));
+    }
+    // SAFETY: the program leaves the memory to the window until it is detached or the window is freed.
+    unsafe { dynamic.attach(base, len) }.map_err(|e| Fail { code: MPI_ERR_RMA_ATTACH, ..Fail::from(e) })?;
+    Ok(())
+}
+
+pub fn win_detach(call: &Call<'_>, win: Win, base: *const c_void) -> Result {
+    let object = call.wins.get(win)?;
+    let dynamic = dynamic(&object, win)?;
+    let none = || fail(MPI_ERR_RMA_ATTACH, "is not where attached memory begins").named("base");
+    Ok(dynamic.detach(dynamic.attachment_at(base.cast()).ok_or_else(none)?)?)
+}

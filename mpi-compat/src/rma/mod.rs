@@ -1,0 +1,129 @@
+//! One-sided communication (MPI-5.0 chapter 12), over `farside_rma::raw`: handles, arguments and error classes. Every call
+//! comes down to one on the `RawWindow` of its window.
+
+mod access;
+mod accumulate;
+mod attach;
+mod requests;
+mod sync;
+mod transfer;
+mod window;
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_rma::raw::RawWindow;
+use farside_rma::raw::dynamic::RawDynamicWindow;
+
+use crate::attributes::Attributes;
+use crate::constants::*;
+use crate::errors::Handler;
+use crate::fail::{Result, fail};
+use crate::group::GroupObject;
+use crate::info::InfoObject;
+
+pub use accumulate::*;
+pub use attach::*;
+pub use requests::*;
+pub use sync::*;
+pub use transfer::*;
+pub use window::*;
+
+/// A window.
+pub struct WinObject {
+    pub errhandler: Handler,
+    pub attributes: Attributes,
+    name: RefCell<Vec<u8>>,
+    info: Rc<InfoObject>,
+    group: Rc<GroupObject>,
+    memory: Memory,
+    /// The context of its team, which is its own: so its calls may be interleaved with those on the communicator.
+    context: u32,
+    /// Of each rank: the displacement unit.
+    units: Vec<i64>,
+    facts: Facts,
+    /// Whether locks are waited for when they are asked for, since the program may load and store the target's memory.
+    loads: bool,
+}
+
+/// Where the memory of a window comes from.
+#[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
+enum Memory {
+    Own(RawWindow),
+    /// Attached by each rank, and named by addresses.
+    Attached(RawDynamicWindow),
+}
+
+/// The values of predefined attributes, at the addresses that programs get.
+struct Facts {
+    base: usize,
+    size: i64,
+    unit: c_int,
+    flavor: c_int,
+    model: c_int,
+}
+
+impl WinObject {
+    /// The value of a predefined attribute: an address, or the place of a number.
+    pub fn fact(&self, key: c_int) -> Option<usize> {
+        let facts = &self.facts;
+        Some(match key {
+            MPI_WIN_BASE => facts.base,
+            MPI_WIN_SIZE => (&raw const facts.size).addr(),
+            MPI_WIN_DISP_UNIT => (&raw const facts.unit).addr(),
+            MPI_WIN_CREATE_FLAVOR => (&raw const facts.flavor).addr(),
+            MPI_WIN_MODEL => (&raw const facts.model).addr(),
+            _ => return None,
+        })
+    }
+
+    /// The window below.
+    #[inline]
+    fn raw(&self) -> &RawWindow {
+        match &self.memory {
+            Memory::Own(raw) => raw,
+            Memory::Attached(dynamic) => dynamic.window(),
+        }
+    }
+
+    /// The window below, if its memory is attached.
+    #[inline]
+    fn dynamic(&self) -> Option<&RawDynamicWindow> {
+        if let Memory::Attached(dynamic) = &self.memory { Some(dynamic) } else { None }
+    }
+
+    /// A rank argument; `None` for `MPI_PROC_NULL`.
+    #[inline]
+    fn target(&self, rank: c_int, name: &'static str) -> Result<Option<usize>> {
+        match usize::try_from(rank) {
+            Ok(target) if target < self.units.len() => Ok(Some(target)),
+            _ if rank == MPI_PROC_NULL => Ok(None),
+            _ => Err(fail(MPI_ERR_RANK, format!("is {rank}, and there are {} ranks", self.units.len())).named(name)),
+        }
+    }
+
+    /// A rank argument, which must be a rank.
+    fn rank(&self, rank: c_int) -> Result<usize> {
+        let none = || fail(MPI_ERR_RANK, "is MPI_PROC_NULL").named("rank");
+        self.target(rank, "rank")?.ok_or_else(none)
+    }
+
+    /// The byte of a target's memory that a displacement means.
+    #[inline]
+    fn offset(&self, target: usize, displacement: i64) -> Result<usize> {
+        // An address, whose upper half is no negative number.
+        if self.dynamic().is_some() {
+            return Ok(displacement as usize);
+        }
+        let byte = displacement.checked_mul(self.units[target]);
+        byte.and_then(|byte| usize::try_from(byte).ok())
+            .ok_or_else(|| fail(MPI_ERR_DISP, format!("is {displacement}")).named("target_disp"))
+    }
+}
+
+impl Drop for WinObject {
+    fn drop(&mut self) {
+        self.raw().job().forget_context(self.context);
+    }
+}

@@ -1,0 +1,175 @@
+//! Request-based operations (MPI-5.0 section 12.3.5), whose requests are completed as all others are.
+
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+
+use farside_core::Job;
+use farside_rma::raw;
+
+use super::WinObject;
+use super::access::{Local, ORIGIN, Remote};
+use super::accumulate::Accumulate;
+use super::transfer::Way;
+use crate::arguments::Out;
+use crate::comm::CommObject;
+use crate::fail::{Fail, Result};
+use crate::handle::{Comm, Op, Request, Type, Win};
+use crate::request::{self, Operation, Outcome, Then};
+use crate::runtime::Call;
+use crate::status::Status;
+
+/// The operation of a request on a window.
+struct OnWindow {
+    request: raw::Request,
+    /// Kept, with its job, as long as the request.
+    _win: Rc<WinObject>,
+}
+
+impl Operation for OnWindow {
+    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        self.request.done()
+    }
+
+    fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
+        let failed = self.request.outcome().err().map(|e| Box::new(Fail::from(e)));
+        Outcome { status: Status::EMPTY, failed }
+    }
+
+    fn cancel(&self, _: &Call<'_>) -> Result {
+        // Not possible: it completes.
+        Ok(())
+    }
+
+    fn give_up(&self, job: &Job) {
+        self.request.cancel(job);
+    }
+}
+
+/// Issues an operation and makes the request of it. The lock is waited for, so that operations of requests begin when they
+/// are issued, and are completed by progress alone.
+fn start(call: &Call<'_>, remote: &Remote, request: Out<Request>, issue: &dyn Fn() -> Result) -> Result {
+    let win = &remote.win;
+    win.raw().hold(remote.target)?;
+    let mut failed = None;
+    let issued = win.raw().request(|| {
+        failed = issue().err();
+        Ok(())
+    })?;
+    match failed {
+        Some(failed) => Err(failed),
+        None if issued.done() && issued.outcome().is_ok() => {
+            request.set(request::complete_send(call));
+            Ok(())
+        }
+        None => {
+            request.set(call.requests.insert(Rc::new(OnWindow { request: issued, _win: Rc::clone(win) })));
+            Ok(())
+        }
+    }
+}
+
+fn transfer(
+    call: &Call<'_>,
+    local: (*const c_void, i64, Type),
+    at: (c_int, i64),
+    target: (i64, Type),
+    win: Win,
+    request: Out<Request>,
+    way: Way,
+) -> Result {
+    let remote = Remote::new(call, win, at, target)?;
+    let local = Local::new(call, &ORIGIN, local)?;
+    let Some(remote) = remote else {
+        request.set(request::complete_send(call));
+        return Ok(());
+    };
+    start(call, &remote, request, &|| remote.transfer(&local, way))
+}
+
+pub fn rput(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    target_count: i64,
+    target_datatype: Type,
+    win: Win,
+    request: Out<Request>,
+) -> Result {
+    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
+    transfer(call, (origin_addr, origin_count, origin_datatype), at, target, win, request, Way::Put)
+}
+
+pub fn rget(
+    call: &Call<'_>,
+    origin_addr: *mut c_void,
+    origin_count: i64,
+    origin_datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    target_count: i64,
+    target_datatype: Type,
+    win: Win,
+    request: Out<Request>,
+) -> Result {
+    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
+    transfer(call, (origin_addr.cast_const(), origin_count, origin_datatype), at, target, win, request, Way::Get)
+}
+
+fn accumulate(call: &Call<'_>, accumulate: Accumulate, request: Out<Request>) -> Result {
+    let mut to_nobody = true;
+    accumulate.start(call, |remote, issue| {
+        to_nobody = false;
+        start(call, remote, request, issue)
+    })?;
+    if to_nobody {
+        request.set(request::complete_send(call));
+    }
+    Ok(())
+}
+
+pub fn raccumulate(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    target_count: i64,
+    target_datatype: Type,
+    op: Op,
+    win: Win,
+    request: Out<Request>,
+) -> Result {
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
+    accumulate(call, Accumulate { origin, result: None, at, target, op, win }, request)
+}
+
+pub fn rget_accumulate(
+    call: &Call<'_>,
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: Type,
+    result_addr: *mut c_void,
+    result_count: i64,
+    result_datatype: Type,
+    target_rank: c_int,
+    target_disp: i64,
+    target_count: i64,
+    target_datatype: Type,
+    op: Op,
+    win: Win,
+    request: Out<Request>,
+) -> Result {
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let result = Some((result_addr.cast_const(), result_count, result_datatype));
+    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
+    accumulate(call, Accumulate { origin, result, at, target, op, win }, request)
+}

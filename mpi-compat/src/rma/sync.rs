@@ -1,0 +1,143 @@
+//! Synchronization: fence, post-start-complete-wait, locks and flushes (MPI-5.0 section 12.5).
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_rma::{Assert, LockKind};
+
+use super::WinObject;
+use crate::arguments::Out;
+use crate::constants::*;
+use crate::fail::{Result, fail};
+use crate::handle::{Group, Win};
+use crate::runtime::Call;
+
+const ASSERTS: [(c_int, Assert); 5] = [
+    (MPI_MODE_NOCHECK, Assert::NOCHECK),
+    (MPI_MODE_NOPRECEDE, Assert::NOPRECEDE),
+    (MPI_MODE_NOPUT, Assert::NOPUT),
+    (MPI_MODE_NOSTORE, Assert::NOSTORE),
+    (MPI_MODE_NOSUCCEED, Assert::NOSUCCEED),
+];
+
+/// The asserts of a call that takes those of `allowed`.
+#[inline]
+fn asserts(given: c_int, allowed: c_int) -> Result<Assert> {
+    if given & !allowed != 0 {
+        return Err(fail(MPI_ERR_ASSERT, format!("is {given}, and the call takes {allowed} at most")).named("assert"));
+    }
+    let mut asserts = Assert::empty();
+    if given != 0 {
+        asserts.extend(ASSERTS.iter().filter(|(bit, _)| given & bit != 0).map(|(_, assert)| *assert));
+    }
+    Ok(asserts)
+}
+
+pub fn win_fence(call: &Call<'_>, assert: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    let all = MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED;
+    Ok(object.raw().fence(asserts(assert, all)?)?)
+}
+
+/// The ranks in the window of the members of a group.
+fn ranks(call: &Call<'_>, object: &WinObject, group: Group) -> Result<Vec<usize>> {
+    let members = Rc::clone(&call.groups.get(group)?.members);
+    let rank = |member: &u32| {
+        let none = || fail(MPI_ERR_GROUP, format!("has rank {member} of MPI_COMM_WORLD, which the window has not"));
+        object.group.rank_of(*member).ok_or_else(|| none().value(group.0))
+    };
+    members.iter().map(rank).collect()
+}
+
+pub fn win_post(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    let asserts = asserts(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)?;
+    Ok(object.raw().post(&ranks(call, &object, group)?, asserts)?)
+}
+
+pub fn win_start(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
+    Ok(object.raw().start(&ranks(call, &object, group)?, asserts)?)
+}
+
+pub fn win_complete(call: &Call<'_>, win: Win) -> Result {
+    Ok(call.wins.get(win)?.raw().complete()?)
+}
+
+pub fn win_wait(call: &Call<'_>, win: Win) -> Result {
+    Ok(call.wins.get(win)?.raw().wait()?)
+}
+
+pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
+    flag.set(call.wins.get(win)?.raw().test()?.into());
+    Ok(())
+}
+
+/// Checks that a window may be locked.
+fn lockable(object: &WinObject) -> Result {
+    if object.info.get(b"no_locks").as_deref() == Some(b"true") {
+        return Err(fail(MPI_ERR_RMA_SYNC, "was made with the info key no_locks").named("win"));
+    }
+    Ok(())
+}
+
+pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    let kind = match lock_type {
+        MPI_LOCK_EXCLUSIVE => LockKind::Exclusive,
+        MPI_LOCK_SHARED => LockKind::Shared,
+        _ => return Err(fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}")).named("lock_type")),
+    };
+    let (target, asserts) = (object.rank(rank)?, asserts(assert, MPI_MODE_NOCHECK)?);
+    lockable(&object)?;
+    object.raw().lock(kind, target, asserts)?;
+    // The program may load and store its own memory at once.
+    if object.loads || target == object.raw().team().rank() {
+        object.raw().hold(target)?;
+    }
+    Ok(())
+}
+
+pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
+    lockable(&object)?;
+    object.raw().lock_all(asserts)?;
+    let me = object.raw().team().rank();
+    let mut all = 0..object.units.len();
+    all.try_for_each(|target| if object.loads || target == me { object.raw().hold(target) } else { Ok(()) })?;
+    Ok(())
+}
+
+pub fn win_unlock(call: &Call<'_>, rank: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    Ok(object.raw().unlock(object.rank(rank)?)?)
+}
+
+pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
+    Ok(call.wins.get(win)?.raw().unlock_all()?)
+}
+
+#[inline]
+pub fn win_flush(call: &Call<'_>, rank: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    Ok(object.raw().flush(object.rank(rank)?)?)
+}
+
+pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {
+    Ok(call.wins.get(win)?.raw().flush_all()?)
+}
+
+pub fn win_flush_local(call: &Call<'_>, rank: c_int, win: Win) -> Result {
+    let object = call.wins.get(win)?;
+    Ok(object.raw().flush_local(object.rank(rank)?)?)
+}
+
+pub fn win_flush_local_all(call: &Call<'_>, win: Win) -> Result {
+    Ok(call.wins.get(win)?.raw().flush_local_all()?)
+}
+
+pub fn win_sync(call: &Call<'_>, win: Win) -> Result {
+    Ok(call.wins.get(win)?.raw().sync()?)
+}

@@ -1,0 +1,282 @@
+#![allow(unsafe_code)]
+//! Windows: how they are made, freed and asked (MPI-5.0 sections 12.2.1 to 12.2.7).
+
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{ErrorKind, Team};
+
+use super::{Facts, Memory, WinObject};
+use crate::arguments::{LongOut, Out, Text, TextOut};
+use crate::collective::plan::Caller;
+use crate::collective::words::Words;
+use crate::comm::{name_of, offered};
+use crate::constants::*;
+use crate::errors;
+use crate::fail::{Fail, Result, fail};
+use crate::group::handle_of;
+use crate::handle::{Comm, Group, Info, Win};
+use crate::info::InfoObject;
+use crate::runtime::Call;
+
+/// The hints of the chapter with their defaults. `no_locks` saves the agent that serves memory which is not mapped;
+/// `alloc_shared_noncontig` gives each rank pages of its own. The others promise what is not needed here, or ask for less
+/// order than there always is.
+const HINTS: [(&str, &str); 7] = [
+    ("no_locks", "false"),
+    ("accumulate_ordering", "rar,raw,war,waw"),
+    ("accumulate_ops", "same_op_no_op"),
+    ("mpi_accumulate_granularity", "0"),
+    ("same_size", "false"),
+    ("same_disp_unit", "false"),
+    ("alloc_shared_noncontig", "false"),
+];
+
+/// Whether a value is one that a hint may have.
+fn is_value(key: &str, value: &[u8]) -> bool {
+    let Ok(value) = std::str::from_utf8(value) else { return false };
+    match key {
+        "accumulate_ordering" => value == "none" || value.split(',').all(|v| ["rar", "raw", "war", "waw"].contains(&v)),
+        "accumulate_ops" => ["same_op", "same_op_no_op"].contains(&value),
+        "mpi_accumulate_granularity" => value.parse::<u64>().is_ok(),
+        _ => ["true", "false"].contains(&value),
+    }
+}
+
+/// The hints in effect.
+fn hints(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
+    let used = InfoObject::of(&HINTS);
+    take_hints(call, info, &used, |_| true)?;
+    Ok(used)
+}
+
+fn take_hints(call: &Call<'_>, info: Info, used: &InfoObject, may: impl Fn(&str) -> bool) -> Result {
+    if info == MPI_INFO_NULL {
+        return Ok(());
+    }
+    let given = call.infos.get(info)?;
+    for (key, _) in HINTS.iter().filter(|(key, _)| may(key)) {
+        if let Some(value) = given.get(key.as_bytes()).filter(|value| is_value(key, value)) {
+            used.set(key.as_bytes().to_vec(), value);
+        }
+    }
+    Ok(())
+}
+
+/// What a call that makes a window is given.
+pub(super) struct Given {
+    pub flavor: c_int,
+    pub size: i64,
+    pub unit: i64,
+    pub info: Info,
+}
+
+/// Makes a window. Collective; an error at one rank is one at all.
+pub(super) fn make(
+    call: &Call<'_>,
+    comm: Comm,
+    given: &Given,
+    memory: impl FnOnce(&Team, usize, Options, &InfoObject) -> Result<Memory>,
+) -> Result<WinObject> {
+    let caller = Caller::new(call, comm)?;
+    if caller.is_inter() {
+        return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
+    }
+    let old = &caller.comm;
+    let (len, info, [context, _]) = caller.checked(|| {
+        let len = usize::try_from(given.size).ok().filter(|len| *len <= isize::MAX as usize);
+        let len = len.ok_or_else(|| fail(MPI_ERR_SIZE, format!("is {}", given.size)).named("size"))?;
+        if given.unit <= 0 {
+            return Err(fail(MPI_ERR_DISP, format!("is {}", given.unit)).named("disp_unit"));
+        }
+        Ok((len, hints(call, given.info)?, offered(&caller)?))
+    })?;
+    let no_locks = info.get(b"no_locks").as_deref() == Some(b"true");
+    let unit = given.unit.cast_unsigned();
+    let words = Words::gather(call, &old.team, &[context, unit as u32, (unit >> 32) as u32, no_locks.into()])?;
+    let said = |rank| words.of(rank);
+    let size = old.team.size();
+    let locks = !(0..size).all(|rank| said(rank)[3] == 1);
+    info.set(b"no_locks".to_vec(), (!locks).to_string().into());
+    let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
+    let context = said(0)[0];
+    let team = Team::of(old.team.job(), old.team.members(), context)?;
+    let memory = memory(&team, len, Options { locks }, &info)?;
+    let base = if let (Memory::Own(raw), 1..) = (&memory, len) { raw.base().addr() } else { 0 };
+    Ok(WinObject {
+        errhandler: errors::fatal(call),
+        attributes: Default::default(),
+        name: Default::default(),
+        info,
+        group: Rc::clone(&old.group),
+        facts: Facts {
+            base,
+            size: given.size,
+            unit: c_int::try_from(given.unit).unwrap_or(c_int::MAX),
+            flavor: given.flavor,
+            model: MPI_WIN_UNIFIED,
+        },
+        memory,
+        context,
+        units,
+        loads: given.flavor == MPI_WIN_FLAVOR_SHARED,
+    })
+}
+
+pub(super) fn put_handle(call: &Call<'_>, object: WinObject, win: Out<Win>) {
+    win.set(call.wins.insert(Rc::new(object)));
+}
+
+pub fn win_create(
+    call: &Call<'_>,
+    base: *mut c_void,
+    size: i64,
+    unit: i64,
+    info: Info,
+    comm: Comm,
+    win: Out<Win>,
+) -> Result {
+    let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info };
+    let mut object = make(call, comm, &given, |team, len, options, _| {
+        if len == 0 {
+            return Ok(Memory::Own(RawWindow::allocate(team, 0, options)?));
+        }
+        // SAFETY: the program leaves the memory to the window until that is freed.
+        Ok(Memory::Own(unsafe { RawWindow::create(team, base.cast(), len, options) }?))
+    })?;
+    object.facts.base = base.addr();
+    put_handle(call, object, win);
+    Ok(())
+}
+
+fn base_place(baseptr: *mut c_void) -> Result<*mut usize, Fail> {
+    if baseptr.is_null() { Err(fail(MPI_ERR_ARG, "is a null pointer").named("baseptr")) } else { Ok(baseptr.cast()) }
+}
+
+pub fn win_allocate(
+    call: &Call<'_>,
+    size: i64,
+    unit: i64,
+    info: Info,
+    comm: Comm,
+    baseptr: *mut c_void,
+    win: Out<Win>,
+) -> Result {
+    let place = base_place(baseptr)?;
+    let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info };
+    let object =
+        make(call, comm, &given, |team, len, options, _| Ok(Memory::Own(RawWindow::allocate(team, len, options)?)))?;
+    // SAFETY: the program gives the address of a pointer.
+    unsafe { place.write_unaligned(object.facts.base) };
+    put_handle(call, object, win);
+    Ok(())
+}
+
+/// Whether an error says that memory cannot be mapped.
+fn not_shared(e: farside_rma::Error) -> Fail {
+    let unshared = e.kind() == ErrorKind::Unsupported;
+    let failed = Fail::from(e);
+    if unshared { Fail { code: MPI_ERR_RMA_SHARED, ..failed } } else { failed }
+}
+
+pub fn win_allocate_shared(
+    call: &Call<'_>,
+    size: i64,
+    unit: i64,
+    info: Info,
+    comm: Comm,
+    baseptr: *mut c_void,
+    win: Out<Win>,
+) -> Result {
+    let place = base_place(baseptr)?;
+    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info };
+    let object = make(call, comm, &given, |team, len, options, info| {
+        if info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true") {
+            return RawWindow::allocate_segment(team, len, options).map(Memory::Own).map_err(not_shared);
+        }
+        let raw = RawWindow::allocate(team, len, options)?;
+        if !raw.is_mapped() {
+            raw.free()?;
+            return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that do not map each other's memory").value(comm.0));
+        }
+        Ok(Memory::Own(raw))
+    })?;
+    // SAFETY: the program gives the address of a pointer.
+    unsafe { place.write_unaligned(object.facts.base) };
+    put_handle(call, object, win);
+    Ok(())
+}
+
+pub fn win_shared_query(
+    call: &Call<'_>,
+    win: Win,
+    rank: c_int,
+    size: Out<i64>,
+    unit: LongOut,
+    baseptr: *mut c_void,
+) -> Result {
+    let (object, place) = (call.wins.get(win)?, base_place(baseptr)?);
+    let len = |rank| object.raw().len_at(rank);
+    // For `MPI_PROC_NULL` the first rank that has memory.
+    let target = match object.target(rank, "rank")? {
+        Some(target) => Some(target),
+        None => (0..object.units.len()).find(|rank| len(*rank).is_ok_and(|len| len > 0)),
+    };
+    let mapped = match target {
+        Some(target) => object.raw().mapped_base(target)?.map(|base| (len(target), base, object.units[target])),
+        None => None,
+    };
+    let (bytes, base, step) = match mapped {
+        Some((bytes, base, step)) => (bytes?, base.addr(), step),
+        None => (0, 0, 1),
+    };
+    size.set(bytes as i64);
+    unit.set(step)?;
+    // SAFETY: the program gives the address of a pointer.
+    unsafe { place.write_unaligned(if bytes > 0 { base } else { 0 }) };
+    Ok(())
+}
+
+pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
+    let handle = win.get();
+    let object = call.wins.get(handle)?;
+    object.raw().check_closed(call.name)?;
+    object.attributes.clear(handle.0)?;
+    let freed = match &object.memory {
+        Memory::Own(raw) => raw.free(),
+        Memory::Attached(dynamic) => dynamic.free(),
+    };
+    call.wins.release(handle)?;
+    win.set(MPI_WIN_NULL);
+    Ok(freed?)
+}
+
+pub fn win_get_group(call: &Call<'_>, win: Win, group: Out<Group>) -> Result {
+    group.set(handle_of(call, Rc::clone(&call.wins.get(win)?.group.members)));
+    Ok(())
+}
+
+pub fn win_set_name(call: &Call<'_>, win: Win, win_name: Text) -> Result {
+    let object = call.wins.get(win)?;
+    *object.name.borrow_mut() = name_of(win_name)?;
+    Ok(())
+}
+
+pub fn win_get_name(call: &Call<'_>, win: Win, win_name: TextOut, resultlen: Out<c_int>) -> Result {
+    let object = call.wins.get(win)?;
+    let len = win_name.write(&object.name.borrow(), MPI_MAX_OBJECT_NAME)?;
+    resultlen.set(len as c_int);
+    Ok(())
+}
+
+pub fn win_set_info(call: &Call<'_>, win: Win, info: Info) -> Result {
+    // What has decided how the memory was made stays.
+    let may = |key: &str| !["no_locks", "alloc_shared_noncontig"].contains(&key);
+    take_hints(call, info, &call.wins.get(win)?.info, may)
+}
+
+pub fn win_get_info(call: &Call<'_>, win: Win, info_used: Out<Info>) -> Result {
+    info_used.set(call.infos.insert(call.wins.get(win)?.info.copy()));
+    Ok(())
+}

@@ -1,0 +1,27 @@
+/* With alloc_shared_noncontig each rank's memory begins where it likes; stores are seen after synchronization.
+   ranks 2 3 */
+#include "check.h"
+
+int main(void) {
+    int size, unit, *base, *other;
+    MPI_Aint bytes;
+    MPI_Win win;
+    MPI_Info info;
+    start();
+    int me = rank_of(MPI_COMM_WORLD);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    OK(MPI_Info_create(&info));
+    OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
+    OK(MPI_Win_allocate_shared(12, 4, info, MPI_COMM_WORLD, &base, &win));
+    OK(MPI_Info_free(&info));
+    for (int round = 0; round < 20; round++) {
+        OK(MPI_Win_fence(0, win));
+        OK(MPI_Win_shared_query(win, (me + 1) % size, &bytes, &unit, &other));
+        CHECK(bytes == 12 && unit == 4);
+        other[2] = 10 * round + me;
+        OK(MPI_Win_fence(0, win));
+        CHECK(base[2] == 10 * round + (me + size - 1) % size);
+    }
+    OK(MPI_Win_free(&win));
+    return finish();
+}

@@ -1,0 +1,10 @@
+//! Only plain data travels.
+use farside_rma::prelude::*;
+
+fn send(team: &Team) -> Result<()> {
+    team.send(&[String::new()], 1, 0)
+}
+
+fn main() {
+    let _ = send;
+}

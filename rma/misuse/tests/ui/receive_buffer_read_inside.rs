@@ -1,0 +1,14 @@
+//! What a receive fills is not there before its request, or the scope, gives it.
+use farside_rma::prelude::*;
+
+fn receive(team: &Team) -> Result<u64> {
+    let mut into = [0u64; 4];
+    team.overlap(|messages| {
+        std::mem::forget(messages.irecv(&mut into, ANY_SOURCE, ANY_TAG)?);
+        Ok(into[0])
+    })
+}
+
+fn main() {
+    let _ = receive;
+}

@@ -1,0 +1,231 @@
+#![allow(unsafe_code)]
+//! Sends and receives that go on while other work is done: wait, test, or await them.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytemuck::Pod;
+use farside_core::Result;
+use farside_core::two_sided::Mode;
+
+use super::pending::{Receiving, Sending, pattern};
+use super::{Message, Status};
+use crate::collectives::{Overlap, Pending};
+
+impl<'scope, 'env> Overlap<'scope, 'env> {
+    /// Starts to send `data` to a rank with a tag, without waiting: [`send`](super::Messages::send).
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let (mine, mut theirs, other) = (vec![team.rank(); 100_000], vec![9; 100_000], 1 - team.rank());
+    ///     team.overlap(|messages| {
+    ///         let received = messages.irecv(&mut theirs, other, ANY_TAG)?;
+    ///         let sent = messages.isend(&mine, other, 4)?;
+    ///         // Other work, and then:
+    ///         let (data, status) = received.wait()?;
+    ///         assert_eq!((data[99_999], status.tag), (other, 4));
+    ///         sent.wait()
+    ///     })
+    /// })
+    /// .unwrap();
+    /// ```
+    ///
+    /// Requests are futures:
+    ///
+    /// ```
+    /// # #[cfg(feature = "async")] {
+    /// use farside_rma::block_on;
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let (mine, mut theirs, other) = ([team.rank()], [9], 1 - team.rank());
+    ///     team.overlap(|messages| {
+    ///         block_on(async {
+    ///             let received = messages.irecv(&mut theirs, other, 0)?;
+    ///             messages.isend(&mine, other, 0)?.await?;
+    ///             assert_eq!(received.await?.0, [other]);
+    ///             Ok(())
+    ///         })?
+    ///     })
+    /// })
+    /// .unwrap();
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [messages](crate::messages).
+    #[inline]
+    pub fn isend<T: Pod>(&'scope self, data: &'scope [T], to: usize, tag: i32) -> Result<SendRequest<'scope>> {
+        self.start_send(bytemuck::cast_slice(data), to, tag, Mode::Standard)
+    }
+
+    /// Starts a send that is complete only once its receive has begun: [`ssend`](super::Messages::ssend).
+    ///
+    /// # Errors
+    /// Those of [messages](crate::messages).
+    pub fn issend<T: Pod>(&'scope self, data: &'scope [T], to: usize, tag: i32) -> Result<SendRequest<'scope>> {
+        self.start_send(bytemuck::cast_slice(data), to, tag, Mode::Synchronous)
+    }
+
+    #[inline]
+    fn start_send(&'scope self, data: &'scope [u8], to: usize, tag: i32, mode: Mode) -> Result<SendRequest<'scope>> {
+        // SAFETY: the data is borrowed until the scope has ended, which completes or cancels what it keeps before that.
+        let sending = unsafe { Sending::start(self.team(), data, to, tag, mode) }?;
+        Ok(SendRequest { kept: sending.map(|sending| self.keep(sending)), data: PhantomData })
+    }
+
+    /// Starts a receive into the first elements of `into`, without waiting: [`recv`](super::Messages::recv).
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `Freed`; of the message, those of [`ReceiveRequest::wait`].
+    #[inline]
+    pub fn irecv<T: Pod>(
+        &'scope self,
+        into: &'scope mut [T],
+        source: impl Into<Option<usize>>,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<ReceiveRequest<'scope, T>> {
+        let pattern = pattern(self.team(), source.into(), tag.into())?;
+        let output = (into.as_mut_ptr(), into.len());
+        // SAFETY: borrowed exclusively until the scope has ended, as for sends.
+        let receiving = unsafe { Receiving::start(self.team(), (output.0.cast(), size_of_val(into)), pattern) }?;
+        Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+    }
+
+    /// Starts to receive a message that a probe has taken.
+    ///
+    /// # Errors
+    /// Those of [`irecv`](Self::irecv).
+    pub fn imrecv<T: Pod>(
+        &'scope self,
+        into: &'scope mut [T],
+        mut message: Message,
+    ) -> Result<ReceiveRequest<'scope, T>> {
+        let output = (into.as_mut_ptr(), into.len());
+        let (team, taken) = (message.team().clone(), message.take());
+        // SAFETY: as in `irecv`.
+        let receiving = unsafe { Receiving::start_taken(&team, (output.0.cast(), size_of_val(into)), taken) }?;
+        Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+    }
+}
+
+/// A send that was started. Dropping it changes nothing: the end of the scope waits for it.
+#[must_use = "wait, await, or let the end of the scope complete it"]
+pub struct SendRequest<'scope> {
+    /// `None` if it is complete.
+    kept: Option<Rc<Sending>>,
+    data: PhantomData<&'scope ()>,
+}
+
+impl fmt::Debug for SendRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendRequest").field("complete", &self.kept.is_none()).finish_non_exhaustive()
+    }
+}
+
+impl SendRequest<'_> {
+    /// Waits until the data is free.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn wait(self) -> Result<()> {
+        self.kept.map_or(Ok(()), |kept| kept.wait())
+    }
+
+    /// Whether the data is free, making progress once. An error of the send is found by a wait.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn test(&mut self) -> Result<bool> {
+        self.kept.as_ref().map_or(Ok(true), |kept| kept.test())
+    }
+}
+
+impl Future for SendRequest<'_> {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(kept) = &self.kept else { return Poll::Ready(Ok(())) };
+        match kept.test().and_then(|_| kept.outcome()) {
+            Ok(None) => {
+                // Progress is made by polling: ask to be polled again after the other tasks.
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(Some(())) => Poll::Ready(Ok(())),
+            Err(e) => Poll::Ready(Err(e)),
+        }
+    }
+}
+
+/// A receive that was started. Dropping it changes nothing: the end of the scope waits for it.
+#[must_use = "wait, await, or let the end of the scope complete it"]
+pub struct ReceiveRequest<'scope, T> {
+    kept: Rc<Receiving>,
+    output: (*mut T, usize),
+    buffer: PhantomData<&'scope mut [T]>,
+}
+
+impl<T> fmt::Debug for ReceiveRequest<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveRequest").field("active", &self.kept.is_active()).finish_non_exhaustive()
+    }
+}
+
+impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
+    /// Waits for the message, and gives the buffer, of which the message has the first [elements](Status::count).
+    ///
+    /// # Errors
+    /// `BadArgument` for a message that the buffer has no room for, or that is no whole number of elements; `PeerLost`;
+    /// `Aborted` after a [`cancel`](Self::cancel).
+    pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
+        let status = self.kept.finish()?.checked::<T>(self.kept.team())?;
+        Ok((self.take(), status))
+    }
+
+    /// Whether the message is here, making progress once. An error of the receive is found by a wait.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn test(&mut self) -> Result<bool> {
+        self.kept.test()
+    }
+
+    /// Ends the receive if its message has not come, and says whether that is so; the end of the scope does not wait for it then.
+    #[must_use]
+    pub fn cancel(&mut self) -> bool {
+        self.kept.take_back()
+    }
+
+    /// The buffer, after the outcome, which is given once.
+    fn take(&self) -> &'scope mut [T] {
+        // SAFETY: borrowed exclusively for the scope; the receive is over, and nobody else gets the buffer.
+        unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) }
+    }
+}
+
+impl<'scope, T: Pod> Future for ReceiveRequest<'scope, T> {
+    type Output = Result<(&'scope mut [T], Status)>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.kept.test().and_then(|_| self.kept.outcome()) {
+            Ok(None) => {
+                // Progress is made by polling: ask to be polled again after the other tasks.
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(Some(received)) => {
+                Poll::Ready(received.checked::<T>(self.kept.team()).map(|status| (self.take(), status)))
+            }
+            Err(e) => Poll::Ready(Err(e)),
+        }
+    }
+}

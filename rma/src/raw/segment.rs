@@ -1,0 +1,46 @@
+//! Windows whose memory is one segment, which all ranks map: that of each rank follows that of the rank before it.
+
+use farside_core::coll;
+use farside_core::device::{Mapped, RemoteRegion};
+use farside_core::{Error, ErrorKind, Result, Team};
+
+use super::{Options, RawWindow};
+
+impl RawWindow {
+    /// Makes a window of `len` zeroed bytes at this rank, which follow those of the rank before it in every rank's
+    /// addresses. Collective; lengths may differ. One allgather more than [`allocate`](Self::allocate); the segment belongs
+    /// to rank 0.
+    ///
+    /// # Errors
+    /// Those of [`allocate`](Self::allocate); `Unsupported` if ranks of the team do not map each other's memory.
+    pub fn allocate_segment(team: &Team, len: usize, options: Options) -> Result<Self> {
+        let mut lens = Vec::with_capacity(team.size());
+        for said in coll::allgather(team, &(len as u64).to_le_bytes())? {
+            let bytes = said.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "make a window"))?;
+            lens.push(u64::from_le_bytes(bytes) as usize);
+        }
+        let total = lens.iter().try_fold(0usize, |sum, len| sum.checked_add(*len));
+        let total = total.ok_or_else(|| Error::new(ErrorKind::Limit, "make a window").cause("the sum of the lengths"));
+        let own = total.map(|total| if team.rank() == 0 { total } else { 0 });
+        let mut window = Self::allocate_of(team, own, options, None)?;
+        if !window.mapped {
+            window.free()?;
+            return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
+                .device(team.job().device().capabilities().name)
+                .cause("the ranks of the team do not map each other's memory")
+                .remedy("make it over a team of ranks of one node"));
+        }
+        let (first, base) = (window.targets[0].region, window.targets[0].base);
+        let mut start = 0;
+        for (t, len) in window.targets.iter_mut().zip(lens) {
+            let here = base.wrapping_add(start);
+            (t.base, t.lo, t.hi) = (here, 0, len);
+            t.region = RemoteRegion { len, mapped: Some(Mapped { base: here, lo: 0, hi: len }), ..t.region };
+            t.posts_to = (first.peer, first.handle, start);
+            start += len;
+        }
+        window.own.base = window.targets[team.rank()].base;
+        window.own.len = window.targets[team.rank()].hi;
+        Ok(window)
+    }
+}

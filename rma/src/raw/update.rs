@@ -1,0 +1,147 @@
+#![allow(unsafe_code)]
+//! Accumulates that are no operation of a device: on pairs, on complex numbers, on elements of more than 8 bytes, or by a
+//! function of the caller.
+//!
+//! The origin does them, under a word of the target that keeps out all others that do one there: it gets the elements,
+//! combines them, and puts them back. So they are atomic among themselves, each as a whole, and in the order in which one
+//! rank issues them, but not atomic beside the accumulates of devices: all accumulates on an element go the same way.
+//! Messages: the word twice (an exchange, and another each time that it is taken), a get, a put. On mapped windows none.
+
+use std::fmt;
+use std::rc::Rc;
+
+use farside_core::device::RemoteRegion;
+use farside_core::{Error, ErrorKind, Result};
+use farside_datatype::{Private, TypeMap};
+
+use super::item::{Item, Request};
+use super::layouts::{Action, Layouts, refused};
+use super::{RawWindow, Target, word};
+
+/// What an update does to the elements of the target.
+#[derive(Clone)]
+pub struct Update {
+    /// The elements as an array of them: so `combine` gets the target's and the operands.
+    pub array: TypeMap,
+    /// Bytes of the array.
+    pub len: usize,
+    /// Combines the operands into the elements of the target. `None`: they are only read.
+    pub combine: Option<Combine>,
+}
+
+/// Changes the first array, given the second, which is empty where there are no operands.
+pub type Combine = Rc<dyn Fn(&mut [u8], &[u8])>;
+
+impl fmt::Debug for Update {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Update").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl RawWindow {
+    /// Changes the elements of `at`, relative to byte `offset` of `target`, as `update` says, with the operands of `origin`
+    /// relative to their address, if there are any; former values go to those of `old`. Atomic as a whole among updates of
+    /// the same target. It is complete on return if the target is ready, else after the call that closes the epoch or
+    /// flushes; a target that takes no part while it computes (a window without locks) must come into the runtime first.
+    ///
+    /// # Safety
+    /// The contract of [`put_typed`](Self::put_typed) for the operands, and as [`get_typed`](Self::get_typed) for `old`.
+    ///
+    /// # Errors
+    /// Those of [`put_typed`](Self::put_typed).
+    pub unsafe fn update(
+        &self,
+        update: &Update,
+        operands: Option<(*const u8, &TypeMap)>,
+        old: Option<(*mut u8, &TypeMap)>,
+        target: usize,
+        offset: usize,
+        at: &TypeMap,
+    ) -> Result<()> {
+        self.update_in(update, operands, old, (target, offset, at), None)
+    }
+
+    pub(super) fn update_in(
+        &self,
+        update: &Update,
+        operands: Option<(*const u8, &TypeMap)>,
+        old: Option<(*mut u8, &TypeMap)>,
+        (target, offset, at): (usize, usize, &TypeMap),
+        attached: Option<&RemoteRegion>,
+    ) -> Result<()> {
+        let action = Action::Accumulate { code: 0 };
+        let name = action.name();
+        self.usable(name)?;
+        // Where there are no operands their side is that of the target.
+        let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
+        let layouts = Layouts { action, local, origin, offset, target: at, old, attached };
+        let t = self.target(target, name)?;
+        let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
+        layouts.check(attached.unwrap_or(&t.region).len).map_err(blamed)?;
+        update.array.check_elements(at).map_err(|e| blamed(refused(name, &e)))?;
+        if update.array.true_lb() < 0 || update.array.true_ub() > update.len as i64 {
+            return Err(blamed(
+                Error::new(ErrorKind::BadArgument, name).cause("the array has elements outside its bytes"),
+            ));
+        }
+        if at.size() == 0 {
+            return self.permit(name, target);
+        }
+        let queued = || Item::Update(Rc::new((layouts.owned(), update.clone())));
+        let asked = self.asked.borrow().clone();
+        if self.ready_or_queued(name, target, asked.as_ref(), queued)? {
+            self.carry_out_update(t, &layouts, update)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn carry_out_update(&self, t: &Target, l: &Layouts<'_>, update: &Update) -> Result<()> {
+        // What this rank has issued before comes before.
+        if let Some(before) = t.withheld.take() {
+            self.send(t, &before, None, None)?;
+        }
+        self.complete_at(t.team_rank)?;
+        let mark = self.team.rank() as u64 + 1;
+        self.job.wait(l.action.name(), || {
+            let holder = self.board.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
+            Ok((holder == 0).then_some(()))
+        })?;
+        let done = self.update_alone(t, l, update);
+        // Also after an error, so that others do not wait for ever.
+        self.board.fetch_add(t.team_rank, word::UPDATE, mark.wrapping_neg())?;
+        done
+    }
+
+    /// The update, with all others kept out.
+    fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update) -> Result<()> {
+        let mut elements = vec![0u8; update.len];
+        let refused = |e| refused(l.action.name(), &e);
+        self.transfer_now(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
+        if let Some((old, map)) = l.old {
+            // SAFETY: the array holds the elements, and `old` by the contract of `update`.
+            unsafe { update.array.copy_raw::<Private>(elements.as_ptr(), map, old, 0, u64::MAX) }.map_err(refused)?;
+        }
+        let Some(combine) = &update.combine else { return Ok(()) };
+        let mut operands = Vec::new();
+        if !l.local.is_null() {
+            operands.resize(update.len, 0);
+            let into = operands.as_mut_ptr();
+            // SAFETY: the operands by the contract of `update`; the array holds them.
+            unsafe { l.origin.copy_raw::<Private>(l.local, &update.array, into, 0, u64::MAX) }.map_err(refused)?;
+        }
+        combine(&mut elements, &operands);
+        self.transfer_now(t, l, Action::Put, elements.as_mut_ptr(), &update.array)
+    }
+
+    /// A put or a get of an array, complete on return.
+    fn transfer_now(&self, t: &Target, l: &Layouts<'_>, action: Action, local: *mut u8, array: &TypeMap) -> Result<()> {
+        let request = Request::new();
+        let transfer = Layouts { action, local, origin: array, old: None, ..*l };
+        let issued = self.carry_out(t, &transfer, Some(&request));
+        let waited = issued.and_then(|()| self.job.wait(action.name(), || Ok(request.done().then_some(()))));
+        if waited.is_err() {
+            request.cancel(&self.job);
+        }
+        waited.and_then(|()| request.outcome())
+    }
+}
