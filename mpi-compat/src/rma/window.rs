@@ -16,6 +16,7 @@ use crate::constants::*;
 use crate::errors;
 use crate::fail::{Fail, Result, fail};
 use crate::group::handle_of;
+use crate::handle::Handle;
 use crate::handle::{Comm, Group, Info, Win};
 use crate::info::InfoObject;
 use crate::runtime::Call;
@@ -264,9 +265,12 @@ pub fn win_set_name(call: &Call<'_>, win: Win, win_name: Text) -> Result {
 }
 
 pub fn win_get_name(call: &Call<'_>, win: Win, win_name: TextOut, resultlen: Out<c_int>) -> Result {
-    let object = call.wins.get(win)?;
-    let len = win_name.write(&object.name.borrow(), MPI_MAX_OBJECT_NAME)?;
-    resultlen.set(len as c_int);
+    // The null handle has a name too.
+    let name = match win.0 {
+        Win::NULL => Win::NULL_NAME.into(),
+        _ => call.wins.get(win)?.name.borrow().clone(),
+    };
+    resultlen.set(win_name.write(&name, MPI_MAX_OBJECT_NAME)? as c_int);
     Ok(())
 }
 

@@ -25,6 +25,8 @@ int main(void) {
     OK(MPI_Win_get_attr(win, MPI_WIN_MODEL, &model, &flag));
     CHECK(flag && *model == MPI_WIN_UNIFIED);
 
+    OK(MPI_Win_get_name(MPI_WIN_NULL, name, &len));
+    CHECK(strcmp(name, "MPI_WIN_NULL") == 0 && len == 12);
     OK(MPI_Win_get_name(win, name, &len));
     CHECK(len == 0 && name[0] == 0);
     OK(MPI_Win_set_name(win, "halo"));
