@@ -42,10 +42,10 @@ fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand()
 }
 
 #[test]
-fn message_to_itself_takes_at_most_580_instructions_from_send_to_handler() {
+fn message_to_itself_takes_at_most_610_instructions_from_send_to_handler() {
     let Some([message]) = count(["message"]) else { return };
     println!("an active message of 8 bytes, its arrival and its handler: {message:.1} instructions");
-    assert!((100.0..=580.0).contains(&message), "{message} instructions");
+    assert!((100.0..=610.0).contains(&message), "{message} instructions");
 }
 
 #[test]
