@@ -309,6 +309,24 @@ impl Job {
         deadline: Option<Instant>,
         ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
+        self.wait_with(operation, deadline, ready, false)
+    }
+
+    /// As [`wait`](Self::wait), for what nobody notifies this rank of: it looks again after 50 microseconds of sleep.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_unnotified<R>(&self, operation: &'static str, ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+        self.wait_with(operation, None, ready, true)
+    }
+
+    fn wait_with<R>(
+        &self,
+        operation: &'static str,
+        deadline: Option<Instant>,
+        ready: impl FnMut() -> Result<Option<R>>,
+        unnotified: bool,
+    ) -> Result<R> {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
         let turn = || {
@@ -318,7 +336,7 @@ impl Job {
             self.0.calls.wait_on(self.0.progress.checks());
             self.turn(DEEPEST)
         };
-        self.0.progress.wait(operation, self.device(), deadline, ready, turn, || self.0.am.is_blocked())
+        self.0.progress.wait(operation, self.device(), deadline, ready, turn, || unnotified || self.0.am.is_blocked())
     }
 
     /// Has `pause` called between two turns of every wait of this job from now on. Other threads of the rank may use the job

@@ -102,7 +102,8 @@ impl RawWindow {
         }
         self.complete_at(t.team_rank)?;
         let mark = self.team.rank() as u64 + 1;
-        self.job.wait(l.action.name(), || {
+        // Whoever gives the word back notifies nobody.
+        self.job.wait_unnotified(l.action.name(), || {
             let holder = self.board.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
             Ok((holder == 0).then_some(()))
         })?;
