@@ -215,17 +215,15 @@ impl Progress {
             if !self.park {
                 continue;
             }
-            let mut failed = None;
-            device.park(Sleep::For(if blocked() { self.check.min(NAP) } else { self.check }), &mut || match ready() {
-                Ok(None) => false,
-                Ok(Some(_)) => true,
-                Err(e) => {
-                    failed = Some(e);
-                    true
-                }
+            // Kept: `ready` may take what it finds, such as a lock.
+            let mut found = None;
+            let sleep = Sleep::For(if blocked() { self.check.min(NAP) } else { self.check });
+            device.park(sleep, &mut || {
+                found = found.take().or_else(|| ready().transpose());
+                found.is_some()
             });
-            if let Some(e) = failed {
-                return Err(e);
+            if let Some(found) = found {
+                return found;
             }
             self.look_around(operation, device, deadline)?;
         }
@@ -305,6 +303,25 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::loopback::{Hub, Loopback};
+
+    #[test]
+    fn what_is_taken_at_the_last_look_before_sleep_is_returned() {
+        let hub = Hub::new(1);
+        let device = Loopback::new(&hub, 0);
+        let mut settings = Settings::from_lookup(|_| None).unwrap();
+        settings.wait = WaitPolicy::Park;
+        let progress = Progress::new(&settings, true, true);
+        // There once, at the second look, which is that of `park`.
+        let looks = Cell::new(0);
+        let take = || {
+            looks.set(looks.get() + 1);
+            Ok((looks.get() == 2).then_some(looks.get()))
+        };
+        let deadline = device.now() + Duration::from_secs(5);
+        let taken = progress.wait("take a lock", &device, Some(deadline), take, || Ok(false), || true);
+        assert_eq!(taken.unwrap(), 2);
+    }
 
     #[test]
     fn looks_as_long_as_answers_come_and_seldom_after_they_have_stopped() {
