@@ -10,17 +10,19 @@ mod world;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::ptr::NonNull;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::am::state::ActiveMessages;
+use crate::bill::{Account, Awaited, Bill, Watch};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
 use crate::settings::Settings;
-use crate::stats::Snapshot;
+use crate::stats::{Snapshot, Stats};
 use crate::tracked::Tracked;
 use crate::two_sided::state::TwoSided;
 
@@ -49,6 +51,7 @@ struct Inner {
     device: Box<dyn Device>,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
+    watch: Option<Watch>,
     order: StoreOrder,
     am: ActiveMessages<Job>,
     calls: Box<dyn Continued>,
@@ -156,7 +159,26 @@ impl Job {
     /// The same by device: more than one where ranks of one node share memory and others are reached by an HCA.
     #[must_use]
     pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
-        self.0.device.counters()
+        let mut all = self.0.device.counters();
+        if let (Some(bill), Some((_, first))) = (self.bill(), all.first_mut()) {
+            *first = first.merged(&bill.uncounted());
+        }
+        all
+    }
+
+    /// The synchronization bill, if one is kept.
+    #[must_use]
+    #[inline]
+    pub fn bill(&self) -> Option<&Bill> {
+        self.0.watch.as_ref().map(Watch::bill)
+    }
+
+    /// The counters of operations that are copies: of the device, or of an account of the bill. They stay in place as long as
+    /// the job.
+    #[must_use]
+    pub fn stats_of(&self, account: Option<Account>) -> NonNull<Stats> {
+        let kept = self.bill().zip(account).and_then(|(bill, account)| NonNull::new(bill.direct(account).cast_mut()));
+        kept.unwrap_or_else(|| NonNull::from(self.device().stats()))
     }
 
     /// The two-sided messages.
@@ -267,7 +289,19 @@ impl Job {
     /// # Errors
     /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the rank that is gone; what `ready` or a
     /// handler fails with.
-    pub fn wait<R>(&self, operation: &'static str, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+    pub fn wait<R>(&self, operation: &'static str, ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+        self.wait_for(|| Awaited::unknown(operation), ready)
+    }
+
+    /// As [`wait`](Self::wait); `awaited` says what for, at any time.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_for<R>(
+        &self,
+        awaited: impl Fn() -> Awaited,
+        mut ready: impl FnMut() -> Result<Option<R>>,
+    ) -> Result<R> {
         // What is ready, or nearly, costs no entry and no exit.
         for _ in 0..=self.0.progress.spins() / 4 {
             if let Some(r) = ready()? {
@@ -277,7 +311,7 @@ impl Job {
                 progress::pace(Pace::NEXT);
             }
         }
-        self.wait_until(operation, None, ready)
+        self.wait_with(awaited().operation, None, &awaited, ready, false)
     }
 
     /// Waits until `ready`, a look at a word that one peer sets, making progress meanwhile. Looks are spaced: one that
@@ -286,7 +320,7 @@ impl Job {
     /// # Errors
     /// As [`wait`](Self::wait).
     #[inline]
-    pub fn wait_signal(&self, operation: &'static str, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
+    pub fn wait_signal(&self, awaited: impl Fn() -> Awaited, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
         // Where the cell is not mapped only a poll sees the signal.
         let looks = if self.0.device.capabilities().mapped { self.0.progress.spins() / 4 } else { 0 };
         for _ in 0..looks {
@@ -296,7 +330,7 @@ impl Job {
             }
             progress::pace(Pace::AGAIN);
         }
-        self.wait_until(operation, None, || Ok(ready().then_some(())))
+        self.wait_with(awaited().operation, None, &awaited, || Ok(ready().then_some(())), false)
     }
 
     /// As [`wait`](Self::wait), with a time limit.
@@ -309,34 +343,68 @@ impl Job {
         deadline: Option<Instant>,
         ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
-        self.wait_with(operation, deadline, ready, false)
+        self.wait_with(operation, deadline, &|| Awaited::unknown(operation), ready, false)
     }
 
     /// As [`wait`](Self::wait), for what nobody notifies this rank of: it looks again after 50 microseconds of sleep.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_unnotified<R>(&self, operation: &'static str, ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
-        self.wait_with(operation, None, ready, true)
+    pub fn wait_unnotified<R>(
+        &self,
+        awaited: impl Fn() -> Awaited,
+        ready: impl FnMut() -> Result<Option<R>>,
+    ) -> Result<R> {
+        self.wait_with(awaited().operation, None, &awaited, ready, true)
     }
 
     fn wait_with<R>(
         &self,
         operation: &'static str,
         deadline: Option<Instant>,
+        awaited: &dyn Fn() -> Awaited,
         ready: impl FnMut() -> Result<Option<R>>,
         unnotified: bool,
     ) -> Result<R> {
         self.running(operation)?;
         let deadline = deadline.or(self.0.deadline.get());
-        let turn = || {
-            if let Some(pause) = self.0.pause.get() {
-                pause();
-            }
-            self.0.calls.wait_on(self.0.progress.checks());
-            self.turn(DEEPEST)
+        let blocked = || unnotified || self.0.am.is_blocked();
+        let wait = |look: &dyn Fn()| {
+            let turn = || {
+                if let Some(pause) = self.0.pause.get() {
+                    pause();
+                }
+                self.0.calls.wait_on(self.0.progress.checks());
+                let any = self.turn(DEEPEST);
+                look();
+                any
+            };
+            self.0.progress.wait(operation, self.device(), deadline, ready, turn, blocked)
         };
-        self.0.progress.wait(operation, self.device(), deadline, ready, turn, || unnotified || self.0.am.is_blocked())
+        match &self.0.watch {
+            None => wait(&|| ()),
+            Some(watch) => {
+                watch.over(awaited, &|| self.0.device.now(), &|awaited, time| self.say_stall(awaited, time), wait)
+            }
+        }
+    }
+
+    /// Says what this rank waits for, and has waited for so long.
+    #[cold]
+    fn say_stall(&self, awaited: Awaited, time: Duration) {
+        let Awaited { account, operation, from, .. } = awaited;
+        let from = from.map_or("another rank".to_owned(), |rank| format!("rank {rank}"));
+        let of = account.map_or(String::new(), |account| format!(" of {}", self.account_name(account)));
+        eprintln!(
+            "farside: rank {}: {operation}{of} has waited for {:.1} s for {from}",
+            self.rank(),
+            time.as_secs_f64()
+        );
+    }
+
+    fn account_name(&self, account: Account) -> String {
+        let named = self.bill().and_then(|bill| bill.named(account));
+        named.map_or_else(|| account.to_string(), |name| format!("{account} {name:?}"))
     }
 
     /// Has `pause` called between two turns of every wait of this job from now on. Other threads of the rank may use the job

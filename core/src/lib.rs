@@ -4,6 +4,7 @@
 //! Everything hangs off a [`Job`]; there are no statics, so ranks may be processes or threads of one process.
 
 pub mod am;
+pub mod bill;
 pub mod bootstrap;
 pub mod coll;
 pub mod device;

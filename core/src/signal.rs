@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::bill::{Account, Awaited};
 use crate::device::{Block, Operation, Place, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
@@ -53,7 +54,9 @@ const SHORT_LINES: usize = 2;
 #[derive(Debug)]
 pub struct SignalArray {
     job: Job,
-    /// Of the job's device.
+    /// Who pays for waits.
+    account: Account,
+    /// Of the job's device, or the account.
     stats: NonNull<Stats>,
     size: usize,
     me: usize,
@@ -160,6 +163,9 @@ impl SignalArray {
             unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) }.store(value, Ordering::Release);
             return Ok(());
         }
+        if let Some(bill) = self.job.bill() {
+            bill.posted(self.account, |stats| stats.add(Kind::Signal, 8));
+        }
         let operation = Operation::Signal { at: self.cell_at(to, cell, value), value };
         // SAFETY: no local memory is involved.
         unsafe { self.job.post(remote.peer, operation, None, &[]) }.map(|_| ())
@@ -187,7 +193,8 @@ impl SignalArray {
         let wake = || self.job.device().wake(self.remotes[peer].peer);
         exchange_words(ours, theirs, marked(number, mark), wake, || {
             let come = || has_come(theirs, number);
-            if come() { Ok(()) } else { self.job.wait_signal(operation, Pace::ANSWER, come) }
+            let awaited = || self.awaited(operation, number, peer);
+            if come() { Ok(()) } else { self.job.wait_signal(awaited, Pace::ANSWER, come) }
         })
     }
 
@@ -214,7 +221,8 @@ impl SignalArray {
         self.stats().add(Kind::Signal, 8);
         let wake = || self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
         arrive_at(line, self.size as u64, number, mark, wake, |arrivals, goal| {
-            self.job.wait_signal(operation, Pace::ANSWER, || has_come(arrivals, goal))
+            let awaited = || Awaited { account: Some(self.account), ..Awaited::unknown(operation) };
+            self.job.wait_signal(awaited, Pace::ANSWER, || has_come(arrivals, goal))
         })
     }
 
@@ -292,7 +300,13 @@ impl SignalArray {
     /// `PeerLost`, naming the rank that is gone; what a handler fails with.
     #[inline]
     pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64, pace: Pace) -> Result<()> {
-        self.job.wait_signal(operation, pace, || self.reached(from, cell, value))
+        self.job.wait_signal(|| self.awaited(operation, value, from), pace, || self.reached(from, cell, value))
+    }
+
+    /// A wait of the call with this number for team rank `from`.
+    #[must_use]
+    pub fn awaited(&self, operation: &'static str, call: u64, from: usize) -> Awaited {
+        Awaited { account: Some(self.account), operation, call, from: Some(self.remotes[from].peer) }
     }
 
     #[inline(always)]

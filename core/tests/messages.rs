@@ -389,7 +389,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         if job.rank() == 1 {
             look_until(job, || signals.get(0, 1) == 1)?;
             job.wait("messages", || Ok((count.get() == messages).then_some(())))?;
-            assert_eq!(sum.get(), (0..messages).map(|n| (n % 251 * LENS[n % 5]) as u64).sum());
+            assert_eq!(sum.get(), (0..messages).map(|n| (n % 251 * LENS[n % 5]) as u64).sum::<u64>());
             return team.barrier();
         }
         let data: Vec<Vec<u8>> = (0..251).map(|n| vec![n as u8; 1000]).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{Inner, Job};
 use crate::am::ActiveMessages;
+use crate::bill::Watch;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::execute::{self, Calls};
 use crate::device::open::open;
@@ -73,6 +74,7 @@ impl Job {
         execute::register(&am, &calls)?;
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
+        let watch = Watch::new(settings.bill.is_some(), settings.stall_s, device.now());
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
             rank,
@@ -90,6 +92,7 @@ impl Job {
             device,
             bootstrap: RefCell::new(bootstrap),
             progress,
+            watch,
             order: StoreOrder::default(),
             am,
             calls: Box::new(calls),

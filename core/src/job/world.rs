@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Job;
 use crate::device::Leave;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::team::Team;
 
 impl Job {
@@ -33,7 +33,11 @@ impl Job {
         }
         let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
         self.0.deadline.set(Some(self.0.device.now() + limit));
-        let met = self.flush().and_then(|()| self.world()?.barrier()).and_then(|()| self.part());
+        let met = self
+            .flush()
+            .and_then(|()| self.say_bill())
+            .and_then(|()| self.world()?.barrier())
+            .and_then(|()| self.part());
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
         self.0.ended.set(true);
@@ -42,6 +46,20 @@ impl Job {
             return met;
         }
         self.0.bootstrap.borrow_mut().finalize()
+    }
+
+    /// Rank 0 says the bill of all ranks, if it is asked for.
+    fn say_bill(&self) -> Result<()> {
+        let (Some(to), Some(bill)) = (&self.settings().bill, self.bill()) else { return Ok(()) };
+        let Some(report) = bill.gather(&self.world()?, self.device().now())? else { return Ok(()) };
+        eprint!("{}", report.text());
+        if to == "1" {
+            return Ok(());
+        }
+        std::fs::write(to, report.json()).map_err(|e| {
+            let wrong = Error::new(ErrorKind::Setting, "write the bill").cause(format!("FARSIDE_BILL={to}: {e}"));
+            wrong.remedy("name a file that rank 0 can write")
+        })
     }
 
     /// Waits until all that is queued has been sent.

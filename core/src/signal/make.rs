@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
 //! How the ranks of a team make a signal array.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LINE, SHARES_CORE, SHORT_LINES, SignalArray};
+use crate::bill::Account;
 use crate::coll;
 use crate::device::Region;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +17,14 @@ impl SignalArray {
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
     pub fn new(team: &Team, words: usize) -> Result<Self> {
+        Self::for_account(team, words, Account::team(team.context()))
+    }
+
+    /// As [`new`](Self::new); `account` pays for its waits.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_account(team: &Team, words: usize, account: Account) -> Result<Self> {
         let job = team.job().clone();
         let wanted = (3 * team.size() + words + SHORT_LINES + 1) * LINE;
         let own = job.device().allocate(Region { one_node: team.is_on_one_node(), ..Region::allocated(wanted) });
@@ -30,10 +38,22 @@ impl SignalArray {
         // SAFETY: an allocation of this job that nobody has a reference to.
         let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
-        let stats = NonNull::from(job.device().stats());
+        let stats = job.stats_of(Some(account));
         let (arrivals, shorts) = Default::default();
-        let mut signals =
-            Self { stats, size, me, words, own, remotes, job, mapped: false, crowded: false, arrivals, shorts };
+        let mut signals = Self {
+            account,
+            stats,
+            size,
+            me,
+            words,
+            own,
+            remotes,
+            job,
+            mapped: false,
+            crowded: false,
+            arrivals,
+            shorts,
+        };
         // Before anything of a peer's array is read.
         if let Some(r) = signals.remotes.iter().find(|r| r.len != wanted) {
             return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
@@ -42,8 +62,10 @@ impl SignalArray {
         }
         // The same on every rank, since all look at the same words. Relaxed: as above.
         signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
+        // A counter does not tell who is missing.
         signals.crowded = size > 2
             && signals.mapped
+            && signals.job.bill().is_none()
             && (0..size)
                 .filter_map(|rank| signals.last_line(rank))
                 .any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);

@@ -6,9 +6,13 @@ use std::rc::Rc;
 use super::check;
 use super::state::{Early, Matched, Receive, State, Status, status};
 use crate::am::{self, Sink, Then};
+use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::matching::Pattern;
+
+/// Its name in the bill.
+const RECEIVE: &str = "receive";
 
 impl Job {
     /// Starts a receive: the first message that fits `pattern` goes to `sink`, and what is longer than it is left out, which
@@ -24,10 +28,19 @@ impl Job {
         check(self, "receive a message", &pattern)?;
         self.give_credit()?;
         if let Some(matched) = self.take_early(&pattern) {
+            if let Some(bill) = self.bill() {
+                bill.called(Account::team(pattern.context), RECEIVE);
+            }
             // SAFETY: the same contract.
             return unsafe { self.receive_message(matched, sink) };
         }
         let receive = Receive::posted(sink);
+        if let Some(bill) = self.bill() {
+            let account = Account::team(pattern.context);
+            bill.called(account, RECEIVE);
+            let awaited = Awaited { account: Some(account), operation: RECEIVE, call: 0, from: pattern.source };
+            receive.awaited.set(Some(awaited));
+        }
         let ticket = self.two_sided().matching.borrow_mut().post(pattern, Rc::clone(&receive));
         receive.ticket.set(Some(ticket));
         Ok(receive)

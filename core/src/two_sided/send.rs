@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use super::HANDLER;
 use crate::am::{self, Counters, Source};
+use crate::bill::Account;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::matching::Envelope;
+use crate::stats::Kind;
 
 /// How a message is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,11 @@ impl Job {
         }
         let words = u64::from(context) | u64::from(tag as u32) << 32;
         let len = source.len();
+        if let Some(bill) = self.bill() {
+            let account = Account::team(context);
+            bill.called(account, "send");
+            bill.posted(account, |stats| stats.add(Kind::Send, len));
+        }
         let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && self.spend(target, len)?;
         if !eager {
             let mut header = [1; HEADER + 1];

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::credit::Credits;
 use crate::am::{Received, Sink, Token};
+use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Matching, Ticket};
 
@@ -124,9 +125,17 @@ pub struct Receive {
     pub(super) state: RefCell<State>,
     pub(super) ticket: Cell<Option<Ticket>>,
     done: Cell<bool>,
+    /// For the bill, if one is kept: what it waits for.
+    pub(super) awaited: Cell<Option<Awaited>>,
 }
 
 impl Receive {
+    /// What it waits for, if a bill is kept.
+    #[must_use]
+    pub fn awaits(&self) -> Awaited {
+        self.awaited.get().unwrap_or(Awaited::unknown("receive"))
+    }
+
     pub(super) fn posted(sink: Sink) -> Rc<Self> {
         Rc::new(Self { state: RefCell::new(State::Posted(sink)), ..Self::default() })
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use bytemuck::Pod;
 use farside_core::am::{Sink, Source};
+use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Matched, Mode, Receive};
 use farside_core::{Error, ErrorKind, Result, Team};
@@ -29,6 +30,7 @@ pub(super) fn pattern(team: &Team, source: Option<usize>, tag: Option<i32>) -> R
 /// A send in progress.
 pub(super) struct Sending {
     team: Team,
+    to: u32,
     sending: two_sided::Sending,
     /// Somebody knows how it has ended.
     known: Cell<bool>,
@@ -46,7 +48,7 @@ impl Sending {
         let sending = unsafe { team.job().start_message(to, team.context(), tag, Source::of(data), mode) }?;
         Ok(match sending {
             two_sided::Sending::Done => None,
-            sending => Some(Self { team: team.clone(), sending, known: Cell::new(false) }),
+            sending => Some(Self { team: team.clone(), to, sending, known: Cell::new(false) }),
         })
     }
 
@@ -69,7 +71,9 @@ impl Pending for Sending {
     }
 
     fn wait(&self) -> Result<()> {
-        self.team.job().wait(SEND, || self.outcome())
+        let account = Some(Account::team(self.team.context()));
+        let awaited = || Awaited { account, operation: SEND, call: 0, from: Some(self.to) };
+        self.team.job().wait_for(awaited, || self.outcome())
     }
 
     fn cancel(&self) {
@@ -81,6 +85,12 @@ impl Drop for Sending {
     fn drop(&mut self) {
         self.cancel();
     }
+}
+
+/// A wait for a message that fits a pattern.
+pub(super) fn probing(pattern: &Pattern) -> Awaited {
+    let account = Some(Account::team(pattern.context));
+    Awaited { account, operation: PROBE, call: 0, from: pattern.source }
 }
 
 /// A receive in progress.
@@ -132,7 +142,7 @@ impl Receiving {
 
     /// Waits for its end.
     pub(super) fn finish(&self) -> Result<Received> {
-        self.team.job().wait(RECEIVE, || self.outcome())
+        self.team.job().wait_for(|| self.receive.awaits(), || self.outcome())
     }
 
     /// Takes it back, if its message has not come.

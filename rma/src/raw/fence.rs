@@ -16,6 +16,7 @@
 
 use std::sync::atomic::Ordering;
 
+use farside_core::bill::Awaited;
 use farside_core::coll::{self, barrier_dissemination};
 use farside_core::signal::{Pace, marked};
 use farside_core::{Error, ErrorKind, Result};
@@ -40,6 +41,7 @@ impl RawWindow {
     /// `PeerLost`; the first error of an operation.
     pub fn fence(&self, asserts: Assert) -> Result<()> {
         const OP: &str = "fence";
+        self.called(OP);
         self.usable(OP)?;
         match self.access.get() {
             Access::None | Access::Fence(_) => {}
@@ -107,7 +109,7 @@ impl RawWindow {
     fn start_all_queued(&self) -> Result<()> {
         self.queued_targets().into_iter().try_for_each(|target| {
             let none_left = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
-            self.wait_word("fence", target, none_left)
+            self.wait_word(|| self.awaited("fence", target), target, none_left)
         })
     }
 
@@ -164,7 +166,9 @@ impl RawWindow {
             self.notify(target, cell::FENCE, number)?;
         }
         self.complete_all()?;
-        self.job.wait("fence", || {
+        let missing = || (0..p).find(|from| !self.board.reached(*from, cell::FENCE, number)).unwrap_or(me);
+        let awaited = || self.board.awaited("fence", number, missing());
+        self.job.wait_for(awaited, || {
             let come = (0..p).filter(|from| self.board.reached(*from, cell::FENCE, number)).count();
             Ok((come >= (sum & 0xffff) as usize).then_some(()))
         })?;
@@ -193,7 +197,7 @@ impl RawWindow {
     /// the peer, which wakes those who have one, and sleeps.
     pub(crate) fn wait_word(
         &self,
-        name: &'static str,
+        awaited: impl Fn() -> Awaited,
         target: usize,
         mut ready: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
@@ -208,7 +212,7 @@ impl RawWindow {
         if let Some(w) = waiters {
             w.fetch_or(bit, Ordering::SeqCst);
         }
-        let r = self.job.wait(name, || Ok(ready()?.then_some(())));
+        let r = self.job.wait_for(awaited, || Ok(ready()?.then_some(())));
         if let Some(w) = waiters {
             w.fetch_and(!bit, Ordering::SeqCst);
         }

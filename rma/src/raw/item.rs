@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
 use farside_core::job::Track;
+use farside_core::stats::Kind;
 use farside_core::{Job, Result};
 
 use super::layouts::{Action, Owned};
@@ -120,6 +121,19 @@ impl Item {
             Item::Layouts(all) => all.action.name(),
             Item::Update(all) => all.0.action.name(),
             Item::At(at) => at.1.name(),
+        }
+    }
+
+    /// What it is counted as.
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Item::Put { .. } => Kind::Write,
+            Item::Get { .. } => Kind::Read,
+            Item::CompareSwap { .. } => Kind::CompareSwap,
+            Item::Lists(lists) if lists.put => Kind::Write,
+            Item::Lists(_) => Kind::Read,
+            Item::Accumulate { .. } | Item::Layouts(_) | Item::Update(_) => Kind::Accumulate,
+            Item::At(at) => at.1.kind(),
         }
     }
 

@@ -27,6 +27,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use farside_core::bill::Awaited;
 use farside_core::{Error, ErrorKind, Result};
 
 use super::bias::{self, ClaimEntry};
@@ -56,6 +57,7 @@ impl RawWindow {
     /// window made without locks; `NoSuchRank`.
     pub fn lock(&self, kind: LockKind, target: usize, asserts: Assert) -> Result<()> {
         const OP: &str = "lock";
+        self.called(OP);
         let t = self.target(target, OP)?;
         if self.access.get() == Access::None && !asserts.contains(Assert::NOCHECK) && self.lock_by_claim(kind, t) {
             return Ok(());
@@ -93,6 +95,7 @@ impl RawWindow {
     /// Those of [`lock`](Self::lock).
     pub fn lock_all(&self, asserts: Assert) -> Result<()> {
         const OP: &str = "lock_all";
+        self.called(OP);
         self.check_lockable(OP)?;
         if self.access.get() != Access::None {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
@@ -115,6 +118,7 @@ impl RawWindow {
     /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
+        self.called(OP);
         let t = self.target(target, OP)?;
         // Where all is mapped and nothing waits in the queue, all operations are complete.
         if t.lock.get() == LockState::Claimed
@@ -150,6 +154,7 @@ impl RawWindow {
     /// Those of [`unlock`](Self::unlock).
     pub fn unlock_all(&self) -> Result<()> {
         const OP: &str = "unlock_all";
+        self.called(OP);
         self.usable(OP)?;
         if self.access.get() != Access::LockAll {
             return Err(self.wrong_epoch(OP, "lock_all was not called"));
@@ -169,6 +174,7 @@ impl RawWindow {
     #[inline]
     pub fn flush(&self, target: usize) -> Result<()> {
         const OP: &str = "flush";
+        self.called(OP);
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
         if t.lock.get() == LockState::No {
@@ -197,6 +203,7 @@ impl RawWindow {
     /// Those of [`flush`](Self::flush).
     pub fn flush_all(&self) -> Result<()> {
         const OP: &str = "flush_all";
+        self.called(OP);
         self.check_passive(OP)?;
         for target in self.queued_targets() {
             self.enter(OP, target)?;
@@ -214,6 +221,7 @@ impl RawWindow {
     /// Those of [`flush`](Self::flush).
     pub fn flush_local(&self, target: usize) -> Result<()> {
         const OP: &str = "flush_local";
+        self.called(OP);
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
         if t.lock.get() == LockState::No {
@@ -235,6 +243,7 @@ impl RawWindow {
     /// Those of [`flush`](Self::flush).
     pub fn flush_local_all(&self) -> Result<()> {
         const OP: &str = "flush_local_all";
+        self.called(OP);
         self.check_passive(OP)?;
         (0..self.targets.len()).try_for_each(|t| self.complete_locally(OP, t))
     }
@@ -249,6 +258,7 @@ impl RawWindow {
     /// # Errors
     /// `Freed`.
     pub fn sync(&self) -> Result<()> {
+        self.called("sync");
         self.usable("sync")?;
         self.full_fence();
         Ok(())
@@ -429,6 +439,12 @@ impl RawWindow {
                 bias.store(to, Ordering::SeqCst);
             }
         }
+        if self.account.is_some()
+            && let Some(holder) = self.board.peer_word(t.team_rank, word::HOLDER)
+        {
+            // SeqCst: who waits for the lock looks at it, for the bill.
+            holder.store(self.team.rank() as u64 + 1, Ordering::SeqCst);
+        }
         t.lock.set(LockState::Inside(kind, ticket));
         true
     }
@@ -441,10 +457,33 @@ impl RawWindow {
         self.wait_for(name, target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))
     }
 
+    /// A wait for the lock of `target`, or for a target whose lock is held.
+    pub(super) fn awaited_lock(&self, name: &'static str, target: usize) -> Awaited {
+        let t = &self.targets[target];
+        if matches!(t.lock.get(), LockState::Unchecked | LockState::Inside(..) | LockState::Claimed) {
+            return self.awaited(name, target);
+        }
+        let inside = |rank: &usize| {
+            let claim = if t.entry.is_some() { self.board.peer_word(target, self.claims + rank) } else { None };
+            *rank != self.team.rank() && claim.is_some_and(|claim| claim.load(Ordering::SeqCst) != 0)
+        };
+        let by_word = || {
+            let last = self.board.peer_word(target, word::HOLDER)?.load(Ordering::SeqCst) as usize;
+            last.checked_sub(1).filter(|rank| *rank < self.team.size() && *rank != self.team.rank())
+        };
+        let holder = (0..self.team.size()).find(inside).or_else(by_word);
+        let from = holder.and_then(|rank| self.awaited("lock", rank).from);
+        Awaited { from, ..self.awaited("lock", target) }
+    }
+
     /// Takes turns until one succeeds, each of which may take a ticket of `target`.
     fn wait_for(&self, name: &'static str, target: usize, turn: impl FnMut() -> Result<bool>) -> Result<()> {
         let _outer = Outer(&self.waits_for, self.waits_for.replace(Some(target)));
-        if self.in_line { self.wait_in_line(name, target, turn) } else { self.wait_word(name, target, turn) }
+        if self.in_line {
+            self.wait_in_line(name, target, turn)
+        } else {
+            self.wait_word(|| self.awaited_lock(name, target), target, turn)
+        }
     }
 
     /// Completes everything at `target` and gives the lock back.

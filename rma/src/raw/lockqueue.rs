@@ -168,7 +168,7 @@ impl RawWindow {
             _ => self.board.reached(target, cell::POST, t.starts.get()),
         };
         while !turn()? {
-            self.job.wait(name, || Ok(changed().then_some(())))?;
+            self.job.wait_for(|| self.awaited_lock(name, target), || Ok(changed().then_some(())))?;
         }
         Ok(())
     }

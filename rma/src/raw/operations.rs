@@ -128,7 +128,8 @@ impl RawWindow {
         if request.queued.get() {
             self.enter("wait for a request", target)?;
         }
-        self.job.wait("wait for a request", || Ok(request.done().then_some(())))?;
+        let awaited = || self.awaited("wait for a request", target);
+        self.job.wait_for(awaited, || Ok(request.done().then_some(())))?;
         request.track.check()
     }
 
@@ -233,6 +234,11 @@ impl RawWindow {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
         let (peer, handle, start) = t.posts_to;
+        if let Some(bill) = self.job.bill()
+            && let Some(account) = self.account
+        {
+            bill.posted(account, |stats| stats.add(item.kind(), item.range().map_or(0, |(_, len)| len)));
+        }
         let posted = item.with_operation((handle, start), |operation| {
             // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
             // that made the item; both wait for the track or cancel it.
@@ -318,7 +324,8 @@ impl RawWindow {
         let t = &self.targets[target];
         if t.is_busy() {
             // Only progress can bring this about: no use in looking before.
-            self.job.wait_until("complete operations", None, || Ok((!t.is_busy()).then_some(())))?;
+            let awaited = || self.awaited("complete operations", target);
+            self.job.wait_for(awaited, || Ok((!t.is_busy()).then_some(())))?;
         }
         t.track.check()
     }

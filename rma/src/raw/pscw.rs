@@ -23,6 +23,7 @@ impl RawWindow {
     /// window is broken.
     pub fn post(&self, origins: &[usize], asserts: Assert) -> Result<()> {
         const OP: &str = "post";
+        self.called(OP);
         self.check_group(OP, origins)?;
         self.leave_fence(OP)?;
         if self.posted.borrow().is_open() {
@@ -45,6 +46,7 @@ impl RawWindow {
     /// Those of [`post`](Self::post).
     pub fn start(&self, targets: &[usize], asserts: Assert) -> Result<()> {
         const OP: &str = "start";
+        self.called(OP);
         self.check_group(OP, targets)?;
         self.leave_fence(OP)?;
         if self.access.get() != Access::None {
@@ -71,6 +73,7 @@ impl RawWindow {
     /// `WrongEpoch` without start; `PeerLost`; the first error of an operation.
     pub fn complete(&self) -> Result<()> {
         const OP: &str = "complete";
+        self.called(OP);
         self.usable(OP)?;
         if self.access.get() != Access::Start {
             return Err(self.wrong_epoch(OP, "start was not called"));
@@ -82,12 +85,17 @@ impl RawWindow {
     }
 
     fn finish_access(&self) -> Result<()> {
+        const OP: &str = "complete";
         if !self.queue.borrow().is_empty() {
             // A post is a signal to this rank, so it wakes us.
-            self.job.wait("complete", || {
-                self.start_queued(None)?;
-                Ok(self.queue.borrow().is_empty().then_some(()))
-            })?;
+            let first = || self.queue.borrow().first().map_or(self.team.rank(), |queued| queued.target);
+            self.job.wait_for(
+                || self.awaited(OP, first()),
+                || {
+                    self.start_queued(None)?;
+                    Ok(self.queue.borrow().is_empty().then_some(()))
+                },
+            )?;
         }
         if self.nothing_under_way() {
             let notify = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
@@ -107,11 +115,13 @@ impl RawWindow {
     /// `WrongEpoch` without post; `PeerLost`.
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
+        self.called(OP);
         self.check_posted(OP)?;
         self.or_abandon(|| {
             for origin in self.posted.borrow().members() {
                 let (origin, number) = (*origin, self.targets[*origin].posts.get());
-                self.board.wait(OP, origin, cell::COMPLETE, number, Pace::ANSWER)?;
+                let completed = || self.board.reached(origin, cell::COMPLETE, number);
+                self.job.wait_signal(|| self.awaited(OP, origin), Pace::ANSWER, completed)?;
             }
             self.posted.borrow_mut().close();
             self.end_lists()
@@ -123,6 +133,7 @@ impl RawWindow {
     /// # Errors
     /// Those of [`wait`](Self::wait).
     pub fn test(&self) -> Result<bool> {
+        self.called("test");
         self.check_posted("test")?;
         self.job.progress()?;
         let come = |o: &usize| self.board.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());

@@ -103,7 +103,8 @@ impl RawWindow {
         self.complete_at(t.team_rank)?;
         let mark = self.team.rank() as u64 + 1;
         // Whoever gives the word back notifies nobody.
-        self.job.wait_unnotified(l.action.name(), || {
+        let awaited = || self.awaited(l.action.name(), t.team_rank);
+        self.job.wait_unnotified(awaited, || {
             let holder = self.board.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
             Ok((holder == 0).then_some(()))
         })?;

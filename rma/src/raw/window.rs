@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
+use farside_core::bill::{Account, Awaited};
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
 use farside_core::memory::copy;
@@ -56,6 +57,8 @@ pub struct RawWindow {
     pub(super) stats: NonNull<Stats>,
     pub(super) own: Registration,
     pub(super) board: SignalArray,
+    /// On the bill, if one is kept.
+    pub(super) account: Option<Account>,
     pub(super) targets: Vec<Target>,
     pub(super) options: Options,
     /// All targets are mapped whole, boards included.
@@ -194,7 +197,8 @@ impl RawWindow {
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
         let claims = word::WAITERS + team.size().div_ceil(64);
         let words = claims + if options.locks { team.size() } else { 0 };
-        let board = match SignalArray::new(team, words) {
+        let account = job.bill().map(|bill| bill.window(team.context(), team.members()));
+        let board = match SignalArray::for_account(team, words, account.unwrap_or(Account::team(team.context()))) {
             Ok(board) => board,
             Err(e) => {
                 // SAFETY: nobody has used them.
@@ -210,7 +214,8 @@ impl RawWindow {
         let listener = Listener::new(&job, own.base, own.len);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
-            stats: NonNull::from(job.device().stats()),
+            stats: job.stats_of(account),
+            account,
             team: team.clone(),
             own,
             board,
@@ -277,6 +282,25 @@ impl RawWindow {
             }
         }
         Ok(window)
+    }
+
+    /// Its account on the bill, if one is kept.
+    #[must_use]
+    pub fn account(&self) -> Option<Account> {
+        self.account
+    }
+
+    /// Counts a call on the bill.
+    #[inline]
+    pub(super) fn called(&self, operation: &'static str) {
+        if let Some((bill, account)) = self.job.bill().zip(self.account) {
+            bill.called(account, operation);
+        }
+    }
+
+    /// A wait for team rank `from`, in no call that ranks make together.
+    pub(super) fn awaited(&self, operation: &'static str, from: usize) -> Awaited {
+        Awaited { call: 0, ..self.board.awaited(operation, 0, from) }
     }
 
     /// The team.

@@ -20,8 +20,10 @@ pub(crate) mod word {
     pub(crate) const BIAS: usize = 2;
     /// Whether an accumulate is carried out here that is no operation of a device: the origin's rank and one, or 0.
     pub(crate) const UPDATE: usize = 3;
+    /// The rank that has entered the lock by the word last, and one: kept for the bill alone.
+    pub(crate) const HOLDER: usize = 4;
     /// First of the words with a bit for each rank that sleeps until one of the others changes; behind them, where
     /// locks may be used, the claim of each rank, or, where words are not mapped, what tells this rank that its turn has
     /// come at each target, and in the same lines who waits here (see `lockqueue.rs`).
-    pub(crate) const WAITERS: usize = 4;
+    pub(crate) const WAITERS: usize = 5;
 }

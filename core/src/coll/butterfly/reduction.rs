@@ -177,7 +177,7 @@ impl<'a> Reduction<'a> {
     }
 
     fn operand(&mut self, piece: &Piece) -> Slice {
-        let count = piece.iter().map(|(_, count)| count).sum();
+        let count: u32 = piece.iter().map(|(_, count)| count).sum();
         self.operands.swap(0, 1);
         match self.operands[0] {
             Some(slice) if slice.count == count => slice,

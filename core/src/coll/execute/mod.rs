@@ -34,6 +34,7 @@ pub use memory::Memory;
 pub(crate) use cache::Cache;
 pub(crate) use calls::{Calls, TeamCalls, register};
 
+use crate::bill::Awaited;
 use crate::coll::operation::Operation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
@@ -153,7 +154,8 @@ impl Collective {
         if self.run.outcome()? {
             return Ok(());
         }
-        self.or_fail(self.team.job().wait(self.run.name(), || Ok(self.run.outcome()?.then_some(()))))
+        let job = self.team.job();
+        self.or_fail(job.wait_for(|| self.awaits(), || Ok(self.run.outcome()?.then_some(()))))
     }
 
     /// A wait that fails ends the call.
@@ -162,6 +164,12 @@ impl Collective {
             self.run.fail(e.again(), Announce::Others);
         }
         waited
+    }
+
+    /// What it waits for now.
+    #[must_use]
+    pub fn awaits(&self) -> Awaited {
+        self.run.awaits()
     }
 
     /// Whether it is in progress.

@@ -13,11 +13,13 @@ use super::calls::{Announce, Announcement, Body, Calls, Coming, EarlyMessage, HA
 use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
 use super::plan::Plan;
 use crate::am::{self, Counters, Delivery, Message, Received, Sink, Source, Then, Token};
+use crate::bill::{Account, Awaited};
 use crate::coll::schedule::{Action, Side, Slice};
 use crate::device::Block;
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
+use crate::stats::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -159,6 +161,38 @@ impl Run {
         &self.job
     }
 
+    /// A wait for rank `from` of the job.
+    fn awaited(&self, from: Option<u32>) -> Awaited {
+        /// Calls by messages have numbers of their own, beside those of the signal array.
+        const BY_MESSAGES: u64 = 1 << 32;
+        let (account, call) = (Some(Account::team(self.team.context())), BY_MESSAGES | u64::from(self.sequence.get()));
+        Awaited { account, operation: self.name(), call, from }
+    }
+
+    /// What it waits for now: a message that is missing, of a rank that has sent none yet if there is such a one, since others
+    /// may wait for that rank too; or a send whose memory is not free.
+    pub(super) fn awaits(&self) -> Awaited {
+        /// Missing messages that are looked at.
+        const LOOKS: usize = 64;
+        let (slots, expected) = (self.slots.borrow(), &self.plan.expected);
+        let is_missing = |slot: &Slot| matches!(slot, Slot::Posted | Slot::Filling(..) | Slot::Taking(_));
+        let missing = slots.iter().zip(expected).filter(|(slot, _)| is_missing(slot)).map(|(_, e)| e.source);
+        let heard = |source: &u32| {
+            let here = |slot: &Slot| matches!(slot, Slot::Done | Slot::Early(_));
+            slots.iter().zip(expected).any(|(slot, e)| e.source == *source && here(slot))
+        };
+        let silent = missing.clone().take(LOOKS).find(|source| !heard(source));
+        let missing = silent.or_else(|| missing.clone().next());
+        let sent_to = || {
+            let step = self.sends.borrow().first()?.0;
+            match self.plan.schedule.step(step as usize).action {
+                Action::Send { to, .. } | Action::Signal { to, .. } => Some(self.plan.peers[to as usize]),
+                _ => None,
+            }
+        };
+        self.awaited(missing.or_else(sent_to))
+    }
+
     fn buffers(&self) -> Buffers<'_> {
         let [input, output, scratch] = &self.memory;
         Buffers { memory: [input, output, scratch], starts: &self.plan.starts, element: self.plan.element }
@@ -196,6 +230,9 @@ impl Run {
     /// Makes it a call in progress.
     fn begin(self: &Rc<Self>) -> Result<()> {
         self.job.running(self.name())?;
+        if let Some(bill) = self.job.bill() {
+            bill.called(Account::team(self.team.context()), self.name());
+        }
         match self.state.get() {
             State::Active => {
                 return Err(Error::new(ErrorKind::BadArgument, self.name()).cause("it is in progress"));
@@ -552,6 +589,9 @@ impl Run {
         let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
         let header = Header { context, sequence, tag, check }.write();
         let to = self.plan.peers[to as usize];
+        if let Some(bill) = self.job.bill() {
+            bill.posted(Account::team(context), |stats| stats.add(Kind::Send, source.len()));
+        }
         let track = self.spare.borrow_mut().take().unwrap_or_default();
         // SAFETY: the blocks are not written before the step is complete, and the run cancels what is open when it ends.
         if unsafe { am::start_send(&self.job, to, HANDLER, &header, source, Counters::default(), &track) }? {

@@ -74,7 +74,9 @@ impl Run {
         signals.give_short(flag, len, &all[me].get(), look);
         if self.fault.borrow().is_none() && !look() {
             let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
-            self.job.wait_signal(self.name(), Pace::ANSWER, ready)?;
+            // What `look` has come to.
+            let awaited = || self.awaited(self.plan.peers.get(next.get()).copied());
+            self.job.wait_signal(awaited, Pace::ANSWER, ready)?;
         }
         if next.get() < size || self.fault.borrow().is_some() {
             self.end_in_vain(other.get());
