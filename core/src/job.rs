@@ -314,6 +314,21 @@ impl Job {
         self.wait_with(awaited().operation, None, &awaited, ready, false)
     }
 
+    /// Looks for a moment whether `ready`, without progress.
+    #[inline]
+    pub(crate) fn look_for(&self, pace: Pace, ready: impl Fn() -> bool) -> bool {
+        // Where the cell is not mapped only a poll sees the signal.
+        let looks = if self.0.device.capabilities().mapped { self.0.progress.spins() / 4 } else { 0 };
+        for _ in 0..looks {
+            progress::pace(pace);
+            if ready() {
+                return true;
+            }
+            progress::pace(Pace::AGAIN);
+        }
+        false
+    }
+
     /// Waits until `ready`, a look at a word that one peer sets, making progress meanwhile. Looks are spaced: one that
     /// comes just before the peer's store makes that store wait for the line to come back.
     ///
@@ -321,14 +336,8 @@ impl Job {
     /// As [`wait`](Self::wait).
     #[inline]
     pub fn wait_signal(&self, awaited: impl Fn() -> Awaited, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
-        // Where the cell is not mapped only a poll sees the signal.
-        let looks = if self.0.device.capabilities().mapped { self.0.progress.spins() / 4 } else { 0 };
-        for _ in 0..looks {
-            progress::pace(pace);
-            if ready() {
-                return Ok(());
-            }
-            progress::pace(Pace::AGAIN);
+        if self.look_for(pace, &ready) {
+            return Ok(());
         }
         self.wait_with(awaited().operation, None, &awaited, || Ok(ready().then_some(())), false)
     }

@@ -33,6 +33,8 @@ struct Inner {
     members: Members,
     barriers: Cell<u64>,
     signals: OnceCell<SignalArray>,
+    /// There was no memory for one.
+    no_signals: Cell<bool>,
     calls: Rc<TeamCalls>,
     cache: Cache,
 }
@@ -79,6 +81,7 @@ impl Team {
             job: job.clone(),
             barriers: Cell::new(0),
             signals: OnceCell::new(),
+            no_signals: Cell::new(false),
             calls,
             cache: Cache::default(),
         })))
@@ -154,10 +157,16 @@ impl Team {
         &self.0.calls
     }
 
-    /// Its signal array, if it has one.
+    /// Its signal array, for a call of short data, if it has one for these.
+    ///
+    /// # Errors
+    /// Of a call that makes one, and cannot.
     #[inline]
-    pub(crate) fn signals(&self) -> Option<&SignalArray> {
-        self.0.signals.get()
+    pub(crate) fn signals_for_short(&self) -> Result<Option<&SignalArray>> {
+        match self.0.signals.get() {
+            Some(signals) => Ok(Some(signals).filter(|signals| signals.has_short())),
+            None => self.make_for_short(),
+        }
     }
 
     #[inline]

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
+use farside_core::Job;
+use farside_core::bill::Awaited;
+
 use crate::fail::Result;
 use crate::lock::LOCK;
 use crate::runtime::Call;
@@ -73,6 +76,16 @@ impl Call<'_> {
         if ready() {
             return Ok(());
         }
+        Ok(self.wait_for(&self.job()?, || Awaited::unknown(self.name), ready)?)
+    }
+
+    /// The same; `awaited` says what for, at any time.
+    pub fn wait_for(
+        &self,
+        job: &Job,
+        awaited: impl Fn() -> Awaited,
+        mut ready: impl FnMut() -> bool,
+    ) -> farside_core::Result<()> {
         let waiting = &self.waiting;
         while waiting.driven.get() {
             waiting.sleep(&mut ready);
@@ -83,9 +96,8 @@ impl Call<'_> {
                 return Ok(());
             }
         }
-        let job = self.job()?;
         waiting.driven.set(true);
-        let ended = job.wait(self.name, || {
+        let ended = job.wait_for(awaited, || {
             if ready() {
                 return Ok(Some(()));
             }
@@ -96,7 +108,7 @@ impl Call<'_> {
         });
         waiting.driven.set(false);
         waiting.wake_next();
-        Ok(ended?)
+        ended
     }
 
     /// Whether `ready`, at the latest after one turn of progress.

@@ -6,9 +6,10 @@ use crate::coll::execute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::SignalArray;
+use crate::signal::short::MOST_RANKS;
 use crate::wire::{Reader, Writer};
 
-/// Barriers that a team makes by messages before it makes its signal array, which takes longer than some of them and needs
+/// Barriers, or collectives, that a team makes by messages before it makes its signal array, which takes longer than some of them and needs
 /// memory: many teams are for a few collectives.
 const BY_MESSAGES: u64 = 4;
 
@@ -26,6 +27,22 @@ impl Team {
         let signals = SignalArray::new(self, 0)?;
         let _ = self.0.signals.set(signals);
         Ok(())
+    }
+
+    /// Makes the signal array in the first call of short data after some others.
+    #[cold]
+    pub(super) fn make_for_short(&self) -> Result<Option<&SignalArray>> {
+        let worthwhile = self.is_on_one_node() && (2..=MOST_RANKS).contains(&self.size());
+        // The same at all ranks.
+        if !worthwhile || self.0.no_signals.get() || u64::from(self.calls().made()) < BY_MESSAGES {
+            return Ok(None);
+        }
+        match self.make_signals() {
+            // At all ranks alike.
+            Err(e) if e.kind() == ErrorKind::SharedMemoryFull => self.0.no_signals.set(true),
+            made => made?,
+        }
+        Ok(self.0.signals.get().filter(|signals| signals.has_short()))
     }
 
     /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank here;

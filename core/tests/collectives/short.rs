@@ -73,6 +73,39 @@ fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
     }
 }
 
+/// A team without a signal array has one after some collectives, also where one of them could not be made at one rank.
+#[test]
+fn short_of_a_new_team_sends_one_signal_after_some_calls() {
+    let sum = |team: &Team| {
+        let before = team.job().stats();
+        call(team, Operation::Allreduce, 1, true)?;
+        Ok::<_, Error>((team.job().stats() - before).messages())
+    };
+    for p in some_sizes() {
+        for refused in [None, Some(2), Some(4)] {
+            let ranks = move |job: &Job| {
+                let world = job.world()?;
+                let team = world.split(Some(1), 0)?.expect("all are members");
+                for i in 0..8 {
+                    if refused == Some(i) && team.rank() == 0 {
+                        let mut made = Made::new(&team, Case { root: p as usize, ..Case::new(Operation::Broadcast) });
+                        assert_eq!(made.run(&team, &[]).unwrap_err().kind(), ErrorKind::NoSuchRank);
+                    } else {
+                        assert_eq!(sum(&team).is_err(), refused == Some(i), "rank {} call {i}", team.rank());
+                    }
+                    world.barrier()?;
+                }
+                for _ in 0..20 {
+                    let messages = sum(&team)?;
+                    assert!(verbs() || messages == 1, "{messages} messages");
+                }
+                world.barrier()
+            };
+            Job::threads(p, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        }
+    }
+}
+
 fn call(team: &Team, operation: Operation, elements: u64, waits: bool) -> Result<()> {
     let algorithm = farside_core::coll::table::named(operation, "linear");
     let mut made = Made::new(team, Case { elements, algorithm, ..Case::new(operation) });

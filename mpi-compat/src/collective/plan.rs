@@ -4,7 +4,8 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use farside_core::coll::execute::{Arguments, Collective, Memory, Shape, refuse};
+use farside_core::bill::Awaited;
+use farside_core::coll::execute::{self, Arguments, Collective, Memory, Shape, refuse};
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::{Error, ErrorKind, Team};
 use farside_datatype::Private;
@@ -389,9 +390,11 @@ impl Plan {
 
     /// Starts it and waits until it has ended.
     pub fn make(&self, call: &Call<'_>) -> Result {
-        let started = self.start()?;
-        call.wait(|| !started.is_active())?;
-        started.wait()?;
+        self.before.iter().for_each(|step| step());
+        let job = self.team.job();
+        let wait = |awaited: &dyn Fn() -> Awaited, ready: &dyn Fn() -> bool| call.wait_for(job, awaited, ready);
+        // SAFETY: the program promises its buffers until the call has ended, and this returns then; the plan keeps the rest.
+        self.with(|arguments| unsafe { execute::run_by(&self.team, arguments, wait) })?;
         self.finish();
         Ok(())
     }

@@ -181,6 +181,11 @@ impl TeamCalls {
         self.started.get()
     }
 
+    /// How many calls there were, the same at all ranks.
+    pub(crate) fn made(&self) -> u32 {
+        self.started.get()
+    }
+
     #[inline]
     pub(super) fn add(&self, run: &Rc<Run>) {
         self.active.borrow_mut().push(Rc::clone(run));

@@ -13,7 +13,8 @@
 //! can show is waited for: a rank that has not made the call yet, or has dropped its team.
 //!
 //! **Short data.** A call that waits, of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round),
-//! sends no message where the ranks share memory and the team has a signal array: it goes through the lines of that. All
+//! sends no message where the ranks share memory and the team has a signal array, which the first such call makes after four
+//! collectives: it goes through the lines of that. All
 //! ranks make it alike: one that starts it, in place of waiting for it, is told of a `Mismatch`.
 //!
 //! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
@@ -222,16 +223,38 @@ impl Drop for Collective {
 /// Those of [`Collective::start`] and [`Collective::wait`].
 #[inline]
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
+    // SAFETY: the same promise.
+    unsafe { run_by(team, arguments, |awaited, ready| team.job().wait_for(awaited, || Ok(ready().then_some(())))) }
+}
+
+/// Makes a call, and has `wait` wait until the function that it gets second says that it is complete here; the first says what
+/// it waits for. `wait` makes progress meanwhile, by [`Job::wait`] or a turn at a time.
+///
+/// # Safety
+/// As for [`run`].
+///
+/// # Errors
+/// Those of [`run`], and what `wait` fails with: the call has failed then.
+#[inline]
+pub unsafe fn run_by(
+    team: &Team,
+    arguments: &Arguments<'_>,
+    wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
+) -> Result<()> {
     let call = Collective::new(team, arguments, false)?;
-    if let Some(signals) = team.signals().filter(|signals| signals.has_short())
-        && let Some(short) = call.run.short()
-    {
+    let short = call.run.short();
+    let signals = if short.is_some() { team.signals_for_short()? } else { None };
+    let waited = match short.zip(signals) {
         // SAFETY: the caller's promise; the call is over when this returns.
-        return call.or_fail(unsafe { call.run.make_short(signals, short) });
-    }
-    // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
-    unsafe { call.run.start() }?;
-    call.wait()
+        Some((short, signals)) => unsafe { call.run.make_short(signals, short, wait) },
+        None => {
+            // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
+            unsafe { call.run.start() }?;
+            if call.is_active() { wait(&|| call.awaits(), &|| !call.is_active()) } else { Ok(()) }
+        }
+    };
+    call.or_fail(waited)?;
+    call.run.outcome().map(|_| ())
 }
 
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::{Run, State};
+use crate::bill::Awaited;
 use crate::coll::execute::memory::zip;
 use crate::coll::execute::plan::Check;
 use crate::coll::operation::Operation as O;
@@ -26,17 +27,19 @@ impl Run {
         self.plan.short
     }
 
-    /// Makes the call, with `len` bytes of each rank, and waits until it is complete here.
+    /// Makes the call, with `len` bytes of each rank, and has `wait` wait until it is over here.
     ///
     /// # Safety
     /// As for [`start`](Self::start).
     ///
     /// # Errors
-    /// `PeerLost`; `Mismatch`, `Aborted`, with which it has ended.
+    /// What `wait` fails with, `Freed`. How the call has ended, [`outcome`](Self::outcome) says.
+    #[inline]
     pub(in crate::coll::execute) unsafe fn make_short(
         self: &Rc<Self>,
         signals: &SignalArray,
         len: usize,
+        wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
     ) -> Result<()> {
         self.begin()?;
         self.short.set(true);
@@ -72,11 +75,11 @@ impl Run {
             true
         };
         signals.give_short(flag, len, &all[me].get(), look);
-        if self.fault.borrow().is_none() && !look() {
+        if self.fault.borrow().is_none() && !look() && !self.job.look_for(Pace::ANSWER, look) {
             let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
             // What `look` has come to.
             let awaited = || self.awaited(self.plan.peers.get(next.get()).copied());
-            self.job.wait_signal(awaited, Pace::ANSWER, ready)?;
+            wait(&awaited, &ready)?;
         }
         if next.get() < size || self.fault.borrow().is_some() {
             self.end_in_vain(other.get());
@@ -86,7 +89,7 @@ impl Run {
         }
         signals.fetch_short();
         self.short.set(false);
-        self.outcome().map(|_| ())
+        Ok(())
     }
 
     /// Fails for want of data: with what was found in its place, or what was heard.
