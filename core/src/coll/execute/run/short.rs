@@ -95,9 +95,17 @@ impl Run {
     /// Fails for want of data: with what was found in its place, or what was heard.
     #[cold]
     fn end_in_vain(self: &Rc<Self>, other: Option<(usize, u64)>) {
+        /// Turns in which a message that was sent before is found.
+        const TURNS: usize = 64;
+        let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
+        if other.is_some_and(|(_, flag)| !is_same(flag)) {
+            // A rank that has gone on has said why, and says it better.
+            let heard = || self.fault.borrow().is_some() || self.state.get() != State::Active;
+            let _ = (0..TURNS).any(|_| heard() || self.job.progress().is_err());
+        }
         let over = self.over.take();
         if let Some((rank, flag)) = other {
-            let cause = if (flag >> 32) as u32 == self.sequence.get() {
+            let cause = if is_same(flag) {
                 self.plan.check.difference(Check(flag as u32))
             } else {
                 format!("it has gone on after a {} that has failed", self.name())
