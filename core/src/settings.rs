@@ -196,7 +196,7 @@ settings! {
         "How long a rank of another machine may leave all questions unanswered before it counts as lost.";
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
         "Length of the queue of requests to one peer.";
-    verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4096 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
+    verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4160 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
         "Receive buffers of a rank, which all peers share.";
     verbs_cache: usize = "FARSIDE_VERBS_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
         "Memory of the program that stays registered after an operation, for the next one with the same buffer; 0 keeps none.";

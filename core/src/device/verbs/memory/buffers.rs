@@ -10,8 +10,8 @@ use crate::device::Block;
 use crate::device::verbs::sys::queue::{Piece, SharedReceives};
 use crate::device::verbs::sys::{Domain, Rights};
 
-/// Longest packet; also the size of a receive buffer.
-pub(crate) const PACKET: usize = 4096;
+/// Longest packet; also the size of a receive buffer: a page of data, and the headers before it.
+pub(crate) const PACKET: usize = 4096 + 64;
 /// Longest transfer that goes through a chunk; longer ones are registered.
 pub(crate) const LARGEST: usize = 64 << 10;
 
