@@ -122,7 +122,7 @@ fn object(function: &Function) -> String {
         return format!("On::{}({})", base_type(&first.base), first.name);
     }
     match function.parameters.first().filter(is_object) {
-        Some(first) if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+        Some(first) if ["_free", "_disconnect", "_finalize"].iter().any(|end| function.name.ends_with(end)) => {
             let base = base_type(&first.base);
             format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
         }

@@ -25,8 +25,23 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
         Phase::Running => return Err(fail(MPI_ERR_OTHER, "MPI is initialized already")),
         Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI was finalized, and cannot be initialized again")),
     }
+    crate::comm::predefined(call, &start_job(call)?)?;
+    if level < MPI_THREAD_MULTIPLE {
+        LOCK.favour();
+    }
+    call.level.set(level);
+    call.main_thread.set(this_thread());
+    call.phase.set(Phase::Running);
+    call.set_active();
+    Ok(())
+}
+
+/// The job, which the first call of `MPI_Init` or `MPI_Session_init` starts, with all other processes.
+pub fn start_job(call: &Call<'_>) -> Result<Job> {
+    if let Some(job) = &*call.job.borrow() {
+        return Ok(job.clone());
+    }
     let job = Job::init()?;
-    crate::comm::predefined(call, &job)?;
     let _ = call.predefined.set(Predefined::new(job.size()));
     job.pause_by(|| {
         if LOCK.is_wanted() {
@@ -36,14 +51,8 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);
     }
-    if level < MPI_THREAD_MULTIPLE {
-        LOCK.favour();
-    }
-    *call.job.borrow_mut() = Some(job);
-    call.level.set(level);
-    call.main_thread.set(this_thread());
-    call.phase.set(Phase::Running);
-    Ok(())
+    *call.job.borrow_mut() = Some(job.clone());
+    Ok(job)
 }
 
 pub fn init(call: &Call<'_>, _argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result {
@@ -69,12 +78,12 @@ pub fn finalize(call: &Call<'_>) -> Result {
     let job = call.job()?;
     crate::buffer::drain(call)?;
     crate::request::drain(call, &job)?;
-    job.finalize()?;
+    job.retire(call.sessions_open.get() > 0)?;
     call.phase.set(Phase::After);
+    call.set_active();
     for comm in [MPI_COMM_WORLD, MPI_COMM_SELF] {
         call.comms.fix(comm, None);
     }
-    *call.job.borrow_mut() = None;
     Ok(())
 }
 

@@ -201,8 +201,10 @@ chapters!(
     op,
     p2p,
     pack,
+    partitioned,
     request,
     rma,
+    session,
     status,
     topology
 );

@@ -254,7 +254,8 @@ pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
 }
 
 pub fn win_get_group(call: &Call<'_>, win: Win, group: Out<Group>) -> Result {
-    group.set(handle_of(call, Rc::clone(&call.wins.get(win)?.group.members)));
+    let of = &call.wins.get(win)?.group;
+    group.set(handle_of(call, Rc::clone(&of.members), of));
     Ok(())
 }
 
