@@ -166,7 +166,10 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         None => implementation(table, function),
     };
     let arguments = arguments.join(", ");
-    let body = if function.returns_value() {
+    let body = if module == "tool" && function.mark != Mark::NotYet {
+        // Errors are returned, and go to no error handler.
+        format!("crate::tool::{implementation}({passed})")
+    } else if function.returns_value() {
         format!("crate::{module}::{implementation}({arguments})")
     } else {
         let handles: Vec<String> = function
@@ -212,7 +215,6 @@ pub fn constants(table: &Table) -> String {
         for constant in &group.constants {
             let (name, value) = (&constant.name, &constant.value);
             let (c_type, value) = match group.kind.as_str() {
-                "handle" if group.of.starts_with("MPI_T_") => continue,
                 "handle" => {
                     let of = base_type(&group.of);
                     (of.clone(), format!("{of}({value})"))

@@ -74,5 +74,6 @@ mod rma;
 mod runtime;
 mod session;
 mod status;
+mod tool;
 mod topology;
 mod waiting;

@@ -67,7 +67,7 @@ impl Partitions {
         let all = number.checked_mul(n).and_then(|all| i64::try_from(all).ok());
         let all = all.ok_or_else(|| fail(MPI_ERR_COUNT, format!("is {n}: too many elements")).named(names.count))?;
         let data = Data::new(call, names, buffer, all, datatype)?;
-        let len = if number == 0 { 0 } else { data.len() as u64 / number };
+        let len = (data.len() as u64).checked_div(number).unwrap_or(0);
         Ok(Self { comm: (comm, object), peer, rank, tag, data, number, len })
     }
 
@@ -187,14 +187,18 @@ struct Offer {
     len: u64,
 }
 
+/// The receive of an offer, and its memory.
+type Coming = (Rc<Receive>, Box<Cell<[u8; OFFER]>>);
+
+/// The receive of a partition of the sender, with the bytes that have come once it has ended.
+type Part = (Rc<Receive>, Cell<Option<u64>>);
+
 /// A partitioned receive.
 struct PartitionedReceive {
     all: Partitions,
-    /// The receive of the offer, and its memory.
-    coming: RefCell<Option<(Rc<Receive>, Box<Cell<[u8; OFFER]>>)>>,
+    coming: RefCell<Option<Coming>>,
     offer: RefCell<Option<Offer>>,
-    /// Of each partition of the sender the receive, with the bytes that have come once it has ended.
-    round: RefCell<Vec<(Rc<Receive>, Cell<Option<u64>>)>>,
+    round: RefCell<Vec<Part>>,
     /// The receives before this one are done.
     done: Cell<usize>,
     active: Cell<bool>,

@@ -97,6 +97,7 @@ pub struct Runtime {
     /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
     pub f90: RefCell<Vec<([c_int; 3], Rc<TypeObject>)>>,
     pub fortran: crate::abi::Fortran,
+    pub tool: crate::tool::Tool,
     /// Values of predefined attributes, which programs get pointers to.
     pub predefined: OnceCell<crate::attributes::Predefined>,
 }
@@ -139,6 +140,7 @@ impl Runtime {
             keyvals: Keyvals::default(),
             f90: RefCell::default(),
             fortran: crate::abi::Fortran::default(),
+            tool: crate::tool::Tool::default(),
             predefined: OnceCell::new(),
         };
         errors::predefined(&runtime);

@@ -206,5 +206,6 @@ chapters!(
     rma,
     session,
     status,
+    tool,
     topology
 );
