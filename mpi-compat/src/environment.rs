@@ -152,12 +152,15 @@ pub fn wtick() -> f64 {
     1e-9
 }
 
-/// Alignment of memory from `MPI_Alloc_mem`, which is the least that its size must round up to.
+/// Alignment of memory from `MPI_Alloc_mem`, unless more is asked for.
 const ALIGNMENT: usize = 64;
 
 pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -> Result {
+    let mut alignment = ALIGNMENT;
     if info != MPI_INFO_NULL {
-        call.infos.get(info)?;
+        let asked = call.infos.get(info)?.get(b"mpi_minimum_memory_alignment");
+        let asked = asked.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        alignment = asked.filter(|n: &usize| n.is_power_of_two()).map_or(alignment, |n| n.max(alignment));
     }
     let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
     if baseptr.is_null() {
@@ -165,7 +168,7 @@ pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -
     }
     let mut place = std::ptr::null_mut();
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
-    let failed = unsafe { libc::posix_memalign(&raw mut place, ALIGNMENT, bytes.max(1)) };
+    let failed = unsafe { libc::posix_memalign(&raw mut place, alignment, bytes.max(1)) };
     if failed != 0 {
         return Err(fail(MPI_ERR_NO_MEM, format!("{bytes} bytes cannot be had")).named("size"));
     }

@@ -262,7 +262,9 @@ impl PartitionedReceive {
         let Some(offer) = offer.as_ref().filter(|_| self.posted.get()) else { return false };
         let round = self.round.borrow();
         let mut parts = round.iter().enumerate().map(|(i, part)| (i as u64 * offer.len, part));
-        parts.all(|(begin, (receive, _))| receive.is_done() || begin >= to || begin + offer.len <= from)
+        // Of one without bytes: all.
+        let beside = |begin| from < to && (begin >= to || begin + offer.len <= from);
+        parts.all(|(begin, (receive, _))| receive.is_done() || beside(begin))
     }
 
     /// The status of a round that is over.

@@ -14,6 +14,7 @@ use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
 use crate::handle::{Errhandler, Group, Info, Session};
 use crate::info::InfoObject;
+use crate::rma::KINDS;
 use crate::runtime::{Call, Runtime};
 
 pub use crate::buffer::{session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer};
@@ -38,7 +39,7 @@ const LEVELS: [&[u8]; 4] =
 
 /// The hints in effect.
 fn hints(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
-    let used = InfoObject::of(&[("thread_level", "MPI_THREAD_MULTIPLE"), ("mpi_memory_alloc_kinds", "mpi,system")]);
+    let used = InfoObject::of(&[("thread_level", "MPI_THREAD_MULTIPLE"), ("mpi_memory_alloc_kinds", KINDS)]);
     if info == MPI_INFO_NULL {
         return Ok(used);
     }
