@@ -89,8 +89,6 @@ pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
 
 /// Bytes of a signal, an atomic on a word, and a put of this table.
 const WORD: u64 = 8;
-/// Bytes of a packet of a collective besides its data: prefix of the active message, and which call and round it is.
-const PACKET: u64 = 24 + 16;
 
 /// What one rank sends in each call, after what it should: the formulas are from the documentation of
 /// `farside_rma::raw::{fence, pscw, lock}`.
@@ -113,20 +111,17 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
         Ok(())
     };
     let none = Assert::empty();
-    let (ranks, k, rounds, mapped) = (p as u64, neighbours as u64, log2_up(p) as u64, memory == Memory::Mapped);
+    let (k, rounds, mapped) = (neighbours as u64, log2_up(p) as u64, memory == Memory::Mapped);
     let words = |messages| Cost { messages, bytes: WORD * messages };
     let either = |of_mapped: u64, of_unmapped: u64| words(if mapped { of_mapped } else { of_unmapped });
     // Of a barrier, and of a fence of mapped windows.
     let together = if team.is_crowded() { 1 } else { rounds };
-    // The reduce-scatter of 32-bit counts: P - 1 of them in all.
-    let reduce_scatter =
-        |words: u64| Cost { messages: rounds + words, bytes: rounds * PACKET + 4 * (ranks - 1) + WORD * words };
+    // Between two ranks the last operation carries the notification.
     let fence_known = |puts: u64| match memory {
-        Memory::Mapped => words(puts + together),
-        Memory::Unmapped if p <= 4 => words(ranks - 1),
-        Memory::Unmapped => reduce_scatter(puts),
+        Memory::Unmapped if p <= 2 => words(1),
+        _ => words(puts + together),
     };
-    let first_fence = if mapped { words(k + together) } else { reduce_scatter(k) };
+    let first_fence = if mapped { words(k + together) } else { words(fence_known(k).messages + together) };
     // A put that is a copy is followed by a message with the notification; a put that is a message carries it.
     let complete = either(2 * k, k);
 

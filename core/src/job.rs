@@ -436,6 +436,8 @@ impl Job {
 
     /// Ends the whole job with `code`, telling the launcher why.
     pub fn abort(&self, code: i32, reason: &str) -> ! {
+        // Nothing that runs at the exit of the process may take this for an orderly end.
+        self.0.left.set(true);
         self.0.bootstrap.borrow_mut().abort(code, reason);
         std::process::exit(code)
     }

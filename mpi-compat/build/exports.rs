@@ -122,7 +122,7 @@ fn object(function: &Function) -> String {
         return format!("On::{}({})", base_type(&first.base), first.name);
     }
     match function.parameters.first().filter(is_object) {
-        Some(first) if function.name.ends_with("_free") || function.name.ends_with("_disconnect") => {
+        Some(first) if ["_free", "_disconnect", "_finalize"].iter().any(|end| function.name.ends_with(end)) => {
             let base = base_type(&first.base);
             format!("On::{base}(*{}.as_ref().unwrap_or(&{base}(0)))", first.name)
         }
@@ -166,7 +166,10 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         None => implementation(table, function),
     };
     let arguments = arguments.join(", ");
-    let body = if function.returns_value() {
+    let body = if module == "tool" && function.mark != Mark::NotYet {
+        // Errors are returned, and go to no error handler.
+        format!("crate::tool::{implementation}({passed})")
+    } else if function.returns_value() {
         format!("crate::{module}::{implementation}({arguments})")
     } else {
         let handles: Vec<String> = function
@@ -212,7 +215,6 @@ pub fn constants(table: &Table) -> String {
         for constant in &group.constants {
             let (name, value) = (&constant.name, &constant.value);
             let (c_type, value) = match group.kind.as_str() {
-                "handle" if group.of.starts_with("MPI_T_") => continue,
                 "handle" => {
                     let of = base_type(&group.of);
                     (of.clone(), format!("{of}({value})"))

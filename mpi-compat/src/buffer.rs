@@ -2,7 +2,7 @@
 //! Buffered sends and the buffers that they copy to (MPI-5.0 section 3.6).
 //!
 //! A buffer is a budget: the copies lie in memory of this library, and together take no more than what was attached. A
-//! buffered send takes the buffer of its communicator, and if that has none, the process's.
+//! buffered send takes the buffer of its communicator, if that has none, of the session that it comes from, and else the process's.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,11 +15,13 @@ use farside_core::two_sided::Sending;
 use crate::arguments::{LongOut, Out, count};
 use crate::comm::CommObject;
 use crate::constants::*;
+use crate::errors::Hears;
 use crate::fail::{Result, fail};
-use crate::handle::{Comm, Request};
+use crate::handle::{Comm, Request, Session};
 use crate::p2p::Message;
 use crate::request::{Operation, Outcome, Then};
 use crate::runtime::Call;
+use crate::session::SessionObject;
 use crate::status::Status;
 
 /// The buffer that is attached, if any.
@@ -84,8 +86,10 @@ fn room_for(len: usize) -> u64 {
 
 /// Starts a buffered send.
 pub fn send(call: &Call<'_>, message: &Message) -> Result {
-    let of_comm = message.comm.1.buffer.borrow().clone();
-    let buffer = of_comm.or_else(|| call.buffer.borrow().clone());
+    let comm = &message.comm.1;
+    let of_session = || comm.group.session.as_ref().and_then(|session| session.buffer.borrow().clone());
+    let of_comm = comm.buffer.borrow().clone();
+    let buffer = of_comm.or_else(of_session).or_else(|| call.buffer.borrow().clone());
     let Some(buffer) = buffer else { return Err(fail(MPI_ERR_BUFFER, "a buffered send, and no buffer is attached")) };
     let needed = room_for(message.len());
     let fits = || buffer.used.get().saturating_add(needed) <= buffer.size || buffer.is_automatic();
@@ -115,14 +119,18 @@ pub fn send(call: &Call<'_>, message: &Message) -> Result {
 
 /// Waits for a flush of a buffer.
 struct Flush {
-    comm: Option<(Comm, Rc<CommObject>)>,
+    owner: Owner,
     buffer: Rc<Buffer>,
     last: u64,
 }
 
 impl Operation for Flush {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
-        self.comm.as_ref()
+    fn hears(&self) -> Option<&dyn Hears> {
+        match &self.owner {
+            Owner::Process => None,
+            Owner::Comm(comm) => Some(comm),
+            Owner::Session(session) => Some(session),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -141,27 +149,36 @@ impl Operation for Flush {
 }
 
 /// Whose buffer a call is about.
-struct Owner<'c> {
-    call: &'c Call<'c>,
-    comm: Option<(Comm, Rc<CommObject>)>,
+enum Owner {
+    Process,
+    Comm((Comm, Rc<CommObject>)),
+    Session((Session, Rc<SessionObject>)),
 }
 
-impl<'c> Owner<'c> {
-    fn process(call: &'c Call<'c>) -> Result<Self> {
-        Ok(Self { call, comm: None })
+impl Owner {
+    fn process(_: &Call<'_>) -> Result<Self> {
+        Ok(Self::Process)
     }
 
-    fn of(call: &'c Call<'c>, comm: Comm) -> Result<Self> {
-        Ok(Self { call, comm: Some((comm, call.comms.get(comm)?)) })
+    fn comm(call: &Call<'_>, comm: Comm) -> Result<Self> {
+        Ok(Self::Comm((comm, call.comms.get(comm)?)))
     }
 
-    fn place(&self) -> &Attached {
-        self.comm.as_ref().map_or(&self.call.buffer, |(_, object)| &object.buffer)
+    fn session(call: &Call<'_>, session: Session) -> Result<Self> {
+        Ok(Self::Session((session, call.sessions.get(session)?)))
     }
 
-    fn attach(self, address: *mut c_void, size: i64) -> Result {
+    fn place<'a>(&'a self, call: &'a Call<'_>) -> &'a Attached {
+        match self {
+            Self::Process => &call.buffer,
+            Self::Comm((_, object)) => &object.buffer,
+            Self::Session((_, object)) => &object.buffer,
+        }
+    }
+
+    fn attach(self, call: &Call<'_>, address: *mut c_void, size: i64) -> Result {
         let size = count(size, "size")?;
-        if self.place().borrow().is_some() {
+        if self.place(call).borrow().is_some() {
             return Err(fail(MPI_ERR_BUFFER, "a buffer is attached already").named("buffer"));
         }
         if address.is_null() && size > 0 {
@@ -169,75 +186,77 @@ impl<'c> Owner<'c> {
         }
         let (open, used, sent) = Default::default();
         let buffer = Rc::new(Buffer { address, size, open, used, sent });
-        self.call.buffers.borrow_mut().push(Rc::clone(&buffer));
-        *self.place().borrow_mut() = Some(buffer);
+        call.buffers.borrow_mut().push(Rc::clone(&buffer));
+        *self.place(call).borrow_mut() = Some(buffer);
         Ok(())
     }
 
-    fn attached(&self) -> Result<Rc<Buffer>> {
-        self.place().borrow().clone().ok_or_else(|| fail(MPI_ERR_BUFFER, "no buffer is attached"))
+    fn attached(&self, call: &Call<'_>) -> Result<Rc<Buffer>> {
+        self.place(call).borrow().clone().ok_or_else(|| fail(MPI_ERR_BUFFER, "no buffer is attached"))
     }
 
-    fn detach(self, address: *mut c_void, size: LongOut) -> Result {
+    fn detach(self, call: &Call<'_>, address: *mut c_void, size: LongOut) -> Result {
         // SAFETY: the program gives the address of a pointer.
         let address = unsafe { Out::new(address.cast::<*mut c_void>(), "buffer_addr") }?;
-        let buffer = self.attached()?;
+        let buffer = self.attached(call)?;
         // Sends that other threads start meanwhile find no buffer.
-        *self.place().borrow_mut() = None;
-        buffer.flush(self.call)?;
+        *self.place(call).borrow_mut() = None;
+        buffer.flush(call)?;
         size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;
         address.set(buffer.address);
-        self.call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
+        call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
         Ok(())
     }
 
-    fn flush(self) -> Result {
-        self.attached()?.flush(self.call)
+    fn flush(self, call: &Call<'_>) -> Result {
+        self.attached(call)?.flush(call)
     }
 
-    fn iflush(self, request: Out<Request>) -> Result {
-        let buffer = self.attached()?;
+    fn iflush(self, call: &Call<'_>, request: Out<Request>) -> Result {
+        let buffer = self.attached(call)?;
         let last = buffer.sent.get();
-        let flush = Flush { comm: self.comm, buffer, last };
-        request.set(self.call.requests.insert(Rc::new(flush)));
+        let flush = Flush { owner: self, buffer, last };
+        request.set(call.requests.insert(Rc::new(flush)));
         Ok(())
     }
 }
 
-pub fn buffer_attach(call: &Call<'_>, buffer: *mut c_void, size: i64) -> Result {
-    Owner::process(call)?.attach(buffer, size)
+macro_rules! calls {
+    ($($owner:path, ($($name:ident: $kind:ty)?): $attach:ident, $detach:ident, $flush:ident, $iflush:ident;)*) => {$(
+        pub fn $attach(call: &Call<'_>, $($name: $kind,)? buffer: *mut c_void, size: i64) -> Result {
+            $owner(call, $($name)?)?.attach(call, buffer, size)
+        }
+
+        pub fn $detach(call: &Call<'_>, $($name: $kind,)? address: *mut c_void, size: LongOut) -> Result {
+            $owner(call, $($name)?)?.detach(call, address, size)
+        }
+
+        pub fn $flush(call: &Call<'_>, $($name: $kind)?) -> Result {
+            $owner(call, $($name)?)?.flush(call)
+        }
+
+        pub fn $iflush(call: &Call<'_>, $($name: $kind,)? request: Out<Request>) -> Result {
+            $owner(call, $($name)?)?.iflush(call, request)
+        }
+    )*};
 }
 
-pub fn buffer_detach(call: &Call<'_>, address: *mut c_void, size: LongOut) -> Result {
-    Owner::process(call)?.detach(address, size)
-}
-
-pub fn buffer_flush(call: &Call<'_>) -> Result {
-    Owner::process(call)?.flush()
-}
-
-pub fn buffer_iflush(call: &Call<'_>, request: Out<Request>) -> Result {
-    Owner::process(call)?.iflush(request)
-}
-
-pub fn comm_attach_buffer(call: &Call<'_>, comm: Comm, buffer: *mut c_void, size: i64) -> Result {
-    Owner::of(call, comm)?.attach(buffer, size)
-}
-
-pub fn comm_detach_buffer(call: &Call<'_>, comm: Comm, address: *mut c_void, size: LongOut) -> Result {
-    Owner::of(call, comm)?.detach(address, size)
-}
-
-pub fn comm_flush_buffer(call: &Call<'_>, comm: Comm) -> Result {
-    Owner::of(call, comm)?.flush()
-}
-
-pub fn comm_iflush_buffer(call: &Call<'_>, comm: Comm, request: Out<Request>) -> Result {
-    Owner::of(call, comm)?.iflush(request)
+calls! {
+    Owner::process, (): buffer_attach, buffer_detach, buffer_flush, buffer_iflush;
+    Owner::comm, (comm: Comm): comm_attach_buffer, comm_detach_buffer, comm_flush_buffer, comm_iflush_buffer;
+    Owner::session, (session: Session):
+        session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer;
 }
 
 /// Waits, before MPI ends, until what is still in buffers has been sent.
 pub fn drain(call: &Call<'_>) -> Result {
     let buffers = call.buffers.take();
     buffers.iter().try_for_each(|buffer| buffer.flush(call))
+}
+
+/// Waits until what is in a buffer has been sent, and detaches it.
+pub fn end(call: &Call<'_>, place: &Attached) -> Result {
+    let Some(buffer) = place.take() else { return Ok(()) };
+    call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
+    buffer.flush(call)
 }

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 
+use crate::arguments::Opaque;
 use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
 
 include!(concat!(env!("OUT_DIR"), "/constants.rs"));

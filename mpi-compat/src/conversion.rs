@@ -29,7 +29,7 @@ conversions! {
     Message: message_toint, message_fromint, messages;
     Op: op_toint, op_fromint, ops;
     Request: request_toint, request_fromint, requests;
-    Session: session_toint, session_fromint,;
+    Session: session_toint, session_fromint, sessions;
     Type: type_toint, type_fromint, types;
     Win: win_toint, win_fromint, wins;
 }

@@ -25,8 +25,23 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
         Phase::Running => return Err(fail(MPI_ERR_OTHER, "MPI is initialized already")),
         Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI was finalized, and cannot be initialized again")),
     }
+    crate::comm::predefined(call, &start_job(call)?)?;
+    if level < MPI_THREAD_MULTIPLE {
+        LOCK.favour();
+    }
+    call.level.set(level);
+    call.main_thread.set(this_thread());
+    call.phase.set(Phase::Running);
+    call.set_active();
+    Ok(())
+}
+
+/// The job, which the first call of `MPI_Init` or `MPI_Session_init` starts, with all other processes.
+pub fn start_job(call: &Call<'_>) -> Result<Job> {
+    if let Some(job) = &*call.job.borrow() {
+        return Ok(job.clone());
+    }
     let job = Job::init()?;
-    crate::comm::predefined(call, &job)?;
     let _ = call.predefined.set(Predefined::new(job.size()));
     job.pause_by(|| {
         if LOCK.is_wanted() {
@@ -36,14 +51,8 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);
     }
-    if level < MPI_THREAD_MULTIPLE {
-        LOCK.favour();
-    }
-    *call.job.borrow_mut() = Some(job);
-    call.level.set(level);
-    call.main_thread.set(this_thread());
-    call.phase.set(Phase::Running);
-    Ok(())
+    *call.job.borrow_mut() = Some(job.clone());
+    Ok(job)
 }
 
 pub fn init(call: &Call<'_>, _argc: *mut c_int, _argv: *mut *mut *mut c_char) -> Result {
@@ -69,12 +78,12 @@ pub fn finalize(call: &Call<'_>) -> Result {
     let job = call.job()?;
     crate::buffer::drain(call)?;
     crate::request::drain(call, &job)?;
-    job.finalize()?;
+    job.retire(call.sessions_open.get() > 0)?;
     call.phase.set(Phase::After);
+    call.set_active();
     for comm in [MPI_COMM_WORLD, MPI_COMM_SELF] {
         call.comms.fix(comm, None);
     }
-    *call.job.borrow_mut() = None;
     Ok(())
 }
 
@@ -143,12 +152,15 @@ pub fn wtick() -> f64 {
     1e-9
 }
 
-/// Alignment of memory from `MPI_Alloc_mem`, which is the least that its size must round up to.
+/// Alignment of memory from `MPI_Alloc_mem`, unless more is asked for.
 const ALIGNMENT: usize = 64;
 
 pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -> Result {
+    let mut alignment = ALIGNMENT;
     if info != MPI_INFO_NULL {
-        call.infos.get(info)?;
+        let asked = call.infos.get(info)?.get(b"mpi_minimum_memory_alignment");
+        let asked = asked.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        alignment = asked.filter(|n: &usize| n.is_power_of_two()).map_or(alignment, |n| n.max(alignment));
     }
     let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
     if baseptr.is_null() {
@@ -156,7 +168,7 @@ pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -
     }
     let mut place = std::ptr::null_mut();
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
-    let failed = unsafe { libc::posix_memalign(&raw mut place, ALIGNMENT, bytes.max(1)) };
+    let failed = unsafe { libc::posix_memalign(&raw mut place, alignment, bytes.max(1)) };
     if failed != 0 {
         return Err(fail(MPI_ERR_NO_MEM, format!("{bytes} bytes cannot be had")).named("size"));
     }

@@ -10,9 +10,11 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use crate::arguments::{Callback, Out, Text, TextOut};
+use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Errhandler, File, Handle, Known, Session, Win};
+use crate::rma::WinObject;
 use crate::runtime::{Call, On, Runtime};
 
 /// Messages that are kept.
@@ -51,6 +53,26 @@ impl Known for ErrhandlerObject {
 
 /// The error handler of an object.
 pub type Handler = RefCell<Rc<ErrhandlerObject>>;
+
+/// An error handler, and the handle of the object that it is called with.
+pub type Heard = (Rc<ErrhandlerObject>, usize);
+
+/// What has an error handler.
+pub trait Hears {
+    fn heard(&self) -> Heard;
+}
+
+impl Hears for (Comm, Rc<CommObject>) {
+    fn heard(&self) -> Heard {
+        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
+    }
+}
+
+impl Hears for (Win, Rc<WinObject>) {
+    fn heard(&self) -> Heard {
+        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
+    }
+}
 
 /// A class or code that the program added.
 struct Added {
@@ -142,12 +164,15 @@ pub fn fatal(runtime: &Runtime) -> Handler {
 }
 
 /// The error handler of an object, and the handle that it is called with.
-fn handler_of(runtime: &Runtime, on: On) -> Option<(Rc<ErrhandlerObject>, usize)> {
+fn handler_of(runtime: &Runtime, on: On) -> Option<Heard> {
     match on {
         On::Comm(comm) => runtime.comms.get(comm).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), comm.0)),
         On::Win(win) => runtime.wins.get(win).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), win.0)),
         On::File(file) if file == MPI_FILE_NULL => runtime.errors.files.borrow().clone().map(|h| (h, file.0)),
-        On::File(_) | On::Session(_) | On::Process => None,
+        On::Session(session) => {
+            runtime.sessions.get(session).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), session.0))
+        }
+        On::File(_) | On::Process => None,
     }
 }
 
@@ -165,8 +190,7 @@ pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
     // The operation of an error of core is the name too.
     text += failed.text.strip_prefix(&text).unwrap_or(&failed.text);
     let code = call.errors.code_of(failed.code, &text);
-    let kept = failed.on.map(|(comm, object)| (Rc::clone(&object.errhandler.borrow()), comm.0));
-    let own = kept.or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
+    let own = failed.on.or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
     match own {
         Some((handler, handle)) => handle_error(call, &handler, handle, code, &text),
         None => end(call, code, &text),
@@ -222,7 +246,7 @@ fn create(call: &Call<'_>, target: Target, function: Callback, errhandler: Out<E
 }
 
 /// A handler for objects of this kind.
-fn fitting(call: &Call<'_>, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
+pub fn fitting(call: &Call<'_>, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
     let object = call.errhandlers.get(errhandler)?;
     match object.action {
         Action::Function(of, _) if of != target => {
@@ -280,7 +304,7 @@ chapter! {
             _ => Err(fail(MPI_ERR_FILE, "is no file").value(file.0)),
         };
     Session: session_create_errhandler, session_set_errhandler, session_get_errhandler, session_call_errhandler,
-        |_, session, _| Err(fail(MPI_ERR_SESSION, "is no session").value(session.0));
+        |call, session, f| { f(&mut call.sessions.get(session)?.errhandler.borrow_mut()); Ok(()) };
 }
 
 pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {

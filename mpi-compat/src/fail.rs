@@ -1,14 +1,12 @@
 //! Why a call fails: an error class, and the argument that is to blame.
 
 use std::ffi::c_int;
-use std::rc::Rc;
 
 use farside_core::ErrorKind;
 use farside_datatype::{DatatypeError, DatatypeErrorKind};
 
-use crate::comm::CommObject;
 use crate::constants::*;
-use crate::handle::Comm;
+use crate::errors::{Heard, Hears};
 
 /// An error of a call.
 #[derive(Clone)]
@@ -20,9 +18,8 @@ pub struct Fail {
     pub argument: Option<&'static str>,
     /// The handle that is to blame; the exported function knows which argument that is.
     pub handle: Option<usize>,
-    /// The communicator whose error handler is called, if it is not that of the first argument. It may be freed: requests keep
-    /// theirs.
-    pub on: Option<(Comm, Rc<CommObject>)>,
+    /// The error handler that is called, if it is not that of the first argument. Its object may be freed: requests keep theirs.
+    pub on: Option<Heard>,
 }
 
 /// An error of a class.
@@ -42,8 +39,8 @@ impl Fail {
     }
 
     /// Says whose error handler is called.
-    pub fn on(mut self, comm: &(Comm, Rc<CommObject>)) -> Self {
-        self.on.get_or_insert_with(|| (comm.0, Rc::clone(&comm.1)));
+    pub fn on(mut self, object: &dyn Hears) -> Self {
+        self.on.get_or_insert_with(|| object.heard());
         self
     }
 

@@ -9,16 +9,23 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Group;
 use crate::runtime::{Call, Runtime};
+use crate::session::SessionObject;
 
 /// A group: ranks of the job in its order.
-#[derive(Debug)]
 pub struct GroupObject {
     pub members: Rc<[u32]>,
+    /// The session that it comes from.
+    pub session: Option<Rc<SessionObject>>,
 }
 
 impl GroupObject {
     pub fn new(members: impl Into<Rc<[u32]>>) -> Rc<Self> {
-        Rc::new(Self { members: members.into() })
+        Self::of(members, None)
+    }
+
+    /// One of a session.
+    pub fn of(members: impl Into<Rc<[u32]>>, session: Option<&Rc<SessionObject>>) -> Rc<Self> {
+        Rc::new(Self { members: members.into(), session: session.cloned() })
     }
 
     /// The rank in the group of a rank of the job.
@@ -54,10 +61,13 @@ pub fn predefined(runtime: &Runtime) {
     runtime.groups.fix(MPI_GROUP_EMPTY, Some(GroupObject::new([])));
 }
 
-/// A handle for a new group; that of the empty one for no members.
-pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>) -> Group {
+/// A handle for a new group of the session of another one; that of the empty one for no members.
+pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>, other: &GroupObject) -> Group {
     let members: Rc<[u32]> = members.into();
-    if members.is_empty() { MPI_GROUP_EMPTY } else { runtime.groups.insert(GroupObject::new(members)) }
+    if members.is_empty() {
+        return MPI_GROUP_EMPTY;
+    }
+    runtime.groups.insert(GroupObject::of(members, other.session.as_ref()))
 }
 
 fn rank_of_this(call: &Call<'_>, group: &GroupObject) -> Result<c_int> {
@@ -120,7 +130,7 @@ pub fn group_union(call: &Call<'_>, group1: Group, group2: Group, newgroup: Out<
     let places = first.places();
     let more = second.members.iter().filter(|member| !places.contains_key(member));
     let members: Vec<u32> = first.members.iter().chain(more).copied().collect();
-    newgroup.set(handle_of(call, members));
+    newgroup.set(handle_of(call, members, &first));
     Ok(())
 }
 
@@ -129,7 +139,7 @@ fn filtered(call: &Call<'_>, group1: Group, group2: Group, inside: bool, newgrou
     let (first, second) = (call.groups.get(group1)?, call.groups.get(group2)?);
     let places = second.places();
     let members: Vec<u32> = first.members.iter().filter(|m| places.contains_key(m) == inside).copied().collect();
-    newgroup.set(handle_of(call, members));
+    newgroup.set(handle_of(call, members, &first));
     Ok(())
 }
 
@@ -161,7 +171,7 @@ fn chosen(
     if !include {
         members = group.members.iter().zip(seen).filter(|(_, seen)| !seen).map(|(member, _)| *member).collect();
     }
-    newgroup.set(handle_of(call, members));
+    newgroup.set(handle_of(call, members, group));
     Ok(())
 }
 

@@ -38,7 +38,7 @@
 //! **What comes next**, and where:
 //! - requests: `request::Operation` is what a request stands for; an object of it goes into `Runtime::requests`, and wait, test,
 //!   cancel and free work on it. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
-//! - sessions, files: they need an `Objects<Session, ..>` in `Runtime` and their row in `conversion`.
+//! - files: they need an `Objects<File, ..>` in `Runtime` and their row in `conversion`.
 //! - data: `datatype::committed` gives the object of a type that may travel; `layout.message(n)` its type map, which packs,
 //!   unpacks and walks. `OpObject::check` before, `OpObject::apply` on the data of a reduction.
 //! - windows: `rma::WinObject` has the `RawWindow` that all calls of chapter 12 come to.
@@ -68,9 +68,12 @@ mod lock;
 mod op;
 mod p2p;
 mod pack;
+mod partitioned;
 mod request;
 mod rma;
 mod runtime;
+mod session;
 mod status;
+mod tool;
 mod topology;
 mod waiting;

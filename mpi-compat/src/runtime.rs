@@ -28,6 +28,7 @@ use crate::op::OpObject;
 use crate::p2p::MessageObject;
 use crate::request::Operation;
 use crate::rma::WinObject;
+use crate::session::SessionObject;
 use crate::waiting::Waiting;
 
 /// Where the program is between `MPI_Init` and `MPI_Finalize`.
@@ -53,13 +54,19 @@ pub enum On {
     Comm(Comm),
     Win(Win),
     File(File),
-    #[allow(dead_code)] // sessions are not there yet
     Session(Session),
 }
 
 /// The state.
 pub struct Runtime {
     pub phase: Cell<Phase>,
+    /// Whether functions that communicate may be called: between `MPI_Init` and `MPI_Finalize`, or while a session is open.
+    pub active: Cell<bool>,
+    /// Of sessions that are open.
+    pub sessions_open: Cell<u32>,
+    /// The process that leaves the job when it exits, once there was a session.
+    pub leaves_at_exit: Cell<u32>,
+    /// Once started, kept until the process ends, since a session may come at any time.
     pub job: RefCell<Option<Job>>,
     /// The thread level that was granted.
     pub level: Cell<c_int>,
@@ -74,6 +81,7 @@ pub struct Runtime {
     pub infos: Objects<Info, InfoObject>,
     pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
     pub wins: Objects<Win, WinObject>,
+    pub sessions: Objects<Session, SessionObject>,
     pub requests: Objects<Request, dyn Operation>,
     /// The request of all sends that were complete when they were started.
     pub complete_send: Cell<Request>,
@@ -89,6 +97,7 @@ pub struct Runtime {
     /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
     pub f90: RefCell<Vec<([c_int; 3], Rc<TypeObject>)>>,
     pub fortran: crate::abi::Fortran,
+    pub tool: crate::tool::Tool,
     /// Values of predefined attributes, which programs get pointers to.
     pub predefined: OnceCell<crate::attributes::Predefined>,
 }
@@ -106,6 +115,9 @@ impl Runtime {
     fn new() -> Self {
         let runtime = Self {
             phase: Cell::new(Phase::Before),
+            active: Cell::new(false),
+            sessions_open: Cell::new(0),
+            leaves_at_exit: Cell::new(0),
             job: RefCell::default(),
             level: Cell::new(MPI_THREAD_SINGLE),
             main_thread: Cell::new(0),
@@ -117,6 +129,7 @@ impl Runtime {
             infos: Objects::default(),
             errhandlers: Objects::default(),
             wins: Objects::default(),
+            sessions: Objects::default(),
             requests: Objects::default(),
             complete_send: Cell::new(MPI_REQUEST_NULL),
             freed: RefCell::default(),
@@ -127,6 +140,7 @@ impl Runtime {
             keyvals: Keyvals::default(),
             f90: RefCell::default(),
             fortran: crate::abi::Fortran::default(),
+            tool: crate::tool::Tool::default(),
             predefined: OnceCell::new(),
         };
         errors::predefined(&runtime);
@@ -145,9 +159,14 @@ impl Runtime {
         f(&RUNTIME.get_or_init(|| Shared(Self::new())).0)
     }
 
+    /// Notes that MPI was started or ended, or a session opened or closed.
+    pub fn set_active(&self) {
+        self.active.set(self.phase.get() == Phase::Running || self.sessions_open.get() > 0);
+    }
+
     /// The job.
     pub fn job(&self) -> Result<Job> {
-        let missing = || fail(MPI_ERR_OTHER, "MPI is not initialized, or was finalized");
+        let missing = || fail(MPI_ERR_OTHER, "MPI is not initialized");
         self.job.borrow().clone().ok_or_else(missing)
     }
 }
@@ -182,10 +201,8 @@ pub fn enter(
 ) -> c_int {
     Runtime::with(|runtime| {
         let call = Call { runtime, name, large };
-        let result = match (when, runtime.phase.get()) {
-            (When::Always, _) | (_, Phase::Running) => body(&call),
-            (_, phase) => Err(not_running(phase)),
-        };
+        let may = when == When::Always || runtime.active.get();
+        let result = if may { body(&call) } else { Err(not_running(runtime.phase.get())) };
         match result {
             Ok(()) => MPI_SUCCESS,
             Err(fail) => raise(&call, on, fail, &handles()),
@@ -195,7 +212,11 @@ pub fn enter(
 
 #[cold]
 fn not_running(phase: Phase) -> Fail {
-    let why = if phase == Phase::Before { "called before MPI_Init" } else { "called after MPI_Finalize" };
+    let why = if phase == Phase::Before {
+        "called before MPI_Init, and without a session"
+    } else {
+        "called after MPI_Finalize, and without a session"
+    };
     fail(MPI_ERR_OTHER, why)
 }
 

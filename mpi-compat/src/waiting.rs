@@ -20,7 +20,12 @@ pub struct Waiting {
     /// Whether a thread makes progress.
     driven: Cell<bool>,
     sleepers: RefCell<Vec<Sleeper>>,
+    /// What is to be done when a message of this library has come.
+    deferred: RefCell<Vec<Deferred>>,
 }
+
+/// Does what can be done; whether that was the last of it.
+type Deferred = Box<dyn FnMut() -> bool>;
 
 /// A thread that sleeps until it is woken.
 struct Sleeper {
@@ -39,6 +44,23 @@ impl Sleeper {
 }
 
 impl Waiting {
+    /// Has every wait and test call `work` until it says that it is done.
+    pub fn defer(&self, mut work: Deferred) {
+        if !work() {
+            self.deferred.borrow_mut().push(work);
+        }
+    }
+
+    #[inline]
+    fn do_deferred(&self) {
+        if !self.deferred.borrow().is_empty() {
+            // Not borrowed meanwhile: what is started may make progress.
+            let mut deferred = self.deferred.take();
+            deferred.retain_mut(|work| !work());
+            self.deferred.borrow_mut().append(&mut deferred);
+        }
+    }
+
     /// Wakes the threads whose wait is over.
     fn wake_ready(&self) {
         let mut sleepers = self.sleepers.borrow_mut();
@@ -98,6 +120,7 @@ impl Call<'_> {
         }
         waiting.driven.set(true);
         let ended = job.wait_for(awaited, || {
+            waiting.do_deferred();
             if ready() {
                 return Ok(Some(()));
             }
@@ -122,6 +145,7 @@ impl Call<'_> {
         if !job.progress()? && job.spins() == 0 {
             std::thread::yield_now();
         }
+        self.waiting.do_deferred();
         if LOCK.is_wanted() {
             LOCK.let_in();
         }

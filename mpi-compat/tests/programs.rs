@@ -201,8 +201,11 @@ chapters!(
     op,
     p2p,
     pack,
+    partitioned,
     request,
     rma,
+    session,
     status,
+    tool,
     topology
 );

@@ -28,24 +28,63 @@ impl Job {
     /// # Errors
     /// `Timeout` if others do not come here within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
     pub fn finalize(&self) -> Result<()> {
-        if self.0.left.replace(true) {
-            return Ok(());
-        }
-        let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
-        self.0.deadline.set(Some(self.0.device.now() + limit));
-        let met = self
-            .flush()
-            .and_then(|()| self.say_bill())
-            .and_then(|()| self.world()?.barrier())
-            .and_then(|()| self.part());
+        let met = self.retire(false);
         // The team holds the job; without it the device goes with the last user of the job.
         *self.0.world.borrow_mut() = None;
         self.0.ended.set(true);
+        met
+    }
+
+    /// Waits until all ranks have come here, as [`finalize`](Self::finalize) does, after which this rank may end at any time;
+    /// the job can still be used. A rank that `stays` goes on as before, and calls this or [`leave`](Self::leave) again.
+    /// Collective; ranks may differ in `stays`.
+    ///
+    /// # Errors
+    /// As `finalize`.
+    pub fn retire(&self, stays: bool) -> Result<()> {
+        if self.0.left.replace(true) {
+            return Ok(());
+        }
+        let met = self.in_time(|| {
+            self.flush()?;
+            self.say_bill()?;
+            self.world()?.barrier()?;
+            self.part(stays)
+        });
         if met.is_err() {
             let _ = self.0.device.leave(Leave::Lost);
-            return met;
+        } else if stays {
+            self.0.left.set(false);
+        } else {
+            return self.0.bootstrap.borrow_mut().finalize();
         }
-        self.0.bootstrap.borrow_mut().finalize()
+        met
+    }
+
+    /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
+    /// that told both sides so. Does nothing after `finalize` or [`retire`](Self::retire).
+    ///
+    /// # Errors
+    /// `Timeout` if what was sent cannot go out within `FARSIDE_TIMEOUT_S`; `Launcher`.
+    pub fn leave(&self) -> Result<()> {
+        if self.0.left.replace(true) {
+            return Ok(());
+        }
+        let device = self.device();
+        let gone = self.in_time(|| {
+            self.flush()?;
+            self.wait_until("leave", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))
+        });
+        gone.and(self.0.bootstrap.borrow_mut().finalize())
+    }
+
+    /// Runs `f`, whose waits all end within `FARSIDE_TIMEOUT_S` from now.
+    fn in_time(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
+        self.0.deadline.set(Some(self.0.device.now() + limit));
+        let done = f();
+        self.0.deadline.set(None);
+        done
     }
 
     /// Rank 0 says the bill of all ranks, if it is asked for.
@@ -70,11 +109,13 @@ impl Job {
     /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
     /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
     /// the barrier and failed in it: it has not ended in order, and all hear of it.
-    fn part(&self) -> Result<()> {
+    fn part(&self, stays: bool) -> Result<()> {
         let device = self.device();
         device.check_peers(None)?;
         self.flush()?;
-        self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
+        if !stays {
+            self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
+        }
         if device.capabilities().mapped { Ok(()) } else { self.0.bootstrap.borrow_mut().fence() }
     }
 }

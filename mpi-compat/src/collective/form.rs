@@ -10,6 +10,7 @@ use super::plan::{Caller, Plan};
 use crate::arguments::Out;
 use crate::comm::CommObject;
 use crate::constants::*;
+use crate::errors::Hears;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request};
 use crate::request::{Operation, Outcome, Then};
@@ -84,7 +85,7 @@ impl Pending {
 }
 
 impl Operation for Pending {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
+    fn hears(&self) -> Option<&dyn Hears> {
         Some(&self.comm)
     }
 

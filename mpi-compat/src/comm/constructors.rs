@@ -10,7 +10,7 @@ use std::rc::Rc;
 use farside_core::job::Job;
 
 use super::messages::{receive, send};
-use super::{CommObject, Members};
+use super::{CommObject, Members, PARTITIONED};
 use crate::arguments::Out;
 use crate::attributes::Attributes;
 use crate::collective::Form;
@@ -25,7 +25,11 @@ use crate::runtime::Call;
 
 /// Contexts for a new communicator: for messages of the program and collectives, and for those of this library.
 pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
-    Ok([job.new_context()?, job.new_context()?])
+    let contexts = [job.new_context()?, job.new_context()?];
+    if contexts.iter().any(|context| context & PARTITIONED != 0) {
+        return Err(fail(MPI_ERR_NO_MEM, "this rank has made as many communicators as there are contexts"));
+    }
+    Ok(contexts)
 }
 
 /// The contexts that rank 0 of a team gives, in what it says to the others.

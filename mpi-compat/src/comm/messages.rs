@@ -26,9 +26,12 @@ pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec
     let mut found = None;
     let mut failed = None;
     call.wait(|| {
-        match job.take_message(&pattern) {
-            Ok(taken) => found = taken,
-            Err(e) => failed = Some(e),
+        // Asked again after it was true, where another thread has looked for this one.
+        if found.is_none() && failed.is_none() {
+            match job.take_message(&pattern) {
+                Ok(taken) => found = taken,
+                Err(e) => failed = Some(e),
+            }
         }
         found.is_some() || failed.is_some()
     })?;

@@ -1,6 +1,7 @@
 //! Communicators (MPI-5.0 chapter 7).
 
 mod constructors;
+mod from_groups;
 mod inter;
 mod messages;
 
@@ -8,6 +9,7 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use farside_core::Job;
 use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
@@ -24,7 +26,11 @@ use crate::runtime::{Call, Runtime};
 use crate::topology::Topology;
 
 pub use constructors::*;
+pub use from_groups::*;
 pub use inter::*;
+
+/// In contexts of offers of partitioned messages: those of communicators are below.
+pub const PARTITIONED: u32 = 1 << 31;
 
 /// A communicator.
 pub struct CommObject {
@@ -78,16 +84,24 @@ impl CommObject {
         })
     }
 
-    /// A new communicator with the error handler of an old one.
-    pub fn of(old: &Self, members: Members, contexts: [u32; 2]) -> Result<Self> {
+    /// A new communicator with the error handler and the session of an old one.
+    pub fn of(old: &Self, mut members: Members, contexts: [u32; 2]) -> Result<Self> {
+        if let session @ Some(_) = &old.group.session {
+            members.local = GroupObject::of(Rc::clone(&members.local.members), session.as_ref());
+        }
+        Self::on(old.team.job(), members, contexts, old.errhandler.clone())
+    }
+
+    /// A new communicator.
+    fn on(job: &Job, members: Members, contexts: [u32; 2], errhandler: Handler) -> Result<Self> {
         let remote = members.remote.as_ref().map_or(&[][..], |remote| &remote.members);
         let (first, second) = if members.local_first {
             (&members.local.members[..], remote)
         } else {
             (remote, &members.local.members[..])
         };
-        let team = Team::of(old.team.job(), &[first, second].concat(), contexts[0])?;
-        Self::new(team, members, contexts, old.errhandler.clone())
+        let team = Team::of(job, &[first, second].concat(), contexts[0])?;
+        Self::new(team, members, contexts, errhandler)
     }
 
     /// The group whose ranks calls name: of an intercommunicator the remote one.
@@ -108,14 +122,14 @@ impl CommObject {
 
 impl Drop for CommObject {
     fn drop(&mut self) {
-        for context in [self.context, self.inner] {
+        for context in [self.context, self.inner, self.context | PARTITIONED] {
             self.team.job().forget_context(context);
         }
     }
 }
 
 /// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job.
-pub fn predefined(runtime: &Runtime, job: &farside_core::Job) -> Result {
+pub fn predefined(runtime: &Runtime, job: &Job) -> Result {
     let fix = |handle, team: Team, contexts, name: &str| -> Result {
         let local = GroupObject::new(team.members().to_vec());
         let members = Members { local, remote: None, local_first: true };
@@ -140,7 +154,7 @@ pub fn comm_rank(call: &Call<'_>, comm: Comm, rank: Out<c_int>) -> Result {
 
 pub fn comm_group(call: &Call<'_>, comm: Comm, group: Out<Group>) -> Result {
     let object = call.comms.get(comm)?;
-    group.set(handle_of(call, Rc::clone(&object.group.members)));
+    group.set(handle_of(call, Rc::clone(&object.group.members), &object.group));
     Ok(())
 }
 
@@ -155,7 +169,8 @@ pub fn comm_remote_size(call: &Call<'_>, comm: Comm, size: Out<c_int>) -> Result
 }
 
 pub fn comm_remote_group(call: &Call<'_>, comm: Comm, group: Out<Group>) -> Result {
-    group.set(handle_of(call, Rc::clone(&remote(call, comm)?.members)));
+    let remote = remote(call, comm)?;
+    group.set(handle_of(call, Rc::clone(&remote.members), &remote));
     Ok(())
 }
 

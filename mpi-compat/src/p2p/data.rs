@@ -28,21 +28,24 @@ pub enum Data {
 pub struct Typed {
     map: TypeMap,
     base: *mut u8,
+    /// The first byte, packed, and how many there are.
+    from: usize,
+    len: usize,
 }
 
 impl Typed {
     pub fn new(map: TypeMap, base: *mut u8) -> Self {
-        Self { map, base }
+        Self { base, from: 0, len: map.size() as usize, map }
     }
 }
 
 impl Layout for Typed {
     fn packed_len(&self) -> usize {
-        self.map.size() as usize
+        self.len
     }
 
     fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
-        for run in self.map.runs(from as u64, len as u64) {
+        for run in self.map.runs((self.from + from) as u64, len as u64) {
             for i in 0..run.count as i64 {
                 let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
                 blocks.push(Block { base, len: run.len as usize });
@@ -85,6 +88,16 @@ impl Data {
             return Err(no_buffer(names, base));
         }
         Ok(Self::Typed(Rc::new(Typed::new(map, base))))
+    }
+
+    /// `len` bytes from number `from` on, packed.
+    pub fn part(&self, from: usize, len: usize) -> Self {
+        match self {
+            Self::Contiguous { base, .. } => Self::Contiguous { base: base.wrapping_add(from), len },
+            Self::Typed(typed) => {
+                Self::Typed(Rc::new(Typed { map: typed.map.clone(), base: typed.base, from: typed.from + from, len }))
+            }
+        }
     }
 
     /// The bytes of a buffer of this library.
@@ -140,7 +153,7 @@ impl Data {
             match self {
                 Self::Contiguous { base, .. } => bytes.as_mut_ptr().copy_from_nonoverlapping(*base, len),
                 Self::Typed(typed) => {
-                    typed.map.pack_raw::<Private>(typed.base, 0, bytes.as_mut_ptr(), len);
+                    typed.map.pack_raw::<Private>(typed.base, typed.from as u64, bytes.as_mut_ptr(), len);
                 }
             }
             bytes.set_len(len);

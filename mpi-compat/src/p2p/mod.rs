@@ -18,6 +18,7 @@ use farside_core::{ErrorKind, Job};
 use crate::arguments::StatusOut;
 use crate::comm::CommObject;
 use crate::constants::*;
+use crate::errors::Hears;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Request, Type};
 use crate::request::{self, Operation, Outcome, Then};
@@ -79,7 +80,7 @@ impl Message {
         if tag < 0 {
             return Err(bad_tag(names, tag));
         }
-        let way = match job_rank(&object, dest, names)? {
+        let way = match target_of(&object, dest, names)? {
             Some(target) => Way::To(target, mode),
             None => Way::Nobody,
         };
@@ -200,7 +201,7 @@ fn rank_of(comm: &CommObject, job_rank: u32) -> c_int {
 
 /// The rank of the job that a rank argument means; `None` for `MPI_PROC_NULL`.
 #[inline]
-fn job_rank(comm: &CommObject, rank: c_int, names: &Names) -> Result<Option<u32>> {
+pub fn target_of(comm: &CommObject, rank: c_int, names: &Names) -> Result<Option<u32>> {
     let members = &comm.peers().members;
     match usize::try_from(rank).ok().and_then(|rank| members.get(rank)) {
         Some(member) => Ok(Some(*member)),
@@ -217,7 +218,7 @@ fn pattern(comm: &CommObject, names: &Names, source: c_int, tag: c_int) -> Resul
     }
     let source = match source {
         MPI_ANY_SOURCE => None,
-        source => match job_rank(comm, source, names)? {
+        source => match target_of(comm, source, names)? {
             None => return Ok(None),
             known => known,
         },
@@ -300,7 +301,7 @@ impl PointToPoint {
 }
 
 impl Operation for PointToPoint {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
+    fn hears(&self) -> Option<&dyn Hears> {
         Some(&self.message.comm)
     }
 

@@ -7,8 +7,8 @@ use farside_core::Job;
 
 use super::{Message, Mode, Names, PointToPoint};
 use crate::arguments::{Out, StatusOut};
-use crate::comm::CommObject;
 use crate::constants::MPI_ERR_BUFFER;
+use crate::errors::Hears;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Type};
 use crate::p2p::data::Data;
@@ -89,8 +89,8 @@ impl Exchange {
 }
 
 impl Operation for Exchange {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
-        self.receive.comm()
+    fn hears(&self) -> Option<&dyn Hears> {
+        self.receive.hears()
     }
 
     fn is_over(&self) -> bool {

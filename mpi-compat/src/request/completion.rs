@@ -176,7 +176,7 @@ impl<'c> Requests<'c> {
             outcomes.iter().enumerate().for_each(|(i, outcome)| statuses.at(i).set(outcome.status));
             return Ok(());
         };
-        let mut comm = None;
+        let mut on = None;
         let mut text = String::new();
         for (i, Outcome { status, failed }) in outcomes.into_iter().enumerate() {
             let error =
@@ -184,11 +184,11 @@ impl<'c> Requests<'c> {
             statuses.at(i).set_with(status, error);
             if let Some(failed) = failed.filter(|_| i == first) {
                 text = format!("request {}: {}", which[i], failed.text);
-                comm = failed.on;
+                on = failed.on;
             }
         }
         let mut failed = fail(MPI_ERR_IN_STATUS, text).named("array_of_statuses");
-        failed.on = comm;
+        failed.on = on;
         Err(failed)
     }
 }

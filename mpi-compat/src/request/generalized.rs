@@ -9,10 +9,9 @@ use farside_core::Job;
 
 use super::{Operation, Outcome, Then, get};
 use crate::arguments::{Callback, Out};
-use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Result, fail};
-use crate::handle::{Comm, Request};
+use crate::handle::Request;
 use crate::runtime::Call;
 use crate::status::Status;
 
@@ -59,10 +58,6 @@ impl Generalized {
 }
 
 impl Operation for Generalized {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
-        None
-    }
-
     fn is_over(&self) -> bool {
         self.complete.get()
     }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use farside_core::Job;
 
 use crate::arguments::{ListOut, Out, StatusOut, count};
-use crate::comm::CommObject;
 use crate::constants::*;
+use crate::errors::Hears;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Comm, Handle, Request};
+use crate::handle::{Handle, Request};
 use crate::runtime::{Call, Runtime};
 use crate::status::Status;
 
@@ -53,8 +53,10 @@ pub enum Then {
 
 /// An operation that a request stands for.
 pub trait Operation {
-    /// The communicator whose error handler hears of its errors.
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)>;
+    /// The object whose error handler hears of its errors.
+    fn hears(&self) -> Option<&dyn Hears> {
+        None
+    }
 
     /// Whether its request stays when it is complete, to be started again.
     fn is_persistent(&self) -> bool {
@@ -90,6 +92,16 @@ pub trait Operation {
         Err(fail(MPI_ERR_REQUEST, "is no generalized request"))
     }
 
+    /// A partition of a partitioned send is ready.
+    fn ready(&self, _: &Call<'_>, _: c_int) -> Result {
+        Err(fail(MPI_ERR_REQUEST, "is no partitioned send").named("request"))
+    }
+
+    /// Whether a partition of a partitioned receive has come, at the latest after one turn of progress.
+    fn arrived(&self, _: &Call<'_>, _: c_int) -> Result<bool> {
+        Err(fail(MPI_ERR_REQUEST, "is no partitioned receive").named("request"))
+    }
+
     /// Its memory is not touched any more.
     fn give_up(&self, job: &Job);
 }
@@ -98,10 +110,6 @@ pub trait Operation {
 struct CompleteSend;
 
 impl Operation for CompleteSend {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
-        None
-    }
-
     fn is_over(&self) -> bool {
         true
     }
@@ -139,16 +147,16 @@ pub fn finish(call: &Call<'_>, operation: &dyn Operation, status: StatusOut) -> 
     operation.outcome(call, Then::Complete).put(status)
 }
 
-/// The communicator of an operation hears of an error.
-fn on(operation: &dyn Operation, failed: Fail) -> Fail {
-    match operation.comm() {
-        Some(comm) => failed.on(comm),
+/// The object of an operation hears of an error.
+pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
+    match operation.hears() {
+        Some(object) => failed.on(object),
         None => failed,
     }
 }
 
 /// The operation of a request, which is not null.
-fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<dyn Operation>> {
+pub fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<dyn Operation>> {
     call.requests.get(request).map_err(|failed| failed.named(name))
 }
 

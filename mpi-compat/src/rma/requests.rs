@@ -11,9 +11,9 @@ use super::access::{Local, ORIGIN, Remote};
 use super::accumulate::Accumulate;
 use super::transfer::Way;
 use crate::arguments::Out;
-use crate::comm::CommObject;
+use crate::errors::Hears;
 use crate::fail::{Fail, Result};
-use crate::handle::{Comm, Op, Request, Type, Win};
+use crate::handle::{Op, Request, Type, Win};
 use crate::request::{self, Operation, Outcome, Then};
 use crate::runtime::Call;
 use crate::status::Status;
@@ -22,12 +22,12 @@ use crate::status::Status;
 struct OnWindow {
     request: raw::Request,
     /// Kept, with its job, as long as the request.
-    _win: Rc<WinObject>,
+    win: (Win, Rc<WinObject>),
 }
 
 impl Operation for OnWindow {
-    fn comm(&self) -> Option<&(Comm, Rc<CommObject>)> {
-        None
+    fn hears(&self) -> Option<&dyn Hears> {
+        Some(&self.win)
     }
 
     fn is_over(&self) -> bool {
@@ -35,7 +35,7 @@ impl Operation for OnWindow {
     }
 
     fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
-        let failed = self.request.outcome().err().map(|e| Box::new(Fail::from(e)));
+        let failed = self.request.outcome().err().map(|e| Box::new(Fail::from(e).on(&self.win)));
         Outcome { status: Status::EMPTY, failed }
     }
 
@@ -51,7 +51,7 @@ impl Operation for OnWindow {
 
 /// Issues an operation and makes the request of it. The lock is waited for, so that operations of requests begin when they
 /// are issued, and are completed by progress alone.
-fn start(call: &Call<'_>, remote: &Remote, request: Out<Request>, issue: &dyn Fn() -> Result) -> Result {
+fn start(call: &Call<'_>, handle: Win, remote: &Remote, request: Out<Request>, issue: &dyn Fn() -> Result) -> Result {
     let win = &remote.win;
     win.raw().hold(remote.target)?;
     let mut failed = None;
@@ -66,7 +66,8 @@ fn start(call: &Call<'_>, remote: &Remote, request: Out<Request>, issue: &dyn Fn
             Ok(())
         }
         None => {
-            request.set(call.requests.insert(Rc::new(OnWindow { request: issued, _win: Rc::clone(win) })));
+            let win = (handle, Rc::clone(win));
+            request.set(call.requests.insert(Rc::new(OnWindow { request: issued, win })));
             Ok(())
         }
     }
@@ -87,7 +88,7 @@ fn transfer(
         request.set(request::complete_send(call));
         return Ok(());
     };
-    start(call, &remote, request, &|| remote.transfer(&local, way))
+    start(call, win, &remote, request, &|| remote.transfer(&local, way))
 }
 
 pub fn rput(
@@ -123,10 +124,10 @@ pub fn rget(
 }
 
 fn accumulate(call: &Call<'_>, accumulate: Accumulate, request: Out<Request>) -> Result {
-    let mut to_nobody = true;
+    let (mut to_nobody, win) = (true, accumulate.win);
     accumulate.start(call, |remote, issue| {
         to_nobody = false;
-        start(call, remote, request, issue)
+        start(call, win, remote, request, issue)
     })?;
     if to_nobody {
         request.set(request::complete_send(call));

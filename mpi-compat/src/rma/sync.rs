@@ -52,6 +52,9 @@ fn ranks(call: &Call<'_>, object: &WinObject, group: Group) -> Result<Vec<usize>
 pub fn win_post(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)?;
+    if object.raw().has_locked_itself() {
+        return Err(fail(MPI_ERR_RMA_CONFLICT, "is locked here by this rank, and cannot be exposed too").named("win"));
+    }
     Ok(object.raw().post(&ranks(call, &object, group)?, asserts)?)
 }
 
@@ -74,8 +77,13 @@ pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
     Ok(())
 }
 
-/// Checks that a window may be locked.
-fn lockable(object: &WinObject) -> Result {
+/// Checks that a window may be locked; `own` if that is this rank's memory too.
+fn lockable(object: &WinObject, own: bool) -> Result {
+    if own && object.raw().is_posted() {
+        return Err(
+            fail(MPI_ERR_RMA_CONFLICT, "is exposed here by MPI_Win_post, and cannot be locked too").named("win")
+        );
+    }
     if object.info.get(b"no_locks").as_deref() == Some(b"true") {
         return Err(fail(MPI_ERR_RMA_SYNC, "was made with the info key no_locks").named("win"));
     }
@@ -90,7 +98,7 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
         _ => return Err(fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}")).named("lock_type")),
     };
     let (target, asserts) = (object.rank(rank)?, asserts(assert, MPI_MODE_NOCHECK)?);
-    lockable(&object)?;
+    lockable(&object, target == object.raw().team().rank())?;
     object.raw().lock(kind, target, asserts)?;
     // The program may load and store its own memory at once.
     if object.loads || target == object.raw().team().rank() {
@@ -102,7 +110,7 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
 pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
-    lockable(&object)?;
+    lockable(&object, true)?;
     object.raw().lock_all(asserts)?;
     let me = object.raw().team().rank();
     let mut all = 0..object.units.len();

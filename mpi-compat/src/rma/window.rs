@@ -22,9 +22,9 @@ use crate::info::InfoObject;
 use crate::runtime::Call;
 
 /// The hints of the chapter with their defaults. `no_locks` saves the agent that serves memory which is not mapped;
-/// `alloc_shared_noncontig` gives each rank pages of its own. The others promise what is not needed here, or ask for less
-/// order than there always is.
-const HINTS: [(&str, &str); 7] = [
+/// `alloc_shared_noncontig` gives each rank pages of its own; `same_size` and `same_disp_unit` are checked. The others promise
+/// what is not needed here, or ask for less order than there always is.
+const HINTS: [(&str, &str); 8] = [
     ("no_locks", "false"),
     ("accumulate_ordering", "rar,raw,war,waw"),
     ("accumulate_ops", "same_op_no_op"),
@@ -32,7 +32,13 @@ const HINTS: [(&str, &str); 7] = [
     ("same_size", "false"),
     ("same_disp_unit", "false"),
     ("alloc_shared_noncontig", "false"),
+    ("mpi_memory_alloc_kinds", KINDS),
 ];
+
+/// Kinds of memory that buffers and windows may be of.
+pub const KINDS: &str = "mpi,system";
+/// Alignment of memory that windows allocate, a page, unless that of each rank follows that of another one.
+const ALIGNMENT: usize = 4096;
 
 /// Whether a value is one that a hint may have.
 fn is_value(key: &str, value: &[u8]) -> bool {
@@ -41,6 +47,8 @@ fn is_value(key: &str, value: &[u8]) -> bool {
         "accumulate_ordering" => value == "none" || value.split(',').all(|v| ["rar", "raw", "war", "waw"].contains(&v)),
         "accumulate_ops" => ["same_op", "same_op_no_op"].contains(&value),
         "mpi_accumulate_granularity" => value.parse::<u64>().is_ok(),
+        // What there is, whatever is asked for.
+        "mpi_memory_alloc_kinds" => false,
         _ => ["true", "false"].contains(&value),
     }
 }
@@ -93,18 +101,30 @@ pub(super) fn make(
         }
         Ok((len, hints(call, given.info)?, offered(&caller)?))
     })?;
-    let no_locks = info.get(b"no_locks").as_deref() == Some(b"true");
-    let unit = given.unit.cast_unsigned();
-    let words = Words::gather(call, &old.team, &[context, unit as u32, (unit >> 32) as u32, no_locks.into()])?;
+    let is_set = |key: &str| u32::from(info.get(key.as_bytes()).as_deref() == Some(b"true"));
+    let promises = is_set("no_locks") | is_set("same_size") << 1 | is_set("same_disp_unit") << 2;
+    let halves = |word: u64| [word as u32, (word >> 32) as u32];
+    let (unit, bytes) = (halves(given.unit.cast_unsigned()), halves(len as u64));
+    let words = Words::gather(call, &old.team, &[context, unit[0], unit[1], bytes[0], bytes[1], promises])?;
     let said = |rank| words.of(rank);
     let size = old.team.size();
-    let locks = !(0..size).all(|rank| said(rank)[3] == 1);
+    let locks = !(0..size).all(|rank| said(rank)[5] & 1 != 0);
+    for (promise, at, key, class) in [(2, 3, "same_size", MPI_ERR_SIZE), (4, 1, "same_disp_unit", MPI_ERR_DISP)] {
+        let differs = (0..size).find(|rank| said(*rank)[at..at + 2] != said(0)[at..at + 2]);
+        if let (Some(rank), true) = (differs, (0..size).any(|rank| said(rank)[5] & promise != 0)) {
+            return Err(fail(class, format!("promises {key}, and rank {rank} differs from rank 0")).named("info"));
+        }
+    }
     info.set(b"no_locks".to_vec(), (!locks).to_string().into());
     let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
     let context = said(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
     let memory = memory(&team, len, Options { locks }, &info)?;
     let base = if let (Memory::Own(raw), 1..) = (&memory, len) { raw.base().addr() } else { 0 };
+    let follows = given.flavor == MPI_WIN_FLAVOR_SHARED && is_set("alloc_shared_noncontig") == 0;
+    if base > 0 && !follows && given.flavor != MPI_WIN_FLAVOR_CREATE {
+        info.set(b"mpi_minimum_memory_alignment".to_vec(), ALIGNMENT.to_string().into());
+    }
     Ok(WinObject {
         errhandler: errors::fatal(call),
         attributes: Default::default(),
@@ -254,7 +274,8 @@ pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
 }
 
 pub fn win_get_group(call: &Call<'_>, win: Win, group: Out<Group>) -> Result {
-    group.set(handle_of(call, Rc::clone(&call.wins.get(win)?.group.members)));
+    let of = &call.wins.get(win)?.group;
+    group.set(handle_of(call, Rc::clone(&of.members), of));
     Ok(())
 }
 

@@ -39,6 +39,16 @@ static int failures;
         } \
     } while (0)
 
+/* A call of the tool interface, which has codes and no classes. */
+#define CHECK_T(code, call) \
+    do { \
+        int check_code = (call); \
+        if (check_code != (code)) { \
+            failures++; \
+            printf("FAILED line %d: %s returned %d, not %s\n", __LINE__, #call, check_code, #code); \
+        } \
+    } while (0)
+
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static inline int class_of(int code) {
@@ -74,10 +84,15 @@ static inline int is_filled(const void *data, size_t len, int seed) {
     return 1;
 }
 
-static inline int finish(void) {
-    OK(MPI_Finalize());
+/* The end of a program that has ended MPI. */
+static inline int end(void) {
     if (failures == 0) printf("passed\n");
     return failures != 0;
+}
+
+static inline int finish(void) {
+    OK(MPI_Finalize());
+    return end();
 }
 
 #endif

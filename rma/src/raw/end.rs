@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use farside_core::{Error, ErrorKind, Result};
 
+use super::target::LockState;
 use super::{Access, RawWindow, lockword, word};
 
 struct AbandonOnDrop<'a>(&'a RawWindow);
@@ -16,6 +17,19 @@ impl Drop for AbandonOnDrop<'_> {
 }
 
 impl RawWindow {
+    /// Whether an exposure epoch that [`post`](Self::post) has opened is open.
+    #[must_use]
+    pub fn is_posted(&self) -> bool {
+        self.posted.borrow().is_open()
+    }
+
+    /// Whether this rank has locked its own memory.
+    #[must_use]
+    pub fn has_locked_itself(&self) -> bool {
+        let locked = || self.targets[self.team.rank()].lock.get() != LockState::No;
+        self.access.get() == Access::LockAll || matches!(self.access.get(), Access::Lock(_)) && locked()
+    }
+
     /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
     /// for a window of which an epoch ended by an error.
     ///

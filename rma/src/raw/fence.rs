@@ -6,18 +6,20 @@
 //! | window | closing call of one rank sends |
 //! |---|---|
 //! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals; one where more than two ranks share cores |
-//! | not mapped, P ≤ 4, exposure known | one notification to each other rank, on the last operation to it if there is one: P - 1 |
-//! | not mapped otherwise | the reduce-scatter of "do I access rank i", ⌈log2 P⌉, and a notification on the last operation to each target |
+//! | not mapped, P ≤ 2, exposure known | one notification to the other rank, on the last operation to it if there is one |
+//! | not mapped, P > 2, exposure known | as a mapped one, once all operations of this rank are complete |
+//! | not mapped, exposure not known | the signals of a barrier before, after which operations start |
 //! | `NOPRECEDE` | nothing |
 //!
-//! No barrier: on mapped windows the sums of the reduce-scatter would all be used up already, so that only
-//! its dependences are left, in ⌈log2 P⌉ signals (the dissemination pattern). "Exposure known": the fence that
-//! opened the epoch has itself shown that all ranks had come to it; then operations start when they are issued.
+//! "Exposure known": the fence that opened the epoch has itself shown that all ranks had come to it; then operations start
+//! when they are issued. A rank leaves the fence when the operations of all ranks on all targets are complete, not only those
+//! on itself: its next operation may be on bytes of a second rank that a third one has put there before the fence. That is
+//! what ⌈log2 P⌉ signals (the dissemination pattern) after completion tell, and a notification of each target alone would not.
 
 use std::sync::atomic::Ordering;
 
 use farside_core::bill::Awaited;
-use farside_core::coll::{self, barrier_dissemination};
+use farside_core::coll::barrier_dissemination;
 use farside_core::signal::{Pace, marked};
 use farside_core::{Error, ErrorKind, Result};
 
@@ -29,8 +31,8 @@ use crate::assert::Assert;
 const ENDS: u16 = 1;
 const GOES_ON: u16 = 2;
 
-/// Up to this many ranks each notifies each other directly.
-pub(crate) const DIRECT: usize = 4;
+/// Up to this many ranks each notifies each other directly: there is no third one.
+pub(crate) const DIRECT: usize = 2;
 
 impl RawWindow {
     /// Fence: completes all operations on this window, those of this rank and those of others on it, since
@@ -55,7 +57,7 @@ impl RawWindow {
         let precede = !asserts.contains(Assert::NOPRECEDE);
         if precede {
             let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
-            let marks = self.or_abandon(|| self.close_fence(number, mark))?;
+            let marks = self.or_abandon(|| self.close_fence(mark))?;
             if marks == ENDS | GOES_ON {
                 self.abandon();
                 let (own, others) = if mark == ENDS { ("opens none", "open") } else { ("opens", "open none") };
@@ -114,7 +116,7 @@ impl RawWindow {
     }
 
     /// Gives the marks of all ranks, joined.
-    fn close_fence(&self, number: u64, mark: u16) -> Result<u16> {
+    fn close_fence(&self, mark: u16) -> Result<u16> {
         if self.mapped {
             if !self.queue.borrow().is_empty() {
                 self.start_all_queued()?;
@@ -122,62 +124,42 @@ impl RawWindow {
             if self.packed.replace(false) {
                 self.complete_all()?;
             }
-            return barrier_dissemination::rounds(
-                &self.team,
-                &self.board,
-                cell::FENCE,
-                number,
-                mark,
-                "fence",
-                Pace::ANSWER,
-            );
+            return self.meet(mark);
+        }
+        let mut marks = mark;
+        if !self.synchronized.replace(true) {
+            marks |= self.meet(mark)?;
+            self.start_queued(None)?;
         }
         let (p, me) = (self.team.size(), self.team.rank());
-        if self.synchronized.get() && p <= DIRECT {
+        if p > DIRECT {
+            self.complete_all()?;
+            marks |= self.meet(mark)?;
+        } else {
             let others = (1..p).map(|d| (me + d) % p);
+            let number = self.next_meeting();
             // A rank that is told may access this rank's memory at once: what this rank does there itself comes before.
             self.finish_self()?;
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
-            let mut marks = mark;
             for from in others {
                 self.board.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
                 marks |= self.board.mark(from, cell::FENCE, number);
             }
             self.complete_all()?;
-            self.end_lists()?;
-            return Ok(marks);
         }
-        // "Have I an operation for rank i": those begun already are counted too.
-        let touched: Vec<bool> = (0..p).map(|t| self.has_unposted(t) || self.targets[t].is_busy()).collect();
-        // Above it, how many open no epoch.
-        let ends = u32::from(mark == ENDS) << 16;
-        let vector: Vec<u8> = touched.iter().flat_map(|t| (u32::from(*t) | ends).to_le_bytes()).collect();
-        let sum = coll::reduce_scatter(&self.team, &vector, &mut add)?;
-        let sum = u32::from_le_bytes(sum.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "fence"))?);
-        // The reduce-scatter has shown that all ranks are here, so all are exposed.
-        self.synchronized.set(true);
-        self.start_queued(None)?;
-        // As above, this rank's own memory first.
-        if touched[me] {
-            self.notify(me, cell::FENCE, number)?;
-            self.complete_at(me)?;
-        }
-        for target in (0..p).filter(|t| touched[*t] && *t != me) {
-            self.notify(target, cell::FENCE, number)?;
-        }
-        self.complete_all()?;
-        let missing = || (0..p).find(|from| !self.board.reached(*from, cell::FENCE, number)).unwrap_or(me);
-        let awaited = || self.board.awaited("fence", number, missing());
-        self.job.wait_for(awaited, || {
-            let come = (0..p).filter(|from| self.board.reached(*from, cell::FENCE, number)).count();
-            Ok((come >= (sum & 0xffff) as usize).then_some(()))
-        })?;
         self.end_lists()?;
-        Ok(match (sum >> 16) as usize {
-            0 => GOES_ON,
-            ends if ends == p => ENDS,
-            _ => ENDS | GOES_ON,
-        })
+        Ok(marks)
+    }
+
+    fn next_meeting(&self) -> u64 {
+        self.meetings.set(self.meetings.get() + 1);
+        self.meetings.get()
+    }
+
+    /// A barrier, which gives the marks of all ranks, joined.
+    fn meet(&self, mark: u16) -> Result<u16> {
+        let (team, board, number) = (&self.team, &self.board, self.next_meeting());
+        barrier_dissemination::rounds(team, board, cell::FENCE, number, mark, "fence", Pace::ANSWER)
     }
 
     /// Posts what was withheld for this rank itself: nobody is to be notified, and a cell that nobody waits for could
@@ -253,13 +235,5 @@ impl RawWindow {
                 self.job.device().wake(t.region.peer);
             }
         }
-    }
-}
-
-fn add(into: &mut [u8], from: &[u8]) {
-    for (a, b) in into.chunks_exact_mut(4).zip(from.chunks_exact(4)) {
-        let word = |s: &[u8]| u32::from_le_bytes([s[0], s[1], s[2], s[3]]);
-        let sum = word(a).wrapping_add(word(b));
-        a.copy_from_slice(&sum.to_le_bytes());
     }
 }

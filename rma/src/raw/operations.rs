@@ -6,6 +6,7 @@ use farside_core::memory::copy;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
+use super::fence::DIRECT;
 use super::item::{Item, Queued, Request};
 use super::{Access, RawWindow, Target, cell};
 
@@ -169,7 +170,11 @@ impl RawWindow {
     /// Whether the last operation to a target is withheld, to carry the notification of the closing call:
     /// where operations are messages, and the epoch ends with a notification.
     fn holds_back(&self) -> bool {
-        !self.mapped && matches!(self.access.get(), Access::Fence(_) | Access::Start)
+        let told_directly = match self.access.get() {
+            Access::Fence(_) => self.team.size() <= DIRECT,
+            access => access == Access::Start,
+        };
+        !self.mapped && told_directly
     }
 
     pub(super) fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {

@@ -68,6 +68,9 @@ pub struct RawWindow {
     pub(super) epoch: Cell<u64>,
     pub(super) last_epoch: Cell<u64>,
     pub(super) fences: Cell<u64>,
+    /// Barriers of closing fences so far: numbers without a gap, since values of signals with even numbers and odd ones
+    /// alternate, and a mark is read after its value has come.
+    pub(super) meetings: Cell<u64>,
     /// Whether the last fence has shown that all ranks had come to it.
     pub(super) synchronized: Cell<bool>,
     /// The members of the started access, and of the posted exposure.
@@ -226,6 +229,7 @@ impl RawWindow {
             epoch: Cell::new(NO_EPOCH),
             last_epoch: Cell::new(0),
             fences: Cell::new(0),
+            meetings: Cell::new(0),
             synchronized: Cell::new(false),
             started: RefCell::default(),
             posted: RefCell::default(),

@@ -95,6 +95,11 @@ few! {
     put_lock_all_ends_then_middle: ordering::ends_then_middle, LockAll;
 }
 
+#[test]
+fn get_fences_of_what_a_third_rank_has_put() {
+    everywhere_with(&[3, 4, 6], |team, config| ordering::third_gets(team, config, Sync::Fences));
+}
+
 /// Every operation on one element type.
 macro_rules! of_type {
     ($team:ident, $config:ident, $sync:expr, $cas:ident, $t:ty) => {{

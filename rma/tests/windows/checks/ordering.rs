@@ -1,7 +1,7 @@
 //! Order and shape. Accumulates of one origin to one element are applied in the order in which they were issued, whatever their
 //! length and however they travel: read after read, read after write, write after read, write after write.
 
-use farside_rma::{Op, Result, Team};
+use farside_rma::{Assert, Op, Result, Team};
 
 use super::config::{self, Config};
 use super::sync::{Sync, Win};
@@ -163,4 +163,25 @@ pub fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
         win.free()?;
     }
     Ok(())
+}
+
+/// What one rank has put to a second one before a fence is what a third one gets after it.
+pub fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+    let (me, p) = (team.rank(), team.size());
+    let mut win = Win::<u64>::new(team, config, sync, long())?;
+    for round in 1..6u64 {
+        let (data, mut got) = (vec![round; long()], vec![0; long()]);
+        let none = Assert::empty();
+        if let Win::Active(w) = &mut win {
+            w.fences(|f| {
+                f.epoch(none, |_| Ok(()))?;
+                // The last one is told that the epoch is over before all this has been done at rank 1.
+                f.epoch(none, |e| if me == p - 1 { (0..6).try_for_each(|_| e.put(&data, 1, 0)) } else { Ok(()) })?;
+                f.epoch(none, |e| if me == 0 { e.get(&mut got, 1, 0) } else { Ok(()) })
+            })?;
+        }
+        let stale = got.iter().filter(|x| me == 0 && **x != round).count();
+        assert_eq!(stale, 0, "elements of an earlier round in round {round}");
+    }
+    win.free()
 }

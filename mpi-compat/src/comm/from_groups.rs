@@ -1,0 +1,198 @@
+//! Communicators of groups alone (MPI-5.0 sections 7.4.2 and 7.6.2): what sessions begin with.
+//!
+//! There is no communicator yet that its members could agree on, so they send each other messages in a context of their own,
+//! told apart by the string tag and the groups: the first member of a group, or the leader of each of two, sends the contexts
+//! (and the other group) to the others of its group, and leaders exchange theirs. The hash goes with the message, and is compared.
+
+use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+use farside_core::Job;
+
+use super::constructors::{new_contexts, put};
+use super::messages::{receive, send};
+use super::{CommObject, Members};
+use crate::arguments::{Out, Text};
+use crate::constants::*;
+use crate::errors::{ErrhandlerObject, Target, fitting};
+use crate::fail::{Fail, Result, fail};
+use crate::group::GroupObject;
+use crate::handle::{Comm, Errhandler, Group, Info};
+use crate::runtime::Call;
+
+/// The context of these messages: those below are of `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+const AGREEMENT: u32 = 4;
+
+/// Who agree: ranks that give the same string tag for the same groups.
+struct Agreement<'c> {
+    call: &'c Call<'c>,
+    job: Job,
+    hash: u64,
+}
+
+impl<'c> Agreement<'c> {
+    fn new(call: &'c Call<'c>, stringtag: Text, ranks: &[u32]) -> Result<Self> {
+        let text = stringtag.read()?;
+        if text.len() >= MPI_MAX_STRINGTAG_LEN {
+            return Err(fail(MPI_ERR_ARG, format!("has {} bytes", text.len())).named(stringtag.name()));
+        }
+        let mut hasher = DefaultHasher::new();
+        (text, ranks).hash(&mut hasher);
+        Ok(Self { call, job: call.job()?, hash: hasher.finish() })
+    }
+
+    fn tag(&self) -> i32 {
+        (self.hash as i32) & i32::MAX
+    }
+
+    fn words(&self) -> [u32; 2] {
+        [self.hash as u32, (self.hash >> 32) as u32]
+    }
+
+    fn send(&self, to: u32, words: &[u32]) -> Result {
+        send(self.call, AGREEMENT, to, self.tag(), &[&self.words(), words].concat())
+    }
+
+    /// What `from` has sent: at least so many words.
+    fn receive(&self, from: u32, least: usize) -> Result<Vec<u32>> {
+        let mut words = receive(self.call, AGREEMENT, from, self.tag())?;
+        if words.len() < 2 || words[..2] != self.words() {
+            let text = format!("rank {from} of the job makes another communicator at the same time");
+            return Err(fail(MPI_ERR_OTHER, text).named("stringtag"));
+        }
+        words.drain(..2);
+        if words.len() < least {
+            return Err(fail(MPI_ERR_OTHER, format!("rank {from} of the job has failed in the call")));
+        }
+        Ok(words)
+    }
+
+    /// Sends the members of a group, all but the leader, what `agreed` gives to that; nothing if it fails.
+    fn spread(
+        &self,
+        group: &GroupObject,
+        leader: u32,
+        least: usize,
+        agreed: impl FnOnce() -> Result<Vec<u32>>,
+    ) -> Result<Vec<u32>> {
+        if self.job.rank() != leader {
+            return self.receive(leader, least);
+        }
+        let agreed = agreed();
+        let words = agreed.as_ref().map_or(&[][..], |words| words);
+        for member in group.members.iter().filter(|member| **member != leader) {
+            self.send(*member, words)?;
+        }
+        agreed
+    }
+}
+
+/// The group that a communicator is made of, which has this rank.
+fn own_group(call: &Call<'_>, group: Group, name: &'static str) -> Result<Rc<GroupObject>> {
+    let object = call.groups.get(group)?;
+    match object.rank_of(call.job()?.rank()) {
+        Some(_) => Ok(object),
+        None => Err(fail(MPI_ERR_GROUP, "does not have this process").named(name)),
+    }
+}
+
+fn from_group(
+    call: &Call<'_>,
+    group: Group,
+    stringtag: Text,
+    info: Info,
+    handler: &Rc<ErrhandlerObject>,
+) -> Result<CommObject> {
+    let group = own_group(call, group, "group")?;
+    if info != MPI_INFO_NULL {
+        call.infos.get(info)?;
+    }
+    let agreement = Agreement::new(call, stringtag, &group.members)?;
+    let contexts = || new_contexts(&agreement.job).map(|contexts| contexts.to_vec());
+    let words = agreement.spread(&group, group.members[0], 2, contexts)?;
+    let members = Members { local: group, remote: None, local_first: true };
+    CommObject::on(&agreement.job, members, [words[0], words[1]], Rc::clone(handler).into())
+}
+
+/// Errors of a call that makes a communicator go to the error handler that it is to have.
+fn heard(handler: &Rc<ErrhandlerObject>) -> impl Fn(Fail) -> Fail + '_ {
+    |failed| Fail { on: Some((Rc::clone(handler), MPI_COMM_NULL.0)), ..failed }
+}
+
+pub fn comm_create_from_group(
+    call: &Call<'_>,
+    group: Group,
+    stringtag: Text,
+    info: Info,
+    errhandler: Errhandler,
+    newcomm: Out<Comm>,
+) -> Result {
+    let handler = fitting(call, Target::Comm, errhandler)?;
+    if group == MPI_GROUP_EMPTY {
+        newcomm.set(MPI_COMM_NULL);
+        return Ok(());
+    }
+    let new = from_group(call, group, stringtag, info, &handler).map_err(heard(&handler))?;
+    put(call, Some(new), newcomm);
+    Ok(())
+}
+
+/// The member of a group that leads it.
+fn leader_of(group: &GroupObject, leader: c_int, name: &'static str) -> Result<u32> {
+    let found = usize::try_from(leader).ok().and_then(|leader| group.members.get(leader).copied());
+    let none = || fail(MPI_ERR_RANK, format!("is {leader}, and the group has {} members", group.members.len()));
+    found.ok_or_else(|| none().named(name))
+}
+
+/// What the leader of a group says, and hears from that of the other one: which one is first, contexts, the other group.
+fn exchange(
+    call: &Call<'_>,
+    local: &GroupObject,
+    (remote, leader): (Group, c_int),
+    stringtag: Text,
+) -> Result<Vec<u32>> {
+    let remote = call.groups.get(remote)?;
+    let (me, other) = (call.job()?.rank(), leader_of(&remote, leader, "remote_leader")?);
+    if let Some(both) = remote.members.iter().find(|member| local.rank_of(**member).is_some()) {
+        return Err(
+            fail(MPI_ERR_GROUP, format!("has rank {both} of the job, as local_group has")).named("remote_group")
+        );
+    }
+    let pair = Agreement::new(call, stringtag, &[me.min(other), me.max(other)])?;
+    let contexts = new_contexts(&pair.job)?;
+    pair.send(other, &contexts)?;
+    let theirs = pair.receive(other, 2)?;
+    // The contexts are those of the leader with the lower rank in the job.
+    let chosen = if me < other { &contexts[..] } else { &theirs[..2] };
+    Ok([&[u32::from(me < other)], chosen, &remote.members].concat())
+}
+
+pub fn intercomm_create_from_groups(
+    call: &Call<'_>,
+    local_group: Group,
+    local_leader: c_int,
+    remote_group: Group,
+    remote_leader: c_int,
+    stringtag: Text,
+    info: Info,
+    errhandler: Errhandler,
+    newintercomm: Out<Comm>,
+) -> Result {
+    let handler = fitting(call, Target::Comm, errhandler)?;
+    let make = || {
+        let local = own_group(call, local_group, "local_group")?;
+        if info != MPI_INFO_NULL {
+            call.infos.get(info)?;
+        }
+        let leader = leader_of(&local, local_leader, "local_leader")?;
+        let agreement = Agreement::new(call, stringtag, &local.members)?;
+        let exchanged = || exchange(call, &local, (remote_group, remote_leader), stringtag);
+        let words = agreement.spread(&local, leader, 4, exchanged)?;
+        let remote = GroupObject::of(words[3..].to_vec(), local.session.as_ref());
+        let members = Members { local, remote: Some(remote), local_first: words[0] == 1 };
+        CommObject::on(&agreement.job, members, [words[1], words[2]], Rc::clone(&handler).into())
+    };
+    put(call, Some(make().map_err(heard(&handler))?), newintercomm);
+    Ok(())
+}

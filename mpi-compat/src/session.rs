@@ -1,0 +1,158 @@
+//! Sessions (MPI-5.0 section 11.3): MPI without `MPI_Init`. A session is a handle on the job, which the first one starts and
+//! which stays until the process ends. Groups of its process sets make communicators; they, and what comes of them, know it.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use crate::arguments::{Out, Text, TextOut};
+use crate::buffer::Attached;
+use crate::constants::*;
+use crate::environment::start_job;
+use crate::errors::{Handler, Heard, Hears, Target, fitting};
+use crate::fail::{Fail, Result, fail};
+use crate::group::GroupObject;
+use crate::handle::{Errhandler, Group, Info, Session};
+use crate::info::InfoObject;
+use crate::rma::KINDS;
+use crate::runtime::{Call, Runtime};
+
+pub use crate::buffer::{session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer};
+pub use crate::comm::{comm_create_from_group, intercomm_create_from_groups};
+
+/// A session.
+pub struct SessionObject {
+    pub errhandler: Handler,
+    /// Of buffered sends on communicators that come from it.
+    pub buffer: Attached,
+    info: Rc<InfoObject>,
+}
+
+impl Hears for (Session, Rc<SessionObject>) {
+    fn heard(&self) -> Heard {
+        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
+    }
+}
+
+const LEVELS: [&[u8]; 4] =
+    [b"MPI_THREAD_SINGLE", b"MPI_THREAD_FUNNELED", b"MPI_THREAD_SERIALIZED", b"MPI_THREAD_MULTIPLE"];
+
+/// The hints in effect.
+fn hints(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
+    let used = InfoObject::of(&[("thread_level", "MPI_THREAD_MULTIPLE"), ("mpi_memory_alloc_kinds", KINDS)]);
+    if info == MPI_INFO_NULL {
+        return Ok(used);
+    }
+    if let Some(level) = call.infos.get(info)?.get(b"thread_level").filter(|level| LEVELS.contains(&&level[..])) {
+        used.set(b"thread_level".to_vec(), level);
+    }
+    Ok(used)
+}
+
+pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session: Out<Session>) -> Result {
+    let handler = fitting(call, Target::Session, errhandler)?;
+    let named = |failed| Fail { on: Some((Rc::clone(&handler), MPI_SESSION_NULL.0)), ..failed };
+    let info = hints(call, info).map_err(named)?;
+    start_job(call).map_err(named)?;
+    leave_at_exit(call);
+    let object = SessionObject { errhandler: Rc::clone(&handler).into(), buffer: Attached::default(), info };
+    call.sessions_open.set(call.sessions_open.get() + 1);
+    call.set_active();
+    session.set(call.sessions.insert(Rc::new(object)));
+    Ok(())
+}
+
+pub fn session_finalize(call: &Call<'_>, session: Out<Session>) -> Result {
+    let object = call.sessions.get(session.get())?;
+    crate::buffer::end(call, &object.buffer)?;
+    call.sessions.release(session.get())?;
+    session.set(MPI_SESSION_NULL);
+    call.sessions_open.set(call.sessions_open.get() - 1);
+    call.set_active();
+    Ok(())
+}
+
+/// Has this process leave the job when it exits, unless it is still in use then. `MPI_Finalize` may not come, and a session
+/// that ends may be followed by another one.
+fn leave_at_exit(call: &Call<'_>) {
+    extern "C" fn leave() {
+        Runtime::with(|runtime| {
+            let job = runtime.job.borrow().clone();
+            // A child made by fork has no part in the job.
+            let ends = !runtime.active.get() && runtime.leaves_at_exit.get() == std::process::id();
+            if let Some(job) = job.filter(|_| ends) {
+                // Nobody is left to tell of an error, and the launcher sees this process end.
+                let _ = job.leave();
+            }
+        });
+    }
+    let process = std::process::id();
+    if call.leaves_at_exit.replace(process) != process {
+        // SAFETY: glibc runs it before the library is unloaded, if that happens first.
+        unsafe { libc::atexit(leave) };
+    }
+}
+
+pub fn session_get_info(call: &Call<'_>, session: Session, info_used: Out<Info>) -> Result {
+    info_used.set(call.infos.insert(call.sessions.get(session)?.info.copy()));
+    Ok(())
+}
+
+/// The names of process sets.
+const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
+
+/// The members of a process set.
+fn set(call: &Call<'_>, name: Text) -> Result<Vec<u32>> {
+    let (job, text) = (call.job()?, name.read()?);
+    match SETS.iter().position(|set| set.as_bytes().eq_ignore_ascii_case(&text)) {
+        Some(0) => Ok((0..job.size()).collect()),
+        Some(_) => Ok(vec![job.rank()]),
+        None => {
+            let text = format!("is {:?}, and there are {}", String::from_utf8_lossy(&text), SETS.join(" and "));
+            Err(fail(MPI_ERR_ARG, text).named(name.name()))
+        }
+    }
+}
+
+fn checked(call: &Call<'_>, session: Session, info: Info) -> Result {
+    call.sessions.get(session)?;
+    if info == MPI_INFO_NULL { Ok(()) } else { call.infos.get(info).map(|_| ()) }
+}
+
+pub fn session_get_num_psets(call: &Call<'_>, session: Session, info: Info, npset_names: Out<c_int>) -> Result {
+    checked(call, session, info)?;
+    npset_names.set(SETS.len() as c_int);
+    Ok(())
+}
+
+pub fn session_get_nth_pset(
+    call: &Call<'_>,
+    session: Session,
+    info: Info,
+    n: c_int,
+    pset_len: Out<c_int>,
+    pset_name: TextOut,
+) -> Result {
+    checked(call, session, info)?;
+    let name = usize::try_from(n).ok().and_then(|n| SETS.get(n));
+    let none = || fail(MPI_ERR_ARG, format!("is {n}, and there are {} process sets", SETS.len())).named("n");
+    let name = name.ok_or_else(none)?;
+    let room = pset_len.get();
+    let room = usize::try_from(room).map_err(|_| fail(MPI_ERR_ARG, format!("is {room}")).named("pset_len"))?;
+    pset_name.write(name.as_bytes(), room)?;
+    pset_len.set(name.len() as c_int + 1);
+    Ok(())
+}
+
+pub fn session_get_pset_info(call: &Call<'_>, session: Session, pset_name: Text, info: Out<Info>) -> Result {
+    call.sessions.get(session)?;
+    let size = set(call, pset_name)?.len();
+    info.set(call.infos.insert(InfoObject::of(&[("mpi_size", &size.to_string())])));
+    Ok(())
+}
+
+pub fn group_from_session_pset(call: &Call<'_>, session: Session, pset_name: Text, newgroup: Out<Group>) -> Result {
+    let object = call.sessions.get(session)?;
+    newgroup.set(call.groups.insert(GroupObject::of(set(call, pset_name)?, Some(&object))));
+    Ok(())
+}

@@ -1,0 +1,50 @@
+/* Threads fill partitions and say that they are ready, each its own; others ask at the receiver whether theirs have come.
+   ranks 2
+   link -pthread */
+#include "check.h"
+#include <pthread.h>
+
+enum { THREADS = 4, PARTS = 4, LEN = 500, ROUNDS = 5 };
+
+static MPI_Request request;
+static int data[THREADS * PARTS][LEN], rank, round_number, bad[THREADS];
+
+static void *work(void *argument) {
+    int me = *(int *)argument;
+    for (int i = me; i < THREADS * PARTS; i += THREADS) {
+        if (rank == 0) {
+            for (int j = 0; j < LEN; j++) data[i][j] = round_number * 1000000 + i * LEN + j;
+            if (MPI_Pready(i, request) != MPI_SUCCESS) bad[me]++;
+        } else {
+            int flag = 0;
+            while (!flag)
+                if (MPI_Parrived(request, i, &flag) != MPI_SUCCESS) bad[me]++, flag = 1;
+            for (int j = 0; j < LEN; j++) bad[me] += data[i][j] != round_number * 1000000 + i * LEN + j;
+        }
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t threads[THREADS];
+    int numbers[THREADS], provided;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+    CHECK(provided == MPI_THREAD_MULTIPLE);
+    rank = rank_of(MPI_COMM_WORLD);
+    if (rank == 0)
+        OK(MPI_Psend_init(data, THREADS * PARTS, LEN, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+    else
+        OK(MPI_Precv_init(data, THREADS * PARTS, LEN, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+    for (round_number = 0; round_number < ROUNDS; round_number++) {
+        OK(MPI_Start(&request));
+        for (int i = 0; i < THREADS; i++) {
+            numbers[i] = i;
+            pthread_create(&threads[i], NULL, work, &numbers[i]);
+        }
+        for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
+    for (int i = 0; i < THREADS; i++) CHECK(bad[i] == 0);
+    OK(MPI_Request_free(&request));
+    return finish();
+}

@@ -1,0 +1,28 @@
+/* Windows that are allocated at the same time have memory of their own, also after others were freed.
+   ranks 1 2 3 4 */
+#include "rma.h"
+
+int main(void) {
+    int *memory[3];
+    MPI_Win wins[3];
+    start();
+    me = rank_of(MPI_COMM_WORLD);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 3; i++) {
+            OK(MPI_Win_allocate(1000 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory[i], &wins[i]));
+            for (int j = 0; j < 1000; j++) memory[i][j] = i;
+            OK(MPI_Win_fence(0, wins[i]));
+        }
+        for (int i = 0; i < 3; i++) {
+            int value = 50 + i + round;
+            OK(MPI_Put(&value, 1, MPI_INT, right(), 999, 1, MPI_INT, wins[i]));
+            OK(MPI_Win_fence(0, wins[i]));
+        }
+        for (int i = 0; i < 3; i++) {
+            CHECK(memory[i][999] == 50 + i + round && memory[i][0] == i && memory[i][998] == i);
+            OK(MPI_Win_free(&wins[i]));
+        }
+    }
+    return finish();
+}

@@ -1,0 +1,22 @@
+/* MPI_Win_shared_query with MPI_PROC_NULL gives the memory of the first rank that has any.
+   ranks 1 2 3 4 */
+#include "rma.h"
+
+int main(void) {
+    int *memory, *first, unit, value = 0;
+    MPI_Aint bytes;
+    start();
+    me = rank_of(MPI_COMM_WORLD);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int owner = size > 1 ? 1 : 0;
+    OK(MPI_Win_allocate_shared(me == owner ? 3 * sizeof(int) : 0, me == owner ? 4 : 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory,
+                               &win));
+    OK(MPI_Win_shared_query(win, MPI_PROC_NULL, &bytes, &unit, &first));
+    CHECK(bytes == 3 * sizeof(int) && unit == 4);
+    OK(MPI_Win_fence(0, win));
+    if (me == owner) memory[2] = 77;
+    OK(MPI_Win_fence(0, win));
+    value = first[2];
+    CHECK(value == 77);
+    return done();
+}

@@ -1,0 +1,22 @@
+/* Each rank finds the memory of all others in its own addresses, and stores there.
+   ranks 1 2 3 4 */
+#include "rma.h"
+
+int main(void) {
+    int *memory, *other, unit;
+    MPI_Aint bytes;
+    start();
+    me = rank_of(MPI_COMM_WORLD);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    OK(MPI_Win_allocate_shared(size * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win));
+    FENCE();
+    for (int rank = 0; rank < size; rank++) {
+        OK(MPI_Win_shared_query(win, rank, &bytes, &unit, &other));
+        CHECK(bytes == (MPI_Aint)(size * sizeof(int)) && unit == sizeof(int));
+        CHECK(rank != me || other == memory);
+        other[me] = 100 * rank + me;
+    }
+    FENCE();
+    for (int i = 0; i < size; i++) CHECK(memory[i] == 100 * me + i);
+    return done();
+}

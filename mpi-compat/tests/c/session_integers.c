@@ -1,0 +1,11 @@
+/* A session as an integer, and back. */
+#include "session.h"
+
+int main(void) {
+    MPI_Session session;
+    OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
+    CHECK(MPI_Session_fromint(MPI_Session_toint(session)) == session);
+    CHECK(MPI_Session_fromint(MPI_Session_toint(MPI_SESSION_NULL)) == MPI_SESSION_NULL);
+    OK(MPI_Session_finalize(&session));
+    return end();
+}
