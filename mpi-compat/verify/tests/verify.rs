@@ -181,4 +181,4 @@ macro_rules! checks {
     };
 }
 
-checks!(call, root, size);
+checks!(call, inplace, op, root, size);
