@@ -1,6 +1,6 @@
 /* Large counts: the call is the same.
    ranks 2
-   says VERIFY MPI_ALLGATHER(0): sendsize=8 > expected recvsize(1)=4 */
+   says VERIFY MPI_ALLGATHER(0): sendsize=8 > expected recvsize(0)=4 */
 #include "check.h"
 
 int main(void) {

@@ -6,10 +6,11 @@
 
 int main(void) {
     MPI_Request requests[6];
-    int in = rank, sum[6], done, index, n, indices[6], left, value = 5;
+    int in, sum[6], done, index, n, indices[6], left, value = 5;
     MPI_Comm comm;
     start();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    in = rank;
     /* Rank 0 starts, and comes to its wait after a message that rank 1 sends before it starts. */
     if (rank == 1) MPI_Send(&in, 1, MPI_INT, 0, 1, MPI_COMM_WORLD);
     MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
