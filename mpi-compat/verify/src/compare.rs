@@ -53,7 +53,7 @@ impl All<'_> {
 
 /// All complaints of the first kind that there are, by the order of the ranks.
 pub fn compare(all: &All<'_>) -> Vec<Complaint> {
-    for check in [calls, faults, values, groups, pairs, inter_sizes] {
+    for check in [calls, faults, inter_sizes, values, groups, pairs] {
         let found = check(all);
         if !found.is_empty() {
             return found;

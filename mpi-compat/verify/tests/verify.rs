@@ -181,4 +181,4 @@ macro_rules! checks {
     };
 }
 
-checks!(call, inplace, op, root, size);
+checks!(call, inplace, op, root, size, types);
