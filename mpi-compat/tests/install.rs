@@ -111,6 +111,32 @@ fn mpiexec_refuses_what_it_does_not_know() {
 }
 
 #[test]
+fn mpiexec_preloads_the_verification() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("wrong.c"), folder.path().join("wrong"));
+    let text = "#include <mpi.h>\nint main(void) { int rank; MPI_Init(0, 0); MPI_Comm_rank(MPI_COMM_WORLD, &rank);\n\
+                MPI_Bcast(&rank, 1, MPI_INT, rank, MPI_COMM_WORLD); return MPI_Finalize(); }\n";
+    std::fs::write(&source, text).unwrap();
+    assert_eq!(run("mpicc", &[source.to_str().unwrap(), "-o", program.to_str().unwrap()]).code, Some(0));
+    let program = program.to_str().unwrap();
+    for arguments in [&["-n", "2", program] as &[_], &["-n", "1", program, ":", "-n", "1", program]] {
+        let mut command = Marked::new(prefix().join("bin/mpiexec"));
+        command.command.env("FARSIDE_VERIFY", "1");
+        let wrong = command.finish_with(arguments);
+        assert!(
+            wrong.code != Some(0) && wrong.err.contains("VERIFY MPI_BCAST(1): root 1 inconsistent"),
+            "{}",
+            wrong.err
+        );
+    }
+    // Where nothing is checked although it was asked for, the library says so.
+    let mut command = Marked::run(1, &[program]);
+    let unchecked = command.command.env("FARSIDE_VERIFY", "1").env("LD_LIBRARY_PATH", prefix().join("lib"));
+    let unchecked = String::from_utf8(unchecked.output().unwrap().stderr).unwrap();
+    assert!(unchecked.contains("libfarside_verify.so"), "{unchecked}");
+}
+
+#[test]
 fn programs_in_cxx_are_built() {
     if !farside_harness::works("c++", &["--version"]) {
         return farside_harness::skip("programs_in_cxx_are_built", "there is no C++ compiler");

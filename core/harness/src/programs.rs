@@ -19,6 +19,13 @@ pub fn mpi_library() -> PathBuf {
     built("libmpi_abi.so", &["-p", "farside-mpi", "--lib"], &sources)
 }
 
+/// The library that checks collective calls, to be preloaded.
+#[must_use]
+pub fn verify_library() -> PathBuf {
+    let sources = ["mpi-compat/verify/src", "mpi-compat/verify/build", "mpi-compat/table"];
+    built("libfarside_verify.so", &["-p", "farside-verify", "--lib"], &sources)
+}
+
 /// An example of a package.
 #[must_use]
 pub fn example(package: &str, name: &str) -> PathBuf {

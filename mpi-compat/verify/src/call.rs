@@ -1,0 +1,208 @@
+#![allow(unsafe_code)]
+//! One call of the program: its record is made, exchanged and compared; then the call goes on to `PMPI_`, or the error handler is
+//! called.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use crate::arguments::Arguments;
+pub use crate::arguments::Value;
+use crate::compare::{All, compare};
+use crate::names::NAMES;
+use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
+use crate::record::Record;
+use crate::shadow::{self, Object, Pending, Shadow, tell};
+use crate::table::{CALLS, Data, Form};
+use crate::{describe, level, local, requests};
+
+/// A call with the arguments of the standard; `go` makes it.
+///
+/// # Safety
+/// The arguments are those of the function with the number `call` in `NAMES`.
+pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c_int) -> c_int {
+    let (name, row, form) = NAMES[call];
+    let (row, args) = (&CALLS[row], Arguments(args));
+    if matches!(row.data, Data::Message | Data::Access | Data::Ranks) {
+        return match local::fault(name, row.data, &args) {
+            Some((class, text)) => {
+                local::tell(name, &args, &text);
+                handler(args.object(), class)
+            }
+            None => go(),
+        };
+    }
+    let Some(object) =
+        args.object().filter(|object| !matches!(object, Object::Comm(COMM_NULL) | Object::Win(WIN_NULL)))
+    else {
+        return go();
+    };
+    match checked(call, name, form, row, &args, object, go) {
+        Ok(code) => code,
+        Err(code) => {
+            eprintln!(
+                "VERIFY {}: the exchange between the ranks has failed: {}",
+                name.to_uppercase(),
+                error_text(code)
+            );
+            handler(Some(object), i64::from(code))
+        }
+    }
+}
+
+fn checked(
+    call: usize,
+    name: &str,
+    form: Form,
+    row: &crate::table::Row,
+    args: &Arguments<'_>,
+    object: Object,
+    go: &mut dyn FnMut() -> c_int,
+) -> Result<c_int, c_int> {
+    let alone = row.data == Data::GroupAlone;
+    let shadow = if alone { shadow::known(object) } else { shadow::of(object, name)? };
+    let Some(shadow) = shadow else { return Ok(go()) };
+    let record = describe::record(call, row, args, &shadow);
+    let with = alone.then(|| members(&record)).map(|ranks| (ranks, args.int("tag").unwrap_or(0) as c_int));
+    if with.as_ref().is_some_and(|(ranks, _)| !ranks.contains(&shadow.me)) {
+        return Ok(go());
+    }
+    let fault = record.fault.clone();
+    let mut pending = shadow.start(record.bytes(), with)?;
+    if form == Form::Started && shadow.places.len() > 1 {
+        if let Some((class, text)) = fault {
+            // The others learn of it when they complete the call.
+            tell(name, shadow.rank(), &text);
+            return Ok(handler(Some(object), class));
+        }
+        let duplicate = if name.starts_with("MPI_Comm_idup") { shadow.duplicate()? } else { None };
+        let code = go();
+        if let (0, Some(request)) = (code, args.out("request")) {
+            let newborn = name
+                .starts_with("MPI_Comm_idup")
+                .then(|| (args.out("newcomm").unwrap_or_default() as usize, duplicate));
+            // SAFETY: the call has written its request.
+            requests::add(
+                unsafe { *request },
+                requests::Check { name: name.to_owned(), object, pending, newborn, verified: false },
+            );
+        }
+        return Ok(code);
+    }
+    pending.finish(name)?;
+    let records = match verdict(name, object, &pending) {
+        Ok(records) => records,
+        Err(code) => return Ok(code),
+    };
+    if matches!(name, "MPI_Comm_free" | "MPI_Comm_disconnect" | "MPI_Win_free") {
+        shadow::free(object);
+    }
+    let code = go();
+    if code == 0 {
+        after(name, row.data, args, &shadow, &records)?;
+    }
+    Ok(code)
+}
+
+/// The ranks of the group that a call is for.
+fn members(record: &Record) -> Vec<usize> {
+    let group = record.value("group").map_or(&[][..], |same| &same.values);
+    group.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect()
+}
+
+/// Compares what all ranks have told. An error is told, and the error handler called.
+pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Option<Record>>, c_int> {
+    let shadow = &pending.shadow;
+    let mut records = Vec::with_capacity(pending.got.len());
+    for (at, bytes) in pending.got.iter().enumerate() {
+        let record = bytes.as_ref().map(|bytes| Record::parse(bytes));
+        if record == Some(None) {
+            tell(name, shadow.rank(), &format!("what came from {} is no record of a call", shadow.places[at].rank));
+            return Err(handler(Some(object), class::INTERN));
+        }
+        records.push(record.flatten());
+    }
+    let all = All { places: &shadow.places, records: &records, inter: shadow.inter };
+    let complaints = compare(&all);
+    let Some(first) = complaints.first() else { return Ok(records) };
+    if let Some(mine) = complaints.iter().find(|complaint| complaint.speaker == shadow.me) {
+        if mine.about == "inter" {
+            eprintln!("VERIFY {} (INTERCOMM): {}", name.to_uppercase(), mine.text);
+        } else {
+            tell(name, shadow.rank(), &mine.text);
+        }
+        if level::get() >= 2 {
+            explain(mine, complaints.len(), shadow);
+        }
+    }
+    pending.settle();
+    Err(handler(Some(object), first.class))
+}
+
+/// The longer text of level 2.
+fn explain(complaint: &crate::compare::Complaint, complaints: usize, shadow: &Shadow) {
+    let mut text = String::new();
+    let mut line = String::from("VERIFY  ");
+    let ranks = shadow.places.len();
+    let end = format!("{ranks} ranks took part; {complaints} complaints in all. The call was not made.");
+    for word in complaint.why.split_whitespace().chain(end.split_whitespace()) {
+        if line.len() + word.len() > 110 {
+            text += &line;
+            text.push('\n');
+            line = String::from("VERIFY  ");
+        }
+        line.push(' ');
+        line += word;
+    }
+    eprintln!("{text}{line}");
+}
+
+fn error_text(code: c_int) -> String {
+    let (mut text, mut length) = ([0u8; 513], 0);
+    // SAFETY: the buffer has the greatest length of the ABI, and a byte more.
+    unsafe { pmpi::MPI_Error_string(code, text.as_mut_ptr().cast(), &raw mut length) };
+    String::from_utf8_lossy(&text[..length.clamp(0, 512) as usize]).into_owned()
+}
+
+/// Calls the error handler, and gives the error code.
+pub fn handler(object: Option<Object>, class: i64) -> c_int {
+    let code = class as c_int;
+    // SAFETY: the object is one of the program.
+    unsafe {
+        match object {
+            Some(Object::Comm(comm)) => pmpi::MPI_Comm_call_errhandler(comm, code),
+            Some(Object::Win(win)) => pmpi::MPI_Win_call_errhandler(win, code),
+            None => pmpi::MPI_Comm_call_errhandler(pmpi::COMM_SELF, code),
+        }
+    };
+    code
+}
+
+/// Duplicates what the call has made.
+fn after(
+    name: &str,
+    data: Data,
+    args: &Arguments<'_>,
+    shadow: &Arc<Shadow>,
+    records: &[Option<Record>],
+) -> Result<(), c_int> {
+    if data == Data::Window {
+        // SAFETY: the call has written the window.
+        let Some(win) = args.out("win").map(|win| unsafe { *win }) else { return Ok(()) };
+        let comm = args.comm().unwrap_or(COMM_NULL);
+        let mine = shadow::born(Object::Win(win), comm, Some(shadow), name)?;
+        let note = |record: &Option<Record>| match record.as_ref().map(|record| &record.note[..]) {
+            Some([size, unit]) => (*size, *unit),
+            _ => (-1, 1),
+        };
+        let _ = mine.exposed.set(records.iter().map(note).collect());
+        return Ok(());
+    }
+    match args.newborn() {
+        None | Some(COMM_NULL) => {}
+        Some(comm) => {
+            let parent = name.contains("dup").then_some(&**shadow);
+            shadow::born(Object::Comm(comm), comm, parent, name)?;
+        }
+    }
+    Ok(())
+}

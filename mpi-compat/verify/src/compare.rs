@@ -1,0 +1,322 @@
+//! The checks between ranks: a function of the records of all ranks, so that all come to the same result, and all call the
+//! error handler.
+
+use std::collections::BTreeMap;
+
+use crate::names::{HANDLES, NAMES};
+use crate::pmpi::{ROOT, class};
+use crate::record::{Block, Record};
+use crate::table::{CALLS, Data};
+
+/// Where a rank is: the side of an intercommunicator (0 otherwise), and its rank there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub side: u8,
+    pub rank: i64,
+}
+
+/// What is wrong, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The speaker, by its place in the records.
+    pub speaker: usize,
+    pub class: i64,
+    pub text: String,
+    /// What it is about: the name of a value, or "call", "size", "signature", "edge", "fault".
+    pub about: String,
+    /// The longer text of level 2.
+    pub why: String,
+}
+
+/// All ranks of one call.
+pub struct All<'a> {
+    pub places: &'a [Place],
+    pub records: &'a [Option<Record>],
+    pub inter: bool,
+}
+
+impl All<'_> {
+    fn ranks(&self) -> impl Iterator<Item = (usize, Place, &Record)> {
+        self.records.iter().enumerate().filter_map(|(at, record)| Some((at, self.places[at], record.as_ref()?)))
+    }
+
+    /// A rank as another one names it.
+    fn name(&self, of: Place, to: Place) -> String {
+        if of.side == to.side { of.rank.to_string() } else { format!("{} of the other group", of.rank) }
+    }
+
+    /// Whether data goes between two ranks.
+    fn joined(&self, a: Place, b: Place) -> bool {
+        !self.inter || a.side != b.side
+    }
+}
+
+/// All complaints of the first kind that there are, by the order of the ranks.
+pub fn compare(all: &All<'_>) -> Vec<Complaint> {
+    for check in [calls, faults, inter_sizes, values, groups, pairs] {
+        let found = check(all);
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+fn data(record: &Record) -> Data {
+    CALLS[NAMES[record.call as usize].1].data
+}
+
+fn calls(all: &All<'_>) -> Vec<Complaint> {
+    let Some((_, first, reference)) = all.ranks().next() else { return Vec::new() };
+    let mut by_call = BTreeMap::<&str, Vec<String>>::new();
+    for (_, place, record) in all.ranks() {
+        by_call.entry(NAMES[record.call as usize].0).or_default().push(all.name(place, first));
+    }
+    let who: Vec<_> = by_call.iter().map(|(call, ranks)| format!("{call} by {}", list(ranks))).collect();
+    let why = format!(
+        "All ranks of a communicator must make the same collective calls in the same order. Here they called: {}.",
+        who.join("; ")
+    );
+    let others = all.ranks().filter(|(_, _, record)| record.call != reference.call);
+    others
+        .map(|(speaker, place, _)| Complaint {
+            speaker,
+            class: class::NOT_SAME,
+            text: format!(
+                "call inconsistent with call to {} by {}",
+                NAMES[reference.call as usize].0,
+                all.name(first, place)
+            ),
+            about: "call".into(),
+            why: why.clone(),
+        })
+        .collect()
+}
+
+fn faults(all: &All<'_>) -> Vec<Complaint> {
+    all.ranks()
+        .filter_map(|(speaker, _, record)| {
+            let (class, text) = record.fault.clone()?;
+            Some(Complaint { speaker, class, text, about: "fault".into(), why: String::new() })
+        })
+        .collect()
+}
+
+/// Values that must be the same: on all ranks, or where groups may differ, in each group.
+fn values(all: &All<'_>) -> Vec<Complaint> {
+    let Some((_, _, any)) = all.ranks().next() else { return Vec::new() };
+    for name in any.same.iter().map(|same| same.name.as_str()).filter(|name| *name != "group") {
+        let whole = matches!(name, "op" | "tag" | "signature");
+        let mut found = Vec::new();
+        for (speaker, place, record) in all.ranks() {
+            let reference = all.ranks().find(|(_, other, _)| whole || other.side == place.side);
+            let Some((_, first, reference)) = reference else { continue };
+            let (Some(mine), Some(theirs)) = (record.value(name), reference.value(name)) else { continue };
+            let good = if name == "root" && all.inter {
+                root_of_inter(all, place)
+            } else if name == "signature" && (mine.values[0] == -1 || theirs.values[0] == -1) {
+                true
+            } else {
+                mine.values == theirs.values || (name == "split_type" && undefined(mine, theirs))
+            };
+            if !good {
+                found.push(Complaint {
+                    speaker,
+                    class: if name == "signature" { class::TYPE } else { class::NOT_SAME },
+                    text: format!("{} inconsistent with {} of {}", mine.text, theirs.text, all.name(first, place)),
+                    about: name.into(),
+                    why: spread(all, name),
+                });
+            }
+        }
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+/// A rank that is left out of a split says so in place of its kind.
+fn undefined(mine: &crate::record::Same, theirs: &crate::record::Same) -> bool {
+    let none = i64::from(crate::pmpi::UNDEFINED);
+    mine.values == [none] || theirs.values == [none]
+}
+
+/// In the group of the root one rank gives `MPI_ROOT` and the others `MPI_PROC_NULL`; the other group gives its rank.
+fn root_of_inter(all: &All<'_>, place: Place) -> bool {
+    let root = |record: &Record| record.value("root").and_then(|same| same.values.first().copied());
+    let roots: Vec<_> = all.ranks().filter(|(_, _, record)| root(record) == Some(ROOT)).collect();
+    let mine = all.ranks().find(|(_, other, _)| *other == place).and_then(|(_, _, record)| root(record));
+    match roots[..] {
+        [(_, it, _)] if it.side == place.side => mine == Some(if it == place { ROOT } else { crate::pmpi::PROC_NULL }),
+        [(_, it, _)] => mine == Some(it.rank),
+        // None or several: whoever could be it is wrong.
+        _ => mine.is_some_and(|root| root >= 0),
+    }
+}
+
+/// Which ranks gave which value.
+fn spread(all: &All<'_>, name: &str) -> String {
+    let mut by_value = BTreeMap::<&str, Vec<String>>::new();
+    for (_, place, record) in all.ranks() {
+        let side = if all.inter { format!(" of group {}", place.side) } else { String::new() };
+        let text = record.value(name).map_or("none", |same| same.text.as_str());
+        by_value.entry(text).or_default().push(format!("{}{side}", place.rank));
+    }
+    let who: Vec<_> = by_value.iter().map(|(text, ranks)| format!("{text} by {}", list(ranks))).collect();
+    format!("{} Here: {}.", crate::explain::rule(name), who.join("; "))
+}
+
+fn list(ranks: &[String]) -> String {
+    let some: Vec<_> = ranks.iter().take(8).cloned().collect();
+    let more = ranks.len() - some.len();
+    format!("{}{}", some.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}
+
+/// The members of a group must all give that group; other ranks may give another one.
+fn groups(all: &All<'_>) -> Vec<Complaint> {
+    let mut found = Vec::new();
+    for (speaker, place, record) in all.ranks() {
+        let Some(mine) = record.value("group") else { continue };
+        let differs = all.ranks().find(|(_, other, record)| {
+            other.side == place.side
+                && mine.values.contains(&other.rank)
+                && record.value("group").is_some_and(|theirs| theirs.values != mine.values)
+        });
+        if let Some((_, other, theirs)) = differs {
+            let theirs = theirs.value("group").map_or("", |same| same.text.as_str());
+            found.push(Complaint {
+                speaker,
+                class: class::GROUP,
+                text: format!("{} inconsistent with {theirs} of {}", mine.text, other.rank),
+                about: "group".into(),
+                why: spread(all, "group"),
+            });
+        }
+    }
+    found
+}
+
+/// What each rank sends to each other one, and what that one expects.
+fn pairs(all: &All<'_>) -> Vec<Complaint> {
+    let mut found = Vec::new();
+    for (from_at, from, sender) in all.ranks() {
+        for (to_at, to, receiver) in all.ranks().filter(|(_, to, _)| all.joined(from, *to)) {
+            let (sent, sent_one) = sender.sends.of(to.rank);
+            let (expected, expected_one) = receiver.recvs.of(from.rank);
+            let names = (all.name(to, from), all.name(from, to));
+            let by_receiver = matches!(data(sender), Data::Bcast | Data::Scatter);
+            let speaker = if by_receiver { to_at } else { from_at };
+            let neighbours = matches!(data(sender), Data::NeighborAllgather | Data::NeighborAlltoall | Data::Edges);
+            let sum = |blocks: &[Block]| blocks.iter().map(|block| block.size).fold(0i64, i64::wrapping_add);
+            let (send_size, recv_size) = (sum(&sent), sum(&expected));
+            let complaint = if neighbours && sent.len() != expected.len() {
+                Some((
+                    class::TOPOLOGY,
+                    format!(
+                        "{} edges to {} in destinations != {} in the sources({})",
+                        sent.len(),
+                        names.0,
+                        expected.len(),
+                        names.0
+                    ),
+                    "edge",
+                ))
+            } else if sent.is_empty() || expected.is_empty() {
+                None
+            } else if send_size != recv_size {
+                let (what_sent, what_expected) =
+                    if data(sender) == Data::Edges { ("weight", "weight") } else { ("sendsize", "recvsize") };
+                let index = |one: bool, rank: i64| if one { format!("[{rank}]") } else { String::new() };
+                let (sends, recvs) = (index(sent_one, to.rank), index(expected_one, from.rank));
+                let text = if by_receiver {
+                    let sign = if recv_size < send_size { '<' } else { '>' };
+                    format!(
+                        "{what_expected}{recvs}={recv_size} {sign} expected {what_sent}({}){sends}={send_size}",
+                        names.1
+                    )
+                } else {
+                    let sign = if send_size < recv_size { '<' } else { '>' };
+                    format!(
+                        "{what_sent}{sends}={send_size} {sign} expected {what_expected}({}){recvs}={recv_size}",
+                        names.0
+                    )
+                };
+                Some((class::TRUNCATE, text, if data(sender) == Data::Edges { "edge" } else { "size" }))
+            } else {
+                signatures(&sent, &expected).map(|(mine, theirs)| {
+                    let text = if by_receiver {
+                        format!("recvtype {} inconsistent with sendtype {} of {}", kind(&theirs), kind(&mine), names.1)
+                    } else {
+                        format!("sendtype {} inconsistent with recvtype {} of {}", kind(&mine), kind(&theirs), names.0)
+                    };
+                    (class::TYPE, text, "signature")
+                })
+            };
+            if let Some((class, text, about)) = complaint {
+                let (from, to) = (all.name(from, all.places[speaker]), all.name(to, all.places[speaker]));
+                let why = match about {
+                    "edge" => crate::explain::rule("edge").to_owned(),
+                    _ => format!(
+                        "{} Here rank {from} sends {send_size} bytes ({}), and rank {to} expects {recv_size} bytes ({}).",
+                        crate::explain::rule(about),
+                        sent.first().map_or_else(String::new, kind),
+                        expected.first().map_or_else(String::new, kind),
+                    ),
+                };
+                found.push(Complaint { speaker, class, text, about: about.into(), why });
+            }
+        }
+    }
+    found.sort_by_key(|complaint| complaint.speaker);
+    found
+}
+
+/// The two blocks if their signatures differ. Several of one pair may come in any order.
+fn signatures(sent: &[Block], expected: &[Block]) -> Option<(Block, Block)> {
+    match (sent, expected) {
+        ([mine], [theirs]) if mine.hash != theirs.hash && mine.hash != -1 && theirs.hash != -1 => {
+            Some((*mine, *theirs))
+        }
+        _ => None,
+    }
+}
+
+/// A signature in words: "of 4 elements from MPI_INT on".
+pub fn kind(block: &Block) -> String {
+    if block.elements == 0 {
+        return "of no elements".into();
+    }
+    let named =
+        HANDLES.iter().find(|(value, _)| *value as i64 == block.first).map_or("a derived type", |(_, name)| name);
+    match block.elements {
+        1 => format!("of 1 {named}"),
+        n => format!("of {n} elements from {named} on"),
+    }
+}
+
+/// Between groups what one scatters is what the other one reduces.
+fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
+    let total = |side: u8| {
+        let mut ranks = all.ranks().filter(|(_, place, _)| place.side == side);
+        let (at, _, record) = ranks.next()?;
+        let name = if data(record) == Data::ReduceScatter { "scattersize" } else { "datasize" };
+        Some((at, name, record.value(name).or(record.value("datasize"))?.values.iter().sum::<i64>()))
+    };
+    let root = all.ranks().any(|(_, _, record)| record.value("root").is_some());
+    let (true, Some(a), Some(b)) = (all.inter && !root, total(0), total(1)) else { return Vec::new() };
+    if a.2 == b.2 {
+        return Vec::new();
+    }
+    let complaint = |(speaker, name, mine): (usize, &str, i64), theirs: i64| Complaint {
+        speaker,
+        class: class::TRUNCATE,
+        text: format!("{name}={mine} != reducesize={theirs}"),
+        about: "inter".into(),
+        why: format!(
+            "{} Here the group of this rank scatters {mine} bytes, and the other one reduces {theirs} bytes.",
+            crate::explain::rule("inter")
+        ),
+    };
+    vec![complaint(a, b.2), complaint(b, a.2)]
+}

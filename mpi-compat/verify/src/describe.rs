@@ -1,0 +1,493 @@
+#![allow(unsafe_code)]
+//! Makes the record of a call, and finds what is wrong with it on this rank alone.
+
+use std::ffi::c_int;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use crate::arguments::{Arguments, info};
+use crate::compare::kind;
+use crate::level;
+use crate::names::HANDLES;
+use crate::pmpi::{self, IN_PLACE, PREDEFINED, PROC_NULL, ROOT, TYPE_NULL, UNWEIGHTED, WEIGHTS_EMPTY, class};
+use crate::record::{Block, Blocks, Record, Same};
+use crate::shadow::Shadow;
+use crate::table::{Data, Row};
+use crate::types;
+
+/// What is wrong on this rank alone: an error class, and the text.
+pub type Fault = Option<(i64, String)>;
+
+/// The record of a call.
+pub fn record(call: usize, row: &Row, args: &Arguments<'_>, shadow: &Shadow) -> Record {
+    let mut record = Record { call: call as i64, ..Record::default() };
+    for spec in row.same {
+        record.same.extend(same(spec, args, shadow));
+    }
+    let mut call = Describe { args, shadow, record };
+    call.root_in_range();
+    call.data(row.data);
+    call.record
+}
+
+/// A value that must be the same, if it is compared.
+fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
+    let (name, length) = spec.split_once('*').map_or((spec, None), |(name, length)| (name, Some(length)));
+    let (values, shown) = match name {
+        "op" => {
+            let op = args.handle("op")?;
+            let known = HANDLES.iter().find(|(value, _)| op < PREDEFINED && *value == op);
+            (
+                vec![known.map_or(-1, |_| op as i64)],
+                known.map_or("of the program".to_owned(), |(_, name)| (*name).into()),
+            )
+        }
+        "in_place" if shadow.inter => return None,
+        "in_place" => {
+            let text = if args.in_place() { "MPI_IN_PLACE" } else { "buffer" };
+            return Some(Same { name: name.into(), values: vec![args.in_place().into()], text: text.into() });
+        }
+        "info" if level::get() < 3 => return None,
+        "info" => {
+            let keys = info(args.handle("info")?);
+            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&keys);
+            let keys: Vec<_> = keys.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+            (vec![hash as i64], format!("{{{}}}", keys.join(", ")))
+        }
+        "assert" if level::get() < 4 => return None,
+        "assert" => {
+            let given = [(2048, "MPI_MODE_NOPRECEDE"), (16384, "MPI_MODE_NOSUCCEED")];
+            let given = given.into_iter().filter(|(bit, _)| args.int("assert").is_some_and(|all| all & bit != 0));
+            let (bits, names): (Vec<i64>, Vec<&str>) = given.unzip();
+            (bits, if names.is_empty() { "0".into() } else { names.join(" | ") })
+        }
+        _ => match length {
+            None => {
+                let value = args.int(name)?;
+                let text = match (name, value) {
+                    ("root", ROOT) => "MPI_ROOT".to_owned(),
+                    ("root", PROC_NULL) => "MPI_PROC_NULL".to_owned(),
+                    _ => value.to_string(),
+                };
+                (vec![if matches!(name, "high" | "reorder") { i64::from(value != 0) } else { value }], text)
+            }
+            Some(length) => {
+                let length = match (length, args.int(length)) {
+                    ("nedges", _) => edges(args)?,
+                    (_, Some(length)) => length,
+                    _ => cart_dimensions(args.comm()?),
+                };
+                let mut values = args.list(name, usize::try_from(length).ok()?);
+                if matches!(name, "periods" | "remain_dims") {
+                    values.iter_mut().for_each(|value| *value = i64::from(*value != 0));
+                }
+                let text = braces(&values);
+                (values, text)
+            }
+        },
+    };
+    Some(Same { name: name.into(), values, text: format!("{name} {shown}") })
+}
+
+fn braces(values: &[i64]) -> String {
+    let some: Vec<_> = values.iter().take(16).map(i64::to_string).collect();
+    format!("{{{}{}}}", some.join(","), if values.len() > 16 { ",.." } else { "" })
+}
+
+fn cart_dimensions(comm: usize) -> i64 {
+    let mut dimensions = 0;
+    // SAFETY: it writes one number.
+    unsafe { pmpi::MPI_Cartdim_get(comm, &raw mut dimensions) };
+    dimensions.into()
+}
+
+/// How many edges a graph has.
+fn edges(args: &Arguments<'_>) -> Option<i64> {
+    let nodes = usize::try_from(args.int("nnodes")?).ok()?;
+    args.list("indx", nodes).last().copied().filter(|edges| *edges >= 0)
+}
+
+struct Describe<'a> {
+    args: &'a Arguments<'a>,
+    shadow: &'a Shadow,
+    record: Record,
+}
+
+impl Describe<'_> {
+    fn fault(&mut self, class: i64, text: String) {
+        self.record.fault.get_or_insert((class, text));
+    }
+
+    fn root_in_range(&mut self) {
+        let Some(root) = self.args.int("root") else { return };
+        let ranks = self.shadow.peers() as i64;
+        let special = self.shadow.inter && matches!(root, ROOT | PROC_NULL);
+        if !special && !(0..ranks).contains(&root) {
+            self.fault(class::ROOT, format!("root {root} is none of the ranks 0 to {}", ranks - 1));
+        }
+    }
+
+    /// Whether this rank is the root, and whether it is one of the others that take part.
+    fn root(&self) -> (i64, bool, bool) {
+        let root = self.args.int("root").unwrap_or(0);
+        if self.shadow.inter {
+            return (root, root == ROOT, root >= 0);
+        }
+        (root, root == self.shadow.rank(), true)
+    }
+
+    fn data(&mut self, data: Data) {
+        let (root, is_root, takes_part) = self.root();
+        let (send_in_place, recv_in_place) =
+            (self.args.address("sendbuf") == Some(IN_PLACE), self.args.address("recvbuf") == Some(IN_PLACE));
+        let me = self.shadow.rank();
+        match data {
+            Data::Bcast if is_root => self.record.sends = self.blocks("", false),
+            Data::Bcast if takes_part => self.record.recvs = self.one(root, "", true),
+            Data::Gather => {
+                self.only_root("sendbuf", send_in_place, is_root);
+                if takes_part && !send_in_place {
+                    self.record.sends = self.one(root, "send", false);
+                }
+                if is_root {
+                    self.record.recvs = self.blocks("recv", true);
+                }
+            }
+            Data::Scatter => {
+                self.only_root("recvbuf", recv_in_place, is_root);
+                if takes_part && !recv_in_place {
+                    self.record.recvs = self.one(root, "recv", true);
+                }
+                if is_root {
+                    self.record.sends = self.blocks("send", false);
+                }
+            }
+            Data::Allgather => {
+                self.record.recvs = self.blocks("recv", true);
+                self.record.sends = if send_in_place {
+                    self.record.recvs.of(me).0.first().map_or(Blocks::None, |block| Blocks::All(*block))
+                } else {
+                    self.blocks("send", false)
+                };
+            }
+            Data::Alltoall => {
+                self.record.recvs = self.blocks("recv", true);
+                self.record.sends = if send_in_place { self.record.recvs.clone() } else { self.blocks("send", false) };
+            }
+            Data::Reduce => {
+                if self.args.int("root").is_some() {
+                    self.only_root("sendbuf", send_in_place, is_root);
+                }
+                if takes_part || is_root {
+                    let (count, handle) = (self.args.int("count").unwrap_or(0), self.args.handle("datatype"));
+                    let block = self.block(count, handle.unwrap_or(TYPE_NULL), "count", "datatype");
+                    self.record.same.push(Same {
+                        name: "datasize".into(),
+                        values: vec![block.size],
+                        text: format!("datasize {}", block.size),
+                    });
+                    self.same_signature(&block);
+                }
+            }
+            Data::ReduceScatter => self.reduce_scatter(),
+            Data::NeighborAllgather | Data::NeighborAlltoall => self.neighbours(),
+            Data::Group | Data::GroupAlone => {
+                let group = self.args.handle("group").unwrap_or(pmpi::GROUP_NULL);
+                match (self.args.comm(), group) {
+                    (Some(comm), group) if group != pmpi::GROUP_NULL => self.group(comm, group),
+                    _ => self.fault(class::GROUP, "group is MPI_GROUP_NULL".into()),
+                }
+            }
+            Data::Edges => self.edges(),
+            Data::Graph => self.graph(),
+            Data::Window => {
+                let size = self.args.int("size").unwrap_or(-1);
+                let unit = self.args.int("disp_unit").unwrap_or(1);
+                if unit <= 0 {
+                    self.fault(class::ARG, format!("disp_unit={unit} <= 0"));
+                }
+                self.record.note = vec![size, unit];
+            }
+            _ => {}
+        }
+        if let Some(color) = self.args.int("color")
+            && color < 0
+            && color != i64::from(pmpi::UNDEFINED)
+        {
+            self.fault(class::ARG, format!("color={color} < 0"));
+        }
+        if let (Some(ndims), Some(_)) = (self.args.int("ndims"), self.args.int("reorder")) {
+            self.grid(ndims);
+        }
+    }
+
+    fn only_root(&mut self, buffer: &str, in_place: bool, is_root: bool) {
+        if in_place && !is_root {
+            self.fault(class::BUFFER, format!("{buffer} is MPI_IN_PLACE, which only the root may give"));
+        }
+    }
+
+    fn same_signature(&mut self, block: &Block) {
+        self.record.same.push(Same {
+            name: "signature".into(),
+            values: vec![block.hash, block.elements],
+            text: format!("datatype {}", kind(block)),
+        });
+    }
+
+    /// One block, if its count and type are good.
+    fn block(&mut self, count: i64, handle: usize, count_name: &str, type_name: &str) -> Block {
+        if let Some(fault) = amount(count, handle, count_name, type_name) {
+            self.record.fault.get_or_insert(fault);
+            return Block::default();
+        }
+        types::block(count, handle)
+    }
+
+    /// The counts, displacements in bytes and types of one direction, for the first `n` ranks; or one of them for all. The second
+    /// says which.
+    fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
+        let args = self.args;
+        let (count, counts) = (format!("{side}count"), format!("{side}counts"));
+        let (handle, handles) = (format!("{side}type"), format!("{side}types"));
+        let datatype = args.handle(&handle).or_else(|| args.handle("datatype")).unwrap_or(TYPE_NULL);
+        if !args.is_list(&counts) {
+            let name = if args.int(&count).is_some() { &*count } else { "count" };
+            let count = args.int(name).unwrap_or(0);
+            let block = self.block(count, datatype, name, if side.is_empty() { "datatype" } else { &handle });
+            return (vec![(0, count, datatype, block)], false);
+        }
+        let displacements = if args.is_list("displs") { "displs".to_owned() } else { format!("{}displs", &side[..1]) };
+        let (all, types, displacements) = (args.list(&counts, n), args.list(&handles, n), args.list(&displacements, n));
+        let each = all.iter().enumerate().map(|(i, count)| {
+            let handle = types.get(i).map_or(datatype, |handle| *handle as usize);
+            let block = self.block(*count, handle, &format!("{counts}[{i}]"), "datatype");
+            // Those of calls with many types are in bytes.
+            let faulty = self.record.fault.is_some();
+            let step = if types.is_empty() && !faulty { types::extent(handle).1 } else { 1 };
+            (displacements.get(i).copied().unwrap_or(0).wrapping_mul(step), *count, handle, block)
+        });
+        (each.collect(), true)
+    }
+
+    fn blocks(&mut self, side: &str, receives: bool) -> Blocks {
+        let ranks = self.shadow.peers();
+        let (parts, each) = self.parts(side, ranks);
+        self.memory(side, receives, &parts, each);
+        match (&parts[..], each) {
+            ([(_, _, _, block)], false) => Blocks::All(*block),
+            _ => Blocks::List(parts.into_iter().enumerate().map(|(i, part)| (i as i64, part.3)).collect()),
+        }
+    }
+
+    fn one(&mut self, rank: i64, side: &str, receives: bool) -> Blocks {
+        let (parts, each) = self.parts(side, 1);
+        self.memory(side, receives, &parts, each);
+        Blocks::List(parts.first().map(|part| (rank, part.3)).into_iter().collect())
+    }
+
+    /// Addresses: none may be NULL, and what is received may not lie on one another.
+    fn memory(&mut self, side: &str, receives: bool, parts: &[(i64, i64, usize, Block)], each: bool) {
+        if self.record.fault.is_some() {
+            return;
+        }
+        let buffer = if side.is_empty() { "buffer".to_owned() } else { format!("{side}buf") };
+        let Some(base) = self.args.address(&buffer).filter(|base| *base != IN_PLACE) else { return };
+        let parts: Vec<_> = parts.iter().map(|(at, count, handle, _)| (*at, *count, *handle)).collect();
+        if let Some(i) = parts
+            .iter()
+            .position(|(at, count, handle)| types::touches_null((base as i64).wrapping_add(*at), *count, *handle))
+        {
+            let part = if each { format!(" (part {i})") } else { String::new() };
+            return self.fault(class::BUFFER, format!("{buffer}{part} has the address NULL"));
+        }
+        if !receives {
+            return;
+        }
+        if let Some((a, b)) = types::overlap(&parts) {
+            let text = if a == b {
+                format!("{buffer}: the elements that a type receives overlap")
+            } else {
+                format!("{buffer}: the parts from {} and {} overlap", a.min(b), a.max(b))
+            };
+            self.fault(class::BUFFER, text);
+        }
+    }
+
+    fn reduce_scatter(&mut self) {
+        let ranks = self.shadow.size();
+        let handle = self.args.handle("datatype").unwrap_or(TYPE_NULL);
+        let counts = if self.args.is_list("recvcounts") {
+            self.args.list("recvcounts", ranks)
+        } else {
+            vec![self.args.int("recvcount").unwrap_or(0); ranks]
+        };
+        let blocks: Vec<_> = (counts.iter().enumerate())
+            .map(|(i, count)| self.block(*count, handle, &format!("recvcounts[{i}]"), "datatype"))
+            .collect();
+        let sizes: Vec<_> = blocks.iter().map(|block| block.size).collect();
+        self.record.same.push(Same {
+            name: "scattersize".into(),
+            text: format!("scattersize {}", braces(&sizes)),
+            values: sizes,
+        });
+        if self.record.fault.is_none() {
+            let total = counts.iter().fold(0i64, |sum, count| sum.saturating_add(*count));
+            if !self.shadow.inter {
+                self.same_signature(&types::block(total, handle));
+            }
+        }
+    }
+
+    fn neighbours(&mut self) {
+        let Some((sources, destinations)) = self.args.comm().and_then(neighbours) else { return };
+        let mut side = |side: &str, receives: bool, ranks: &[i64]| {
+            let (parts, each) = self.parts(side, ranks.len());
+            self.memory(side, receives, &parts, each);
+            let part = |i: usize| if each { parts.get(i) } else { parts.first() };
+            let of = |(i, rank): (usize, &i64)| Some((*rank, part(i)?.3));
+            Blocks::List(ranks.iter().enumerate().filter_map(of).filter(|(rank, _)| *rank >= 0).collect())
+        };
+        let recvs = side("recv", true, &sources);
+        let sends = side("send", false, &destinations);
+        (self.record.sends, self.record.recvs) = (sends, recvs);
+    }
+
+    /// The ranks of a group, all of which are in the communicator.
+    fn group(&mut self, comm: usize, group: usize) {
+        let (mut whole, mut size) = (0usize, 0);
+        // SAFETY: they write a handle and a number.
+        unsafe {
+            pmpi::MPI_Comm_group(comm, &raw mut whole);
+            pmpi::MPI_Group_size(group, &raw mut size);
+        }
+        let ranks: Vec<c_int> = (0..size).collect();
+        let mut out = vec![0; ranks.len()];
+        // SAFETY: both lists have `size` numbers; the group was made above.
+        unsafe {
+            pmpi::MPI_Group_translate_ranks(group, size, ranks.as_ptr(), whole, out.as_mut_ptr());
+            pmpi::MPI_Group_free(&raw mut whole);
+        }
+        if let Some(rank) = out.iter().position(|rank| *rank == pmpi::UNDEFINED) {
+            self.fault(class::GROUP, format!("rank {rank} of the group is not in the communicator"));
+        }
+        let values: Vec<_> = out.into_iter().map(i64::from).collect();
+        self.record.same.push(Same { name: "group".into(), text: format!("group {}", braces(&values)), values });
+    }
+
+    fn edges(&mut self) {
+        let side = |degree: &str, ranks: &str, weights: &str| {
+            let n = usize::try_from(self.args.int(degree).unwrap_or(0)).unwrap_or(0);
+            let special = matches!(self.args.address(weights), None | Some(UNWEIGHTED | WEIGHTS_EMPTY));
+            let weights = if special { Vec::new() } else { self.args.list(weights, n) };
+            let edge = |(i, rank): (usize, i64)| {
+                (rank, Block { size: weights.get(i).copied().unwrap_or(1), ..Block::default() })
+            };
+            Blocks::List(self.args.list(ranks, n).into_iter().enumerate().map(edge).collect())
+        };
+        let recvs = side("indegree", "sources", "sourceweights");
+        let sends = side("outdegree", "destinations", "destweights");
+        for blocks in [&recvs, &sends] {
+            let Blocks::List(list) = blocks else { continue };
+            if let Some((rank, _)) = list.iter().find(|(rank, _)| !(0..self.shadow.size() as i64).contains(rank)) {
+                self.record
+                    .fault
+                    .get_or_insert((class::RANK, format!("neighbour {rank} is no rank of the communicator")));
+            }
+        }
+        (self.record.sends, self.record.recvs) = (sends, recvs);
+    }
+
+    /// Each edge of a graph goes both ways.
+    fn graph(&mut self) {
+        let nodes = usize::try_from(self.args.int("nnodes").unwrap_or(0)).unwrap_or(0);
+        let ends = self.args.list("indx", nodes);
+        let begin = |node: usize| if node == 0 { 0 } else { ends[node - 1] };
+        if let Some(node) = (0..nodes).find(|node| ends[*node] < begin(*node)) {
+            return self
+                .fault(class::TOPOLOGY, format!("index[{node}]={} < index[{}]={}", ends[node], node - 1, begin(node)));
+        }
+        let edges = self.args.list("edges", ends.last().map_or(0, |end| *end as usize));
+        let of = |node: usize| &edges[begin(node) as usize..ends[node] as usize];
+        let count = |node: usize, to: usize| of(node).iter().filter(|other| **other == to as i64).count();
+        for node in 0..nodes {
+            for other in of(node) {
+                let Some(to) = usize::try_from(*other).ok().filter(|other| *other < nodes) else {
+                    return self.fault(class::TOPOLOGY, format!("the edge of {node} to {other} leads to no node"));
+                };
+                if count(node, to) != count(to, node) {
+                    let text = format!("the graph has an edge from {node} to {to}, and none back");
+                    return self.fault(class::TOPOLOGY, text);
+                }
+            }
+        }
+    }
+
+    fn grid(&mut self, ndims: i64) {
+        let dims = self.args.list("dims", usize::try_from(ndims).unwrap_or(0));
+        let nodes = dims.iter().fold(1i64, |nodes, dim| nodes.saturating_mul(*dim));
+        let size = self.shadow.size() as i64;
+        if let Some(i) = dims.iter().position(|dim| *dim <= 0) {
+            self.fault(class::DIMS, format!("dims[{i}]={} <= 0", dims[i]));
+        } else if nodes > size {
+            self.fault(
+                class::DIMS,
+                format!("dims {} has {nodes} places, and the communicator {size} ranks", braces(&dims)),
+            );
+        }
+    }
+}
+
+/// What is wrong with a count and a type.
+pub fn amount(count: i64, handle: usize, count_name: &str, type_name: &str) -> Fault {
+    if count < 0 {
+        return Some((class::COUNT, format!("{count_name}={count} < 0")));
+    }
+    if handle == TYPE_NULL {
+        return Some((class::TYPE, format!("{type_name} is MPI_DATATYPE_NULL")));
+    }
+    (!types::is_committed(handle)).then(|| (class::TYPE, format!("{type_name} is not committed")))
+}
+
+/// The neighbours of this rank that send to it, and those that it sends to.
+fn neighbours(comm: usize) -> Option<(Vec<i64>, Vec<i64>)> {
+    const CART: c_int = 211;
+    const GRAPH: c_int = 212;
+    let wide = |list: Vec<c_int>| list.into_iter().map(i64::from).collect::<Vec<_>>();
+    let (mut kind, mut rank) = (0, 0);
+    // SAFETY: here and below numbers are written, and lists that are as long as was asked.
+    unsafe {
+        pmpi::MPI_Topo_test(comm, &raw mut kind);
+        match kind {
+            CART => {
+                let mut list = Vec::new();
+                for dimension in 0..cart_dimensions(comm) as c_int {
+                    let (mut before, mut after) = (0, 0);
+                    pmpi::MPI_Cart_shift(comm, dimension, 1, &raw mut before, &raw mut after);
+                    list.extend([before, after]);
+                }
+                let list = wide(list);
+                Some((list.clone(), list))
+            }
+            GRAPH => {
+                let mut n = 0;
+                pmpi::MPI_Comm_rank(comm, &raw mut rank);
+                pmpi::MPI_Graph_neighbors_count(comm, rank, &raw mut n);
+                let mut list = vec![0; n as usize];
+                pmpi::MPI_Graph_neighbors(comm, rank, n, list.as_mut_ptr());
+                let list = wide(list);
+                Some((list.clone(), list))
+            }
+            pmpi::UNDEFINED => None,
+            _ => {
+                let (mut n, mut m, mut weighted) = (0, 0, 0);
+                pmpi::MPI_Dist_graph_neighbors_count(comm, &raw mut n, &raw mut m, &raw mut weighted);
+                let lists = [n, m].map(|n| vec![0; n as usize]);
+                let [mut sources, mut destinations] = lists.clone();
+                let [mut a, mut b] = lists;
+                let (a, b) = (a.as_mut_ptr(), b.as_mut_ptr());
+                pmpi::MPI_Dist_graph_neighbors(comm, n, sources.as_mut_ptr(), a, m, destinations.as_mut_ptr(), b);
+                Some((wide(sources), wide(destinations)))
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The rules that level 2 tells beside a message.
+
+/// What the standard says about a value.
+pub fn rule(name: &str) -> &'static str {
+    match name {
+        "root" => {
+            "All ranks must name the same root; between groups the root gives MPI_ROOT, the others of its group \
+                   MPI_PROC_NULL, and the other group the rank of the root."
+        }
+        "op" => "A reduction has one operator: if one rank gives a predefined one, all must give that one.",
+        "in_place" => "MPI_IN_PLACE must be given by all ranks of this call or by none.",
+        "datasize" => "All ranks must contribute the same amount to a reduction: count times the size of the datatype.",
+        "scattersize" => "All ranks must give the same recvcounts: they say how the result of the reduction is cut.",
+        "signature" => {
+            "Data must be received as the sequence of basic types as which it was sent, however the types are \
+                        made of them."
+        }
+        "size" => {
+            "The amount that a rank sends to another one must be exactly the amount that this one expects: count times \
+                   the size of the datatype."
+        }
+        "inter" => {
+            "Between two groups, the amount that one group reduces is scattered over the other one, so both must \
+                    give the same total."
+        }
+        "info" => "All ranks must give an Info object with the same keys and values.",
+        "assert" => "MPI_MODE_NOPRECEDE and MPI_MODE_NOSUCCEED must be given to a fence by all ranks or by none.",
+        "group" => "Each rank of a group must give this same group, with the ranks in the same order.",
+        "tag" => "All ranks must give the same tag.",
+        "local_leader" => "All ranks of the local communicator must name the same leader.",
+        "high" => "All ranks of a group must give the same value of high.",
+        "split_type" => "All ranks must give the same kind of split, or MPI_UNDEFINED.",
+        "edge" => {
+            "Each edge must be given by both of its ranks, as often and with the same weight: among the destinations \
+                   of the one and the sources of the other."
+        }
+        "nnodes" | "indx" | "edges" => "All ranks must give the whole graph, and the same one.",
+        _ => "All ranks must give the same value.",
+    }
+}

@@ -1,0 +1,46 @@
+//! How much is checked: `FARSIDE_VERIFY` and `MPI_Pcontrol`; and how long a rank waits for others before it says so.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+/// -1 until `MPI_Init` has returned, which is as 0.
+static LEVEL: AtomicI32 = AtomicI32::new(-1);
+
+/// Whether nothing is checked.
+pub fn off() -> bool {
+    LEVEL.load(Ordering::Relaxed) <= 0
+}
+
+/// 0 off, 1 short messages, 2 explanations too, 3 Info arguments too, 4 asserts too.
+pub fn get() -> i32 {
+    LEVEL.load(Ordering::Relaxed)
+}
+
+/// Other levels are for other tools, and change nothing.
+pub fn set(level: i32) {
+    if (0..=4).contains(&level) {
+        LEVEL.store(level, Ordering::Relaxed);
+    }
+}
+
+/// Takes the level of the environment; without one it is 1, since this library was loaded.
+pub fn read() {
+    let text = std::env::var("FARSIDE_VERIFY").unwrap_or_else(|_| "1".into());
+    match text.trim().parse() {
+        Ok(level) if (0..=4).contains(&level) => set(level),
+        _ => {
+            eprintln!("VERIFY: FARSIDE_VERIFY={text} is none of 0 to 4; 1 is taken");
+            set(1);
+        }
+    }
+}
+
+/// `FARSIDE_STALL_S`: seconds after which a rank that waits for the calls of others says so; 10 without it.
+pub fn patience() -> Duration {
+    static PATIENCE: OnceLock<Duration> = OnceLock::new();
+    *PATIENCE.get_or_init(|| {
+        let seconds = std::env::var("FARSIDE_STALL_S").ok().and_then(|text| text.trim().parse::<f64>().ok());
+        seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or(Duration::from_secs(10))
+    })
+}

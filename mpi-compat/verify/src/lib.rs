@@ -1,0 +1,46 @@
+#![allow(unsafe_code)]
+#![allow(missing_docs)] // exports are the standard's functions
+//! `libfarside_verify.so`: checks what MPI leaves unchecked, between the ranks of each collective call. It is preloaded under any
+//! library of the MPI 5.0 standard ABI, takes `MPI_` calls, and makes them by `PMPI_` (Traeff, Worringen: Verifying Collective
+//! MPI Calls, EuroPVM/MPI 2004).
+//!
+//! `table` has the calls and what is checked of each; the build script makes a wrapper of each, in all its forms. `call` runs one:
+//! `describe` makes its record and finds what is wrong on this rank alone, `shadow` exchanges the records of all ranks, and
+//! `compare`, a pure function of these, finds the rest: so all ranks come to one result, and all call the error handler.
+//! A non-blocking call sends its record when it starts, and is compared when its request completes (`requests`).
+//!
+//! A call costs one message to each other rank of its communicator.
+
+mod arguments;
+mod call;
+mod compare;
+mod describe;
+mod explain;
+mod level;
+mod local;
+mod pmpi;
+mod record;
+mod requests;
+mod shadow;
+mod signature;
+mod start;
+#[allow(dead_code)] // the build script takes its part
+mod table;
+mod types;
+
+/// Made from the tables.
+mod names {
+    use crate::table::Form;
+    include!(concat!(env!("OUT_DIR"), "/names.rs"));
+}
+
+#[allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)] // made from the table
+mod wrappers {
+    use std::ffi::{c_char, c_int, c_void};
+
+    use crate::call::{self, Value};
+    use crate::pmpi::Status;
+    use crate::{level, pmpi};
+
+    include!(concat!(env!("OUT_DIR"), "/wrappers.rs"));
+}

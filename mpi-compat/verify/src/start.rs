@@ -1,0 +1,82 @@
+#![allow(unsafe_code)]
+//! Start, end, level, and the commit of types.
+
+use std::ffi::{c_char, c_int};
+
+use crate::pmpi::{self, COMM_WORLD};
+use crate::shadow::{self, Object};
+use crate::{call, level, names, types};
+
+fn started(code: c_int) -> c_int {
+    if code == 0 {
+        level::read();
+        if !level::off()
+            && let Err(code) = shadow::of(Object::Comm(COMM_WORLD), "MPI_Init")
+        {
+            return code;
+        }
+    }
+    code
+}
+
+/// # Safety
+/// As the standard says, here and below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
+    // SAFETY: the arguments are those of this call, here and below.
+    started(unsafe { pmpi::MPI_Init(argc, argv) })
+}
+
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn MPI_Init_thread(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: *mut c_int,
+) -> c_int {
+    // SAFETY: as above.
+    started(unsafe { pmpi::MPI_Init_thread(argc, argv, required, provided) })
+}
+
+/// # Safety
+/// As above. It has the arguments of `MPI_Pcontrol` that this library reads.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn MPI_Pcontrol(new: c_int) -> c_int {
+    level::set(new);
+    // SAFETY: as above.
+    unsafe { pmpi::MPI_Pcontrol(new) }
+}
+
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn MPI_Type_commit(datatype: *mut usize) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let code = pmpi::MPI_Type_commit(datatype);
+        if code == 0 {
+            types::commit(*datatype);
+        }
+        code
+    }
+}
+
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn MPI_Finalize() -> c_int {
+    if !level::off() {
+        let finalize = names::NAMES.iter().position(|(name, ..)| *name == "MPI_Finalize");
+        let world = [("comm", call::Value::Handle(COMM_WORLD))];
+        // SAFETY: the row has these arguments.
+        let code = finalize.map_or(0, |at| unsafe { call::run(at, &world, &mut || 0) });
+        if code != 0 {
+            return code;
+        }
+    }
+    shadow::finish();
+    // SAFETY: as above.
+    unsafe { pmpi::MPI_Finalize() }
+}

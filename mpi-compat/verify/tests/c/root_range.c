@@ -1,0 +1,11 @@
+/* A root that is no rank; all ranks learn of it.
+   ranks 2
+   says VERIFY MPI_BCAST(0): root 2 is none of the ranks 0 to 1 */
+#include "check.h"
+
+int main(void) {
+    int value = 0;
+    start();
+    MPI_Bcast(&value, 1, MPI_INT, IS_WRONG ? 2 : 1, MPI_COMM_WORLD);
+    return finish();
+}

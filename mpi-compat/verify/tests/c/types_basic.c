@@ -1,0 +1,21 @@
+/* The same size of other types.
+   ranks 2
+   says VERIFY MPI_BCAST(1): recvtype of 2 elements from MPI_FLOAT on inconsistent with sendtype of 2 elements from MPI_INT on of 0 */
+#include "check.h"
+
+int main(void) {
+    double in[64] = {0}, out[64] = {0};
+    MPI_Datatype one, other, parts[2] = {MPI_INT, MPI_FLOAT}, turned[2] = {MPI_FLOAT, MPI_INT};
+    MPI_Aint places[2] = {0, 8}, apart[2] = {0, 16};
+    int lengths[2] = {2, 1}, back[2] = {1, 2};
+    (void)parts, (void)turned, (void)places, (void)apart, (void)lengths, (void)back, (void)in, (void)out;
+    start();
+    MPI_Type_contiguous(2, MPI_INT, &one);
+    MPI_Type_vector(2, 1, 3, WRONG_AT(1, MPI_FLOAT, MPI_INT), &other);
+    MPI_Type_commit(&one);
+    MPI_Type_commit(&other);
+    MPI_Bcast(in, 1, rank == 0 ? one : other, 0, MPI_COMM_WORLD);
+    MPI_Type_free(&one);
+    MPI_Type_free(&other);
+    return finish();
+}

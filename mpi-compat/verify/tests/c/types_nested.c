@@ -1,0 +1,34 @@
+/* Constructors of all kinds come to the same signature.
+   ranks 2
+   says VERIFY MPI_REDUCE(1): datatype of 4 elements from MPI_INT on inconsistent with datatype of 4 elements from MPI_FLOAT on of 0 */
+#include "check.h"
+
+int main(void) {
+    double in[64] = {0}, out[64] = {0};
+    MPI_Datatype one, other, parts[2] = {MPI_INT, MPI_FLOAT}, turned[2] = {MPI_FLOAT, MPI_INT};
+    MPI_Aint places[2] = {0, 8}, apart[2] = {0, 16};
+    int lengths[2] = {2, 1}, back[2] = {1, 2};
+    (void)parts, (void)turned, (void)places, (void)apart, (void)lengths, (void)back, (void)in, (void)out;
+    start();
+    MPI_Type_contiguous(2, MPI_INT, &one);
+    MPI_Type_create_resized(one, 0, 32, &other);
+    MPI_Type_free(&one);
+    MPI_Type_dup(other, &one);
+    MPI_Type_commit(&one);
+    MPI_Type_commit(&other);
+    int sizes[2] = {4, 4}, subs[2] = {2, 2}, starts[2] = {1, 1};
+    MPI_Datatype more[4];
+    MPI_Type_create_subarray(2, sizes, subs, starts, MPI_ORDER_C, MPI_INT, &more[0]);
+    MPI_Type_indexed(2, back, (int[]){3, 0}, MPI_INT, &more[1]);
+    MPI_Type_create_hvector(2, 1, 64, one, &more[2]);
+    MPI_Type_contiguous_c(4, MPI_INT, &more[3]);
+    for (int i = 0; i < 4; i++) {
+        MPI_Type_commit(&more[i]);
+        MPI_Bcast(in, rank == 0 ? (i == 1 ? 3 : 4) : 1, rank == 0 ? MPI_INT : more[i], 0, MPI_COMM_WORLD);
+        MPI_Type_free(&more[i]);
+    }
+    MPI_Reduce(in, out, 4, WRONG_AT(0, MPI_FLOAT, MPI_INT), MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Type_free(&one);
+    MPI_Type_free(&other);
+    return finish();
+}

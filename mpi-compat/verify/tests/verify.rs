@@ -1,0 +1,184 @@
+//! C programs, each with a call that is wrong where WRONG is defined: tests/c/CHECK_CALL.c. The wrong form must say what its head
+//! says (`says TEXT`, several), all ranks must come to their error handler, and go on; the right form says nothing.
+//! Both are built once and run on Farside and on MPICH, where `ci/peers` has fetched it.
+//!
+//! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (what both forms say), `env NAME=VALUE`,
+//! `fatal` (the wrong form ends in no zero), `wrong only`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use farside_harness::{Finished, Marked, mpi_library, mpich, verify_library};
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
+
+/// Where the library of MPI is, with the name that programs ask for.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            for name in ["libmpi_abi.so.1", "libmpi_abi.so"] {
+                std::os::unix::fs::symlink(mpi_library(), folder.path().join(name)).unwrap();
+            }
+            folder
+        })
+        .path()
+}
+
+struct Program {
+    name: String,
+    head: String,
+    source: PathBuf,
+}
+
+impl Program {
+    fn words<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.head.lines().filter_map(move |line| line.trim().strip_prefix(key)).map(str::trim)
+    }
+
+    fn build(&self, folder: &Path, peer: Option<&str>, wrong: bool) -> PathBuf {
+        let program = folder.join(format!("{}_{}", self.name, if wrong { "wrong" } else { "right" }));
+        let mut command = Command::new(peer.unwrap_or("cc"));
+        if peer.is_none() {
+            let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../include");
+            command.arg("-I").arg(include).arg("-L").arg(library());
+        }
+        command
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"])
+            .arg(&self.source)
+            .arg("-o")
+            .arg(&program);
+        if wrong {
+            command.arg("-DWRONG");
+        }
+        if peer.is_none() {
+            command.arg("-lmpi_abi");
+        }
+        assert!(command.status().expect("a C compiler").success(), "{} cannot be built", self.name);
+        program
+    }
+
+    /// The environment of the ranks.
+    fn settings(&self) -> Vec<(&str, &str)> {
+        let level = self.words("level ").next().unwrap_or("1");
+        let mut all = vec![("FARSIDE_VERIFY", level)];
+        all.extend(self.words("env ").filter_map(|word| word.split_once('=')));
+        all
+    }
+
+    fn run(&self, program: &Path, mpich: Option<&str>) -> Finished {
+        let ranks = self.words("ranks ").next().unwrap_or("2");
+        let mut run = match mpich {
+            None => {
+                let mut run = Marked::run(ranks.parse().unwrap(), &[] as &[&str]);
+                for (name, value) in self.settings() {
+                    run.command.arg("--env").arg(format!("{name}={value}"));
+                }
+                run.command.arg("--env").arg(format!("LD_PRELOAD={}", verify_library().display()));
+                run.command.env("LD_LIBRARY_PATH", library());
+                run
+            }
+            Some(compiler) => {
+                let place = Path::new(compiler).parent().and_then(Path::parent).unwrap();
+                let mut run = Marked::new(place.join("bin/mpiexec"));
+                run.command.env("LD_LIBRARY_PATH", place.join("lib")).args(["-n", ranks]);
+                for (name, value) in self.settings() {
+                    run.command.args(["-genv", name, value]);
+                }
+                run.command.args(["-genv", "LD_PRELOAD", verify_library().to_str().unwrap()]);
+                run
+            }
+        };
+        run.command.arg(program);
+        run.finish()
+    }
+
+    /// What is wrong with what it said.
+    fn judge(&self, run: &Finished, wrong: bool) -> Vec<String> {
+        let ranks = self.words("ranks ").next().unwrap_or("2").parse().unwrap();
+        let fatal = wrong && self.words("fatal").next().is_some();
+        let wanted = self.words("says ").filter(|_| wrong).chain(self.words("both "));
+        let mut bad: Vec<_> =
+            wanted.filter(|text| !run.err.contains(text)).map(|text| format!("does not say {text:?}")).collect();
+        if fatal == (run.code == Some(0)) {
+            bad.push(format!("ends with {:?}", run.code));
+        }
+        if run.out.contains("FAILED") || (!fatal && run.out.matches("ended").count() != ranks) {
+            bad.push(format!("prints {}", run.out));
+        }
+        if !wrong && self.words("both ").next().is_none() && run.err.contains("VERIFY") {
+            bad.push("complains about what is right".into());
+        }
+        bad
+    }
+}
+
+fn all() -> Vec<Program> {
+    let mut all: Vec<_> = std::fs::read_dir(SOURCES)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "c"))
+        .map(|source| {
+            let text = std::fs::read_to_string(&source).unwrap();
+            let head = text.split("*/").next().unwrap().to_owned();
+            Program { name: source.file_stem().unwrap().to_str().unwrap().to_owned(), head, source }
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn check(name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = mpich(&format!("{name}, on MPICH"), "mpicc_abi");
+    let wanted = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
+    let mut bad = Vec::new();
+    for program in all().iter().filter(|p| p.name.split('_').next() == Some(name) && p.name.contains(&wanted)) {
+        for wrong in [true, false] {
+            if !wrong && program.words("wrong only").next().is_some() {
+                continue;
+            }
+            let built = program.build(folder.path(), compiler.as_deref(), wrong);
+            for peer in [None, compiler.as_deref()].into_iter().take(1 + usize::from(compiler.is_some())) {
+                let run = program.run(&built, peer);
+                let faults = program.judge(&run, wrong);
+                if !faults.is_empty() {
+                    let on = if peer.is_some() { "MPICH" } else { "Farside" };
+                    let form = if wrong { "wrong" } else { "right" };
+                    bad.push(format!(
+                        "{}, {form}, on {on}: {}\n{}{}",
+                        program.name,
+                        faults.join("; "),
+                        run.out,
+                        run.err
+                    ));
+                }
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n\n"));
+}
+
+macro_rules! checks {
+    ($($name:ident),*) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_program_belongs_to_a_test() {
+            let known = [$(stringify!($name)),*];
+            for program in all() {
+                assert!(known.contains(&program.name.split('_').next().unwrap()), "{}", program.name);
+                assert!(program.words("says ").next().is_some(), "{} must say what is wrong", program.name);
+            }
+        }
+    };
+}
+
+checks!(call, inplace, op, root, size, types);
