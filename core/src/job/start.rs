@@ -74,6 +74,9 @@ impl Job {
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let Sharing { ranks, processors } = sharing;
+        let capabilities = device.capabilities();
+        let message_cut_offs = settings.message_cut_offs.unwrap_or(capabilities.messages);
+        let max_packet = capabilities.max_packet;
         tracing::debug!(
             rank,
             size,
@@ -88,6 +91,8 @@ impl Job {
             size,
             settings,
             device,
+            message_cut_offs,
+            max_packet,
             bootstrap: RefCell::new(bootstrap),
             progress,
             order: StoreOrder::default(),
