@@ -49,6 +49,9 @@ struct Inner {
     settings: Settings,
     /// Dropped before the messages, into whose sinks it may be reading.
     device: Box<dyn Device>,
+    /// Of the settings and the device.
+    message_cut_offs: MessageCutOffs,
+    max_packet: usize,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
     watch: Option<Watch>,
@@ -101,12 +104,14 @@ impl Drop for Running<'_> {
 impl Job {
     /// This rank, from 0.
     #[must_use]
+    #[inline]
     pub fn rank(&self) -> u32 {
         self.0.rank
     }
 
     /// The number of ranks.
     #[must_use]
+    #[inline]
     pub fn size(&self) -> u32 {
         self.0.size
     }
@@ -125,8 +130,15 @@ impl Job {
     }
 
     /// The cut-offs of messages: what the settings say, or else the device.
+    #[inline]
     pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
-        self.0.settings.message_cut_offs.unwrap_or(self.device().capabilities().messages)
+        self.0.message_cut_offs
+    }
+
+    /// The longest packet of the device in bytes.
+    #[inline]
+    pub(crate) fn max_packet(&self) -> usize {
+        self.0.max_packet
     }
 
     /// Checks that all other ranks are alive.
@@ -146,6 +158,7 @@ impl Job {
 
     /// The active messages.
     #[must_use]
+    #[inline]
     pub fn active_messages(&self) -> &ActiveMessages<Job> {
         &self.0.am
     }
@@ -426,12 +439,15 @@ impl Job {
     ///
     /// # Errors
     /// `Freed`.
+    #[inline]
     pub(crate) fn running(&self, operation: &'static str) -> Result<()> {
-        if !self.0.ended.get() {
-            return Ok(());
-        }
+        if self.0.ended.get() { Err(self.ended(operation)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn ended(&self, operation: &'static str) -> Error {
         let e = Error::new(ErrorKind::Freed, operation).rank(self.0.rank);
-        Err(e.cause("the job has been finalized").remedy("finalize the job when everything else is done"))
+        e.cause("the job has been finalized").remedy("finalize the job when everything else is done")
     }
 
     /// Ends the whole job with `code`, telling the launcher why.

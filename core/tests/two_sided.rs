@@ -6,7 +6,7 @@ use std::rc::Rc;
 use farside_core::am::{Sink, Source};
 use farside_core::matching::Pattern;
 use farside_core::settings::Settings;
-use farside_core::two_sided::{EARLY, Mode, Receive, Sending, Status};
+use farside_core::two_sided::{EARLY, Matched, Mode, Receive, Sending, Status};
 use farside_core::{ErrorKind, Job, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -39,9 +39,25 @@ fn from(source: u32, tag: i32) -> Pattern {
 
 const ANY: Pattern = Pattern { context: CONTEXT, source: None, tag: None };
 
+/// # Safety
+/// As `Job::start_receive`.
+unsafe fn start(job: &Job, pattern: Pattern, sink: Sink) -> Result<Rc<Receive>> {
+    let receive = Receive::new();
+    // SAFETY: the same contract.
+    unsafe { job.start_receive(&receive, pattern, sink) }.map(|()| receive)
+}
+
+/// # Safety
+/// As `Job::receive_message`.
+unsafe fn receive_taken(job: &Job, message: Matched, sink: Sink) -> Result<Rc<Receive>> {
+    let receive = Receive::new();
+    // SAFETY: the same contract.
+    unsafe { job.receive_message(&receive, message, sink) }.map(|()| receive)
+}
+
 fn post(job: &Job, pattern: Pattern, buffer: &mut [u8]) -> Result<Rc<Receive>> {
     // SAFETY: each test waits for the receive, or forgets it, before the buffer goes.
-    unsafe { job.start_receive(pattern, Sink::memory(buffer.as_mut_ptr(), buffer.len())) }
+    unsafe { start(job, pattern, Sink::memory(buffer.as_mut_ptr(), buffer.len())) }
 }
 
 fn send(job: &Job, to: u32, tag: i32, data: &[u8], mode: Mode) -> Result<Sending> {
@@ -223,7 +239,7 @@ fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen()
                 let receive = post(job, ANY, &mut other)?;
                 assert_eq!(finish(job, &receive)?.tag, 8);
                 // SAFETY: the buffer lives until the receive has ended.
-                let receive = unsafe { job.receive_message(taken, Sink::memory(into.as_mut_ptr(), len)) }?;
+                let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), len)) }?;
                 assert_eq!(finish(job, &receive)?.tag, 7);
                 assert!(into == bytes(0, len) && other == bytes(1, len));
             }
@@ -284,7 +300,7 @@ fn withdrawn_send_is_received_by_nobody_and_one_that_is_matched_goes_on() {
                 meet(job)?;
                 meet(job)?;
                 // SAFETY: waited for at once.
-                let receive = unsafe { job.receive_message(taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
+                let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
                 assert_eq!(finish(job, &receive)?.len, len);
                 assert!(into[..len] == data);
             }

@@ -392,6 +392,12 @@ pub unsafe fn strings(argc: c_int, argv: *mut *mut c_char) -> Vec<Vec<u8>> {
 }
 
 /// A count, which must not be negative.
+#[inline]
 pub fn count(value: i64, name: &'static str) -> Result<u64, Fail> {
-    u64::try_from(value).map_err(|_| fail(MPI_ERR_COUNT, format!("is {value}")).named(name))
+    u64::try_from(value).map_err(|_| negative(value, name))
+}
+
+#[cold]
+fn negative(value: i64, name: &'static str) -> Fail {
+    fail(MPI_ERR_COUNT, format!("is {value}")).named(name)
 }

@@ -29,6 +29,7 @@ impl GroupObject {
     }
 
     /// The rank in the group of a rank of the job.
+    #[inline]
     pub fn rank_of(&self, job_rank: u32) -> Option<usize> {
         // In most groups that messages come from every rank has its own number.
         let own = job_rank as usize;

@@ -14,6 +14,8 @@ use crate::fail::{Fail, fail};
 /// The first value of handles that are not predefined.
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
+/// Holders of a handle that is never released.
+const FOR_GOOD: u32 = u32::MAX;
 /// Bits of a generation.
 const GENERATIONS: u32 = 1 << 24;
 
@@ -114,6 +116,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     }
 
     /// A new handle.
+    #[inline]
     pub fn insert(&self, object: Rc<T>) -> H {
         let mut slots = self.slots.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -125,6 +128,15 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         slot.object = Some(object);
         slot.holders = 1;
         H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
+    }
+
+    /// A new handle that stays valid, however often it is released.
+    pub fn insert_for_good(&self, object: Rc<T>) -> H {
+        let handle = self.insert(object);
+        if let Some(index) = Self::index(handle.value()) {
+            self.slots.borrow_mut()[index].holders = FOR_GOOD;
+        }
+        handle
     }
 
     /// Gives a handle another object.
@@ -158,16 +170,6 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         handle
     }
 
-    /// Gives out a handle once more, which was given out and not freed.
-    pub fn again(&self, handle: H) -> H {
-        if let Some(index) = Self::index(handle.value())
-            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
-        {
-            slot.holders += 1;
-        }
-        handle
-    }
-
     fn index(value: usize) -> Option<usize> {
         (value >> 56 == H::KIND).then(|| (value & INDEX).wrapping_sub(FIRST))
     }
@@ -188,13 +190,19 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     }
 
     /// Frees a handle: whether it was the last time that it had been given out.
+    #[inline]
     pub fn release(&self, handle: H) -> Result<bool, Fail> {
-        self.get(handle)?;
-        let Some(index) = Self::index(handle.value()) else {
-            return Err(fail(H::CLASS, format!("a predefined {} cannot be freed", H::WHAT)).value(handle.value()));
+        let value = handle.value();
+        let Some(index) = Self::index(value) else {
+            self.get(handle)?;
+            return Err(fail(H::CLASS, format!("a predefined {} cannot be freed", H::WHAT)).value(value));
         };
         let mut slots = self.slots.borrow_mut();
-        let slot = &mut slots[index];
+        let slot = slots.get_mut(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff);
+        let Some(slot) = slot.filter(|slot| slot.object.is_some()) else { return Err(bad::<H>(value)) };
+        if slot.holders == FOR_GOOD {
+            return Ok(false);
+        }
         slot.holders -= 1;
         if slot.holders > 0 {
             return Ok(false);

@@ -249,8 +249,10 @@ impl PartitionedReceive {
             let from = ((partition * offer.len) as usize).min(room);
             let part = all.data.part(from, (offer.len as usize).min(room - from));
             let pattern = Pattern { context: offer.context, source: all.peer, tag: Some(partition as i32) };
+            let receive = Receive::new();
             // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over.
-            round.push((unsafe { job.start_receive(pattern, part.sink()) }?, Cell::new(None)));
+            unsafe { job.start_receive(&receive, pattern, part.sink()) }?;
+            round.push((receive, Cell::new(None)));
         }
         self.posted.set(true);
         Ok(())
@@ -407,8 +409,9 @@ pub fn precv_init(
     if let Some(peer) = all.peer {
         let bytes = Box::new(Cell::new([0; OFFER]));
         let pattern = Pattern { context: all.offers(), source: Some(peer), tag: Some(tag) };
+        let receive = Receive::new();
         // SAFETY: the bytes are kept until the receive is done, or forgotten; a cell may be written meanwhile.
-        let receive = unsafe { job.start_receive(pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) }?;
+        unsafe { job.start_receive(&receive, pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) }?;
         coming = Some((receive, bytes));
     }
     let (offer, round, done, active, posted, failed) = Default::default();

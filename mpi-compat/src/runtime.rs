@@ -25,7 +25,7 @@ use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Objects, Op, R
 use crate::info::InfoObject;
 use crate::lock::Taken;
 use crate::op::OpObject;
-use crate::p2p::MessageObject;
+use crate::p2p::{MessageObject, Spare};
 use crate::request::Operation;
 use crate::rma::WinObject;
 use crate::session::SessionObject;
@@ -85,6 +85,8 @@ pub struct Runtime {
     pub requests: Objects<Request, dyn Operation>,
     /// The request of all sends that were complete when they were started.
     pub complete_send: Cell<Request>,
+    /// Point-to-point operations to be used again.
+    pub spare: Spare,
     /// Requests that were freed before their operations were over.
     pub freed: RefCell<Vec<Rc<dyn Operation>>>,
     pub messages: Objects<Message, MessageObject>,
@@ -132,6 +134,7 @@ impl Runtime {
             sessions: Objects::default(),
             requests: Objects::default(),
             complete_send: Cell::new(MPI_REQUEST_NULL),
+            spare: Spare::default(),
             freed: RefCell::default(),
             messages: Objects::default(),
             buffer: Attached::default(),

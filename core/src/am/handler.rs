@@ -33,7 +33,13 @@ pub struct Message<'a> {
     pub waits: bool,
 }
 
-impl Message<'_> {
+impl<'a> Message<'a> {
+    /// One that is here.
+    #[inline]
+    pub(crate) fn whole(source: u32, header: &'a [u8], data: &'a [u8]) -> Self {
+        Self { source, number: 0, header, len: data.len(), data: Some(data), waits: false }
+    }
+
     /// By which [`deliver`](super::deliver) and [`abandon`](super::abandon) name the message: one that waits, or whose data
     /// has not all come.
     #[must_use]

@@ -65,8 +65,7 @@ impl ActiveMessages {
         header: &[u8],
         data: &[u8],
     ) -> Result<()> {
-        let message = Message { source, number: 0, header, len: data.len(), data: Some(data), waits: false };
-        match handler(message) {
+        match handler(Message::whole(source, header, data)) {
             Delivery::Done => self.finished(source, p.target, p.completion),
             other => self.whole(source, p, data, other),
         }

@@ -240,8 +240,9 @@ pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
 }
 
 /// Bytes of data that fit into a packet with a header of this length.
+#[inline]
 fn room(job: &Job, header_len: usize) -> usize {
-    job.device().capabilities().max_packet - PREFIX - header_len
+    job.max_packet() - PREFIX - header_len
 }
 
 /// Sends a message that fits into a packet if there is room and nothing is queued before it; or, where `copy` allows that,

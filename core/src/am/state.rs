@@ -126,6 +126,12 @@ impl<J> ActiveMessages<J> {
         self.work.get() == 0
     }
 
+    /// Whether messages of this rank to itself wait, behind which another one has to queue.
+    #[inline(always)]
+    pub(crate) fn has_own(&self) -> bool {
+        self.work.get() & OWN != 0
+    }
+
     /// There is work of this kind.
     #[inline(always)]
     pub(super) fn mark(&self, work: u8) {

@@ -146,7 +146,7 @@ impl Turn<'_> {
     /// Sends the next packets of a queued message.
     fn step(&mut self, target: u32, message: &mut Queued) -> Result<Step> {
         let (len, header_len) = (message.data.len(), message.header.len());
-        let most = self.job.device().capabilities().max_packet - PREFIX;
+        let most = self.job.max_packet() - PREFIX;
         let eager = self.job.message_cut_offs().eager;
         let mut prefix = Prefix::of_first(message.handler, header_len, len, message.number, message.target);
         prefix.completion = if message.completion.is_some() { message.number } else { 0 };
@@ -205,7 +205,7 @@ impl Turn<'_> {
 
     /// Sends the next packets of a message whose target wants them; whether it is complete.
     fn stream(&mut self, number: u32, target: u32, source: &Source, wanted: usize, sent: &mut usize) -> Result<bool> {
-        let most = self.job.device().capabilities().max_packet - PREFIX;
+        let most = self.job.max_packet() - PREFIX;
         let mut blocks = Vec::new();
         for _ in 0..TURN {
             let now = (wanted - *sent).min(most);

@@ -76,6 +76,9 @@ impl Job {
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
         let watch = Watch::new(settings.bill.is_some(), settings.stall_s, device.now());
         let Sharing { ranks, processors } = sharing;
+        let capabilities = device.capabilities();
+        let message_cut_offs = settings.message_cut_offs.unwrap_or(capabilities.messages);
+        let max_packet = capabilities.max_packet;
         tracing::debug!(
             rank,
             size,
@@ -90,6 +93,8 @@ impl Job {
             size,
             settings,
             device,
+            message_cut_offs,
+            max_packet,
             bootstrap: RefCell::new(bootstrap),
             progress,
             watch,

@@ -41,6 +41,7 @@ impl Pattern {
         self.context == e.context && self.source.is_none_or(|s| s == e.source) && self.tag.is_none_or(|t| t == e.tag)
     }
 
+    #[inline]
     fn kind(&self) -> usize {
         usize::from(self.source.is_none()) + 2 * usize::from(self.tag.is_none())
     }
@@ -91,6 +92,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    #[inline]
     fn insert(&mut self, content: T, number: u64) -> Ticket {
         if let Some(slot) = self.free.pop() {
             let at = &mut self.slots[slot as usize];
@@ -106,6 +108,7 @@ impl<T> Slab<T> {
         self.slots.get(ticket.slot as usize).filter(|s| s.generation == ticket.generation)?.content.as_ref()
     }
 
+    #[inline]
     fn remove(&mut self, slot: u32) -> Option<T> {
         let at = &mut self.slots[slot as usize];
         let content = at.content.take()?;
@@ -174,6 +177,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Posts a receive, for which no early message was there ([`take_early`](Self::take_early) first).
+    #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
         let number = self.next();
         let ticket = self.posted.insert((pattern, receive), number);
@@ -199,9 +203,10 @@ impl<R, M> Matching<R, M> {
         self.unpost(first?.1)
     }
 
+    #[inline]
     fn unpost(&mut self, slot: u32) -> Option<(Pattern, R)> {
         let pattern = self.posted.slots[slot as usize].content.as_ref()?.0;
-        self.receives.unlink(pattern, slot, pattern.kind(), &mut self.posted.slots);
+        self.receives.unlink(slot, pattern.kind(), &mut self.posted.slots);
         self.waiting[pattern.kind()] -= 1;
         self.posted.remove(slot)
     }
@@ -238,7 +243,11 @@ impl<R, M> Matching<R, M> {
     }
 
     /// The early message that a pattern gets, which is kept no more.
+    #[inline]
     pub fn take_early(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
+        if self.early() == 0 {
+            return None;
+        }
         self.index(pattern.kind());
         let slot = self.messages.head(pattern)?;
         self.take_slot(slot)
@@ -257,9 +266,8 @@ impl<R, M> Matching<R, M> {
     }
 
     fn take_slot(&mut self, slot: u32) -> Option<(Envelope, M)> {
-        let envelope = self.early.slots[slot as usize].content.as_ref()?.0;
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
-            self.messages.unlink(envelope.pattern(kind), slot, kind, &mut self.early.slots);
+            self.messages.unlink(slot, kind, &mut self.early.slots);
         }
         self.early.remove(slot)
     }

@@ -1,75 +1,163 @@
 //! Queues by pattern, whose members are linked through the slots that hold them, so that any of them leaves in constant
-//! time.
-
-use rustc_hash::FxHashMap;
+//! time. A queue without members stays for the next one of its pattern, until its place is needed.
 
 use super::{KINDS, Pattern, Slot};
 
 const END: u32 = u32::MAX;
 
-/// The neighbours of a slot in a queue.
+/// The neighbours of a slot in a queue, and which queue that is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     previous: u32,
     next: u32,
+    queue: u32,
 }
 
 impl Link {
-    pub(super) const NONE: Self = Self { previous: END, next: END };
+    pub(super) const NONE: Self = Self { previous: END, next: END, queue: END };
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Ends {
+/// A queue.
+#[derive(Debug)]
+struct Queue {
+    pattern: Pattern,
+    /// Its first member; `END` if it has none.
     first: u32,
     last: u32,
+    /// The next queue of the same bucket.
+    next: u32,
 }
 
-/// The queues that have members.
-#[derive(Debug, Default)]
-pub(super) struct Queues(FxHashMap<Pattern, Ends>);
+/// The queues, in a hash table.
+#[derive(Debug)]
+pub(super) struct Queues {
+    queues: Vec<Queue>,
+    /// The first queue of each hash: a power of two of them, at least as many as queues.
+    buckets: Vec<u32>,
+    /// Queues that belong to no bucket.
+    free: Vec<u32>,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self { queues: Vec::new(), buckets: vec![END; 16], free: Vec::new() }
+    }
+}
 
 impl Queues {
+    #[inline(always)]
+    fn bucket(&self, pattern: &Pattern) -> usize {
+        /// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let words = u64::from(pattern.context) | u64::from(pattern.tag.unwrap_or(0) as u32) << 32;
+        let hash = (words.wrapping_mul(FACTOR) ^ u64::from(pattern.source.unwrap_or(0))).wrapping_mul(FACTOR);
+        (hash >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline(always)]
+    fn find(&self, pattern: &Pattern) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(pattern)];
+        while let Some(queue) = self.queues.get(at as usize) {
+            if queue.pattern == *pattern {
+                return Some(at);
+            }
+            at = queue.next;
+        }
+        None
+    }
+
     /// The first member of a pattern's queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn head(&self, pattern: &Pattern) -> Option<u32> {
-        self.0.get(pattern).map(|ends| ends.first)
+        let first = self.queues[self.find(pattern)? as usize].first;
+        (first != END).then_some(first)
+    }
+
+    /// A new queue for a pattern that has none.
+    #[cold]
+    fn add(&mut self, pattern: Pattern) -> u32 {
+        if self.free.is_empty() && self.queues.len() == self.buckets.len() {
+            self.rebuild();
+        }
+        let bucket = self.bucket(&pattern);
+        let next = self.buckets[bucket];
+        let queue = Queue { pattern, first: END, last: END, next };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.queues[at as usize] = queue;
+                at
+            }
+            None => {
+                self.queues.push(queue);
+                self.queues.len() as u32 - 1
+            }
+        };
+        self.buckets[bucket] = at;
+        at
+    }
+
+    /// Frees the queues without members, and makes twice as many buckets if these are less than half. So either half of the
+    /// places are free, and the next rebuild is as many new patterns away as this one takes steps.
+    fn rebuild(&mut self) {
+        let all = 0..self.queues.len() as u32;
+        let (free, used): (Vec<u32>, Vec<u32>) = all.partition(|at| self.queues[*at as usize].first == END);
+        let factor = if free.len() < used.len() { 2 } else { 1 };
+        self.buckets = vec![END; self.buckets.len() * factor];
+        self.free = free;
+        for at in used {
+            let bucket = self.bucket(&self.queues[at as usize].pattern);
+            self.queues[at as usize].next = std::mem::replace(&mut self.buckets[bucket], at);
+        }
     }
 
     /// Puts a slot at the end of a pattern's queue, linked by its links of kind `kind`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push<T>(&mut self, pattern: Pattern, slot: u32, kind: usize, slots: &mut [Slot<T>]) {
         debug_assert!(kind < KINDS);
-        let ends = self.0.entry(pattern).or_insert(Ends { first: slot, last: END });
-        slots[slot as usize].links[kind] = Link { previous: ends.last, next: END };
-        if ends.last != END {
-            slots[ends.last as usize].links[kind].next = slot;
+        let at = self.find(&pattern).unwrap_or_else(|| self.add(pattern));
+        let queue = &mut self.queues[at as usize];
+        let previous = std::mem::replace(&mut queue.last, slot);
+        slots[slot as usize].links[kind] = Link { previous, next: END, queue: at };
+        match slots.get_mut(previous as usize) {
+            Some(before) => before.links[kind].next = slot,
+            None => queue.first = slot,
         }
-        ends.last = slot;
     }
 
-    /// Takes a slot out of a pattern's queue.
-    #[inline]
-    pub(super) fn unlink<T>(&mut self, pattern: Pattern, slot: u32, kind: usize, slots: &mut [Slot<T>]) {
-        let Link { previous, next } = std::mem::replace(&mut slots[slot as usize].links[kind], Link::NONE);
-        if previous == END && next == END {
-            self.0.remove(&pattern);
-            return;
+    /// Takes a slot out of the queue in which it is linked by its links of kind `kind`.
+    #[inline(always)]
+    pub(super) fn unlink<T>(&mut self, slot: u32, kind: usize, slots: &mut [Slot<T>]) {
+        let Link { previous, next, queue } = std::mem::replace(&mut slots[slot as usize].links[kind], Link::NONE);
+        let queue = &mut self.queues[queue as usize];
+        match slots.get_mut(previous as usize) {
+            Some(before) => before.links[kind].next = next,
+            None => queue.first = next,
         }
-        if previous != END {
-            slots[previous as usize].links[kind].next = next;
+        match slots.get_mut(next as usize) {
+            Some(after) => after.links[kind].previous = previous,
+            None => queue.last = previous,
         }
-        if next != END {
-            slots[next as usize].links[kind].previous = previous;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_without_members_give_their_places_to_other_patterns() {
+        let mut queues = Queues::default();
+        let mut slots: Vec<Slot<()>> =
+            (0..2u64).map(|number| Slot { generation: 0, content: None, links: [Link::NONE; KINDS], number }).collect();
+        let pattern = |tag| Pattern { context: 1, source: Some(2), tag: Some(tag) };
+        queues.push(pattern(-1), 1, 0, &mut slots);
+        for tag in 0..10_000 {
+            queues.push(pattern(tag), 0, 0, &mut slots);
+            assert_eq!(queues.head(&pattern(tag)), Some(0));
+            queues.unlink(0, 0, &mut slots);
+            assert_eq!(queues.head(&pattern(tag)), None);
         }
-        if (previous == END || next == END)
-            && let Some(ends) = self.0.get_mut(&pattern)
-        {
-            if previous == END {
-                ends.first = next;
-            }
-            if next == END {
-                ends.last = previous;
-            }
-        }
+        assert_eq!(queues.head(&pattern(-1)), Some(1));
+        assert!(queues.queues.len() <= 16, "{}", queues.queues.len());
     }
 }

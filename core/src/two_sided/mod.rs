@@ -56,6 +56,12 @@ impl TwoSided {
             tracing::warn!("a malformed two-sided message from rank {} was dropped", m.source);
             return Delivery::Done;
         };
+        self.take(envelope, m)
+    }
+
+    /// A message goes to its receive, or is kept.
+    #[inline]
+    fn take(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
         let posted = self.matching.borrow_mut().take_posted(&envelope);
         let Some((_, receive)) = posted else { return self.keep(envelope, m) };
         if !m.waits {
@@ -72,6 +78,7 @@ impl TwoSided {
     }
 
     /// No receive is posted for a message.
+    #[inline(never)]
     fn keep(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
         let (early, delivery) = match m.data {
             // What is here is taken, so that its sender can go on, unless it wants to wait.
@@ -91,6 +98,7 @@ impl TwoSided {
 
 impl Job {
     /// Says what receives have taken, where that is due. Called in every turn of progress after something has come.
+    #[inline]
     pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
         while let Some((peer, taken)) = credits.owed() {
@@ -101,6 +109,7 @@ impl Job {
 }
 
 /// Whether a receive of `pattern` names a rank that there is.
+#[inline]
 fn check(job: &Job, operation: &'static str, pattern: &Pattern) -> Result<()> {
     match pattern.source {
         Some(source) if source >= job.size() => {

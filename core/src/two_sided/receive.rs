@@ -16,34 +16,36 @@ const RECEIVE: &str = "receive";
 
 impl Job {
     /// Starts a receive: the first message that fits `pattern` goes to `sink`, and what is longer than it is left out, which
-    /// the [`Status`] shows. Does not wait.
+    /// the [`Status`] shows. Does not wait. `receive` [is done](Receive::is_done) when it has ended.
     ///
     /// # Safety
     /// The memory of the sink is as [`Sink::memory`] says, until the receive [is done](Receive::is_done) or
     /// [`forget_receive`](Self::forget_receive) has returned.
     ///
     /// # Errors
-    /// `NoSuchRank`, `Freed`; what sending fails with.
-    pub unsafe fn start_receive(&self, pattern: Pattern, sink: Sink) -> Result<Rc<Receive>> {
+    /// `NoSuchRank`, `Freed`; what sending fails with; `BadArgument` if `receive` was started and has not ended.
+    #[inline]
+    pub unsafe fn start_receive(&self, receive: &Rc<Receive>, pattern: Pattern, sink: Sink) -> Result<()> {
         check(self, "receive a message", &pattern)?;
+        receive.check_free()?;
         self.give_credit()?;
         if let Some(matched) = self.take_early(&pattern) {
             if let Some(bill) = self.bill() {
                 bill.called(Account::team(pattern.context), RECEIVE);
             }
             // SAFETY: the same contract.
-            return unsafe { self.receive_message(matched, sink) };
+            return unsafe { self.receive_message(receive, matched, sink) };
         }
-        let receive = Receive::posted(sink);
         if let Some(bill) = self.bill() {
             let account = Account::team(pattern.context);
             bill.called(account, RECEIVE);
             let awaited = Awaited { account: Some(account), operation: RECEIVE, call: 0, from: pattern.source };
             receive.awaited.set(Some(awaited));
         }
-        let ticket = self.two_sided().matching.borrow_mut().post(pattern, Rc::clone(&receive));
+        receive.begin(State::Posted(sink));
+        let ticket = self.two_sided().matching.borrow_mut().post(pattern, Rc::clone(receive));
         receive.ticket.set(Some(ticket));
-        Ok(receive)
+        Ok(())
     }
 
     /// Takes the early message that a pattern gets. What its sender has withdrawn is dropped.
@@ -67,43 +69,42 @@ impl Job {
         }
     }
 
-    /// Receives a message that was taken out of matching.
+    /// Receives a message that was taken out of matching. `receive` [is done](Receive::is_done) when it has ended.
     ///
     /// # Safety
     /// As [`start_receive`](Self::start_receive).
     ///
     /// # Errors
     /// What sending fails with.
-    pub unsafe fn receive_message(&self, message: Matched, sink: Sink) -> Result<Rc<Receive>> {
+    pub unsafe fn receive_message(&self, receive: &Rc<Receive>, message: Matched, sink: Sink) -> Result<()> {
+        receive.check_free()?;
         let Matched { envelope, early } = message;
         let credits = &self.two_sided().credits;
         match early {
             Early::Whole(data, counted) => {
+                receive.begin(State::Coming(None));
+                receive.complete(envelope, sink.take_whole(&data));
                 if counted {
                     credits.taken(envelope.source, data.len());
                     self.give_credit()?;
                 }
-                let receive = Receive::coming(None);
-                receive.complete(envelope, sink.take_whole(&data));
-                Ok(receive)
             }
             Early::Held(token, _) => {
-                let receive = Receive::coming(Some(token));
-                let to = Rc::clone(&receive);
+                receive.begin(State::Coming(Some(token)));
+                let to = Rc::clone(receive);
                 am::deliver(self, token, sink, Then::quick(move |received| to.complete(envelope, received)))?;
-                Ok(receive)
             }
             Early::Coming(coming, len) => {
-                credits.taken(envelope.source, len);
-                self.give_credit()?;
-                let receive = Receive::coming(None);
+                receive.begin(State::Coming(None));
                 match coming.data.take() {
                     Some(data) => receive.complete(envelope, data.and_then(|data| sink.take_whole(&data))),
-                    None => coming.receive.set(Some((Rc::clone(&receive), sink))),
+                    None => coming.receive.set(Some((Rc::clone(receive), sink))),
                 }
-                Ok(receive)
+                credits.taken(envelope.source, len);
+                self.give_credit()?;
             }
         }
+        Ok(())
     }
 
     /// Ends a receive whose message has not come; `false` if it has: then it ends as it would.

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::HANDLER;
-use crate::am::{self, Counters, Source};
+use crate::am::{self, Counters, Message, Source};
 use crate::bill::Account;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
@@ -114,12 +114,16 @@ impl Job {
             return Ok(Sending::Open(track));
         }
         let header = words.to_le_bytes();
-        if let Source::Bytes(block) = &source
-            && len <= SHORT
-        {
+        if let Source::Bytes(block) = &source {
             // SAFETY: valid during the call.
             let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
-            if am::try_send_short(self, target, HANDLER, &header, data)? {
+            if target == self.rank() && !self.active_messages().has_own() {
+                let envelope = Envelope { context, source: target, tag };
+                // All of it is here, so that it has been copied afterwards.
+                let _ = self.two_sided().take(envelope, Message::whole(target, &header, data));
+                return Ok(Sending::Done);
+            }
+            if len <= SHORT && am::try_send_short(self, target, HANDLER, &header, data)? {
                 return Ok(Sending::Done);
             }
         }

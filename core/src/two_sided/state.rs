@@ -136,12 +136,29 @@ impl Receive {
         self.awaited.get().unwrap_or(Awaited::unknown("receive"))
     }
 
-    pub(super) fn posted(sink: Sink) -> Rc<Self> {
-        Rc::new(Self { state: RefCell::new(State::Posted(sink)), ..Self::default() })
+    /// One that has not been started. It may be started again after each end.
+    #[must_use]
+    pub fn new() -> Rc<Self> {
+        Rc::default()
     }
 
-    pub(super) fn coming(token: Option<Token>) -> Rc<Self> {
-        Rc::new(Self { state: RefCell::new(State::Coming(token)), ..Self::default() })
+    /// Checks that it may be started.
+    ///
+    /// # Errors
+    /// `BadArgument` if the receive before has not ended.
+    #[inline]
+    pub(super) fn check_free(&self) -> Result<()> {
+        match *self.state.borrow() {
+            State::Posted(_) | State::Coming(_) => Err(wrong("the receive before it has not ended")),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn begin(&self, state: State) {
+        self.done.set(false);
+        self.ticket.set(None);
+        *self.state.borrow_mut() = state;
     }
 
     /// Whether it has ended: its memory is not touched any more.
@@ -155,13 +172,14 @@ impl Receive {
     ///
     /// # Errors
     /// What the message failed with; `BadArgument` if that was asked before.
+    #[inline]
     pub fn outcome(&self) -> Result<Option<Status>> {
         if !self.is_done() {
             return Ok(None);
         }
         match std::mem::take(&mut *self.state.borrow_mut()) {
             State::Ended(result) => result.map(Some),
-            _ => Err(Error::new(ErrorKind::BadArgument, "receive a message").cause("its outcome has been taken")),
+            _ => Err(wrong("its outcome has been taken")),
         }
     }
 
@@ -181,10 +199,16 @@ impl Receive {
         self.end(ended);
     }
 
+    #[inline]
     pub(super) fn end(&self, ended: Result<Status>) {
         let former = self.state.replace(State::Ended(ended));
         self.done.set(true);
         // What a layout holds may come back here.
         drop(former);
     }
+}
+
+#[cold]
+fn wrong(cause: &'static str) -> Error {
+    Error::new(ErrorKind::BadArgument, "receive a message").cause(cause)
 }

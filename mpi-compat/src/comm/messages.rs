@@ -3,7 +3,7 @@
 
 use farside_core::am::{Sink, Source};
 use farside_core::matching::Pattern;
-use farside_core::two_sided::Mode;
+use farside_core::two_sided::{Mode, Receive};
 
 use crate::fail::Result;
 use crate::runtime::Call;
@@ -40,8 +40,9 @@ pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec
     }
     let Some(message) = found else { return Ok(Vec::new()) };
     let mut bytes = vec![0u8; message.status().len];
+    let receiving = Receive::new();
     // SAFETY: the bytes stay until the receive is done, or forgotten.
-    let receiving = unsafe { job.receive_message(message, Sink::memory(bytes.as_mut_ptr(), bytes.len())) }?;
+    unsafe { job.receive_message(&receiving, message, Sink::memory(bytes.as_mut_ptr(), bytes.len())) }?;
     let received = call.wait(|| receiving.is_done());
     job.forget_receive(&receiving);
     received?;

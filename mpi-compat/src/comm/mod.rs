@@ -105,6 +105,7 @@ impl CommObject {
     }
 
     /// The group whose ranks calls name: of an intercommunicator the remote one.
+    #[inline]
     pub fn peers(&self) -> &GroupObject {
         self.remote.as_ref().unwrap_or(&self.group)
     }

@@ -97,6 +97,7 @@ pub fn predefined(runtime: &Runtime) {
 }
 
 /// A type that data is sent, received or packed with: committed.
+#[inline]
 pub fn committed(call: &Call<'_>, datatype: Type) -> Result<Rc<TypeObject>> {
     let object = call.types.get(datatype)?;
     if object.committed.get() {

@@ -100,32 +100,18 @@ impl Message {
         Ok(Self { data: Data::new(call, names, buffer, n, datatype)?, comm: (comm, object), way, tag })
     }
 
-    /// Starts it.
+    /// Starts a send of `data`, which has the length of its own.
     #[inline]
-    fn start(&self, call: &Call<'_>) -> Result<Active> {
-        self.start_with(call, &self.data)
-    }
-
-    /// Starts it with other memory of the same length.
-    #[inline]
-    fn start_with(&self, call: &Call<'_>, data: &Data) -> Result<Active> {
-        let job = call.job()?;
-        match self.way {
-            Way::To(target, mode) => {
-                let mode = match mode {
-                    Mode::Standard | Mode::Ready => two_sided::Mode::Standard,
-                    Mode::Synchronous => two_sided::Mode::Synchronous,
-                    Mode::Buffered => return crate::buffer::send(call, self).map(|()| Active::Send(Sending::Done)),
-                };
-                // SAFETY: the program leaves the buffer alone until the send is complete; blocking calls forget a send that
-                // fails, and requests are kept until they are over.
-                let sending = unsafe { job.start_message(target, self.comm.1.context, self.tag, data.source(), mode) };
-                Ok(Active::Send(sending?))
-            }
-            // SAFETY: as above.
-            Way::From(pattern) => Ok(Active::Receive(unsafe { job.start_receive(pattern, data.sink()) }?)),
-            Way::Nobody => Ok(Active::Nothing),
-        }
+    fn start_send(&self, call: &Call<'_>, target: u32, mode: Mode, data: &Data) -> Result<Sending> {
+        let mode = match mode {
+            Mode::Standard | Mode::Ready => two_sided::Mode::Standard,
+            Mode::Synchronous => two_sided::Mode::Synchronous,
+            Mode::Buffered => return crate::buffer::send(call, self).map(|()| Sending::Done),
+        };
+        let comm = &self.comm.1;
+        // SAFETY: the program leaves the buffer alone until the send is complete; blocking calls forget a send that
+        // fails, and requests are kept until they are over.
+        Ok(unsafe { comm.team.job().start_message(target, comm.context, self.tag, data.source(), mode) }?)
     }
 
     /// Whether it is with another than `MPI_PROC_NULL`.
@@ -145,39 +131,50 @@ impl Message {
 
     /// Starts a standard send of a copy of its data.
     pub fn start_copy(&self, call: &Call<'_>, copy: &[u8]) -> Result<Sending> {
-        let message = match self.way {
-            Way::To(target, _) => Self { way: Way::To(target, Mode::Standard), ..self.clone() },
-            _ => self.clone(),
-        };
-        match message.start_with(call, &Data::of(copy))? {
-            Active::Send(sending) => Ok(sending),
+        match self.way {
+            Way::To(target, _) => self.start_send(call, target, Mode::Standard, &Data::of(copy)),
             _ => Ok(Sending::Done),
+        }
+    }
+
+    /// Starts it; `None` for a send that is complete.
+    #[inline]
+    fn begin(self, call: &Call<'_>) -> Result<Option<Rc<PointToPoint>>> {
+        let Way::To(target, mode) = self.way else {
+            let operation = PointToPoint::new(call, self, false);
+            operation.begin(call, None)?;
+            return Ok(Some(operation));
+        };
+        match self.start_send(call, target, mode, &self.data) {
+            Ok(Sending::Done) => Ok(None),
+            Ok(open) => {
+                let operation = PointToPoint::new(call, self, false);
+                *operation.active.borrow_mut() = Active::Send(open);
+                Ok(Some(operation))
+            }
+            Err(failed) => Err(failed.on(&self.comm)),
         }
     }
 
     /// Does it, blocking.
     #[inline]
     fn run(self, call: &Call<'_>, status: StatusOut) -> Result {
-        let active = self.start(call).map_err(|failed| failed.on(&self.comm))?;
-        if let Active::Send(Sending::Done) = active {
-            return Ok(());
-        }
-        request::finish(call, &PointToPoint::new(self, Some(active), false), status)
+        let Some(operation) = self.begin(call)? else { return Ok(()) };
+        let finished = request::finish(call, &*operation, status);
+        operation.recycle(call);
+        finished
     }
 
     /// Starts it and makes a request of it.
     #[inline]
     fn request(self, call: &Call<'_>) -> Result<Request> {
-        let active = self.start(call).map_err(|failed| failed.on(&self.comm))?;
-        if let Active::Send(Sending::Done) = active {
-            return Ok(request::complete_send(call));
-        }
-        Ok(call.requests.insert(Rc::new(PointToPoint::new(self, Some(active), false))))
+        let begun = self.begin(call)?;
+        Ok(begun.map_or_else(|| request::complete_send(call), |operation| call.requests.insert(operation)))
     }
 
     /// A persistent request for it.
     fn persistent(self, call: &Call<'_>) -> Request {
-        call.requests.insert(Rc::new(PointToPoint::new(self, None, true)))
+        call.requests.insert(PointToPoint::new(call, self, true))
     }
 
     /// The status of what came in for it.
@@ -231,78 +228,110 @@ fn bad_tag(names: &Names, tag: c_int) -> Fail {
     fail(MPI_ERR_TAG, format!("is {tag}, and tags are from 0 to MPI_TAG_UB")).named(names.tag)
 }
 
-/// A send or receive that was started.
+/// What an operation is at.
+#[derive(Default)]
 enum Active {
-    /// Of `MPI_PROC_NULL`.
+    /// It was not started, or has been completed.
+    #[default]
+    Inactive,
+    /// It is with `MPI_PROC_NULL`, or its outcome is known.
     Nothing,
     Send(Sending),
-    Receive(Rc<Receive>),
+    Receive,
 }
 
-impl Active {
-    fn is_over(&self) -> bool {
-        match self {
-            Self::Nothing => true,
-            Self::Send(sending) => sending.is_done(),
-            Self::Receive(receive) => receive.is_done(),
-        }
-    }
-
-    /// How it has ended, once, after it is over.
-    fn outcome(&self, message: &Message) -> Result<Outcome, farside_core::Error> {
-        match self {
-            Self::Nothing => {
-                let received = matches!(message.way, Way::Nobody);
-                Ok(Outcome::from(if received { Status::FROM_NOBODY } else { Status::EMPTY }))
-            }
-            Self::Send(sending) => sending.outcome().map(|_| Outcome::from(Status::EMPTY)),
-            Self::Receive(receive) => {
-                let received = receive.outcome()?;
-                Ok(received.map_or(Outcome::from(Status::EMPTY), |received| message.status(&received)))
-            }
-        }
-    }
-
-    /// Its memory is not touched any more.
-    fn give_up(&self, job: &Job) {
-        match self {
-            Self::Nothing => {}
-            Self::Send(sending) => job.forget_send(sending),
-            Self::Receive(receive) => job.forget_receive(receive),
-        }
-    }
-}
-
-/// The operation of a request for a send or a receive.
-struct PointToPoint {
-    message: Message,
-    /// `None` while a persistent request is inactive.
-    active: RefCell<Option<Active>>,
+/// A send or a receive that is started, once or more often.
+pub struct PointToPoint {
+    /// `None` while it is spare.
+    message: Option<Message>,
+    active: RefCell<Active>,
+    /// What core knows of a receive.
+    receive: Rc<Receive>,
     persistent: bool,
     cancelled: Cell<bool>,
     /// An outcome that was looked at.
-    known: Cell<Option<Outcome>>,
+    known: Cell<Option<Box<Outcome>>>,
+}
+
+/// Operations that are over, of which new ones are made.
+#[derive(Default)]
+pub struct Spare(RefCell<Vec<Rc<PointToPoint>>>);
+
+impl Spare {
+    const MOST: usize = 256;
+
+    #[inline]
+    fn keep(&self, operation: Rc<PointToPoint>) {
+        let mut spare = self.0.borrow_mut();
+        if spare.len() < Self::MOST {
+            spare.push(operation);
+        }
+    }
 }
 
 impl PointToPoint {
-    fn new(message: Message, active: Option<Active>, persistent: bool) -> Self {
-        let (cancelled, known) = Default::default();
-        Self { message, active: RefCell::new(active), persistent, cancelled, known }
+    /// Not started.
+    #[inline]
+    fn new(call: &Call<'_>, message: Message, persistent: bool) -> Rc<Self> {
+        let spare = call.spare.0.borrow_mut().pop();
+        if let Some(mut operation) = spare
+            && let Some(own) = Rc::get_mut(&mut operation)
+        {
+            (own.message, own.persistent) = (Some(message), persistent);
+            own.cancelled.set(false);
+            return operation;
+        }
+        let (active, cancelled, known) = Default::default();
+        Rc::new(Self { message: Some(message), active, receive: Receive::new(), persistent, cancelled, known })
     }
 
-    fn ended(&self, active: Option<Active>) -> Outcome {
-        let ended = active.map_or(Ok(Outcome::from(Status::EMPTY)), |active| active.outcome(&self.message));
+    /// Starts it; a send takes its data from `copy` if there is one.
+    #[inline]
+    fn begin(&self, call: &Call<'_>, copy: Option<&[u8]>) -> Result {
+        let Some(message) = &self.message else { return Ok(()) };
+        let begun = match message.way {
+            Way::Nobody => Ok(Active::Nothing),
+            Way::To(target, mode) => {
+                let sent = match copy {
+                    Some(copy) => message.start_send(call, target, mode, &Data::of(copy)),
+                    None => message.start_send(call, target, mode, &message.data),
+                };
+                sent.map(Active::Send)
+            }
+            Way::From(pattern) => {
+                // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails,
+                // and requests are kept until they are over.
+                let begun =
+                    unsafe { message.comm.1.team.job().start_receive(&self.receive, pattern, message.data.sink()) };
+                begun.map(|()| Active::Receive).map_err(Fail::from)
+            }
+        };
+        *self.active.borrow_mut() = begun.map_err(|failed| failed.on(&message.comm))?;
+        Ok(())
+    }
+
+    /// How it has ended, once, after it is over.
+    #[inline]
+    fn ended(&self, active: Active) -> Outcome {
+        let Some(message) = &self.message else { return Outcome::from(Status::EMPTY) };
+        let ended = match active {
+            Active::Nothing if matches!(message.way, Way::Nobody) => return Outcome::from(Status::FROM_NOBODY),
+            Active::Inactive | Active::Nothing => return Outcome::from(Status::EMPTY),
+            Active::Send(sending) => sending.outcome().map(|_| None),
+            Active::Receive => self.receive.outcome(),
+        };
         match ended {
-            Ok(outcome) => outcome,
+            Ok(Some(received)) => message.status(&received),
+            Ok(None) => Outcome::from(Status::EMPTY),
             Err(e) if self.cancelled.get() && e.kind() == ErrorKind::Aborted => Outcome::from(Status::CANCELLED),
-            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Box::new(Fail::from(e).on(&self.message.comm))) },
+            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Box::new(Fail::from(e).on(&message.comm))) },
         }
     }
 }
 
 impl Operation for PointToPoint {
     fn hears(&self) -> Option<&dyn Hears> {
-        Some(&self.message.comm)
+        self.message.as_ref().map(|message| &message.comm as &dyn Hears)
     }
 
     fn is_persistent(&self) -> bool {
@@ -310,35 +339,40 @@ impl Operation for PointToPoint {
     }
 
     fn is_active(&self) -> bool {
-        self.active.borrow().is_some()
+        !matches!(*self.active.borrow(), Active::Inactive)
     }
 
     fn is_over(&self) -> bool {
-        self.active.borrow().as_ref().is_none_or(Active::is_over)
+        match &*self.active.borrow() {
+            Active::Inactive | Active::Nothing => true,
+            Active::Send(sending) => sending.is_done(),
+            Active::Receive => self.receive.is_done(),
+        }
     }
 
     fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
         let active = self.active.take();
-        let outcome = self.known.take().unwrap_or_else(|| self.ended(active));
+        let outcome = match self.known.take() {
+            Some(known) => *known,
+            None => self.ended(active),
+        };
         if then == Then::Keep {
             // Over, whatever it was.
-            *self.active.borrow_mut() = Some(Active::Nothing);
-            self.known.set(Some(outcome.clone()));
+            *self.active.borrow_mut() = Active::Nothing;
+            self.known.set(Some(Box::new(outcome.clone())));
         }
         outcome
     }
 
     fn start(&self, call: &Call<'_>) -> Result {
         self.cancelled.set(false);
-        let active = self.message.start(call).map_err(|failed| failed.on(&self.message.comm))?;
-        *self.active.borrow_mut() = Some(active);
-        Ok(())
+        self.begin(call, None)
     }
 
     fn cancel(&self, call: &Call<'_>) -> Result {
         match &*self.active.borrow() {
-            Some(Active::Receive(receive)) if call.job()?.cancel_receive(receive) => self.cancelled.set(true),
-            Some(Active::Send(sending)) => {
+            Active::Receive if call.job()?.cancel_receive(&self.receive) => self.cancelled.set(true),
+            Active::Send(sending) => {
                 call.job()?.withdraw_send(sending);
                 self.cancelled.set(true);
             }
@@ -348,6 +382,24 @@ impl Operation for PointToPoint {
     }
 
     fn give_up(&self, job: &Job) {
-        self.active.borrow().iter().for_each(|active| active.give_up(job));
+        match &*self.active.borrow() {
+            Active::Inactive | Active::Nothing => {}
+            Active::Send(sending) => job.forget_send(sending),
+            Active::Receive => job.forget_receive(&self.receive),
+        }
+    }
+
+    fn recycle(mut self: Rc<Self>, call: &Call<'_>) {
+        // One that others hold too, or whose memory may still be touched, is not used again.
+        if self.is_over()
+            && let Some(own) = Rc::get_mut(&mut self)
+            && Rc::get_mut(&mut own.receive).is_some()
+        {
+            let message = own.message.take();
+            (*own.active.get_mut(), _) = (Active::Inactive, own.known.take());
+            call.spare.keep(self);
+            // The last that holds a communicator may come back here.
+            drop(message);
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::{Active, Data, Message, Names, PointToPoint, Way, pattern, rank_of};
 use crate::arguments::{Out, StatusOut};
 use crate::comm::CommObject;
 use crate::constants::*;
-use crate::fail::{Fail, Result, fail};
+use crate::fail::{Result, fail};
 use crate::handle::{self, Comm, Request, Type};
 use crate::request;
 use crate::runtime::{Call, Runtime};
@@ -147,7 +147,7 @@ fn start(
     call: &Call<'_>,
     (buf, n, datatype): (*mut c_void, i64, Type),
     message: Out<handle::Message>,
-) -> Result<PointToPoint> {
+) -> Result<Rc<PointToPoint>> {
     let handle = message.get();
     let object = call.messages.get(handle).map_err(|failed| failed.named("message"))?;
     let comm = match &object.comm {
@@ -158,19 +158,29 @@ fn start(
     let data = Data::new(call, &NAMES, buf, n, datatype).map_err(|failed| failed.on(&blame))?;
     if object.comm.is_none() {
         message.set(MPI_MESSAGE_NULL);
-        let received = Message { comm, way: Way::Nobody, tag: MPI_ANY_TAG, data };
-        return Ok(PointToPoint::new(received, Some(Active::Nothing), false));
+        let received = PointToPoint::new(call, Message { comm, way: Way::Nobody, tag: MPI_ANY_TAG, data }, false);
+        received.begin(call, None)?;
+        return Ok(received);
     }
     let taken = object.matched.take();
     let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(&blame))?;
     call.messages.release(handle)?;
     message.set(MPI_MESSAGE_NULL);
     let pattern = Pattern { context: comm.1.context, source: Some(taken.status().source), tag: None };
-    // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
-    let receive = unsafe { call.job()?.receive_message(taken, data.sink()) };
-    let receive = receive.map_err(|failed| Fail::from(failed).on(&blame))?;
-    let received = Message { comm, way: Way::From(pattern), tag: MPI_ANY_TAG, data };
-    Ok(PointToPoint::new(received, Some(Active::Receive(receive)), false))
+    let received = PointToPoint::new(call, Message { comm, way: Way::From(pattern), tag: MPI_ANY_TAG, data }, false);
+    received.begin_taken(call, taken).map_err(|failed| failed.on(&blame))?;
+    Ok(received)
+}
+
+impl PointToPoint {
+    /// Starts to receive a matched message.
+    fn begin_taken(&self, call: &Call<'_>, taken: Matched) -> Result {
+        let Some(message) = &self.message else { return Ok(()) };
+        // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
+        unsafe { call.job()?.receive_message(&self.receive, taken, message.data.sink()) }?;
+        *self.active.borrow_mut() = Active::Receive;
+        Ok(())
+    }
 }
 
 pub fn mrecv(
@@ -181,7 +191,7 @@ pub fn mrecv(
     message: Out<handle::Message>,
     status: StatusOut,
 ) -> Result {
-    request::finish(call, &start(call, (buf, n, datatype), message)?, status)
+    request::finish(call, &*start(call, (buf, n, datatype), message)?, status)
 }
 
 pub fn imrecv(
@@ -193,6 +203,6 @@ pub fn imrecv(
     request: Out<Request>,
 ) -> Result {
     let started = start(call, (buf, n, datatype), message)?;
-    request.set(call.requests.insert(Rc::new(started)));
+    request.set(call.requests.insert(started));
     Ok(())
 }

@@ -11,7 +11,6 @@ use crate::constants::MPI_ERR_BUFFER;
 use crate::errors::Hears;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Type};
-use crate::p2p::data::Data;
 use crate::request::{self, Operation, Outcome, Then};
 use crate::runtime::Call;
 
@@ -65,8 +64,8 @@ pub fn recv_init(
 
 /// A send and a receive that were started together.
 struct Exchange {
-    send: PointToPoint,
-    receive: PointToPoint,
+    send: Rc<PointToPoint>,
+    receive: Rc<PointToPoint>,
     /// What is sent, where that is a copy.
     _copy: Option<Box<[u8]>>,
 }
@@ -74,17 +73,22 @@ struct Exchange {
 impl Exchange {
     /// Starts both; the send takes its data from `copy` if there is one.
     fn start(call: &Call<'_>, send: Message, receive: Message, copy: Option<Box<[u8]>>) -> Result<Self> {
-        let started = receive.start(call).map_err(|failed| failed.on(&receive.comm))?;
-        let data = copy.as_ref().map_or_else(|| send.data.clone(), |copy| Data::of(copy));
-        let sent = match send.start_with(call, &data) {
-            Ok(sent) => sent,
-            Err(failed) => {
-                started.give_up(&call.job()?);
-                return Err(failed.on(&send.comm));
-            }
-        };
-        let send = PointToPoint::new(send, Some(sent), false);
-        Ok(Self { send, receive: PointToPoint::new(receive, Some(started), false), _copy: copy })
+        let receive = PointToPoint::new(call, receive, false);
+        receive.begin(call, None)?;
+        let send = PointToPoint::new(call, send, false);
+        if let Err(failed) = send.begin(call, copy.as_deref()) {
+            receive.give_up(&call.job()?);
+            return Err(failed);
+        }
+        Ok(Self { send, receive, _copy: copy })
+    }
+
+    /// Waits for both.
+    fn finish(self, call: &Call<'_>, status: StatusOut) -> Result {
+        let finished = request::finish(call, &self, status);
+        self.send.recycle(call);
+        self.receive.recycle(call);
+        finished
     }
 }
 
@@ -163,7 +167,7 @@ pub fn sendrecv(
     status: StatusOut,
 ) -> Result {
     let (send, receive) = ((sendbuf, sendcount, sendtype), (recvbuf, recvcount, recvtype));
-    request::finish(call, &exchange(call, send, (dest, sendtag), receive, (source, recvtag), comm)?, status)
+    exchange(call, send, (dest, sendtag), receive, (source, recvtag), comm)?.finish(call, status)
 }
 
 pub fn isendrecv(
@@ -199,7 +203,7 @@ pub fn sendrecv_replace(
     comm: Comm,
     status: StatusOut,
 ) -> Result {
-    request::finish(call, &replace(call, (buf, n, datatype), (dest, sendtag), (source, recvtag), comm)?, status)
+    replace(call, (buf, n, datatype), (dest, sendtag), (source, recvtag), comm)?.finish(call, status)
 }
 
 pub fn isendrecv_replace(

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use super::{Operation, Outcome, Then, get, is_null, on};
+use super::{Operation, Outcome, Then, complete_send, get, is_null, on};
 use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
@@ -23,24 +23,31 @@ fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Optio
 }
 
 /// The outcome of an operation that is over; the handle is set to null where the request goes.
-fn take(call: &Call<'_>, operation: &dyn Operation, request: &mut Request, then: Then) -> Outcome {
+#[inline]
+fn take(call: &Call<'_>, operation: Rc<dyn Operation>, request: &mut Request, then: Then) -> Outcome {
     let outcome = operation.outcome(call, then);
     if then == Then::Complete && !operation.is_persistent() {
         // One that is named twice is gone already.
         let _ = call.requests.release(*request);
         *request = MPI_REQUEST_NULL;
+        operation.recycle(call);
     }
     outcome
 }
 
 pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
     let mut handle = request.get();
+    if handle == complete_send(call) {
+        request.set(MPI_REQUEST_NULL);
+        status.set(Status::EMPTY);
+        return Ok(());
+    }
     let Some(operation) = active(call, handle, "request")? else {
         status.set_empty();
         return Ok(());
     };
     call.wait(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
-    let outcome = take(call, &*operation, &mut handle, Then::Complete);
+    let outcome = take(call, operation, &mut handle, Then::Complete);
     request.set(handle);
     outcome.put(status)
 }
@@ -53,7 +60,7 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
     };
     let over = call.test(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
     flag.set(over.into());
-    if over { take(call, &*operation, handle, then).put(status) } else { Ok(()) }
+    if over { take(call, operation, handle, then).put(status) } else { Ok(()) }
 }
 
 pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
@@ -161,8 +168,8 @@ impl<'c> Requests<'c> {
 
     /// The outcome of number `at`, which is over.
     fn take(&mut self, at: usize) -> Outcome {
-        match &self.operations[at] {
-            Some(operation) => take(self.call, &**operation, &mut self.handles[at], self.then),
+        match self.operations[at].take() {
+            Some(operation) => take(self.call, operation, &mut self.handles[at], self.then),
             None => Outcome::from(Status::EMPTY),
         }
     }

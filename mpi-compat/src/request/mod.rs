@@ -104,6 +104,9 @@ pub trait Operation {
 
     /// Its memory is not touched any more.
     fn give_up(&self, job: &Job);
+
+    /// It has been completed, and the caller is done with it.
+    fn recycle(self: Rc<Self>, _: &Call<'_>) {}
 }
 
 /// A send that was complete when it was started: all such requests are this one.
@@ -125,16 +128,15 @@ impl Operation for CompleteSend {
     fn give_up(&self, _: &Job) {}
 }
 
-/// Makes the request of complete sends.
+/// Makes the request of complete sends, which no program releases.
 pub fn predefined(runtime: &Runtime) {
-    // Never released by a program, since one holder stays.
-    runtime.complete_send.set(runtime.requests.insert(Rc::new(CompleteSend)));
+    runtime.complete_send.set(runtime.requests.insert_for_good(Rc::new(CompleteSend)));
 }
 
 /// A request for a send that is complete.
 #[inline]
 pub fn complete_send(call: &Call<'_>) -> Request {
-    call.requests.again(call.complete_send.get())
+    call.complete_send.get()
 }
 
 /// Waits for an operation that has no request, and gives it up if that fails.
@@ -156,6 +158,7 @@ pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
 }
 
 /// The operation of a request, which is not null.
+#[inline]
 pub fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<dyn Operation>> {
     call.requests.get(request).map_err(|failed| failed.named(name))
 }
@@ -213,6 +216,7 @@ pub fn startall(call: &Call<'_>, n: c_int, requests: ListOut<Request>) -> Result
 }
 
 /// Whether a handle is the null request.
+#[inline]
 fn is_null(request: Request) -> bool {
     request.0 == Request::NULL
 }

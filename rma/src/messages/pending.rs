@@ -108,8 +108,9 @@ impl Receiving {
     /// The buffer stays valid, and is touched by nobody else, until the receive has ended or is cancelled or dropped.
     #[inline]
     pub(super) unsafe fn start(team: &Team, (into, len): (*mut u8, usize), pattern: Pattern) -> Result<Self> {
+        let receive = Receive::new();
         // SAFETY: the caller's promise.
-        let receive = unsafe { team.job().start_receive(pattern, Sink::memory(into, len)) }?;
+        unsafe { team.job().start_receive(&receive, pattern, Sink::memory(into, len)) }?;
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 
@@ -123,8 +124,9 @@ impl Receiving {
         taken: Option<Matched>,
     ) -> Result<Self> {
         let gone = || Error::new(ErrorKind::BadArgument, RECEIVE).cause("it was received before");
+        let receive = Receive::new();
         // SAFETY: the caller's promise.
-        let receive = unsafe { team.job().receive_message(taken.ok_or_else(gone)?, Sink::memory(into, len)) }?;
+        unsafe { team.job().receive_message(&receive, taken.ok_or_else(gone)?, Sink::memory(into, len)) }?;
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 
@@ -216,5 +218,5 @@ pub(super) fn receive_taken(team: &Team, into: &mut [u8], taken: Option<Matched>
 /// Lets the sender of a message go on, whose data nobody wants.
 pub(super) fn discard(team: &Team, taken: Matched) {
     // SAFETY: there is no memory. An error is found by the next call.
-    let _ = unsafe { team.job().receive_message(taken, Sink::discard()) };
+    let _ = unsafe { team.job().receive_message(&Receive::new(), taken, Sink::discard()) };
 }
