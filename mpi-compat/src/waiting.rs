@@ -94,14 +94,21 @@ impl Waiting {
 impl Call<'_> {
     /// Waits until `ready`, which peers or other threads bring about. Makes progress.
     #[inline]
-    pub fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
+    pub fn wait(&self, ready: impl FnMut() -> bool) -> Result {
+        self.wait_until(|| None, ready)
+    }
+
+    /// The same; `awaited` says what for, at any time, if that is known.
+    #[inline]
+    pub fn wait_until(&self, awaited: impl Fn() -> Option<Awaited>, mut ready: impl FnMut() -> bool) -> Result {
         if ready() {
             return Ok(());
         }
-        Ok(self.wait_for(&self.job()?, || Awaited::unknown(self.name), ready)?)
+        let awaited = || awaited().unwrap_or(Awaited::unknown(self.name));
+        Ok(self.wait_for(&self.job()?, awaited, ready)?)
     }
 
-    /// The same; `awaited` says what for, at any time.
+    /// The same, for what is not there yet.
     pub fn wait_for(
         &self,
         job: &Job,

@@ -3,7 +3,8 @@
 //! the same output; without MPICH it is built with the header here, and runs on Farside alone.
 //!
 //! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
-//! `says TEXT` (what is in its output or errors), `link OPTIONS`, `not on peers: REASON`.
+//! `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers:
+//! REASON`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ struct Program {
     code: Option<String>,
     says: String,
     link: Vec<String>,
+    env: Vec<String>,
     on_peers: bool,
 }
 
@@ -54,6 +56,7 @@ impl Program {
             code: words("code ").pop(),
             says: words("says ").join(" "),
             link: words("link "),
+            env: words("env "),
             on_peers: !head.contains("not on peers:"),
             source,
         }
@@ -92,6 +95,7 @@ impl Program {
             let mut runs = memory.iter().map(|fault| {
                 let mut ours = Marked::run(*ranks, &[&program]);
                 ours.command.env("LD_LIBRARY_PATH", library()).env("FARSIDE_FAULT", fault);
+                ours.command.envs(self.env.iter().filter_map(|set| set.split_once('=')));
                 let ours = ours.finish();
                 if ours.out.contains("FAILED") || !self.ended_well(&ours) {
                     let (name, lines) = (&self.name, sorted(&ours.out).join("\n"));
@@ -189,6 +193,7 @@ macro_rules! chapters {
 chapters!(
     abi,
     attributes,
+    bill,
     buffer,
     collective,
     comm,

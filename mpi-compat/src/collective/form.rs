@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use farside_core::Job;
+use farside_core::bill::Awaited;
 use farside_core::coll::execute::Collective;
 
 use super::plan::{Caller, Plan};
@@ -99,6 +100,10 @@ impl Operation for Pending {
 
     fn is_over(&self) -> bool {
         self.collective.get().is_none_or(|collective| !collective.is_active())
+    }
+
+    fn awaits(&self) -> Option<Awaited> {
+        self.collective.get().map(Collective::awaits)
     }
 
     fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome {

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::Job;
+use farside_core::bill::Account;
 use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
@@ -139,6 +140,10 @@ pub fn predefined(runtime: &Runtime, job: &Job) -> Result {
         runtime.comms.fix(handle, Some(Rc::new(object)));
         Ok(())
     };
+    if let Some(bill) = job.bill() {
+        bill.name(Account::team(0), "MPI_COMM_WORLD");
+        bill.name(Account::team(2), "MPI_COMM_SELF");
+    }
     fix(MPI_COMM_WORLD, job.world()?, [0, 1], "MPI_COMM_WORLD")?;
     fix(MPI_COMM_SELF, Team::of(job, &[job.rank()], 2)?, [2, 3], "MPI_COMM_SELF")
 }
@@ -210,7 +215,11 @@ pub fn name_of(text: Text) -> Result<Vec<u8>> {
 
 pub fn comm_set_name(call: &Call<'_>, comm: Comm, comm_name: Text) -> Result {
     let object = call.comms.get(comm)?;
-    *object.name.borrow_mut() = name_of(comm_name)?;
+    let name = name_of(comm_name)?;
+    if let Some(bill) = object.team.job().bill() {
+        bill.name(Account::team(object.context), &String::from_utf8_lossy(&name));
+    }
+    *object.name.borrow_mut() = name;
     Ok(())
 }
 

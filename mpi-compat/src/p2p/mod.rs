@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
+use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Receive, Sending};
 use farside_core::{ErrorKind, Job};
@@ -362,6 +363,18 @@ impl Operation for PointToPoint {
             self.known.set(Some(Box::new(outcome.clone())));
         }
         outcome
+    }
+
+    fn awaits(&self) -> Option<Awaited> {
+        let message = self.message.as_ref()?;
+        match (&*self.active.borrow(), &message.way) {
+            (Active::Send(_), Way::To(target, _)) => {
+                let account = Some(Account::team(message.comm.1.context));
+                Some(Awaited { account, operation: "send", call: 0, from: Some(*target) })
+            }
+            (Active::Receive, _) => Some(self.receive.awaits()),
+            _ => None,
+        }
     }
 
     fn start(&self, call: &Call<'_>) -> Result {

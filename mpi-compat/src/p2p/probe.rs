@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
+use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
 use farside_core::two_sided::Matched;
 
@@ -64,7 +65,10 @@ impl Probe {
     }
 
     fn wait(&self, call: &Call<'_>) -> Result {
-        call.wait(|| self.is_there(call))
+        let account = Account::team(self.comm.1.context);
+        let awaited =
+            |pattern: &Pattern| Awaited { account: Some(account), operation: call.name, call: 0, from: pattern.source };
+        call.wait_until(|| self.pattern.as_ref().map(awaited), || self.is_there(call))
     }
 
     /// An error is found by what comes next.

@@ -46,7 +46,7 @@ pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result
         status.set_empty();
         return Ok(());
     };
-    call.wait(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
+    call.wait_until(|| operation.awaits(), || operation.is_over()).map_err(|failed| on(&*operation, failed))?;
     let outcome = take(call, operation, &mut handle, Then::Complete);
     request.set(handle);
     outcome.put(status)
@@ -106,7 +106,8 @@ impl<'c> Requests<'c> {
 
     /// Waits, or makes one turn of progress, until `ready`; an error is that of the first request that is not over.
     fn until(&self, wait: bool, ready: impl FnMut() -> bool) -> Result<bool> {
-        let met = if wait { self.call.wait(ready).map(|()| true) } else { self.call.test(ready) };
+        let awaited = || self.operations.iter().flatten().find(|o| !o.is_over()).and_then(|o| o.awaits());
+        let met = if wait { self.call.wait_until(awaited, ready).map(|()| true) } else { self.call.test(ready) };
         met.map_err(|failed| {
             let open = self.operations.iter().flatten().find(|operation| !operation.is_over());
             open.map_or(failed.clone(), |operation| on(&**operation, failed))

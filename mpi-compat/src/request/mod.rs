@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use farside_core::Job;
+use farside_core::bill::Awaited;
 
 use crate::arguments::{ListOut, Out, StatusOut, count};
 use crate::constants::*;
@@ -102,6 +103,11 @@ pub trait Operation {
         Err(fail(MPI_ERR_REQUEST, "is no partitioned receive").named("request"))
     }
 
+    /// What it waits for now, for the bill.
+    fn awaits(&self) -> Option<Awaited> {
+        None
+    }
+
     /// Its memory is not touched any more.
     fn give_up(&self, job: &Job);
 
@@ -141,7 +147,7 @@ pub fn complete_send(call: &Call<'_>) -> Request {
 
 /// Waits for an operation that has no request, and gives it up if that fails.
 pub fn finish(call: &Call<'_>, operation: &dyn Operation, status: StatusOut) -> Result {
-    let waited = call.wait(|| operation.is_over());
+    let waited = call.wait_until(|| operation.awaits(), || operation.is_over());
     if let Err(failed) = waited {
         operation.give_up(&call.job()?);
         return Err(on(operation, failed));

@@ -281,7 +281,12 @@ pub fn win_get_group(call: &Call<'_>, win: Win, group: Out<Group>) -> Result {
 
 pub fn win_set_name(call: &Call<'_>, win: Win, win_name: Text) -> Result {
     let object = call.wins.get(win)?;
-    *object.name.borrow_mut() = name_of(win_name)?;
+    let name = name_of(win_name)?;
+    let window = object.raw();
+    if let Some((bill, account)) = window.job().bill().zip(window.account()) {
+        bill.name(account, &String::from_utf8_lossy(&name));
+    }
+    *object.name.borrow_mut() = name;
     Ok(())
 }
 
