@@ -1,6 +1,6 @@
 /* Both ranks of an edge give it.
    ranks 3
-   says VERIFY MPI_DIST_GRAPH_CREATE_ADJACENT(0): 1 edges to 1 in destinations != 0 in the sources(1) */
+   says VERIFY MPI_DIST_GRAPH_CREATE_ADJACENT(0): edges to 1: 1 in destinations != 0 in sources(1) */
 #include "check.h"
 
 int main(void) {
