@@ -214,9 +214,9 @@ fn pairs(all: &All<'_>) -> Vec<Complaint> {
                 Some((
                     class::TOPOLOGY,
                     format!(
-                        "{} edges to {} in destinations != {} in the sources({})",
-                        sent.len(),
+                        "edges to {}: {} in destinations != {} in sources({})",
                         names.0,
+                        sent.len(),
                         expected.len(),
                         names.0
                     ),

@@ -91,12 +91,8 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
     if types::size(handle) == 0 || count == 0 {
         return None;
     }
-    if name.ends_with("ccumulate") {
-        let signature = types::signature(handle);
-        let one = types::signature(signature.first as usize);
-        if !signature.any && signature != one.repeated(signature.elements / one.elements.max(1)) {
-            return Some((class::TYPE, "target_datatype has more than one basic type".into()));
-        }
+    if name.ends_with("ccumulate") && !types::has_one_basic_type(handle, &mut None) {
+        return Some((class::TYPE, "target_datatype has more than one basic type".into()));
     }
     for (count_name, type_name) in [("origin_count", "origin_datatype"), ("result_count", "result_datatype")] {
         let (Some(n), Some(origin)) = (args.int(count_name), args.handle(type_name)) else { continue };

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ pub struct Shadow {
     next: AtomicI32,
     /// Records that may not have left.
     outbox: Mutex<Vec<(usize, Vec<u8>)>>,
+    freed: AtomicBool,
     /// Of a window: size and displacement unit of each rank.
     pub exposed: OnceLock<Vec<(i64, i64)>>,
 }
@@ -122,10 +123,16 @@ pub fn keep(object: Object, shadow: Shadow) -> Arc<Shadow> {
 pub fn free(object: Object) {
     let Some(shadow) = lock(&ALL).as_mut().and_then(|all| all.remove(&object)) else { return };
     shadow.drain();
-    let mut comm = shadow.comm;
-    if comm != COMM_NULL {
-        // SAFETY: it is ours, and no message is under way.
-        unsafe { pmpi::MPI_Comm_free(&raw mut comm) };
+    shadow.freed.store(true, Ordering::Relaxed);
+}
+
+impl Drop for Shadow {
+    /// The duplicate is freed after the last check of a call that was under way when the program freed its communicator.
+    fn drop(&mut self) {
+        if *self.freed.get_mut() && self.comm != COMM_NULL {
+            // SAFETY: it is ours, and has no message under way.
+            unsafe { pmpi::MPI_Comm_free(&raw mut self.comm) };
+        }
     }
 }
 
@@ -186,6 +193,7 @@ impl Shadow {
             inter: self.inter,
             next: AtomicI32::new(0),
             outbox: Mutex::default(),
+            freed: AtomicBool::new(false),
             exposed: OnceLock::new(),
         }
     }
@@ -219,6 +227,7 @@ impl Shadow {
             inter: inter != 0,
             next: AtomicI32::new(0),
             outbox: Mutex::default(),
+            freed: AtomicBool::new(false),
             exposed: OnceLock::new(),
         };
         if size > 1 || shadow.inter {

@@ -142,6 +142,22 @@ pub fn signature(handle: usize) -> Signature {
     })
 }
 
+/// Whether all parts of a type are one predefined type, as an accumulate asks for; `first` is the one seen so far.
+pub fn has_one_basic_type(handle: usize, first: &mut Option<usize>) -> bool {
+    if handle < PREDEFINED {
+        return *first.get_or_insert(handle) == handle;
+    }
+    let contents = Contents::of(handle);
+    match contents.combiner {
+        combiner if combiner.is_basic() || combiner == Combiner::VALUE_INDEX => *first.get_or_insert(handle) == handle,
+        Combiner::STRUCT => {
+            let mut parts = contents.types.iter().zip(contents.numbers.iter().skip(1));
+            parts.all(|(part, count)| *count == 0 || has_one_basic_type(*part, first))
+        }
+        _ => contents.types.iter().all(|part| has_one_basic_type(*part, first)),
+    }
+}
+
 /// A predefined type. Pairs are as the struct that they stand for.
 fn predefined(handle: usize) -> Signature {
     let pair = |first, second| Signature::basic(first).then(Signature::basic(second));

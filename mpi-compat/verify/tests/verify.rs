@@ -181,4 +181,4 @@ macro_rules! checks {
     };
 }
 
-checks!(call, inplace, op, root, size, types);
+checks!(call, comm, inplace, level, local, op, root, size, topology, types, win);

@@ -1,0 +1,12 @@
+/* The grid has as many places as there are ranks, or fewer.
+   ranks 2
+   says VERIFY MPI_CART_CREATE(0): dims {2,2} has 4 places, and the communicator 2 ranks */
+#include "check.h"
+
+int main(void) {
+    MPI_Comm grid = MPI_COMM_NULL;
+    start();
+    MPI_Cart_create(MPI_COMM_WORLD, 2, IS_WRONG ? (int[]){2, 2} : (int[]){2, 1}, (int[]){0, 0}, 0, &grid);
+    if (grid != MPI_COMM_NULL) MPI_Comm_free(&grid);
+    return finish();
+}
