@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use farside_core::Job;
@@ -18,7 +18,7 @@ use crate::constants::*;
 use crate::errors::Hears;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Session};
-use crate::p2p::Message;
+use crate::p2p::{Data, Mode, start_send};
 use crate::request::{Operation, Outcome, Then};
 use crate::runtime::Call;
 use crate::session::SessionObject;
@@ -85,13 +85,12 @@ fn room_for(len: usize) -> u64 {
 }
 
 /// Starts a buffered send.
-pub fn send(call: &Call<'_>, message: &Message) -> Result {
-    let comm = &message.comm.1;
+pub fn send(call: &Call<'_>, comm: &CommObject, to: (u32, c_int), data: &Data) -> Result {
     let of_session = || comm.group.session.as_ref().and_then(|session| session.buffer.borrow().clone());
     let of_comm = comm.buffer.borrow().clone();
     let buffer = of_comm.or_else(of_session).or_else(|| call.buffer.borrow().clone());
     let Some(buffer) = buffer else { return Err(fail(MPI_ERR_BUFFER, "a buffered send, and no buffer is attached")) };
-    let needed = room_for(message.len());
+    let needed = room_for(data.len());
     let fits = || buffer.used.get().saturating_add(needed) <= buffer.size || buffer.is_automatic();
     buffer.clear();
     if !fits() {
@@ -106,8 +105,8 @@ pub fn send(call: &Call<'_>, message: &Message) -> Result {
             format!("the message needs {needed} bytes of the attached buffer, which has {used} of {size} in use"),
         ));
     }
-    let copy = message.copied()?;
-    let sending = message.start_copy(call, &copy)?;
+    let copy = data.copied()?;
+    let sending = start_send(call, comm, to, Mode::Standard, &Data::of(&copy))?;
     let number = buffer.sent.get() + 1;
     buffer.sent.set(number);
     if !sending.is_done() {

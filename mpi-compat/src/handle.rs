@@ -175,7 +175,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     }
 
     /// The object of a handle.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, handle: H) -> Result<Rc<T>, Fail> {
         let value = handle.value();
         let found = match Self::index(value) {

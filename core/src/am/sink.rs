@@ -70,21 +70,26 @@ impl Sink {
         Self(SinkKind::Layout(layout))
     }
 
-    /// Takes a message that is here as a whole.
+    /// Takes a message that is here as a whole; how many of its first bytes.
     ///
     /// # Errors
     /// As its completion would get.
     #[inline]
-    pub(crate) fn take_whole(self, data: &[u8]) -> Result<Received> {
+    pub(crate) fn take_whole(self, data: &[u8]) -> Result<usize> {
         if let SinkKind::Memory { base, len } = self.0 {
             let kept = data.len().min(len);
             // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
             unsafe { copy::store(data.as_ptr(), base, kept) };
-            return Ok(Received { buffer: Vec::new(), len: data.len(), kept });
+            return Ok(kept);
         }
+        self.take_other(data)
+    }
+
+    #[inline(never)]
+    fn take_other(self, data: &[u8]) -> Result<usize> {
         let mut filling = Filling::new(self, data.len())?;
         filling.take(data);
-        filling.received()
+        filling.received().map(|received| received.kept)
     }
 
     /// The most bytes that it takes.

@@ -52,7 +52,7 @@ const KINDS: usize = 4;
 
 impl Envelope {
     /// The pattern of a kind that this envelope fits.
-    #[inline]
+    #[inline(always)]
     fn pattern(&self, kind: usize) -> Pattern {
         Pattern {
             context: self.context,
@@ -167,6 +167,7 @@ impl<R, M> Matching<R, M> {
 
     /// Early messages.
     #[must_use]
+    #[inline]
     pub fn early(&self) -> usize {
         self.early.slots.len() - self.early.free.len()
     }
@@ -188,33 +189,40 @@ impl<R, M> Matching<R, M> {
 
     /// The posted receive that gets a message, which is posted no more.
     #[inline]
-    pub fn take_posted(&mut self, envelope: &Envelope) -> Option<(Pattern, R)> {
-        let mut first: Option<(u64, u32)> = None;
-        for kind in 0..KINDS {
-            if self.waiting[kind] > 0
-                && let Some(slot) = self.receives.head(&envelope.pattern(kind))
-            {
-                let number = self.posted.slots[slot as usize].number;
-                if first.is_none_or(|(n, _)| number < n) {
-                    first = Some((number, slot));
-                }
-            }
-        }
+    pub fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
+        let mut first = None;
+        self.look::<0>(envelope, &mut first);
+        self.look::<1>(envelope, &mut first);
+        self.look::<2>(envelope, &mut first);
+        self.look::<3>(envelope, &mut first);
         self.unpost(first?.1)
     }
 
+    /// Sets `first` to number and slot of the first posted receive of a kind, if it was posted before that.
+    #[inline(always)]
+    fn look<const KIND: usize>(&self, envelope: &Envelope, first: &mut Option<(u64, u32)>) {
+        if self.waiting[KIND] > 0
+            && let Some(slot) = self.receives.head(&envelope.pattern(KIND))
+        {
+            let number = self.posted.slots[slot as usize].number;
+            if first.is_none_or(|(n, _)| number < n) {
+                *first = Some((number, slot));
+            }
+        }
+    }
+
     #[inline]
-    fn unpost(&mut self, slot: u32) -> Option<(Pattern, R)> {
-        let pattern = self.posted.slots[slot as usize].content.as_ref()?.0;
-        self.receives.unlink(slot, pattern.kind(), &mut self.posted.slots);
-        self.waiting[pattern.kind()] -= 1;
-        self.posted.remove(slot)
+    fn unpost(&mut self, slot: u32) -> Option<R> {
+        let kind = self.posted.slots[slot as usize].content.as_ref()?.0.kind();
+        self.receives.unlink(slot, kind, &mut self.posted.slots);
+        self.waiting[kind] -= 1;
+        self.posted.remove(slot).map(|(_, receive)| receive)
     }
 
     /// A posted receive that is to be no more; `None` if it has been matched.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<R> {
         self.posted.get(ticket)?;
-        self.unpost(ticket.slot).map(|(_, receive)| receive)
+        self.unpost(ticket.slot)
     }
 
     /// The content of a posted receive.
@@ -243,11 +251,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// The early message that a pattern gets, which is kept no more.
-    #[inline]
     pub fn take_early(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
-        if self.early() == 0 {
-            return None;
-        }
         self.index(pattern.kind());
         let slot = self.messages.head(pattern)?;
         self.take_slot(slot)
@@ -302,13 +306,13 @@ impl<R, M> Matching<R, M> {
         let early: Vec<u32> = of(self.early.slots.len())
             .filter(|i| self.early.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))
             .collect();
-        let receives = posted.into_iter().filter_map(|slot| self.unpost(slot).map(|(_, r)| r)).collect();
+        let receives = posted.into_iter().filter_map(|slot| self.unpost(slot)).collect();
         let messages = early.into_iter().filter_map(|slot| self.take_slot(slot).map(|(_, m)| m)).collect();
         (receives, messages)
     }
 
     /// All posted receives whose pattern satisfies `which`, which are posted no more: when a rank is lost.
-    pub fn cancel_where(&mut self, which: impl Fn(&Pattern) -> bool) -> Vec<(Pattern, R)> {
+    pub fn cancel_where(&mut self, which: impl Fn(&Pattern) -> bool) -> Vec<R> {
         let all = 0..self.posted.slots.len() as u32;
         let gone: Vec<u32> =
             all.filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| which(p))).collect();

@@ -63,17 +63,19 @@ impl TwoSided {
     #[inline]
     fn take(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
         let posted = self.matching.borrow_mut().take_posted(&envelope);
-        let Some((_, receive)) = posted else { return self.keep(envelope, m) };
+        let Some(receive) = posted else { return self.keep(envelope, m) };
         if !m.waits {
             self.credits.taken(m.source, m.len);
         }
-        let sink = receive.matched(m.data.is_none().then(|| m.token()));
         match m.data {
             Some(data) => {
-                receive.complete(envelope, sink.take_whole(data));
+                receive.take(envelope, data);
                 Delivery::Done
             }
-            None => Delivery::Into(sink, Then::quick(move |received| receive.complete(envelope, received))),
+            None => {
+                let sink = receive.matched(Some(m.token()));
+                Delivery::Into(sink, Then::quick(move |received| receive.complete(envelope, received)))
+            }
         }
     }
 
@@ -127,7 +129,7 @@ fn coming(envelope: Envelope, len: usize) -> (Early, Then) {
         let data = received.map(|r| r.buffer);
         // The receive that has taken it meanwhile gets it at once.
         match filled.receive.take() {
-            Some((receive, sink)) => receive.complete(envelope, data.and_then(|data| sink.take_whole(&data))),
+            Some((receive, sink)) => receive.complete_whole(envelope, sink, data),
             None => _ = filled.data.replace(Some(data)),
         }
     });

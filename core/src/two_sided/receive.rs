@@ -29,7 +29,9 @@ impl Job {
         check(self, "receive a message", &pattern)?;
         receive.check_free()?;
         self.give_credit()?;
-        if let Some(matched) = self.take_early(&pattern) {
+        if self.two_sided().has_early()
+            && let Some(matched) = self.take_early(&pattern)
+        {
             if let Some(bill) = self.bill() {
                 bill.called(Account::team(pattern.context), RECEIVE);
             }
@@ -83,7 +85,7 @@ impl Job {
         match early {
             Early::Whole(data, counted) => {
                 receive.begin(State::Coming(None));
-                receive.complete(envelope, sink.take_whole(&data));
+                receive.fill(envelope, sink, &data);
                 if counted {
                     credits.taken(envelope.source, data.len());
                     self.give_credit()?;
@@ -97,7 +99,7 @@ impl Job {
             Early::Coming(coming, len) => {
                 receive.begin(State::Coming(None));
                 match coming.data.take() {
-                    Some(data) => receive.complete(envelope, data.and_then(|data| sink.take_whole(&data))),
+                    Some(data) => receive.complete_whole(envelope, sink, data),
                     None => coming.receive.set(Some((Rc::clone(receive), sink))),
                 }
                 credits.taken(envelope.source, len);
@@ -123,11 +125,8 @@ impl Job {
         if receive.is_done() || self.cancel_receive(receive) {
             return;
         }
-        let token = match &*receive.state.borrow() {
-            State::Coming(token) => *token,
-            _ => None,
-        };
-        if let Some(token) = token {
+        // Not there when what is abandoned comes back here.
+        if let State::Coming(Some(token)) = receive.state.take() {
             am::abandon(self, token);
         }
         receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("it was given up")));

@@ -34,6 +34,11 @@ impl TwoSided {
         self.credits.owes()
     }
 
+    #[inline]
+    pub(super) fn has_early(&self) -> bool {
+        self.matching.borrow().early() > 0
+    }
+
     /// Receives that are posted, and early messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
@@ -108,7 +113,7 @@ pub(super) fn status(envelope: &Envelope, early: &Early) -> Status {
     Status { source: envelope.source, tag: envelope.tag, len, kept: len }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) enum State {
     /// Posted: where the bytes are to go.
     Posted(Sink),
@@ -119,14 +124,21 @@ pub(super) enum State {
     Taken,
 }
 
-/// A receive that has been started.
-#[derive(Debug, Default)]
+/// A receive: started, ended, and started again.
+#[derive(Default)]
 pub struct Receive {
-    pub(super) state: RefCell<State>,
+    pub(super) state: Cell<State>,
     pub(super) ticket: Cell<Option<Ticket>>,
-    done: Cell<bool>,
+    /// Whether it has been started and has not ended.
+    open: Cell<bool>,
     /// For the bill, if one is kept: what it waits for.
     pub(super) awaited: Cell<Option<Awaited>>,
+}
+
+impl fmt::Debug for Receive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receive").field("ticket", &self.ticket).field("open", &self.open).finish_non_exhaustive()
+    }
 }
 
 impl Receive {
@@ -148,24 +160,21 @@ impl Receive {
     /// `BadArgument` if the receive before has not ended.
     #[inline]
     pub(super) fn check_free(&self) -> Result<()> {
-        match *self.state.borrow() {
-            State::Posted(_) | State::Coming(_) => Err(wrong("the receive before it has not ended")),
-            _ => Ok(()),
-        }
+        if self.open.get() { Err(wrong("the receive before it has not ended")) } else { Ok(()) }
     }
 
     #[inline]
     pub(super) fn begin(&self, state: State) {
-        self.done.set(false);
+        self.open.set(true);
         self.ticket.set(None);
-        *self.state.borrow_mut() = state;
+        self.state.set(state);
     }
 
-    /// Whether it has ended: its memory is not touched any more.
+    /// Whether it has ended, or was not started: its memory is not touched any more.
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
-        self.done.get()
+        !self.open.get()
     }
 
     /// How it has ended, if it has; once.
@@ -177,7 +186,7 @@ impl Receive {
         if !self.is_done() {
             return Ok(None);
         }
-        match std::mem::take(&mut *self.state.borrow_mut()) {
+        match self.state.take() {
             State::Ended(result) => result.map(Some),
             _ => Err(wrong("its outcome has been taken")),
         }
@@ -192,8 +201,30 @@ impl Receive {
         }
     }
 
-    /// Its message is here.
+    /// Its message has been found, and is here.
     #[inline]
+    pub(super) fn take(&self, envelope: Envelope, data: &[u8]) {
+        if let State::Posted(sink) = self.state.take() {
+            self.fill(envelope, sink, data);
+        }
+    }
+
+    /// Its message is here, and goes to `sink`.
+    #[inline]
+    pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: &[u8]) {
+        let kept = sink.take_whole(data);
+        self.end(kept.map(|kept| Status { source: envelope.source, tag: envelope.tag, len: data.len(), kept }));
+    }
+
+    /// Its message has come into a buffer, or will not come.
+    pub(super) fn complete_whole(&self, envelope: Envelope, sink: Sink, data: Result<Vec<u8>>) {
+        match data {
+            Ok(data) => self.fill(envelope, sink, &data),
+            Err(e) => self.end(Err(e)),
+        }
+    }
+
+    /// The bytes of its message are where they belong, or will not come.
     pub(super) fn complete(&self, envelope: Envelope, received: Result<Received>) {
         let ended = received.map(|r| Status { source: envelope.source, tag: envelope.tag, len: r.len, kept: r.kept });
         self.end(ended);
@@ -202,7 +233,7 @@ impl Receive {
     #[inline]
     pub(super) fn end(&self, ended: Result<Status>) {
         let former = self.state.replace(State::Ended(ended));
-        self.done.set(true);
+        self.open.set(false);
         // What a layout holds may come back here.
         drop(former);
     }

@@ -19,9 +19,13 @@ use crate::runtime::Call;
 
 /// The memory of a message.
 #[derive(Clone)]
-pub enum Data {
-    Contiguous { base: *mut u8, len: usize },
-    Typed(Rc<Typed>),
+pub struct Data {
+    /// Of contiguous memory.
+    base: *mut u8,
+    /// Bytes of the message.
+    len: usize,
+    /// Of memory that is not contiguous.
+    layout: Option<Rc<Typed>>,
 }
 
 /// A type map and the address that it is relative to.
@@ -57,28 +61,29 @@ impl Layout for Typed {
 impl Data {
     /// `n` elements of `datatype` at `buffer`, checked: a committed type, a count that is not negative, a buffer that is no
     /// null pointer, unless the type has absolute addresses.
-    #[inline]
+    #[inline(always)]
     pub fn new(call: &Call<'_>, names: &Names, buffer: *const c_void, n: i64, datatype: Type) -> Result<Self> {
         let n = count(n, names.count)?;
         let object = committed(call, datatype)?;
         let base = buffer.cast_mut().cast::<u8>();
         let Some(size) = object.plain else { return Self::typed(names, base, object.layout.message(n)?) };
         let len = size.checked_mul(n).filter(|len| *len <= isize::MAX as u64);
-        let len = len.ok_or_else(|| fail(MPI_ERR_COUNT, format!("is {n}: too many bytes")).named(names.count))?;
+        let len = len.ok_or_else(|| too_many(names, n))?;
         Self::contiguous(names, base, len as usize)
     }
 
-    #[inline]
+    #[inline(always)]
     fn contiguous(names: &Names, base: *mut u8, len: usize) -> Result<Self> {
         if len == 0 {
-            return Ok(Self::Contiguous { base: NonNull::dangling().as_ptr(), len });
+            return Ok(Self { base: NonNull::dangling().as_ptr(), len, layout: None });
         }
         if base.addr() <= IN_PLACE {
             return Err(no_buffer(names, base));
         }
-        Ok(Self::Contiguous { base, len })
+        Ok(Self { base, len, layout: None })
     }
 
+    #[inline(never)]
     fn typed(names: &Names, base: *mut u8, map: TypeMap) -> Result<Self> {
         if map.is_contiguous() {
             return Self::contiguous(names, base.wrapping_offset(map.true_lb() as isize), map.size() as usize);
@@ -87,58 +92,54 @@ impl Data {
         if base.addr() == IN_PLACE || base.is_null() && map.true_lb() == 0 {
             return Err(no_buffer(names, base));
         }
-        Ok(Self::Typed(Rc::new(Typed::new(map, base))))
+        let len = map.size() as usize;
+        Ok(Self { base, len, layout: Some(Rc::new(Typed::new(map, base))) })
     }
 
     /// `len` bytes from number `from` on, packed.
     pub fn part(&self, from: usize, len: usize) -> Self {
-        match self {
-            Self::Contiguous { base, .. } => Self::Contiguous { base: base.wrapping_add(from), len },
-            Self::Typed(typed) => {
-                Self::Typed(Rc::new(Typed { map: typed.map.clone(), base: typed.base, from: typed.from + from, len }))
-            }
+        let part = |typed: &Rc<Typed>| {
+            Rc::new(Typed { map: typed.map.clone(), base: typed.base, from: typed.from + from, len })
+        };
+        match &self.layout {
+            None => Self { base: self.base.wrapping_add(from), len, layout: None },
+            Some(typed) => Self { base: self.base, len, layout: Some(part(typed)) },
         }
     }
 
     /// The bytes of a buffer of this library.
     pub fn of(bytes: &[u8]) -> Self {
-        Self::Contiguous { base: bytes.as_ptr().cast_mut(), len: bytes.len() }
+        Self { base: bytes.as_ptr().cast_mut(), len: bytes.len(), layout: None }
     }
 
     /// Whether the two share bytes, as far as that is seen without walking layouts.
     pub fn overlaps(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Contiguous { base: a, len: n }, Self::Contiguous { base: b, len: m }) => {
-                *n > 0 && *m > 0 && a.addr() < b.addr() + m && b.addr() < a.addr() + n
-            }
-            _ => false,
-        }
+        let (a, b) = (self.base.addr(), other.base.addr());
+        let contiguous = self.layout.is_none() && other.layout.is_none();
+        contiguous && self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
     }
 
     pub fn len(&self) -> usize {
-        match self {
-            Self::Contiguous { len, .. } => *len,
-            Self::Typed(typed) => typed.packed_len(),
-        }
+        self.len
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn source(&self) -> Source {
-        match self {
-            Self::Contiguous { base, len } => Source::Bytes(Block { base: *base, len: *len }),
-            Self::Typed(typed) => Source::Layout(Rc::<Typed>::clone(typed)),
+        match &self.layout {
+            None => Source::Bytes(Block { base: self.base, len: self.len }),
+            Some(typed) => Source::Layout(Rc::<Typed>::clone(typed)),
         }
     }
 
     /// # Safety
     /// The memory is valid for writes, and touched by nobody else, until the receive is over.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn sink(&self) -> Sink {
-        match self {
+        match &self.layout {
             // SAFETY: the caller's promise.
-            Self::Contiguous { base, len } => unsafe { Sink::memory(*base, *len) },
+            None => unsafe { Sink::memory(self.base, self.len) },
             // SAFETY: as above. That blocks do not overlap is the program's promise to MPI, and core copies them one by one.
-            Self::Typed(typed) => unsafe { Sink::layout(Rc::<Typed>::clone(typed)) },
+            Some(typed) => unsafe { Sink::layout(Rc::<Typed>::clone(typed)) },
         }
     }
 
@@ -150,9 +151,9 @@ impl Data {
         bytes.try_reserve_exact(len).map_err(none)?;
         // SAFETY: the program promises that its message is readable; the vector has room for it.
         unsafe {
-            match self {
-                Self::Contiguous { base, .. } => bytes.as_mut_ptr().copy_from_nonoverlapping(*base, len),
-                Self::Typed(typed) => {
+            match &self.layout {
+                None => bytes.as_mut_ptr().copy_from_nonoverlapping(self.base, len),
+                Some(typed) => {
                     typed.map.pack_raw::<Private>(typed.base, typed.from as u64, bytes.as_mut_ptr(), len);
                 }
             }
@@ -169,4 +170,9 @@ const IN_PLACE: usize = 1;
 fn no_buffer(names: &Names, base: *mut u8) -> Fail {
     let what = if base.is_null() { "is a null pointer" } else { "is MPI_IN_PLACE" };
     fail(MPI_ERR_BUFFER, what).named(names.buffer)
+}
+
+#[cold]
+fn too_many(names: &Names, n: u64) -> Fail {
+    fail(MPI_ERR_COUNT, format!("is {n}: too many bytes")).named(names.count)
 }

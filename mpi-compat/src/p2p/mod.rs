@@ -69,7 +69,6 @@ pub struct Message {
 
 impl Message {
     /// A send.
-    #[inline]
     pub fn send(
         call: &Call<'_>,
         names: &Names,
@@ -89,7 +88,7 @@ impl Message {
     }
 
     /// A receive.
-    #[inline]
+    #[inline(always)]
     pub fn receive(
         call: &Call<'_>,
         names: &Names,
@@ -101,76 +100,9 @@ impl Message {
         Ok(Self { data: Data::new(call, names, buffer, n, datatype)?, comm: (comm, object), way, tag })
     }
 
-    /// Starts a send of `data`, which has the length of its own.
-    #[inline]
-    fn start_send(&self, call: &Call<'_>, target: u32, mode: Mode, data: &Data) -> Result<Sending> {
-        let mode = match mode {
-            Mode::Standard | Mode::Ready => two_sided::Mode::Standard,
-            Mode::Synchronous => two_sided::Mode::Synchronous,
-            Mode::Buffered => return crate::buffer::send(call, self).map(|()| Sending::Done),
-        };
-        let comm = &self.comm.1;
-        // SAFETY: the program leaves the buffer alone until the send is complete; blocking calls forget a send that
-        // fails, and requests are kept until they are over.
-        Ok(unsafe { comm.team.job().start_message(target, comm.context, self.tag, data.source(), mode) }?)
-    }
-
     /// Whether it is with another than `MPI_PROC_NULL`.
     fn is_real(&self) -> bool {
         !matches!(self.way, Way::Nobody)
-    }
-
-    /// Bytes of the data.
-    pub fn len(&self) -> usize {
-        self.data.len()
-    }
-
-    /// A copy of the data, packed.
-    pub fn copied(&self) -> Result<Box<[u8]>> {
-        self.data.copied()
-    }
-
-    /// Starts a standard send of a copy of its data.
-    pub fn start_copy(&self, call: &Call<'_>, copy: &[u8]) -> Result<Sending> {
-        match self.way {
-            Way::To(target, _) => self.start_send(call, target, Mode::Standard, &Data::of(copy)),
-            _ => Ok(Sending::Done),
-        }
-    }
-
-    /// Starts it; `None` for a send that is complete.
-    #[inline]
-    fn begin(self, call: &Call<'_>) -> Result<Option<Rc<PointToPoint>>> {
-        let Way::To(target, mode) = self.way else {
-            let operation = PointToPoint::new(call, self, false);
-            operation.begin(call, None)?;
-            return Ok(Some(operation));
-        };
-        match self.start_send(call, target, mode, &self.data) {
-            Ok(Sending::Done) => Ok(None),
-            Ok(open) => {
-                let operation = PointToPoint::new(call, self, false);
-                *operation.active.borrow_mut() = Active::Send(open);
-                Ok(Some(operation))
-            }
-            Err(failed) => Err(failed.on(&self.comm)),
-        }
-    }
-
-    /// Does it, blocking.
-    #[inline]
-    fn run(self, call: &Call<'_>, status: StatusOut) -> Result {
-        let Some(operation) = self.begin(call)? else { return Ok(()) };
-        let finished = request::finish(call, &*operation, status);
-        operation.recycle(call);
-        finished
-    }
-
-    /// Starts it and makes a request of it.
-    #[inline]
-    fn request(self, call: &Call<'_>) -> Result<Request> {
-        let begun = self.begin(call)?;
-        Ok(begun.map_or_else(|| request::complete_send(call), |operation| call.requests.insert(operation)))
     }
 
     /// A persistent request for it.
@@ -179,17 +111,89 @@ impl Message {
     }
 
     /// The status of what came in for it.
+    #[inline]
     fn status(&self, received: &two_sided::Status) -> Outcome {
         let status = Status::received(rank_of(&self.comm.1, received.source), received.tag, received.kept);
-        let failed = (received.kept < received.len).then(|| {
-            let text = format!(
-                "a message of {} bytes from rank {} with tag {}, and the receive has room for {}",
-                received.len, status.source, received.tag, received.kept
-            );
-            Box::new(fail(MPI_ERR_TRUNCATE, text).on(&self.comm))
-        });
+        let failed = (received.kept < received.len).then(|| self.truncated(received, status.source));
         Outcome { status, failed }
     }
+
+    #[cold]
+    fn truncated(&self, received: &two_sided::Status, source: c_int) -> Box<Fail> {
+        let text = format!(
+            "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
+            received.len, received.tag, received.kept
+        );
+        Box::new(fail(MPI_ERR_TRUNCATE, text).on(&self.comm))
+    }
+}
+
+/// Starts a send to rank `target` of the job.
+#[inline(always)]
+pub fn start_send(
+    call: &Call<'_>,
+    comm: &CommObject,
+    (target, tag): (u32, c_int),
+    mode: Mode,
+    data: &Data,
+) -> Result<Sending> {
+    let mode = match mode {
+        Mode::Standard | Mode::Ready => two_sided::Mode::Standard,
+        Mode::Synchronous => two_sided::Mode::Synchronous,
+        Mode::Buffered => return crate::buffer::send(call, comm, (target, tag), data).map(|()| Sending::Done),
+    };
+    // SAFETY: the program leaves the buffer alone until the send is complete; blocking calls forget a send that fails, and
+    // requests are kept until they are over.
+    Ok(unsafe { comm.team.job().start_message(target, comm.context, tag, data.source(), mode) }?)
+}
+
+/// Starts a send; `None` for one that is complete.
+#[inline(always)]
+fn begin_send(
+    call: &Call<'_>,
+    names: &Names,
+    (buffer, n, datatype): (*const c_void, i64, Type),
+    (dest, tag, comm): (c_int, c_int, Comm),
+    mode: Mode,
+) -> Result<Option<Rc<PointToPoint>>> {
+    let object = call.comms.get(comm)?;
+    if tag < 0 {
+        return Err(bad_tag(names, tag));
+    }
+    let target = target_of(&object, dest, names)?;
+    let data = Data::new(call, names, buffer, n, datatype)?;
+    let (way, active) = match target {
+        None => (Way::Nobody, Active::Nothing),
+        Some(target) => match start_send(call, &object, (target, tag), mode, &data) {
+            Ok(Sending::Done) => return Ok(None),
+            Ok(open) => (Way::To(target, mode), Active::Send(open)),
+            Err(failed) => return Err(failed.on(&(comm, object))),
+        },
+    };
+    let operation = PointToPoint::new(call, Message { comm: (comm, object), way, tag, data }, false);
+    *operation.active.borrow_mut() = active;
+    Ok(Some(operation))
+}
+
+/// Starts a receive.
+#[inline(always)]
+fn begin_receive(
+    call: &Call<'_>,
+    names: &Names,
+    data: (*mut c_void, i64, Type),
+    from: (c_int, c_int, Comm),
+) -> Result<Rc<PointToPoint>> {
+    let operation = PointToPoint::new(call, Message::receive(call, names, data, from)?, false);
+    operation.begin(call, None)?;
+    Ok(operation)
+}
+
+/// Waits for an operation without a request.
+#[inline]
+fn finish(call: &Call<'_>, operation: Rc<PointToPoint>, status: StatusOut) -> Result {
+    let finished = request::finish(call, &*operation, status);
+    operation.recycle(call);
+    finished
 }
 
 /// The rank in a communicator of a rank of the job.
@@ -204,8 +208,13 @@ pub fn target_of(comm: &CommObject, rank: c_int, names: &Names) -> Result<Option
     match usize::try_from(rank).ok().and_then(|rank| members.get(rank)) {
         Some(member) => Ok(Some(*member)),
         None if rank == MPI_PROC_NULL => Ok(None),
-        None => Err(fail(MPI_ERR_RANK, format!("is {rank}, and there are {} ranks", members.len())).named(names.rank)),
+        None => Err(bad_rank(names, rank, members.len())),
     }
+}
+
+#[cold]
+fn bad_rank(names: &Names, rank: c_int, ranks: usize) -> Fail {
+    fail(MPI_ERR_RANK, format!("is {rank}, and there are {ranks} ranks")).named(names.rank)
 }
 
 /// What a receive or probe asks for; `None` for `MPI_PROC_NULL`.
@@ -272,7 +281,7 @@ impl Spare {
 
 impl PointToPoint {
     /// Not started.
-    #[inline]
+    #[inline(always)]
     fn new(call: &Call<'_>, message: Message, persistent: bool) -> Rc<Self> {
         let spare = call.spare.0.borrow_mut().pop();
         if let Some(mut operation) = spare
@@ -287,17 +296,15 @@ impl PointToPoint {
     }
 
     /// Starts it; a send takes its data from `copy` if there is one.
-    #[inline]
+    #[inline(always)]
     fn begin(&self, call: &Call<'_>, copy: Option<&[u8]>) -> Result {
         let Some(message) = &self.message else { return Ok(()) };
         let begun = match message.way {
             Way::Nobody => Ok(Active::Nothing),
             Way::To(target, mode) => {
-                let sent = match copy {
-                    Some(copy) => message.start_send(call, target, mode, &Data::of(copy)),
-                    None => message.start_send(call, target, mode, &message.data),
-                };
-                sent.map(Active::Send)
+                let copy = copy.map(Data::of);
+                let data = copy.as_ref().unwrap_or(&message.data);
+                start_send(call, &message.comm.1, (target, message.tag), mode, data).map(Active::Send)
             }
             Way::From(pattern) => {
                 // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails,
@@ -339,6 +346,7 @@ impl Operation for PointToPoint {
         self.persistent
     }
 
+    #[inline]
     fn is_active(&self) -> bool {
         !matches!(*self.active.borrow(), Active::Inactive)
     }
@@ -408,11 +416,9 @@ impl Operation for PointToPoint {
             && let Some(own) = Rc::get_mut(&mut self)
             && Rc::get_mut(&mut own.receive).is_some()
         {
-            let message = own.message.take();
-            (*own.active.get_mut(), _) = (Active::Inactive, own.known.take());
+            own.message = None;
+            *own.active.get_mut() = Active::Inactive;
             call.spare.keep(self);
-            // The last that holds a communicator may come back here.
-            drop(message);
         }
     }
 }

@@ -9,13 +9,12 @@ use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
 use farside_core::two_sided::Matched;
 
-use super::{Active, Data, Message, Names, PointToPoint, Way, pattern, rank_of};
+use super::{Active, Data, Message, Names, PointToPoint, Way, finish, pattern, rank_of};
 use crate::arguments::{Out, StatusOut};
 use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{self, Comm, Request, Type};
-use crate::request;
 use crate::runtime::{Call, Runtime};
 use crate::status::Status;
 
@@ -195,7 +194,7 @@ pub fn mrecv(
     message: Out<handle::Message>,
     status: StatusOut,
 ) -> Result {
-    request::finish(call, &*start(call, (buf, n, datatype), message)?, status)
+    finish(call, start(call, (buf, n, datatype), message)?, status)
 }
 
 pub fn imrecv(

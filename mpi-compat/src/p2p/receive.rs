@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use farside_core::Job;
 
-use super::{Message, Mode, Names, PointToPoint};
+use super::{Message, Mode, Names, PointToPoint, begin_receive, finish};
 use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
 use crate::errors::Hears;
@@ -27,8 +27,7 @@ pub fn recv(
     comm: Comm,
     status: StatusOut,
 ) -> Result {
-    let message = Message::receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?;
-    message.run(call, status)
+    finish(call, begin_receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?, status)
 }
 
 #[inline]
@@ -42,8 +41,7 @@ pub fn irecv(
     comm: Comm,
     request: Out<Request>,
 ) -> Result {
-    let message = Message::receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?;
-    request.set(message.request(call)?);
+    request.set(call.requests.insert(begin_receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?));
     Ok(())
 }
 

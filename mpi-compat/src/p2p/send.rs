@@ -2,10 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Message, Mode, Names};
+use super::{Message, Mode, Names, begin_send, finish};
 use crate::arguments::{Out, StatusOut};
 use crate::fail::Result;
 use crate::handle::{Comm, Request, Type};
+use crate::request::complete_send;
 use crate::runtime::Call;
 
 const NAMES: Names = Names { buffer: "buf", count: "count", rank: "dest", tag: "tag" };
@@ -22,8 +23,10 @@ macro_rules! sends {
             tag: c_int,
             comm: Comm,
         ) -> Result {
-            let message = Message::send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)?;
-            message.run(call, StatusOut::IGNORE)
+            match begin_send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)? {
+                None => Ok(()),
+                Some(open) => finish(call, open, StatusOut::IGNORE),
+            }
         }
 
         #[inline]
@@ -37,8 +40,10 @@ macro_rules! sends {
             comm: Comm,
             request: Out<Request>,
         ) -> Result {
-            let message = Message::send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)?;
-            request.set(message.request(call)?);
+            request.set(match begin_send(call, &NAMES, (buf, n, datatype), (dest, tag, comm), Mode::$mode)? {
+                None => complete_send(call),
+                Some(open) => call.requests.insert(open),
+            });
             Ok(())
         }
 
