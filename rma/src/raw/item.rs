@@ -1,15 +1,16 @@
 //! One operation on one target, as a value, and what it is to a device.
 
 use std::cell::Cell;
+use std::fmt;
 use std::rc::Rc;
 
 use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
 use farside_core::job::Track;
 use farside_core::stats::Kind;
 use farside_core::{Job, Result};
+use farside_datatype::TypeMap;
 
 use super::layouts::{Action, Owned};
-use super::update::Update;
 use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op, code};
 
@@ -57,6 +58,26 @@ pub(crate) struct Lists {
     pub(super) put: bool,
     pub(super) blocks: Vec<Block>,
     pub(super) ranges: Vec<Range>,
+}
+
+/// What an update does to the elements of the target.
+#[derive(Clone)]
+pub struct Update {
+    /// The elements as an array of them: so `combine` gets the target's and the operands.
+    pub array: TypeMap,
+    /// Bytes of the array.
+    pub len: usize,
+    /// Combines the operands into the elements of the target. `None`: they are only read.
+    pub combine: Option<Combine>,
+}
+
+/// Changes the first array, given the second, which is empty where there are no operands.
+pub type Combine = Rc<dyn Fn(&mut [u8], &[u8])>;
+
+impl fmt::Debug for Update {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Update").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 /// Operations on slices. The caller keeps these borrowed until the operation is complete or abandoned.

@@ -31,10 +31,9 @@ mod window;
 mod words;
 
 pub(crate) use item::Item;
-pub use item::Request;
+pub use item::{Combine, Request, Update};
 use target::Target;
 pub use typed::element_type;
-pub use update::{Combine, Update};
 use window::{Access, NO_EPOCH};
 pub use window::{Options, RawWindow};
 use words::{cell, word};

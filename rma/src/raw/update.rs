@@ -7,36 +7,15 @@
 //! rank issues them, but not atomic beside the accumulates of devices: all accumulates on an element go the same way.
 //! Messages: the word twice (an exchange, and another each time that it is taken), a get, a put. On mapped windows none.
 
-use std::fmt;
 use std::rc::Rc;
 
 use farside_core::device::RemoteRegion;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Private, TypeMap};
 
-use super::item::{Item, Request};
+use super::item::{Item, Request, Update};
 use super::layouts::{Action, Layouts, refused};
 use super::{RawWindow, Target, word};
-
-/// What an update does to the elements of the target.
-#[derive(Clone)]
-pub struct Update {
-    /// The elements as an array of them: so `combine` gets the target's and the operands.
-    pub array: TypeMap,
-    /// Bytes of the array.
-    pub len: usize,
-    /// Combines the operands into the elements of the target. `None`: they are only read.
-    pub combine: Option<Combine>,
-}
-
-/// Changes the first array, given the second, which is empty where there are no operands.
-pub type Combine = Rc<dyn Fn(&mut [u8], &[u8])>;
-
-impl fmt::Debug for Update {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Update").field("len", &self.len).finish_non_exhaustive()
-    }
-}
 
 impl RawWindow {
     /// Changes the elements of `at`, relative to byte `offset` of `target`, as `update` says, with the operands of `origin`
