@@ -39,11 +39,11 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
     match checked(call, name, form, row, &args, object, go) {
         Ok(code) => code,
         Err(code) => {
-            eprintln!(
+            shadow::write(&format!(
                 "VERIFY {}: the exchange between the ranks has failed: {}",
                 name.to_uppercase(),
                 error_text(code)
-            );
+            ));
             handler(Some(object), i64::from(code))
         }
     }
@@ -125,35 +125,62 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
     let complaints = compare(&all);
     let Some(first) = complaints.first() else { return Ok(records) };
     if let Some(mine) = complaints.iter().find(|complaint| complaint.speaker == shadow.me) {
-        if mine.about == "inter" {
-            eprintln!("VERIFY {} (INTERCOMM): {}", name.to_uppercase(), mine.text);
-        } else {
-            tell(name, shadow.rank(), &mine.text);
-        }
+        let rank = if mine.about == "inter" { " (INTERCOMM)".into() } else { format!("({})", shadow.rank()) };
+        let mut lines = format!("VERIFY {}{rank}: {}", name.to_uppercase(), mine.text);
         if level::get() >= 2 {
-            explain(mine, complaints.len(), shadow);
+            lines += &explanation(name, object, &mine.why, complaints.len(), pending);
         }
+        shadow::write(&lines);
     }
     pending.settle();
     Err(handler(Some(object), first.class))
 }
 
-/// The longer text of level 2.
-fn explain(complaint: &crate::compare::Complaint, complaints: usize, shadow: &Shadow) {
+/// The longer text of level 2: the rule, what was given, and which call it was.
+fn explanation(name: &str, object: Object, why: &str, complaints: usize, pending: &Pending) -> String {
+    let (ranks, number) = (pending.shadow.places.len(), pending.number());
+    let started = names_form(name) == Form::Started;
+    let end = format!(
+        "It was call {number} on {}, of {ranks} ranks, {complaints} complaint{} in all; it was {}.",
+        shown(object),
+        if complaints == 1 { "" } else { "s" },
+        if started { "started" } else { "not made" }
+    );
     let mut text = String::new();
-    let mut line = String::from("VERIFY  ");
-    let ranks = shadow.places.len();
-    let end = format!("{ranks} ranks took part; {complaints} complaints in all. The call was not made.");
-    for word in complaint.why.split_whitespace().chain(end.split_whitespace()) {
-        if line.len() + word.len() > 110 {
-            text += &line;
-            text.push('\n');
-            line = String::from("VERIFY  ");
+    for paragraph in why.lines().chain([&*end]) {
+        let mut column = usize::MAX;
+        for word in paragraph.split_whitespace() {
+            if column.saturating_add(word.len()) > 108 {
+                text += "\nVERIFY  ";
+                column = 8;
+            }
+            text.push(' ');
+            text += word;
+            column += 1 + word.len();
         }
-        line.push(' ');
-        line += word;
     }
-    eprintln!("{text}{line}");
+    text
+}
+
+fn names_form(name: &str) -> Form {
+    NAMES.iter().find(|(known, ..)| *known == name).map_or(Form::Blocking, |(_, _, form)| *form)
+}
+
+/// The name of a communicator or window, as the program has given it.
+fn shown(object: Object) -> String {
+    let (mut text, mut length) = ([0u8; 129], 0);
+    let at = text.as_mut_ptr().cast();
+    // SAFETY: the buffer has the greatest length of the ABI, and a byte more.
+    let kind = unsafe {
+        match object {
+            Object::Comm(comm) => (pmpi::MPI_Comm_get_name(comm, at, &raw mut length), "a communicator").1,
+            Object::Win(win) => (pmpi::MPI_Win_get_name(win, at, &raw mut length), "a window").1,
+        }
+    };
+    match length {
+        1..=128 => String::from_utf8_lossy(&text[..length as usize]).into_owned(),
+        _ => format!("{kind} without a name"),
+    }
 }
 
 fn error_text(code: c_int) -> String {

@@ -147,11 +147,15 @@ pub fn ok(code: c_int) -> Result<(), c_int> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// One line of standard error, in one write.
+/// A line of standard error about a rank.
 pub fn tell(name: &str, rank: i64, text: &str) {
+    write(&format!("VERIFY {}({rank}): {text}", name.to_uppercase()));
+}
+
+/// Lines of standard error, in one write, so that those of several ranks do not mix.
+pub fn write(lines: &str) {
     use std::io::Write;
-    let line = format!("VERIFY {}({rank}): {text}\n", name.to_uppercase());
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
 }
 
 /// Waiting for others: looks first, then yields, then sleeps.
@@ -361,6 +365,11 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// The number of the call on its communicator, from 1; it begins again after many.
+    pub fn number(&self) -> c_int {
+        self.tag % CALLS + 1
+    }
+
     fn missing(&self) -> impl Iterator<Item = usize> {
         self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
     }
