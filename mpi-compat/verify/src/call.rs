@@ -8,10 +8,11 @@ use std::sync::Arc;
 use crate::arguments::Arguments;
 pub use crate::arguments::Value;
 use crate::compare::{All, compare};
+use crate::exchange::Pending;
 use crate::names::NAMES;
 use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
 use crate::record::Record;
-use crate::shadow::{self, Object, Pending, Shadow, tell};
+use crate::shadow::{self, Object, Shadow, tell};
 use crate::table::{CALLS, Data, Form};
 use crate::{describe, level, local, requests};
 
