@@ -14,7 +14,7 @@ use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
 use crate::record::Record;
 use crate::shadow::{self, Object, Shadow, tell};
 use crate::table::{CALLS, Data, Form};
-use crate::{describe, level, local, requests};
+use crate::{describe, leaders, level, local, requests};
 
 /// A call with the arguments of the standard; `go` makes it.
 ///
@@ -37,6 +37,10 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
     else {
         return go();
     };
+    if level::off() {
+        shadow::free(object);
+        return go();
+    }
     match checked(call, name, form, row, &args, object, go) {
         Ok(code) => code,
         Err(code) => {
@@ -90,10 +94,20 @@ fn checked(
         return Ok(code);
     }
     pending.finish(name)?;
-    let records = match verdict(name, object, &pending) {
+    let mut records = match verdict(name, object, &pending) {
         Ok(records) => records,
         Err(code) => return Ok(code),
     };
+    if name == "MPI_Intercomm_create" {
+        // The leaders of both groups have looked at each other's; each group learns what they found.
+        let fault = leaders::fault(name, args, &shadow, &record)?;
+        let mut pending = shadow.start(Record { call: call as i64, fault, ..Record::default() }.bytes(), None)?;
+        pending.finish(name)?;
+        records = match verdict(name, object, &pending) {
+            Ok(records) => records,
+            Err(code) => return Ok(code),
+        };
+    }
     if matches!(name, "MPI_Comm_free" | "MPI_Comm_disconnect" | "MPI_Win_free") {
         shadow::free(object);
     }

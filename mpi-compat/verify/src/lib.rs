@@ -18,6 +18,7 @@ mod describe;
 mod exchange;
 mod explain;
 mod graph;
+mod leaders;
 mod level;
 mod local;
 mod pmpi;
