@@ -41,7 +41,7 @@ impl Wait {
     }
 
     pub fn time(&self) -> String {
-        format!("{} s", self.since.elapsed().as_secs())
+        format!("{:.1} s so far", self.since.elapsed().as_secs_f32())
     }
 }
 
@@ -150,7 +150,7 @@ impl Pending {
                 tell(
                     name,
                     shadow.rank(),
-                    &format!("has waited {} for the call of {}{more}", wait.time(), ranks.join(", ")),
+                    &format!("waits for the call of {}{more}, {}", ranks.join(", "), wait.time()),
                 );
             }
         }

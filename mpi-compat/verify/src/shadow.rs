@@ -98,10 +98,7 @@ fn wait_for(pair: &Duplicate, name: &str, rank: i64) -> Result<usize, c_int> {
             tell(
                 name,
                 rank,
-                &format!(
-                    "has waited {} for the first checked call of the other ranks on this communicator",
-                    wait.time()
-                ),
+                &format!("waits for the first checked call of the other ranks on this communicator, {}", wait.time()),
             );
         }
     }
