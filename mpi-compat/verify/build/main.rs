@@ -108,11 +108,13 @@ fn wrapper(function: &Function, names: &mut Vec<String>) -> Option<String> {
     let (declared, passed) = parameters(function);
     let arguments: Vec<_> = function.parameters.iter().map(|p| format!("(\"{}\", {})", p.name, value(p))).collect();
     let (symbol, arguments) = (&function.name, arguments.join(", "));
+    // What frees a communicator or window also ends its duplicate, at every level.
+    let always = name.ends_with("_free") || name.ends_with("_disconnect");
+    let off = if always { "" } else { "    if level::off() {\n        return go();\n    }\n" };
     Some(format!(
         "#[unsafe(no_mangle)]\npub unsafe extern \"C-unwind\" fn {symbol}({declared}) -> c_int {{\n    \
          // SAFETY: the arguments are those of this call.\n    \
-         let mut go = || unsafe {{ pmpi::{symbol}({passed}) }};\n    \
-         if level::off() {{\n        return go();\n    }}\n    \
+         let mut go = || unsafe {{ pmpi::{symbol}({passed}) }};\n{off}    \
          // SAFETY: as above, with the names of the standard.\n    \
          unsafe {{ call::run({at}, &[{arguments}], &mut go) }}\n}}\n\n"
     ))

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use crate::arguments::Arguments;
 pub use crate::arguments::Value;
 use crate::compare::{All, compare};
+use crate::exchange::Pending;
 use crate::names::NAMES;
 use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
 use crate::record::Record;
-use crate::shadow::{self, Object, Pending, Shadow, tell};
+use crate::shadow::{self, Object, Shadow, tell};
 use crate::table::{CALLS, Data, Form};
-use crate::{describe, level, local, requests};
+use crate::{describe, leaders, level, local, requests};
 
 /// A call with the arguments of the standard; `go` makes it.
 ///
@@ -36,14 +37,18 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
     else {
         return go();
     };
+    if level::off() {
+        shadow::free(object);
+        return go();
+    }
     match checked(call, name, form, row, &args, object, go) {
         Ok(code) => code,
         Err(code) => {
-            eprintln!(
+            shadow::write(&format!(
                 "VERIFY {}: the exchange between the ranks has failed: {}",
                 name.to_uppercase(),
                 error_text(code)
-            );
+            ));
             handler(Some(object), i64::from(code))
         }
     }
@@ -89,10 +94,20 @@ fn checked(
         return Ok(code);
     }
     pending.finish(name)?;
-    let records = match verdict(name, object, &pending) {
+    let mut records = match verdict(name, object, &pending) {
         Ok(records) => records,
         Err(code) => return Ok(code),
     };
+    if name == "MPI_Intercomm_create" {
+        // The leaders of both groups have looked at each other's; each group learns what they found.
+        let fault = leaders::fault(name, args, &shadow, &record)?;
+        let mut pending = shadow.start(Record { call: call as i64, fault, ..Record::default() }.bytes(), None)?;
+        pending.finish(name)?;
+        records = match verdict(name, object, &pending) {
+            Ok(records) => records,
+            Err(code) => return Ok(code),
+        };
+    }
     if matches!(name, "MPI_Comm_free" | "MPI_Comm_disconnect" | "MPI_Win_free") {
         shadow::free(object);
     }
@@ -125,35 +140,62 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
     let complaints = compare(&all);
     let Some(first) = complaints.first() else { return Ok(records) };
     if let Some(mine) = complaints.iter().find(|complaint| complaint.speaker == shadow.me) {
-        if mine.about == "inter" {
-            eprintln!("VERIFY {} (INTERCOMM): {}", name.to_uppercase(), mine.text);
-        } else {
-            tell(name, shadow.rank(), &mine.text);
-        }
+        let rank = if mine.about == "inter" { " (INTERCOMM)".into() } else { format!("({})", shadow.rank()) };
+        let mut lines = format!("VERIFY {}{rank}: {}", name.to_uppercase(), mine.text);
         if level::get() >= 2 {
-            explain(mine, complaints.len(), shadow);
+            lines += &explanation(name, object, &mine.why, complaints.len(), pending);
         }
+        shadow::write(&lines);
     }
     pending.settle();
     Err(handler(Some(object), first.class))
 }
 
-/// The longer text of level 2.
-fn explain(complaint: &crate::compare::Complaint, complaints: usize, shadow: &Shadow) {
+/// The longer text of level 2: the rule, what was given, and which call it was.
+fn explanation(name: &str, object: Object, why: &str, complaints: usize, pending: &Pending) -> String {
+    let (ranks, number) = (pending.shadow.places.len(), pending.number());
+    let started = names_form(name) == Form::Started;
+    let end = format!(
+        "It was call {number} on {}, of {ranks} ranks, {complaints} complaint{} in all; it was {}.",
+        shown(object),
+        if complaints == 1 { "" } else { "s" },
+        if started { "started" } else { "not made" }
+    );
     let mut text = String::new();
-    let mut line = String::from("VERIFY  ");
-    let ranks = shadow.places.len();
-    let end = format!("{ranks} ranks took part; {complaints} complaints in all. The call was not made.");
-    for word in complaint.why.split_whitespace().chain(end.split_whitespace()) {
-        if line.len() + word.len() > 110 {
-            text += &line;
-            text.push('\n');
-            line = String::from("VERIFY  ");
+    for paragraph in why.lines().chain([&*end]) {
+        let mut column = usize::MAX;
+        for word in paragraph.split_whitespace() {
+            if column.saturating_add(word.len()) > 108 {
+                text += "\nVERIFY  ";
+                column = 8;
+            }
+            text.push(' ');
+            text += word;
+            column += 1 + word.len();
         }
-        line.push(' ');
-        line += word;
     }
-    eprintln!("{text}{line}");
+    text
+}
+
+fn names_form(name: &str) -> Form {
+    NAMES.iter().find(|(known, ..)| *known == name).map_or(Form::Blocking, |(_, _, form)| *form)
+}
+
+/// The name of a communicator or window, as the program has given it.
+fn shown(object: Object) -> String {
+    let (mut text, mut length) = ([0u8; 129], 0);
+    let at = text.as_mut_ptr().cast();
+    // SAFETY: the buffer has the greatest length of the ABI, and a byte more.
+    let kind = unsafe {
+        match object {
+            Object::Comm(comm) => (pmpi::MPI_Comm_get_name(comm, at, &raw mut length), "a communicator").1,
+            Object::Win(win) => (pmpi::MPI_Win_get_name(win, at, &raw mut length), "a window").1,
+        }
+    };
+    match length {
+        1..=128 => String::from_utf8_lossy(&text[..length as usize]).into_owned(),
+        _ => format!("{kind} without a name"),
+    }
 }
 
 fn error_text(code: c_int) -> String {

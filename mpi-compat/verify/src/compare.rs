@@ -74,7 +74,7 @@ fn calls(all: &All<'_>) -> Vec<Complaint> {
     }
     let who: Vec<_> = by_call.iter().map(|(call, ranks)| format!("{call} by {}", list(ranks))).collect();
     let why = format!(
-        "All ranks of a communicator must make the same collective calls in the same order. Here they called: {}.",
+        "All ranks of a communicator must make the same collective calls in the same order.\nHere they called: {}.",
         who.join("; ")
     );
     let others = all.ranks().filter(|(_, _, record)| record.call != reference.call);
@@ -164,7 +164,7 @@ fn spread(all: &All<'_>, name: &str) -> String {
         by_value.entry(text).or_default().push(format!("{}{side}", place.rank));
     }
     let who: Vec<_> = by_value.iter().map(|(text, ranks)| format!("{text} by {}", list(ranks))).collect();
-    format!("{} Here: {}.", crate::explain::rule(name), who.join("; "))
+    format!("{}\nHere: {}.", crate::explain::rule(name), who.join("; "))
 }
 
 fn list(ranks: &[String]) -> String {
@@ -258,7 +258,7 @@ fn pairs(all: &All<'_>) -> Vec<Complaint> {
                 let why = match about {
                     "edge" => crate::explain::rule("edge").to_owned(),
                     _ => format!(
-                        "{} Here rank {from} sends {send_size} bytes ({}), and rank {to} expects {recv_size} bytes ({}).",
+                        "{}\nHere rank {from} sends {send_size} bytes {}, and rank {to} expects {recv_size} bytes {}.",
                         crate::explain::rule(about),
                         sent.first().map_or_else(String::new, kind),
                         expected.first().map_or_else(String::new, kind),
@@ -282,16 +282,16 @@ fn signatures(sent: &[Block], expected: &[Block]) -> Option<(Block, Block)> {
     }
 }
 
-/// A signature in words: "of 4 elements from MPI_INT on".
+/// A signature in words: "{4 MPI_INT}", or "{3 elements, MPI_INT first}".
 pub fn kind(block: &Block) -> String {
     if block.elements == 0 {
-        return "of no elements".into();
+        return "{nothing}".into();
     }
-    let named =
-        HANDLES.iter().find(|(value, _)| *value as i64 == block.first).map_or("a derived type", |(_, name)| name);
-    match block.elements {
-        1 => format!("of 1 {named}"),
-        n => format!("of {n} elements from {named} on"),
+    let first = block.first.abs();
+    let named = HANDLES.iter().find(|(value, _)| *value as i64 == first).map_or("a derived type", |(_, name)| name);
+    match block.first {
+        0.. => format!("{{{} {named}}}", block.elements),
+        _ => format!("{{{} elements, {named} first}}", block.elements),
     }
 }
 
@@ -314,7 +314,7 @@ fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
         text: format!("{name}={mine} != reducesize={theirs}"),
         about: "inter".into(),
         why: format!(
-            "{} Here the group of this rank scatters {mine} bytes, and the other one reduces {theirs} bytes.",
+            "{}\nHere the group of this rank scatters {mine} bytes, and the other one reduces {theirs} bytes.",
             crate::explain::rule("inter")
         ),
     };

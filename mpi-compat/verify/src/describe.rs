@@ -6,9 +6,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use crate::arguments::{Arguments, info};
 use crate::compare::kind;
+use crate::graph::{cart_dimensions, edges};
 use crate::level;
-use crate::names::{HANDLES, NAMES};
-use crate::pmpi::{self, IN_PLACE, PREDEFINED, PROC_NULL, ROOT, TYPE_NULL, UNWEIGHTED, WEIGHTS_EMPTY, class};
+use crate::names::HANDLES;
+use crate::pmpi::{self, IN_PLACE, PREDEFINED, PROC_NULL, ROOT, TYPE_NULL, class};
 use crate::record::{Block, Blocks, Record, Same};
 use crate::shadow::Shadow;
 use crate::table::{Data, Row};
@@ -88,32 +89,21 @@ fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
     Some(Same { name: name.into(), values, text: format!("{name} {shown}") })
 }
 
-fn braces(values: &[i64]) -> String {
+/// Values as a message shows them.
+pub fn braces(values: &[i64]) -> String {
     let some: Vec<_> = values.iter().take(16).map(i64::to_string).collect();
     format!("{{{}{}}}", some.join(","), if values.len() > 16 { ",.." } else { "" })
 }
 
-fn cart_dimensions(comm: usize) -> i64 {
-    let mut dimensions = 0;
-    // SAFETY: it writes one number.
-    unsafe { pmpi::MPI_Cartdim_get(comm, &raw mut dimensions) };
-    dimensions.into()
-}
-
-/// How many edges a graph has.
-fn edges(args: &Arguments<'_>) -> Option<i64> {
-    let nodes = usize::try_from(args.int("nnodes")?).ok()?;
-    args.list("indx", nodes).last().copied().filter(|edges| *edges >= 0)
-}
-
-struct Describe<'a> {
-    args: &'a Arguments<'a>,
-    shadow: &'a Shadow,
-    record: Record,
+/// The record of a call, as it is made.
+pub struct Describe<'a> {
+    pub args: &'a Arguments<'a>,
+    pub shadow: &'a Shadow,
+    pub record: Record,
 }
 
 impl Describe<'_> {
-    fn fault(&mut self, class: i64, text: String) {
+    pub fn fault(&mut self, class: i64, text: String) {
         self.record.fault.get_or_insert((class, text));
     }
 
@@ -245,7 +235,7 @@ impl Describe<'_> {
 
     /// The counts, displacements in bytes and types of one direction, for the first `n` ranks; or one of them for all. The second
     /// says which.
-    fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
+    pub fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
         let args = self.args;
         let (count, counts) = (format!("{side}count"), format!("{side}counts"));
         let (handle, handles) = (format!("{side}type"), format!("{side}types"));
@@ -286,7 +276,7 @@ impl Describe<'_> {
     }
 
     /// Addresses: none may be NULL, and what is received may not lie on one another.
-    fn memory(&mut self, side: &str, receives: bool, parts: &[(i64, i64, usize, Block)], each: bool) {
+    pub fn memory(&mut self, side: &str, receives: bool, parts: &[(i64, i64, usize, Block)], each: bool) {
         if self.record.fault.is_some() {
             return;
         }
@@ -338,20 +328,6 @@ impl Describe<'_> {
         }
     }
 
-    fn neighbours(&mut self) {
-        let Some((sources, destinations)) = self.args.comm().and_then(neighbours) else { return };
-        let mut side = |side: &str, receives: bool, ranks: &[i64]| {
-            let (parts, each) = self.parts(side, ranks.len());
-            self.memory(side, receives, &parts, each);
-            let part = |i: usize| if each { parts.get(i) } else { parts.first() };
-            let of = |(i, rank): (usize, &i64)| Some((*rank, part(i)?.3));
-            Blocks::List(ranks.iter().enumerate().filter_map(of).filter(|(rank, _)| *rank >= 0).collect())
-        };
-        let recvs = side("recv", true, &sources);
-        let sends = side("send", false, &destinations);
-        (self.record.sends, self.record.recvs) = (sends, recvs);
-    }
-
     /// The ranks of a group, all of which are in the communicator.
     fn group(&mut self, comm: usize, group: usize) {
         let (mut whole, mut size) = (0usize, 0);
@@ -373,70 +349,6 @@ impl Describe<'_> {
         let values: Vec<_> = out.into_iter().map(i64::from).collect();
         self.record.same.push(Same { name: "group".into(), text: format!("group {}", braces(&values)), values });
     }
-
-    fn edges(&mut self) {
-        let side = |degree: &str, ranks: &str, weights: &str| {
-            let n = usize::try_from(self.args.int(degree).unwrap_or(0)).unwrap_or(0);
-            let special = matches!(self.args.address(weights), None | Some(UNWEIGHTED | WEIGHTS_EMPTY));
-            let weights = if special { Vec::new() } else { self.args.list(weights, n) };
-            let edge = |(i, rank): (usize, i64)| {
-                (rank, Block { size: weights.get(i).copied().unwrap_or(1), ..Block::default() })
-            };
-            Blocks::List(self.args.list(ranks, n).into_iter().enumerate().map(edge).collect())
-        };
-        let recvs = side("indegree", "sources", "sourceweights");
-        let sends = side("outdegree", "destinations", "destweights");
-        for blocks in [&recvs, &sends] {
-            let Blocks::List(list) = blocks else { continue };
-            if let Some((rank, _)) = list.iter().find(|(rank, _)| !(0..self.shadow.size() as i64).contains(rank)) {
-                self.record
-                    .fault
-                    .get_or_insert((class::RANK, format!("neighbour {rank} is no rank of the communicator")));
-            }
-        }
-        (self.record.sends, self.record.recvs) = (sends, recvs);
-    }
-
-    /// The edges lead to nodes. That one goes one way only is no error, but then neighbourhood collectives are.
-    fn graph(&mut self) {
-        let nodes = usize::try_from(self.args.int("nnodes").unwrap_or(0)).unwrap_or(0);
-        let ends = self.args.list("indx", nodes);
-        let begin = |node: usize| if node == 0 { 0 } else { ends[node - 1] };
-        if let Some(node) = (0..nodes).find(|node| ends[*node] < begin(*node)) {
-            return self
-                .fault(class::TOPOLOGY, format!("index[{node}]={} < index[{}]={}", ends[node], node - 1, begin(node)));
-        }
-        let edges = self.args.list("edges", ends.last().map_or(0, |end| *end as usize));
-        let of = |node: usize| &edges[begin(node) as usize..ends[node] as usize];
-        let count = |node: usize, to: usize| of(node).iter().filter(|other| **other == to as i64).count();
-        for node in 0..nodes {
-            for other in of(node) {
-                let Some(to) = usize::try_from(*other).ok().filter(|other| *other < nodes) else {
-                    return self.fault(class::TOPOLOGY, format!("the edge of {node} to {other} leads to no node"));
-                };
-                if count(node, to) != count(to, node) && level::get() >= 2 && self.shadow.rank() == 0 {
-                    let text = format!(
-                        "the graph has an edge from {node} to {to}, and none back: it is no graph for collectives"
-                    );
-                    return crate::shadow::tell(NAMES[self.record.call as usize].0, 0, &text);
-                }
-            }
-        }
-    }
-
-    fn grid(&mut self, ndims: i64) {
-        let dims = self.args.list("dims", usize::try_from(ndims).unwrap_or(0));
-        let nodes = dims.iter().fold(1i64, |nodes, dim| nodes.saturating_mul(*dim));
-        let size = self.shadow.size() as i64;
-        if let Some(i) = dims.iter().position(|dim| *dim <= 0) {
-            self.fault(class::DIMS, format!("dims[{i}]={} <= 0", dims[i]));
-        } else if nodes > size {
-            self.fault(
-                class::DIMS,
-                format!("dims {} has {nodes} places, and the communicator {size} ranks", braces(&dims)),
-            );
-        }
-    }
 }
 
 /// What is wrong with a count and a type.
@@ -448,48 +360,4 @@ pub fn amount(count: i64, handle: usize, count_name: &str, type_name: &str) -> F
         return Some((class::TYPE, format!("{type_name} is MPI_DATATYPE_NULL")));
     }
     (!types::is_committed(handle)).then(|| (class::TYPE, format!("{type_name} is not committed")))
-}
-
-/// The neighbours of this rank that send to it, and those that it sends to.
-fn neighbours(comm: usize) -> Option<(Vec<i64>, Vec<i64>)> {
-    const CART: c_int = 211;
-    const GRAPH: c_int = 212;
-    let wide = |list: Vec<c_int>| list.into_iter().map(i64::from).collect::<Vec<_>>();
-    let (mut kind, mut rank) = (0, 0);
-    // SAFETY: here and below numbers are written, and lists that are as long as was asked.
-    unsafe {
-        pmpi::MPI_Topo_test(comm, &raw mut kind);
-        match kind {
-            CART => {
-                let mut list = Vec::new();
-                for dimension in 0..cart_dimensions(comm) as c_int {
-                    let (mut before, mut after) = (0, 0);
-                    pmpi::MPI_Cart_shift(comm, dimension, 1, &raw mut before, &raw mut after);
-                    list.extend([before, after]);
-                }
-                let list = wide(list);
-                Some((list.clone(), list))
-            }
-            GRAPH => {
-                let mut n = 0;
-                pmpi::MPI_Comm_rank(comm, &raw mut rank);
-                pmpi::MPI_Graph_neighbors_count(comm, rank, &raw mut n);
-                let mut list = vec![0; n as usize];
-                pmpi::MPI_Graph_neighbors(comm, rank, n, list.as_mut_ptr());
-                let list = wide(list);
-                Some((list.clone(), list))
-            }
-            pmpi::UNDEFINED => None,
-            _ => {
-                let (mut n, mut m, mut weighted) = (0, 0, 0);
-                pmpi::MPI_Dist_graph_neighbors_count(comm, &raw mut n, &raw mut m, &raw mut weighted);
-                let lists = [n, m].map(|n| vec![0; n as usize]);
-                let [mut sources, mut destinations] = lists.clone();
-                let [mut a, mut b] = lists;
-                let (a, b) = (a.as_mut_ptr(), b.as_mut_ptr());
-                pmpi::MPI_Dist_graph_neighbors(comm, n, sources.as_mut_ptr(), a, m, destinations.as_mut_ptr(), b);
-                Some((wide(sources), wide(destinations)))
-            }
-        }
-    }
 }

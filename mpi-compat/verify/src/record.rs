@@ -11,7 +11,7 @@ pub struct Block {
     pub hash: i64,
     /// Basic elements.
     pub elements: i64,
-    /// The handle of the first one's type.
+    /// The handle of the first one's type; negative if others follow that have another one.
     pub first: i64,
 }
 

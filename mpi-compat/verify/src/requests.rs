@@ -7,8 +7,9 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::call::verdict;
+use crate::exchange::Pending;
 use crate::pmpi::{self, REQUEST_NULL, Status};
-use crate::shadow::{self, Duplicate, Object, Pending};
+use crate::shadow::{self, Duplicate, Object};
 
 /// The check of a request.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::compare::Place;
-use crate::level;
-use crate::pmpi::{self, BYTE, COMM_NULL, Status};
+use crate::exchange::{SETTLE, Wait};
+use crate::pmpi::{self, COMM_NULL};
 
 /// A communicator or a window of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,28 +18,23 @@ pub enum Object {
     Win(usize),
 }
 
-/// Calls in flight at a time on one communicator; tags below [`pmpi`]'s least upper bound of 32767.
-const CALLS: c_int = 8192;
-/// After an error each rank waits so long for the others to have told it.
-const SETTLE: Duration = Duration::from_secs(2);
-
 /// A communicator's duplicate.
 #[derive(Debug)]
 pub struct Shadow {
     /// `MPI_COMM_NULL` of one rank. Of an intercommunicator it has both groups.
-    comm: usize,
+    pub comm: usize,
     pub me: usize,
     pub places: Vec<Place>,
     pub inter: bool,
-    next: AtomicI32,
+    pub next: AtomicI32,
     /// Records that may not have left.
-    outbox: Mutex<Vec<(usize, Vec<u8>)>>,
+    pub outbox: Mutex<Vec<(usize, Vec<u8>)>>,
     freed: AtomicBool,
     /// Of a window: size and displacement unit of each rank.
     pub exposed: OnceLock<Vec<(i64, i64)>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,10 +98,7 @@ fn wait_for(pair: &Duplicate, name: &str, rank: i64) -> Result<usize, c_int> {
             tell(
                 name,
                 rank,
-                &format!(
-                    "has waited {} for the first checked call of the other ranks on this communicator",
-                    wait.time()
-                ),
+                &format!("waits for the first checked call of the other ranks on this communicator, {}", wait.time()),
             );
         }
     }
@@ -147,41 +138,15 @@ pub fn ok(code: c_int) -> Result<(), c_int> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// One line of standard error, in one write.
+/// A line of standard error about a rank.
 pub fn tell(name: &str, rank: i64, text: &str) {
+    write(&format!("VERIFY {}({rank}): {text}", name.to_uppercase()));
+}
+
+/// Lines of standard error, in one write, so that those of several ranks do not mix.
+pub fn write(lines: &str) {
     use std::io::Write;
-    let line = format!("VERIFY {}({rank}): {text}\n", name.to_uppercase());
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Waiting for others: looks first, then yields, then sleeps.
-struct Wait {
-    since: Instant,
-    turns: u32,
-    told: bool,
-}
-
-impl Wait {
-    fn new() -> Self {
-        Self { since: Instant::now(), turns: 0, told: false }
-    }
-
-    /// Whether it is time to say what this rank waits for, which is so once.
-    fn turn(&mut self) -> bool {
-        self.turns += 1;
-        match self.turns {
-            0..20 => {}
-            20..200 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
-        }
-        let late = !self.told && self.since.elapsed() >= level::patience();
-        self.told |= late;
-        late
-    }
-
-    fn time(&self) -> String {
-        format!("{} s", self.since.elapsed().as_secs())
-    }
+    let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
 }
 
 impl Shadow {
@@ -294,43 +259,8 @@ impl Shadow {
         self.places.iter().filter(|place| place.side == side).count()
     }
 
-    /// Sends a record to all ranks, or to some, whose records are then awaited; `tag` is the number of the call otherwise.
-    pub fn start(self: &Arc<Self>, bytes: Vec<u8>, with: Option<(Vec<usize>, c_int)>) -> Result<Pending, c_int> {
-        let (ranks, tag) = match with {
-            Some((ranks, tag)) => (ranks, 2 * CALLS + tag.rem_euclid(CALLS)),
-            None => ((0..self.places.len()).collect(), self.next.fetch_add(1, Ordering::Relaxed).rem_euclid(CALLS)),
-        };
-        self.exchange(bytes, ranks, tag)
-    }
-
-    fn exchange(self: &Arc<Self>, bytes: Vec<u8>, ranks: Vec<usize>, tag: c_int) -> Result<Pending, c_int> {
-        self.sweep();
-        let mut outbox = lock(&self.outbox);
-        for peer in ranks.iter().filter(|peer| **peer != self.me) {
-            let mut request = pmpi::REQUEST_NULL;
-            let copy = bytes.clone();
-            // SAFETY: the bytes stay in the outbox until the request has completed.
-            ok(unsafe {
-                pmpi::MPI_Isend(
-                    copy.as_ptr().cast(),
-                    copy.len() as c_int,
-                    BYTE,
-                    *peer as c_int,
-                    tag,
-                    self.comm,
-                    &raw mut request,
-                )
-            })?;
-            outbox.push((request, copy));
-        }
-        drop(outbox);
-        let mut got = vec![None; self.places.len()];
-        got[self.me] = Some(bytes);
-        Ok(Pending { shadow: Arc::clone(self), tag, ranks, got })
-    }
-
     /// Forgets records that have left.
-    fn sweep(&self) {
+    pub fn sweep(&self) {
         lock(&self.outbox).retain_mut(|(request, _)| {
             let mut flag = 0;
             // SAFETY: the request is ours.
@@ -347,85 +277,5 @@ impl Shadow {
         }
         // What has not left never does; its bytes must stay.
         std::mem::forget(std::mem::take(&mut *lock(&self.outbox)));
-    }
-}
-
-/// The exchange of records for one call.
-#[derive(Debug)]
-pub struct Pending {
-    pub shadow: Arc<Shadow>,
-    tag: c_int,
-    ranks: Vec<usize>,
-    /// By rank.
-    pub got: Vec<Option<Vec<u8>>>,
-}
-
-impl Pending {
-    fn missing(&self) -> impl Iterator<Item = usize> {
-        self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
-    }
-
-    /// Takes what has come; whether that is all.
-    pub fn progress(&mut self) -> Result<bool, c_int> {
-        while self.missing().next().is_some() {
-            let (mut flag, mut message, mut status) = (0, pmpi::MESSAGE_NULL, Status::default());
-            // SAFETY: each is written where it lies, and the bytes are as many as the message has.
-            unsafe {
-                let comm = self.shadow.comm;
-                ok(pmpi::MPI_Improbe(
-                    pmpi::ANY_SOURCE,
-                    self.tag,
-                    comm,
-                    &raw mut flag,
-                    &raw mut message,
-                    &raw mut status,
-                ))?;
-                if flag == 0 {
-                    return Ok(false);
-                }
-                let mut count = 0;
-                ok(pmpi::MPI_Get_count(&raw const status, BYTE, &raw mut count))?;
-                let mut bytes = vec![0u8; count.max(0) as usize];
-                let source = status.source as usize;
-                ok(pmpi::MPI_Mrecv(bytes.as_mut_ptr().cast(), count, BYTE, &raw mut message, &raw mut status))?;
-                if let Some(place) = self.got.get_mut(source) {
-                    *place = Some(bytes);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Waits for all, and says once what it waits for if that takes long.
-    pub fn finish(&mut self, name: &str) -> Result<(), c_int> {
-        let mut wait = Wait::new();
-        while !self.progress()? {
-            if wait.turn() {
-                let shadow = &self.shadow;
-                let side = shadow.places[shadow.me].side;
-                let ranks = self.missing().take(8).map(|at| {
-                    let place = shadow.places[at];
-                    format!("{}{}", place.rank, if place.side == side { "" } else { " of the other group" })
-                });
-                let ranks: Vec<_> = ranks.collect();
-                let more = self.missing().count() - ranks.len();
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                tell(
-                    name,
-                    shadow.rank(),
-                    &format!("has waited {} for the call of {}{more}", wait.time(), ranks.join(", ")),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// After an error: waits until the others know of it and have told it, or for a moment.
-    pub fn settle(&self) {
-        let Ok(mut others) = self.shadow.exchange(Vec::new(), self.ranks.clone(), self.tag + CALLS) else { return };
-        let mut wait = Wait::new();
-        while others.progress() == Ok(false) && wait.since.elapsed() < SETTLE {
-            wait.turn();
-        }
     }
 }

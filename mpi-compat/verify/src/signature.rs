@@ -36,6 +36,11 @@ impl Signature {
         Self { any: true, ..Self::EMPTY }
     }
 
+    /// Whether all elements have one type.
+    pub fn is_uniform(self) -> bool {
+        self.elements == 0 || self.hash == Self::basic(self.first).repeated(self.elements).hash
+    }
+
     pub fn then(self, next: Self) -> Self {
         Self {
             hash: (times(self.hash, next.power) + next.hash) % PRIME,
@@ -72,6 +77,7 @@ mod tests {
         assert_ne!(ab.hash, b.then(a).hash);
         assert_ne!(a.repeated(2).hash, a.repeated(3).hash);
         assert_eq!(Signature::EMPTY.then(ab), ab);
+        assert!(a.repeated(5).is_uniform() && !ab.is_uniform());
         assert_eq!(a.repeated(0), Signature::EMPTY);
     }
 }

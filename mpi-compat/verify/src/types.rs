@@ -109,7 +109,7 @@ pub fn block(count: i64, handle: usize) -> Block {
         size: size(handle).saturating_mul(count),
         hash: if signature.any { -1 } else { signature.hash as i64 },
         elements: signature.elements,
-        first: signature.first,
+        first: if signature.is_uniform() { signature.first } else { -signature.first },
     }
 }
 

@@ -20,5 +20,11 @@ int main(void) {
     MPI_Pcontrol(0);
     MPI_Type_free(&pair);
     MPI_Comm_free(&comm);
+    /* The next communicator may have the handle of the last one, and has fewer ranks. */
+    MPI_Comm_split(MPI_COMM_WORLD, rank, 0, &comm);
+    MPI_Pcontrol(1);
+    MPI_Barrier(comm);
+    MPI_Pcontrol(0);
+    MPI_Comm_free(&comm);
     return finish();
 }

@@ -1,6 +1,6 @@
 /* The same size of other types.
    ranks 2
-   says VERIFY MPI_BCAST(1): recvtype of 2 elements from MPI_FLOAT on inconsistent with sendtype of 2 elements from MPI_INT on of 0 */
+   says VERIFY MPI_BCAST(1): recvtype {2 MPI_FLOAT} inconsistent with sendtype {2 MPI_INT} of 0 */
 #include "check.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* Constructors of all kinds come to the same signature.
    ranks 2
-   says VERIFY MPI_REDUCE(1): datatype of 4 elements from MPI_INT on inconsistent with datatype of 4 elements from MPI_FLOAT on of 0 */
+   says VERIFY MPI_REDUCE(1): datatype {4 MPI_INT} inconsistent with datatype {4 MPI_FLOAT} of 0 */
 #include "check.h"
 
 int main(void) {

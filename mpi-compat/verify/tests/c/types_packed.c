@@ -1,6 +1,6 @@
 /* Packed data matches any type, and a pair is its two parts.
    ranks 2
-   says VERIFY MPI_BCAST(1): recvtype of 2 elements from MPI_DOUBLE on inconsistent with sendtype of 2 elements from MPI_INT on of 0 */
+   says VERIFY MPI_BCAST(1): recvtype {2 elements, MPI_DOUBLE first} inconsistent with sendtype {2 elements, MPI_INT first} of 0 */
 #include "check.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* The order of types counts; how they were put together does not.
    ranks 2
-   says VERIFY MPI_ALLGATHER(0): sendtype of 3 elements from MPI_INT on inconsistent with recvtype of 3 elements from MPI_FLOAT on of 1 */
+   says VERIFY MPI_ALLGATHER(0): sendtype {3 elements, MPI_INT first} inconsistent with recvtype {3 elements, MPI_FLOAT first} of 1 */
 #include "check.h"
 
 int main(void) {
