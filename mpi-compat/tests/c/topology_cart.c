@@ -15,6 +15,9 @@ int main(void) {
     CHECK(status == MPI_UNDEFINED);
     OK(MPI_Cart_map(MPI_COMM_WORLD, 2, dims, periods, &n));
     CHECK(rank < nodes ? n >= 0 : n == MPI_UNDEFINED);
+    int none[2] = {2, 0};
+    OK(MPI_Cart_map(MPI_COMM_WORLD, 2, none, periods, &n));
+    CHECK(n == MPI_UNDEFINED);
     OK(MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &grid));
     CHECK((grid == MPI_COMM_NULL) == (rank >= nodes));
     if (grid != MPI_COMM_NULL) {
