@@ -41,6 +41,9 @@ fn option_that_does_not_exist_is_refused_before_a_program_and_passed_on_behind_i
     assert!(done.code == Some(2) && done.err.contains("'--foo'"), "{done:?}");
     let done = Marked::run(1, &["echo", "--foo", "-n", "--", "--help"]).finish();
     assert_eq!((done.code, done.out.as_str()), (Some(0), "--foo -n -- --help\n"), "{done:?}");
+    // Options of this command too, also right behind the program.
+    let done = Marked::run(1, &["echo", "-n", "12"]).finish();
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "12"), "{done:?}");
 }
 
 /// Runs `farside run -n RANKS` under a limit of the shell's `ulimit`.
