@@ -114,7 +114,7 @@ fn values(all: &All<'_>) -> Vec<Complaint> {
             let (Some(mine), Some(theirs)) = (record.value(name), reference.value(name)) else { continue };
             let good = if name == "root" && all.inter {
                 root_of_inter(all, place)
-            } else if name == "signature" && (mine.values[0] == -1 || theirs.values[0] == -1) {
+            } else if name == "signature" && [mine, theirs].iter().any(|same| same.values.first() == Some(&-1)) {
                 true
             } else {
                 mine.values == theirs.values || (name == "split_type" && undefined(mine, theirs))
@@ -287,7 +287,7 @@ pub fn kind(block: &Block) -> String {
     if block.elements == 0 {
         return "{nothing}".into();
     }
-    let first = block.first.abs();
+    let first = block.first.saturating_abs();
     let named = HANDLES.iter().find(|(value, _)| *value as i64 == first).map_or("a derived type", |(_, name)| name);
     match block.first {
         0.. => format!("{{{} {named}}}", block.elements),
@@ -301,7 +301,16 @@ fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
         let mut ranks = all.ranks().filter(|(_, place, _)| place.side == side);
         let (at, _, record) = ranks.next()?;
         let name = if data(record) == Data::ReduceScatter { "scattersize" } else { "datasize" };
-        Some((at, name, record.value(name).or(record.value("datasize"))?.values.iter().sum::<i64>()))
+        Some((
+            at,
+            name,
+            record
+                .value(name)
+                .or(record.value("datasize"))?
+                .values
+                .iter()
+                .fold(0i64, |sum, size| sum.wrapping_add(*size)),
+        ))
     };
     let root = all.ranks().any(|(_, _, record)| record.value("root").is_some());
     let (true, Some(a), Some(b)) = (all.inter && !root, total(0), total(1)) else { return Vec::new() };
@@ -319,4 +328,63 @@ fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
         ),
     };
     vec![complaint(a, b.2), complaint(b, a.2)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Blocks, Same};
+
+    /// Records of an `MPI_Alltoallv` in which all agree.
+    fn alltoallv(ranks: usize) -> (Vec<Place>, Vec<Option<Record>>) {
+        let call = NAMES.iter().position(|(name, ..)| *name == "MPI_Alltoallv").unwrap() as i64;
+        let blocks = Blocks::Each(vec![Block { size: 8, hash: 5, elements: 1, first: 0x214 }; ranks]);
+        let same = vec![Same { name: "in_place".into(), values: vec![0], text: "buffer".into() }];
+        let record = Record { call, same, sends: blocks.clone(), recvs: blocks, ..Record::default() };
+        ((0..ranks as i64).map(|rank| Place { side: 0, rank }).collect(), vec![Some(record); ranks])
+    }
+
+    fn speakers(places: &[Place], records: &[Option<Record>]) -> Vec<usize> {
+        let found = compare(&All { places, records, inter: false });
+        found.into_iter().map(|complaint| complaint.speaker).collect()
+    }
+
+    #[test]
+    fn what_one_rank_gives_is_found_for_every_rank_and_size() {
+        for ranks in 1..20 {
+            let (places, records) = alltoallv(ranks);
+            assert!(speakers(&places, &records).is_empty());
+            for wrong in 0..ranks {
+                let mut changed = records.clone();
+                let Some(Blocks::Each(list)) = changed[wrong].as_mut().map(|record| &mut record.sends) else {
+                    panic!()
+                };
+                list[ranks - 1].size = 9;
+                assert_eq!(speakers(&places, &changed), [wrong]);
+                changed = records.clone();
+                changed[wrong].as_mut().unwrap().same[0].values = vec![1];
+                // Rank 0 is what the others are compared with.
+                let others: Vec<_> = (1..ranks).collect();
+                assert_eq!(speakers(&places, &changed), if wrong == 0 { others } else { vec![wrong] });
+            }
+        }
+    }
+
+    #[test]
+    fn records_of_any_content_are_compared() {
+        let (places, records) = alltoallv(3);
+        let odd = Record {
+            same: Vec::new(),
+            sends: Blocks::List(vec![(i64::MIN, Block::default())]),
+            ..records[0].clone().unwrap()
+        };
+        let empty = Same { name: "in_place".into(), ..Same::default() };
+        for record in [odd.clone(), Record { same: vec![empty], recvs: Blocks::Each(Vec::new()), ..odd }] {
+            for at in 0..3 {
+                let mut changed = records.clone();
+                changed[at] = Some(record.clone());
+                let _ = speakers(&places, &changed);
+            }
+        }
+    }
 }

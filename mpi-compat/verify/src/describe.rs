@@ -265,7 +265,7 @@ impl Describe<'_> {
         self.memory(side, receives, &parts, each);
         match (&parts[..], each) {
             ([(_, _, _, block)], false) => Blocks::All(*block),
-            _ => Blocks::List(parts.into_iter().enumerate().map(|(i, part)| (i as i64, part.3)).collect()),
+            _ => Blocks::Each(parts.into_iter().map(|part| part.3).collect()),
         }
     }
 

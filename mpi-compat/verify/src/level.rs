@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// -1 until `MPI_Init` has returned, which is as 0.
+/// -1 until MPI or a session has started, which is as 0.
 static LEVEL: AtomicI32 = AtomicI32::new(-1);
 
 /// Whether nothing is checked.
@@ -24,8 +24,11 @@ pub fn set(level: i32) {
     }
 }
 
-/// Takes the level of the environment; without one it is 1, since this library was loaded.
+/// Takes the level of the environment, the first time; without one it is 1, since this library was loaded.
 pub fn read() {
+    if get() >= 0 {
+        return;
+    }
     let text = std::env::var("FARSIDE_VERIFY").unwrap_or_else(|_| "1".into());
     match text.trim().parse() {
         Ok(level) if (0..=4).contains(&level) => set(level),

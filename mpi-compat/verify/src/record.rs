@@ -23,6 +23,8 @@ pub enum Blocks {
     None,
     /// The same for each rank.
     All(Block),
+    /// One for each rank.
+    Each(Vec<Block>),
     /// For some ranks; several for one rank where it is a neighbour more than once.
     List(Vec<(i64, Block)>),
 }
@@ -33,6 +35,9 @@ impl Blocks {
         match self {
             Blocks::None => (Vec::new(), false),
             Blocks::All(block) => (vec![*block], false),
+            Blocks::Each(list) => {
+                (usize::try_from(rank).ok().and_then(|rank| list.get(rank)).copied().into_iter().collect(), true)
+            }
             Blocks::List(list) => {
                 (list.iter().filter(|(peer, _)| *peer == rank).map(|(_, block)| *block).collect(), list.len() > 1)
             }
@@ -125,18 +130,15 @@ fn put_list(out: &mut Vec<u8>, values: &[i64]) {
 }
 
 fn put_blocks(out: &mut Vec<u8>, blocks: &Blocks) {
-    match blocks {
-        Blocks::None => put(out, 0),
-        // One for the rank -1.
-        Blocks::All(block) => {
-            put(out, 1);
-            put_block(out, -1, block);
-        }
-        Blocks::List(list) => {
-            put(out, -1 - list.len() as i64);
-            list.iter().for_each(|(peer, block)| put_block(out, *peer, block));
-        }
-    }
+    let (kind, list): (i64, Vec<(i64, Block)>) = match blocks {
+        Blocks::None => (0, Vec::new()),
+        Blocks::All(block) => (1, vec![(-1, *block)]),
+        Blocks::Each(list) => (2, list.iter().map(|block| (-1, *block)).collect()),
+        Blocks::List(list) => (3, list.clone()),
+    };
+    put(out, kind);
+    put(out, list.len() as i64);
+    list.iter().for_each(|(peer, block)| put_block(out, *peer, block));
 }
 
 fn put_block(out: &mut Vec<u8>, peer: i64, block: &Block) {
@@ -169,12 +171,15 @@ fn take_block(rest: &mut &[u8]) -> Option<(i64, Block)> {
 }
 
 fn take_blocks(rest: &mut &[u8]) -> Option<Blocks> {
-    Some(match take(rest)? {
-        0 => Blocks::None,
-        1 => Blocks::All(take_block(rest)?.1),
-        n if n < 0 => Blocks::List((0..-1 - n).map(|_| take_block(rest)).collect::<Option<_>>()?),
-        _ => return None,
-    })
+    let kind = take(rest)?;
+    let list = (0..take(rest)?).map(|_| take_block(rest)).collect::<Option<Vec<_>>>()?;
+    match (kind, &list[..]) {
+        (0, []) => Some(Blocks::None),
+        (1, [(_, block)]) => Some(Blocks::All(*block)),
+        (2, _) => Some(Blocks::Each(list.into_iter().map(|(_, block)| block).collect())),
+        (3, _) => Some(Blocks::List(list)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -195,7 +200,8 @@ mod tests {
 
     #[test]
     fn a_record_comes_as_it_was_sent() {
-        for record in [record(), Record::default(), Record { recvs: Blocks::List(Vec::new()), ..record() }] {
+        for record in [record(), Record::default(), Record { recvs: Blocks::Each(vec![Block::default()]), ..record() }]
+        {
             assert_eq!(Record::parse(&record.bytes()), Some(record));
         }
     }

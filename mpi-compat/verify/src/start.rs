@@ -41,6 +41,18 @@ pub unsafe extern "C-unwind" fn MPI_Init_thread(
 }
 
 /// # Safety
+/// As above. A communicator that is made of a session's group has its duplicate from its first checked call on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn MPI_Session_init(info: usize, errhandler: usize, session: *mut usize) -> c_int {
+    // SAFETY: as above.
+    let code = unsafe { pmpi::MPI_Session_init(info, errhandler, session) };
+    if code == 0 {
+        level::read();
+    }
+    code
+}
+
+/// # Safety
 /// As above. It has the arguments of `MPI_Pcontrol` that this library reads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Pcontrol(new: c_int) -> c_int {

@@ -2,7 +2,7 @@
 //! What is known of a datatype, kept as an attribute of it: whether it is committed, its signature, and its segments.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use crate::pmpi::{self, BYTE, PACKED, PREDEFINED};
 use crate::record::Block;
@@ -55,6 +55,9 @@ fn keyval() -> c_int {
 
 /// What is known of a derived type.
 fn known<'a>(handle: usize) -> &'a Known {
+    // Two threads would replace each other's.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
     let (mut at, mut flag) = (std::ptr::null_mut::<Known>(), 0);
     // SAFETY: the attribute is a pointer; a type is used by no call after its end, and so is what is returned.
     unsafe {
