@@ -17,7 +17,7 @@ use crate::attributes::Keyvals;
 use crate::buffer::{Attached, Buffer};
 use crate::comm::CommObject;
 use crate::constants::*;
-use crate::datatype::TypeObject;
+use crate::datatype::{PlainSizes, TypeObject};
 use crate::errors::{self, ErrhandlerObject, Errors};
 use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
@@ -77,6 +77,7 @@ pub struct Runtime {
     pub comms: Objects<Comm, CommObject>,
     pub groups: Objects<Group, GroupObject>,
     pub types: Objects<Type, TypeObject>,
+    pub plain_sizes: PlainSizes,
     pub ops: Objects<Op, OpObject>,
     pub infos: Objects<Info, InfoObject>,
     pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
@@ -105,7 +106,7 @@ pub struct Runtime {
 /// The state, which is reached only with the lock.
 struct Shared(Runtime);
 
-// SAFETY: `enter` and `Runtime::with` alone give it out, and both hold the lock meanwhile.
+// SAFETY: `Runtime::of` alone gives it out, to those that hold the lock meanwhile.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; nothing in it belongs to the thread that made it.
 unsafe impl Send for Shared {}
@@ -125,6 +126,7 @@ impl Runtime {
             comms: Objects::default(),
             groups: Objects::default(),
             types: Objects::default(),
+            plain_sizes: PlainSizes::default(),
             ops: Objects::default(),
             infos: Objects::default(),
             errhandlers: Objects::default(),
@@ -155,8 +157,14 @@ impl Runtime {
 
     /// Runs `f` with the lock.
     pub fn with<R>(f: impl FnOnce(&Runtime) -> R) -> R {
-        let _taken = Taken::new();
-        f(&RUNTIME.get_or_init(|| Shared(Self::new())).0)
+        let taken = Taken::new();
+        f(Self::of(&taken))
+    }
+
+    /// The state, for the one that has the lock.
+    #[inline(always)]
+    fn of(_: &Taken) -> &Self {
+        &RUNTIME.get_or_init(|| Shared(Self::new())).0
     }
 
     /// Notes that MPI was started or ended, or a session opened or closed.
@@ -190,7 +198,7 @@ impl Deref for Call<'_> {
 
 /// Runs the body of a function, and tells an error handler if it fails. `handles` are names and values of those among
 /// the arguments.
-#[inline]
+#[inline(always)]
 pub fn enter(
     name: &'static str,
     large: bool,
@@ -199,15 +207,14 @@ pub fn enter(
     handles: impl FnOnce() -> Vec<(&'static str, usize)>,
     body: impl FnOnce(&Call<'_>) -> Result,
 ) -> c_int {
-    Runtime::with(|runtime| {
-        let call = Call { runtime, name, large };
-        let may = when == When::Always || runtime.active.get();
-        let result = if may { body(&call) } else { Err(not_running(runtime.phase.get())) };
-        match result {
-            Ok(()) => MPI_SUCCESS,
-            Err(fail) => raise(&call, on, fail, &handles()),
-        }
-    })
+    let taken = Taken::new();
+    let call = Call { runtime: Runtime::of(&taken), name, large };
+    let may = when == When::Always || call.active.get();
+    let result = if may { body(&call) } else { Err(not_running(call.phase.get())) };
+    match result {
+        Ok(()) => MPI_SUCCESS,
+        Err(fail) => raise(&call, on, fail, &handles()),
+    }
 }
 
 #[cold]

@@ -379,14 +379,26 @@ impl RawWindow {
     /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`.
     #[inline(always)]
     pub unsafe fn put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
-        if let Some(to) = self.direct(target, offset, len) {
-            self.stats().add(Kind::Write, len);
-            self.stored.set(true);
-            // SAFETY: inside the target's mapped memory; `from` by the contract.
-            unsafe { copy::store(from, to, len) };
+        // SAFETY: the same contract.
+        if unsafe { self.put_now(from, len, target, offset) } {
             return Ok(());
         }
         self.issue(target, Item::Put { from, len, offset }, None)
+    }
+
+    /// Puts, if that is a copy that needs no check but of the range: whether it is done. Nothing is done otherwise, and
+    /// [`put`](Self::put) says why.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes.
+    #[inline(always)]
+    pub unsafe fn put_now(&self, from: *const u8, len: usize, target: usize, offset: usize) -> bool {
+        let Some(to) = self.direct(target, offset, len) else { return false };
+        self.stats().add(Kind::Write, len);
+        self.stored.set(true);
+        // SAFETY: inside the target's mapped memory; `from` by the contract.
+        unsafe { copy::store(from, to, len) };
+        true
     }
 
     /// Puts one value, which need not outlive the call.
