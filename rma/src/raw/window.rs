@@ -427,14 +427,25 @@ impl RawWindow {
     /// Those of [`put`](Self::put).
     #[inline(always)]
     pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
-        if let Some(from) = self.direct(target, offset, len) {
-            self.job.store_order().before_load();
-            self.stats().add(Kind::Read, len);
-            // SAFETY: as in `put`.
-            unsafe { copy::load(from, into, len) };
+        // SAFETY: the same contract.
+        if unsafe { self.get_now(into, len, target, offset) } {
             return Ok(());
         }
         self.issue(target, Item::Get { into, len, offset }, None)
+    }
+
+    /// Gets, if that is a copy that needs no check but of the range, as [`put_now`](Self::put_now) puts.
+    ///
+    /// # Safety
+    /// `into` is valid for writes of `len` bytes.
+    #[inline(always)]
+    pub unsafe fn get_now(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> bool {
+        let Some(from) = self.direct(target, offset, len) else { return false };
+        self.job.store_order().before_load();
+        self.stats().add(Kind::Read, len);
+        // SAFETY: as in `put_now`.
+        unsafe { copy::load(from, into, len) };
+        true
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
