@@ -286,3 +286,38 @@ fn finalized_job_makes_no_teams_and_no_signal_arrays_and_waits_for_nobody() {
     })
     .unwrap();
 }
+
+/// After `retire` ranks still communicate, some of them having said that they stay.
+#[test]
+fn retired_job_is_used_until_its_end() {
+    Job::threads_with(3, &settings(&[]), |job| {
+        let world = job.world()?;
+        job.retire(job.rank() == 1)?;
+        let sum = coll::allreduce(&world, &[1], &mut |into, from| into[0] += from[0])?;
+        assert_eq!(sum, [3]);
+        job.leave()?;
+        // No third time: `finalize`, which comes now, waits for nobody.
+        job.leave()
+    })
+    .unwrap();
+}
+
+/// A rank that leaves alone ends in order: the others go on among themselves.
+#[test]
+fn rank_that_leaves_is_not_lost() {
+    let left = AtomicBool::new(false);
+    Job::threads_with(3, &settings(&[]), |job| {
+        let others = job.world()?.split((job.rank() > 0).then_some(0), 0)?;
+        let Some(others) = others else {
+            job.leave()?;
+            left.store(true, Ordering::SeqCst);
+            return Ok(());
+        };
+        while !left.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        (0..50).try_for_each(|_| others.barrier())?;
+        job.leave()
+    })
+    .unwrap();
+}

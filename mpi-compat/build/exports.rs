@@ -193,7 +193,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     let unused = if function.mark == Mark::NotYet { "#[allow(unused_variables)]\n" } else { "" };
     write!(
         out,
-        "{unused}#[inline(always)]\nunsafe fn {lower}({parameters}) -> {returns} {{\n\
+        "{unused}#[inline(never)]\nunsafe extern \"C-unwind\" fn {lower}({parameters}) -> {returns} {{\n\
          // SAFETY: the caller passes what the prototype and the standard ask for.\n\
          #[allow(unused_unsafe)]\nunsafe {{ {body} }}\n}}\n"
     )

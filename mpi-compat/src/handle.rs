@@ -189,6 +189,17 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         found.ok_or_else(|| bad::<H>(value))
     }
 
+    /// What `f` makes of the object of a handle that is not predefined; `None` if it is none. `f` waits for nothing, and calls no
+    /// function of the program.
+    #[inline(always)]
+    pub fn peek<R>(&self, handle: H, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let value = handle.value();
+        let slots = self.slots.borrow();
+        let slot = slots.get(Self::index(value)?)?;
+        let current = slot.generation as usize == value >> 32 & 0xff_ffff;
+        slot.object.as_deref().filter(|_| current).map(f)
+    }
+
     /// Frees a handle: whether it was the last time that it had been given out.
     #[inline]
     pub fn release(&self, handle: H) -> Result<bool, Fail> {

@@ -1,4 +1,4 @@
-//! Instructions of two-sided messages through the MPI library, all checks on. One process: valgrind has no system call to
+//! Instructions of two-sided messages and of puts through the MPI library, all checks on. One process: valgrind has no system call to
 //! watch others with.
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use farside_instructions as instructions;
 
-const MESSAGES: u64 = 2000;
+const OPERATIONS: u64 = 2000;
 
 /// The MPI library, built for release: the one that `FARSIDE_MPI` has, or one built now.
 fn library() -> PathBuf {
@@ -21,27 +21,33 @@ fn library() -> PathBuf {
     target.join("release/libmpi_abi.so")
 }
 
-/// The program, and the folder in which its library is.
-fn program(folder: &Path) -> PathBuf {
-    let (program, library) = (folder.join("messages"), library());
+/// A C program of this folder, and beside it its library.
+fn program(folder: &Path, name: &str) -> PathBuf {
+    let (program, library) = (folder.join(name), library());
     for name in ["libmpi_abi.so", "libmpi_abi.so.1"] {
         std::os::unix::fs::symlink(library.canonicalize().unwrap(), folder.join(name)).unwrap();
     }
     let mut build = Command::new("cc");
-    build.args(["-O2", "-Wall", "-Wextra", "-Werror", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/messages.c"), "-I"]);
+    build.args(["-O2", "-Wall", "-Wextra", "-Werror"]);
+    build.arg(format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"))).arg("-I");
     build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi-compat/include")).arg("-L").arg(folder);
     build.arg("-lmpi_abi").arg("-o").arg(&program);
     assert!(build.status().expect("a C compiler").success());
     program
 }
 
-/// Instructions of `messages` messages: all, or those of `function` alone, with what it calls.
-fn count(program: &Path, messages: u64, function: Option<&str>) -> u64 {
+/// Instructions of one of so many operations: all, or those of `function` alone, with what it calls.
+fn of_one(program: &Path, function: Option<&str>) -> f64 {
+    let (once, twice) = (count(program, OPERATIONS, function), count(program, 2 * OPERATIONS, function));
+    (twice as f64 - once as f64) / OPERATIONS as f64
+}
+
+fn count(program: &Path, operations: u64, function: Option<&str>) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     // The two names of a function are one address, which is known by either.
     command.args(function.map(|name| format!("--toggle-collect=*{name}")));
-    command.arg(program).arg(messages.to_string()).env("LD_LIBRARY_PATH", program.parent().unwrap());
+    command.arg(program).arg(operations.to_string()).env("LD_LIBRARY_PATH", program.parent().unwrap());
     let output = command.output().expect("valgrind starts");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
@@ -56,13 +62,22 @@ fn isend_takes_at_most_560_instructions_and_a_message_with_all_its_calls_at_most
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = program(folder.path());
-    let of_one = |function| {
-        let (once, twice) = (count(&program, MESSAGES, function), count(&program, 2 * MESSAGES, function));
-        (twice as f64 - once as f64) / MESSAGES as f64
-    };
-    let (isend, all) = (of_one(Some("MPI_Isend")), of_one(None));
+    let program = program(folder.path(), "messages");
+    let (isend, all) = (of_one(&program, Some("MPI_Isend")), of_one(&program, None));
     println!("MPI_Isend of 8 bytes: {isend:.1} instructions; with Irecv and both waits: {all:.1}");
     assert!((50.0..=560.0).contains(&isend), "{isend} instructions");
     assert!(all > isend && all <= 1830.0, "{all} instructions");
+}
+
+#[test]
+fn put_of_8_bytes_in_an_epoch_on_all_targets_takes_at_most_180_instructions() {
+    if !instructions::has_valgrind() {
+        farside_harness::skip("instructions of puts", "valgrind does not start");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let put = of_one(&program(folder.path(), "puts"), Some("MPI_Put"));
+    println!("MPI_Put of 8 bytes in a lock_all epoch on a mapped window: {put:.1} instructions");
+    // Of these some 40 take and give the lock, 50 look up window and types, 34 are the put of the window below.
+    assert!((20.0..=180.0).contains(&put), "{put} instructions");
 }

@@ -91,8 +91,35 @@ pub fn predefined(runtime: &Runtime) {
             let made = Made { combiner: MPI_COMBINER_NAMED, ..Made::default() };
             let object = TypeObject::predefined((*named).into(), made, named.mpi_name());
             object.handle.set(*value);
+            if let (Some(place), Some(size)) = (runtime.plain_sizes.0.get(value - FIRST), object.plain) {
+                place.set(size as u8);
+            }
             runtime.types.fix(Type(*value), Some(object));
         }
+    }
+}
+
+/// First handle of predefined types, and how many there may be.
+const FIRST: usize = 0x200;
+const HANDLES: usize = 0x100;
+
+/// Of each predefined type the bytes of an element, which follow each other; 0 for other types.
+pub struct PlainSizes([Cell<u8>; HANDLES]);
+
+impl Default for PlainSizes {
+    fn default() -> Self {
+        Self([const { Cell::new(0) }; HANDLES])
+    }
+}
+
+impl PlainSizes {
+    /// The bytes of `n` elements, at least one, of a predefined type that has no gaps.
+    #[inline(always)]
+    pub fn of(&self, n: i64, datatype: Type) -> Option<usize> {
+        let size = self.0.get(datatype.0.wrapping_sub(FIRST))?.get() as usize;
+        // Far from where the product could overflow.
+        let some = n > 0 && n < 1 << 40 && size > 0;
+        some.then(|| n as usize * size)
     }
 }
 

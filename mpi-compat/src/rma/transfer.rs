@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use super::Memory;
 use super::access::{Local, ORIGIN, Remote};
 use crate::fail::Result;
 use crate::handle::{Type, Win};
@@ -45,7 +46,49 @@ impl Remote {
     }
 }
 
-#[inline]
+/// The local side, the place at the target, and what is there: arguments as the standard has them.
+type Arguments = ((*const c_void, i64, Type), (c_int, i64), (i64, Type));
+
+/// Transfers bytes of predefined types to or from memory that is mapped and ready, which is a copy: whether that is so. The lock
+/// is held, and nothing of what is looked at is kept.
+#[inline(always)]
+fn transfer_now(call: &Call<'_>, (local, at, target): Arguments, win: Win, way: Way) -> bool {
+    let ((base, n, datatype), (rank, displacement)) = (local, at);
+    let Some(len) = call.plain_sizes.of(n, datatype) else { return false };
+    let same = (n, datatype) == target;
+    if base.is_null() || !same && call.plain_sizes.of(target.0, target.1) != Some(len) {
+        return false;
+    }
+    let done = call.wins.peek(win, |win| {
+        let (Memory::Own(raw), target) = (&win.memory, rank as usize) else { return false };
+        let unit = win.units.get(target);
+        let Some(offset) = unit.and_then(|unit| usize::try_from(displacement.checked_mul(*unit)?).ok()) else {
+            return false;
+        };
+        // SAFETY: the program leaves the buffer alone until the operation is complete.
+        unsafe {
+            match way {
+                Way::Put => raw.put_now(base.cast(), len, target, offset),
+                Way::Get => raw.get_now(base.cast_mut().cast(), len, target, offset),
+            }
+        }
+    });
+    done == Some(true)
+}
+
+#[inline(always)]
+fn transfer(call: &Call<'_>, arguments: Arguments, win: Win, way: Way) -> Result {
+    if transfer_now(call, arguments, win, way) { Ok(()) } else { transfer_checked(call, arguments, win, way) }
+}
+
+#[inline(never)]
+fn transfer_checked(call: &Call<'_>, (local, at, target): Arguments, win: Win, way: Way) -> Result {
+    let remote = Remote::new(call, win, at, target)?;
+    let local = Local::new(call, &ORIGIN, local)?;
+    remote.map_or(Ok(()), |remote| remote.transfer(&local, way))
+}
+
+#[inline(always)]
 pub fn put(
     call: &Call<'_>,
     origin_addr: *const c_void,
@@ -57,12 +100,11 @@ pub fn put(
     target_datatype: Type,
     win: Win,
 ) -> Result {
-    let remote = Remote::new(call, win, (target_rank, target_disp), (target_count, target_datatype))?;
-    let local = Local::new(call, &ORIGIN, (origin_addr, origin_count, origin_datatype))?;
-    remote.map_or(Ok(()), |remote| remote.transfer(&local, Way::Put))
+    let (origin, at) = ((origin_addr, origin_count, origin_datatype), (target_rank, target_disp));
+    transfer(call, (origin, at, (target_count, target_datatype)), win, Way::Put)
 }
 
-#[inline]
+#[inline(always)]
 pub fn get(
     call: &Call<'_>,
     origin_addr: *mut c_void,
@@ -74,7 +116,6 @@ pub fn get(
     target_datatype: Type,
     win: Win,
 ) -> Result {
-    let remote = Remote::new(call, win, (target_rank, target_disp), (target_count, target_datatype))?;
-    let local = Local::new(call, &ORIGIN, (origin_addr, origin_count, origin_datatype))?;
-    remote.map_or(Ok(()), |remote| remote.transfer(&local, Way::Get))
+    let (origin, at) = ((origin_addr.cast_const(), origin_count, origin_datatype), (target_rank, target_disp));
+    transfer(call, (origin, at, (target_count, target_datatype)), win, Way::Get)
 }

@@ -403,14 +403,26 @@ impl RawWindow {
     /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`.
     #[inline(always)]
     pub unsafe fn put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
-        if let Some(to) = self.direct(target, offset, len) {
-            self.stats().add(Kind::Write, len);
-            self.stored.set(true);
-            // SAFETY: inside the target's mapped memory; `from` by the contract.
-            unsafe { copy::store(from, to, len) };
+        // SAFETY: the same contract.
+        if unsafe { self.put_now(from, len, target, offset) } {
             return Ok(());
         }
         self.issue(target, Item::Put { from, len, offset }, None)
+    }
+
+    /// Puts, if that is a copy that needs no check but of the range: whether it is done. Nothing is done otherwise, and
+    /// [`put`](Self::put) says why.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes.
+    #[inline(always)]
+    pub unsafe fn put_now(&self, from: *const u8, len: usize, target: usize, offset: usize) -> bool {
+        let Some(to) = self.direct(target, offset, len) else { return false };
+        self.stats().add(Kind::Write, len);
+        self.stored.set(true);
+        // SAFETY: inside the target's mapped memory; `from` by the contract.
+        unsafe { copy::store(from, to, len) };
+        true
     }
 
     /// Puts one value, which need not outlive the call.
@@ -439,14 +451,25 @@ impl RawWindow {
     /// Those of [`put`](Self::put).
     #[inline(always)]
     pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
-        if let Some(from) = self.direct(target, offset, len) {
-            self.job.store_order().before_load();
-            self.stats().add(Kind::Read, len);
-            // SAFETY: as in `put`.
-            unsafe { copy::load(from, into, len) };
+        // SAFETY: the same contract.
+        if unsafe { self.get_now(into, len, target, offset) } {
             return Ok(());
         }
         self.issue(target, Item::Get { into, len, offset }, None)
+    }
+
+    /// Gets, if that is a copy that needs no check but of the range, as [`put_now`](Self::put_now) puts.
+    ///
+    /// # Safety
+    /// `into` is valid for writes of `len` bytes.
+    #[inline(always)]
+    pub unsafe fn get_now(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> bool {
+        let Some(from) = self.direct(target, offset, len) else { return false };
+        self.job.store_order().before_load();
+        self.stats().add(Kind::Read, len);
+        // SAFETY: as in `put_now`.
+        unsafe { copy::load(from, into, len) };
+        true
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
