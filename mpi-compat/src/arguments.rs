@@ -307,6 +307,14 @@ impl StatusOut {
         self.set_with(Status::EMPTY, Status::EMPTY.error);
     }
 
+    /// Sets the error alone.
+    pub fn set_error(self, error: c_int) {
+        if !self.0.is_null() {
+            // SAFETY: the promise of `new`.
+            unsafe { (&raw mut (*self.0).error).write_unaligned(error) }
+        }
+    }
+
     /// Sets the error too.
     pub fn set_with(self, mut status: Status, error: c_int) {
         status.error = error;

@@ -14,6 +14,8 @@ use crate::fail::{Fail, fail};
 /// The first value of handles that are not predefined.
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
+/// No place.
+const NONE: u32 = u32::MAX;
 /// Holders of a handle that is never released.
 const FOR_GOOD: u32 = u32::MAX;
 /// Bits of a generation.
@@ -79,7 +81,7 @@ handles! {
 struct Slot<T: ?Sized> {
     generation: u32,
     object: Option<Rc<T>>,
-    /// How often the handle was given out and not freed.
+    /// How often the handle was given out and not freed; of a place that is free the next such place.
     holders: u32,
 }
 
@@ -88,7 +90,8 @@ pub struct Objects<H, T: ?Sized> {
     /// Predefined ones, by the distance from the null handle.
     fixed: RefCell<Vec<Option<Rc<T>>>>,
     slots: RefCell<Vec<Slot<T>>>,
-    free: RefCell<Vec<u32>>,
+    /// The first place that is free; `NONE` if there is none.
+    free: Cell<u32>,
     kind: PhantomData<H>,
 }
 
@@ -99,8 +102,8 @@ pub trait Known {
 
 impl<H: Handle, T: ?Sized> Default for Objects<H, T> {
     fn default() -> Self {
-        let (fixed, slots, free) = Default::default();
-        Self { fixed, slots, free, kind: PhantomData }
+        let (fixed, slots) = Default::default();
+        Self { fixed, slots, free: Cell::new(NONE), kind: PhantomData }
     }
 }
 
@@ -119,12 +122,16 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     #[inline]
     pub fn insert(&self, object: Rc<T>) -> H {
         let mut slots = self.slots.borrow_mut();
-        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(Slot { generation: 0, object: None, holders: 0 });
-            slots.len() as u32 - 1
-        });
+        let index = match self.free.get() {
+            NONE => slots.len() as u32,
+            free => free,
+        };
+        if index as usize == slots.len() {
+            slots.push(Slot { generation: 0, object: None, holders: NONE });
+        }
         let slot = &mut slots[index as usize];
-        slot.generation = slot.generation % (GENERATIONS - 1) + 1;
+        self.free.set(slot.holders);
+        slot.generation = if slot.generation < GENERATIONS - 1 { slot.generation + 1 } else { 1 };
         slot.object = Some(object);
         slot.holders = 1;
         H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
@@ -222,7 +229,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         drop(slots);
         // What an object holds may come back here.
         drop(object);
-        self.free.borrow_mut().push(index as u32);
+        self.slots.borrow_mut()[index].holders = self.free.replace(index as u32);
         Ok(true)
     }
 

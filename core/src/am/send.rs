@@ -61,11 +61,9 @@ pub fn send(
 /// The words of two slices of together at most as many bytes, one behind the other.
 #[inline(always)]
 fn joined(header: &[u8], data: &[u8]) -> [u64; REST] {
-    if header.is_empty() {
-        return words_of(data);
-    }
-    if data.is_empty() {
-        return words_of(header);
+    if header.len().is_multiple_of(8) {
+        let (at, first, rest) = (header.len() / 8, words_of(header), words_of(data));
+        return std::array::from_fn(|i| if i < at { first[i] } else { rest[i - at] });
     }
     let mut bytes = [0; 8 * REST];
     bytes[..header.len()].copy_from_slice(header);

@@ -16,7 +16,7 @@ use crate::arguments::{Out, Text, TextOut};
 use crate::attributes::Attributes;
 use crate::comm::name_of;
 use crate::constants::*;
-use crate::fail::{Result, fail};
+use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Known, Type};
 use crate::runtime::{Call, Runtime};
 
@@ -124,13 +124,15 @@ impl PlainSizes {
 }
 
 /// A type that data is sent, received or packed with: committed.
-#[inline]
+#[inline(always)]
 pub fn committed(call: &Call<'_>, datatype: Type) -> Result<Rc<TypeObject>> {
     let object = call.types.get(datatype)?;
-    if object.committed.get() {
-        return Ok(object);
-    }
-    Err(fail(MPI_ERR_TYPE, "is a datatype that was not committed").value(datatype.0))
+    if object.committed.get() { Ok(object) } else { Err(not_committed(datatype)) }
+}
+
+#[cold]
+fn not_committed(datatype: Type) -> Fail {
+    fail(MPI_ERR_TYPE, "is a datatype that was not committed").value(datatype.0)
 }
 
 pub fn type_commit(call: &Call<'_>, datatype: Out<Type>) -> Result {

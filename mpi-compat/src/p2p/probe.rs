@@ -9,12 +9,14 @@ use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
 use farside_core::two_sided::Matched;
 
-use super::{Active, Data, Message, Names, PointToPoint, Way, finish, pattern, rank_of};
+use super::operation::Stage;
+use super::{Data, Message, Names, PointToPoint, Way, from, pattern, rank_of};
 use crate::arguments::{Out, StatusOut};
 use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{self, Comm, Request, Type};
+use crate::request::finish;
 use crate::runtime::{Call, Runtime};
 use crate::status::Status;
 
@@ -43,7 +45,10 @@ struct Probe {
 impl Probe {
     fn new(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm) -> Result<Self> {
         let object = call.comms.get(comm)?;
-        let pattern = pattern(&object, &NAMES, source, tag)?;
+        let pattern = match from(&object, &NAMES, source, tag)? {
+            Way::From(source) => Some(pattern(&object, source, tag)),
+            _ => None,
+        };
         Ok(Self { comm: (comm, object), pattern })
     }
 
@@ -169,8 +174,8 @@ fn start(
     let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(&blame))?;
     call.messages.release(handle)?;
     message.set(MPI_MESSAGE_NULL);
-    let pattern = Pattern { context: comm.1.context, source: Some(taken.status().source), tag: None };
-    let received = PointToPoint::new(call, Message { comm, way: Way::From(pattern), tag: MPI_ANY_TAG, data }, false);
+    let source = Some(taken.status().source);
+    let received = PointToPoint::new(call, Message { comm, way: Way::From(source), tag: MPI_ANY_TAG, data }, false);
     received.begin_taken(call, taken).map_err(|failed| failed.on(&blame))?;
     Ok(received)
 }
@@ -181,7 +186,7 @@ impl PointToPoint {
         let Some(message) = &self.message else { return Ok(()) };
         // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
         unsafe { call.job()?.receive_message(&self.receive, taken, message.data.sink()) }?;
-        *self.active.borrow_mut() = Active::Receive;
+        self.stage.set(Stage::Receiving);
         Ok(())
     }
 }

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use farside_core::Job;
 
-use super::{Message, Mode, Names, PointToPoint, begin_receive, finish};
+use super::{Message, Mode, Names, PointToPoint, begin_receive};
 use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
 use crate::errors::Hears;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Type};
-use crate::request::{self, Operation, Outcome, Then};
+use crate::request::{Operation, Outcome, Then, finish};
 use crate::runtime::Call;
 
 const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
@@ -80,14 +80,6 @@ impl Exchange {
         }
         Ok(Self { send, receive, _copy: copy })
     }
-
-    /// Waits for both.
-    fn finish(self, call: &Call<'_>, status: StatusOut) -> Result {
-        let finished = request::finish(call, &self, status);
-        self.send.recycle(call);
-        self.receive.recycle(call);
-        finished
-    }
 }
 
 impl Operation for Exchange {
@@ -102,6 +94,16 @@ impl Operation for Exchange {
     fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome {
         let (sent, received) = (self.send.outcome(call, then), self.receive.outcome(call, then));
         Outcome { failed: received.failed.or(sent.failed), ..received }
+    }
+
+    fn complete(self: Rc<Self>, call: &Call<'_>) -> Outcome {
+        match Rc::try_unwrap(self) {
+            Ok(Self { send, receive, .. }) => {
+                let (sent, received) = (send.complete(call), receive.complete(call));
+                Outcome { failed: received.failed.or(sent.failed), ..received }
+            }
+            Err(shared) => shared.outcome(call, Then::Complete),
+        }
     }
 
     fn cancel(&self, call: &Call<'_>) -> Result {
@@ -165,7 +167,8 @@ pub fn sendrecv(
     status: StatusOut,
 ) -> Result {
     let (send, receive) = ((sendbuf, sendcount, sendtype), (recvbuf, recvcount, recvtype));
-    exchange(call, send, (dest, sendtag), receive, (source, recvtag), comm)?.finish(call, status)
+    let exchange = exchange(call, send, (dest, sendtag), receive, (source, recvtag), comm)?;
+    finish(call, Rc::new(exchange), status)
 }
 
 pub fn isendrecv(
@@ -201,7 +204,7 @@ pub fn sendrecv_replace(
     comm: Comm,
     status: StatusOut,
 ) -> Result {
-    replace(call, (buf, n, datatype), (dest, sendtag), (source, recvtag), comm)?.finish(call, status)
+    finish(call, Rc::new(replace(call, (buf, n, datatype), (dest, sendtag), (source, recvtag), comm)?), status)
 }
 
 pub fn isendrecv_replace(

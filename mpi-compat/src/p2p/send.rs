@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Message, Mode, Names, begin_send, finish};
+use super::{Message, Mode, Names, begin_send};
 use crate::arguments::{Out, StatusOut};
 use crate::fail::Result;
 use crate::handle::{Comm, Request, Type};
-use crate::request::complete_send;
+use crate::request::{complete_send, finish};
 use crate::runtime::Call;
 
 const NAMES: Names = Names { buffer: "buf", count: "count", rank: "dest", tag: "tag" };

@@ -13,7 +13,7 @@ use crate::runtime::Call;
 use crate::status::Status;
 
 /// The operation of a request, if it is active: neither null nor a persistent one that was not started.
-#[inline]
+#[inline(always)]
 fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Option<Rc<dyn Operation>>> {
     if is_null(request) {
         return Ok(None);
@@ -25,14 +25,13 @@ fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Optio
 /// The outcome of an operation that is over; the handle is set to null where the request goes.
 #[inline]
 fn take(call: &Call<'_>, operation: Rc<dyn Operation>, request: &mut Request, then: Then) -> Outcome {
-    let outcome = operation.outcome(call, then);
-    if then == Then::Complete && !operation.is_persistent() {
-        // One that is named twice is gone already.
-        let _ = call.requests.release(*request);
-        *request = MPI_REQUEST_NULL;
-        operation.recycle(call);
+    if then == Then::Keep || operation.is_persistent() {
+        return operation.outcome(call, then);
     }
-    outcome
+    // One that is named twice is gone already.
+    let _ = call.requests.release(*request);
+    *request = MPI_REQUEST_NULL;
+    operation.complete(call)
 }
 
 pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
@@ -123,8 +122,7 @@ impl<'c> Requests<'c> {
             }
             at == self.operations.len()
         })?;
-        let which: Vec<usize> = (0..self.handles.len()).collect();
-        if over { self.take_all(&which, statuses).map(|()| true) } else { Ok(false) }
+        if over { self.take_all(0..self.handles.len(), statuses).map(|()| true) } else { Ok(false) }
     }
 
     fn all_now(&mut self, flag: Out<c_int>, statuses: StatusOut) -> Result {
@@ -164,7 +162,7 @@ impl<'c> Requests<'c> {
         let which: Vec<usize> = (0..self.operations.len()).filter(over).collect();
         outcount.set(which.len() as c_int);
         indices.write(&which.iter().map(|at| *at as c_int).collect::<Vec<_>>())?;
-        self.take_all(&which, statuses)
+        self.take_all(which.into_iter(), statuses)
     }
 
     /// The outcome of number `at`, which is over.
@@ -177,26 +175,23 @@ impl<'c> Requests<'c> {
 
     /// Completes the requests `which`, which are over, with their statuses one behind the other. If one has failed all
     /// statuses have errors.
-    fn take_all(&mut self, which: &[usize], statuses: StatusOut) -> Result {
-        let outcomes: Vec<Outcome> = which.iter().map(|at| self.take(*at)).collect();
-        let first = outcomes.iter().position(|outcome| outcome.failed.is_some());
-        let Some(first) = first else {
-            outcomes.iter().enumerate().for_each(|(i, outcome)| statuses.at(i).set(outcome.status));
-            return Ok(());
-        };
-        let mut on = None;
-        let mut text = String::new();
-        for (i, Outcome { status, failed }) in outcomes.into_iter().enumerate() {
-            let error =
-                failed.as_ref().map_or(MPI_SUCCESS, |failed| self.call.errors.code_of(failed.code, &failed.text));
-            statuses.at(i).set_with(status, error);
-            if let Some(failed) = failed.filter(|_| i == first) {
-                text = format!("request {}: {}", which[i], failed.text);
-                on = failed.on;
-            }
+    fn take_all(&mut self, which: impl ExactSizeIterator<Item = usize>, statuses: StatusOut) -> Result {
+        let (len, mut failures) = (which.len(), Vec::new());
+        for (i, at) in which.enumerate() {
+            let Outcome { status, failed } = self.take(at);
+            statuses.at(i).set(status);
+            failures.extend(failed.map(|failed| (i, at, failed)));
         }
-        let mut failed = fail(MPI_ERR_IN_STATUS, text).named("array_of_statuses");
-        failed.on = on;
+        if failures.is_empty() {
+            return Ok(());
+        }
+        (0..len).for_each(|i| statuses.at(i).set_error(MPI_SUCCESS));
+        for (i, _, failed) in &failures {
+            statuses.at(*i).set_error(self.call.errors.code_of(failed.code, &failed.text));
+        }
+        let (_, at, first) = failures.swap_remove(0);
+        let mut failed = fail(MPI_ERR_IN_STATUS, format!("request {at}: {}", first.text)).named("array_of_statuses");
+        failed.on = first.on;
         Err(failed)
     }
 }

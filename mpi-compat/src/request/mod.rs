@@ -111,8 +111,10 @@ pub trait Operation {
     /// Its memory is not touched any more.
     fn give_up(&self, job: &Job);
 
-    /// It has been completed, and the caller is done with it.
-    fn recycle(self: Rc<Self>, _: &Call<'_>) {}
+    /// How it has ended, after it is over, where nothing else holds it any more than its callers do.
+    fn complete(self: Rc<Self>, call: &Call<'_>) -> Outcome {
+        self.outcome(call, Then::Complete)
+    }
 }
 
 /// A send that was complete when it was started: all such requests are this one.
@@ -146,13 +148,12 @@ pub fn complete_send(call: &Call<'_>) -> Request {
 }
 
 /// Waits for an operation that has no request, and gives it up if that fails.
-pub fn finish(call: &Call<'_>, operation: &dyn Operation, status: StatusOut) -> Result {
-    let waited = call.wait_until(|| operation.awaits(), || operation.is_over());
-    if let Err(failed) = waited {
+pub fn finish(call: &Call<'_>, operation: Rc<dyn Operation>, status: StatusOut) -> Result {
+    if let Err(failed) = call.wait_until(|| operation.awaits(), || operation.is_over()) {
         operation.give_up(&call.job()?);
-        return Err(on(operation, failed));
+        return Err(on(&*operation, failed));
     }
-    operation.outcome(call, Then::Complete).put(status)
+    operation.complete(call).put(status)
 }
 
 /// The object of an operation hears of an error.

@@ -128,6 +128,16 @@ impl<M: Memory + Clone> Channel<M> {
             self.fill(line, &ShortPacket::new(words, len));
             return true;
         }
+        // SAFETY: the same contract.
+        unsafe { self.push_ring(header, body, len) }
+    }
+
+    /// Sends a packet through the ring; `false` if there is no room now.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[inline]
+    pub(super) unsafe fn push_ring(&self, header: &[u8], body: &[Block], len: usize) -> bool {
         let number = self.sent.get();
         // SAFETY: the same contract.
         if !unsafe { self.outgoing.ring.push(header, body, len, number) } {

@@ -323,7 +323,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
 /// `System` for one that does not end within `FARSIDE_TIMEOUT_S`, since its process is stopped.
 fn await_transfers(device: &ShmDevice, key: u64) -> Result<()> {
     let transfer = layout::vm_transfer(device.shared.me, key);
-    let start = Instant::now();
+    let mut start = None;
     for (number, peer) in device.shared.peers.iter().enumerate() {
         let mut turns = 0u32;
         // SeqCst: after the store to the live key; see `ShmDevice::vm`. Acquire is part of it.
@@ -333,7 +333,7 @@ fn await_transfers(device: &ShmDevice, key: u64) -> Result<()> {
             if turns.is_multiple_of(1024) && processes::ended(&device.processes).contains(&number) {
                 break;
             }
-            if start.elapsed() > device.timeout {
+            if start.get_or_insert_with(Instant::now).elapsed() > device.timeout {
                 return Err(Error::new(ErrorKind::System, "release memory")
                     .peer(device.shared.ranks[number])
                     .device("shm")

@@ -155,11 +155,18 @@ impl ShmDevice {
                 .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
         }
         // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
-        if !unsafe { self.channels[to].push(header, body, len) } {
-            return Ok(Posted::Busy);
+        let sent = unsafe { self.channels[to].push(header, body, len) };
+        Ok(self.posted(to, len, sent))
+    }
+
+    /// What became of a packet, which was sent or found no room.
+    #[inline(always)]
+    fn posted(&self, to: usize, len: usize, sent: bool) -> Posted {
+        if !sent {
+            return Posted::Busy;
         }
         self.sent(to, len);
-        Ok(Posted::Done)
+        Posted::Done
     }
 
     /// Whether a packet waits.
@@ -224,7 +231,11 @@ impl Device for ShmDevice {
                     self.sent(peer, packet.len());
                     Ok(Posted::Done)
                 }
-                Operation::SendShort(packet) => self.send(peer, &packet.bytes()[..packet.len()], &[]),
+                Operation::SendShort(packet) => {
+                    let bytes = packet.bytes();
+                    let sent = self.channels[peer].push_ring(&bytes[..packet.len()], &[], packet.len());
+                    Ok(self.posted(peer, packet.len(), sent))
+                }
                 Operation::Send { header, body } => self.send(peer, header, body),
                 _ => {
                     let request = WorkRequest { peer: peer as u32, ..*request };
@@ -245,17 +256,19 @@ impl Device for ShmDevice {
             && self.service.poll(&self.stats, |id, result| {
                 sink(Event::Completed { id, result: result.map_err(|e| self.named(e)) });
             });
+        let after = |number| if number + 1 < self.channels.len() { number + 1 } else { 0 };
         // In turn, so that none starves the others.
         let mut source = self.first.get();
         for _ in 0..self.channels.len() {
             let Some(channel) = self.channels.get(source) else { break };
-            let next = if source + 1 < self.channels.len() { source + 1 } else { 0 };
+            let next = after(source);
             // A bounded number from each.
             for taken in 0..16 {
                 let mut words = [0; SHORT_WORDS];
                 let len = match channel.pop_short(&mut words) {
                     Popped::Packet(len) => {
-                        self.first.set(next);
+                        // Not this rank itself, from which packets seldom come.
+                        self.first.set(if next == self.shared.me { after(next) } else { next });
                         let bytes = ShortPacket::new(words, len).bytes();
                         sink(Event::Packet { source: self.shared.ranks[source], bytes: &bytes[..len] });
                         // It may be what this rank waits for; more than a few lines of a sender come by the ring.
