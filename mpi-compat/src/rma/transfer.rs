@@ -50,9 +50,9 @@ impl Remote {
 type Arguments = ((*const c_void, i64, Type), (c_int, i64), (i64, Type));
 
 /// Transfers bytes of predefined types to or from memory that is mapped and ready, which is a copy: whether that is so. The lock
-/// is held, and nothing of what is looked at is kept.
+/// is held, and nothing of what is looked at is kept. Compiled for each way, so that all of it becomes part of its caller.
 #[inline(always)]
-fn transfer_now(call: &Call<'_>, (local, at, target): Arguments, win: Win, way: Way) -> bool {
+fn transfer_now<const PUT: bool>(call: &Call<'_>, (local, at, target): Arguments, win: Win) -> bool {
     let ((base, n, datatype), (rank, displacement)) = (local, at);
     let Some(len) = call.plain_sizes.of(n, datatype) else { return false };
     let same = (n, datatype) == target;
@@ -67,9 +67,10 @@ fn transfer_now(call: &Call<'_>, (local, at, target): Arguments, win: Win, way: 
         };
         // SAFETY: the program leaves the buffer alone until the operation is complete.
         unsafe {
-            match way {
-                Way::Put => raw.put_now(base.cast(), len, target, offset),
-                Way::Get => raw.get_now(base.cast_mut().cast(), len, target, offset),
+            if PUT {
+                raw.put_now(base.cast(), len, target, offset)
+            } else {
+                raw.get_now(base.cast_mut().cast(), len, target, offset)
             }
         }
     });
@@ -77,8 +78,11 @@ fn transfer_now(call: &Call<'_>, (local, at, target): Arguments, win: Win, way: 
 }
 
 #[inline(always)]
-fn transfer(call: &Call<'_>, arguments: Arguments, win: Win, way: Way) -> Result {
-    if transfer_now(call, arguments, win, way) { Ok(()) } else { transfer_checked(call, arguments, win, way) }
+fn transfer<const PUT: bool>(call: &Call<'_>, arguments: Arguments, win: Win) -> Result {
+    if transfer_now::<PUT>(call, arguments, win) {
+        return Ok(());
+    }
+    transfer_checked(call, arguments, win, if PUT { Way::Put } else { Way::Get })
 }
 
 #[inline(never)]
@@ -101,7 +105,7 @@ pub fn put(
     win: Win,
 ) -> Result {
     let (origin, at) = ((origin_addr, origin_count, origin_datatype), (target_rank, target_disp));
-    transfer(call, (origin, at, (target_count, target_datatype)), win, Way::Put)
+    transfer::<true>(call, (origin, at, (target_count, target_datatype)), win)
 }
 
 #[inline(always)]
@@ -117,5 +121,5 @@ pub fn get(
     win: Win,
 ) -> Result {
     let (origin, at) = ((origin_addr.cast_const(), origin_count, origin_datatype), (target_rank, target_disp));
-    transfer(call, (origin, at, (target_count, target_datatype)), win, Way::Get)
+    transfer::<false>(call, (origin, at, (target_count, target_datatype)), win)
 }
