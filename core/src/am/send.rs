@@ -61,9 +61,11 @@ pub fn send(
 /// The words of two slices of together at most as many bytes, one behind the other.
 #[inline(always)]
 fn joined(header: &[u8], data: &[u8]) -> [u64; REST] {
-    if header.len().is_multiple_of(8) {
-        let (at, first, rest) = (header.len() / 8, words_of(header), words_of(data));
-        return std::array::from_fn(|i| if i < at { first[i] } else { rest[i - at] });
+    if header.is_empty() {
+        return words_of(data);
+    }
+    if data.is_empty() {
+        return words_of(header);
     }
     let mut bytes = [0; 8 * REST];
     bytes[..header.len()].copy_from_slice(header);
@@ -197,16 +199,17 @@ pub unsafe fn start_rendezvous(
     drain(am, job).map(|_| ())
 }
 
-/// Sends a message of one short packet, if there is room and nothing is queued: `false` if not.
+/// Sends a message of one short packet, whose header is a word, if there is room and nothing is queued: `false` if not.
 #[inline]
-pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header: &[u8], data: &[u8]) -> Result<bool> {
+pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header: u64, data: &[u8]) -> Result<bool> {
     let am = job.active_messages();
     let own = target == job.rank();
-    if !(own || am.is_quiet()) || header.len() + data.len() > 8 * REST {
+    if !(own || am.is_quiet()) || data.len() > 8 * (REST - 1) {
         return Ok(false);
     }
-    let prefix = Prefix::of_first(handler, header.len(), data.len(), 0, 0);
-    let words = joined(header, data);
+    let prefix = Prefix::of_first(handler, 8, data.len(), 0, 0);
+    let [a, b, _] = words_of(data);
+    let words = [header, a, b];
     if own {
         if am.own.borrow().len() >= MOST_COPIED {
             return Ok(false);
@@ -215,7 +218,7 @@ pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header:
         return Ok(true);
     }
     let ([first, number, last], [a, b, c]) = (prefix.words(), words);
-    let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + header.len() + data.len());
+    let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + 8 + data.len());
     job.try_send(target, Operation::SendShort(&packet))
 }
 

@@ -123,7 +123,7 @@ impl Job {
                 let _ = self.two_sided().take(envelope, Message::whole(target, &header, data));
                 return Ok(Sending::Done);
             }
-            if len <= SHORT && am::try_send_short(self, target, HANDLER, &header, data)? {
+            if len <= SHORT && am::try_send_short(self, target, HANDLER, words, data)? {
                 return Ok(Sending::Done);
             }
         }
