@@ -77,11 +77,9 @@ struct RunOptions {
     /// Set an environment variable for the ranks; may be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
     variables: Vec<(String, String)>,
-    /// The program.
-    program: OsString,
-    /// Its arguments.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
+    /// The program and its arguments, all that follow, also those that look like options of this command.
+    #[arg(trailing_var_arg = true, required = true, value_names = ["PROGRAM", "ARGUMENTS"], num_args = 1..)]
+    program: Vec<OsString>,
 }
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {

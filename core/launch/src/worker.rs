@@ -57,7 +57,7 @@ async fn job(options: &RunOptions, guard: i32) -> Result<u8> {
     let mut job = Job::new(options)?;
     for rank in 0..options.ranks {
         if let Err(e) = job.start(rank) {
-            job.say(format!("cannot start rank {rank}: {}: {e}", options.program.display()));
+            job.say(format!("cannot start rank {rank}: {}: {e}", options.program[0].display()));
             kill_all();
             job.finish(&mut signals).await;
             return Ok(match e.kind() {
