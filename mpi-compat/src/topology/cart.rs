@@ -51,16 +51,17 @@ impl Grid {
     }
 }
 
-/// A grid of the arguments, and how many ranks it has.
+/// A grid of the arguments, and how many ranks it has: none if a dimension is 0, which is a grid smaller than the communicator.
 fn grid(comm_size: usize, ndims: c_int, dims: List<c_int>, periods: List<c_int>) -> Result<(Grid, usize)> {
     if ndims < 0 {
         return Err(fail(MPI_ERR_DIMS, format!("is {ndims}")).named("ndims"));
     }
     let (dims, periods) = (dims.read(ndims.into())?, periods.read(ndims.into())?);
-    if let Some(dim) = dims.iter().find(|dim| **dim <= 0) {
+    if let Some(dim) = dims.iter().find(|dim| **dim < 0) {
         return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
     }
-    let nodes = dims.iter().try_fold(1usize, |nodes, dim| nodes.checked_mul(*dim as usize).filter(|n| *n <= comm_size));
+    let first = usize::from(!dims.contains(&0));
+    let nodes = dims.iter().try_fold(first, |nodes, dim| nodes.checked_mul(*dim as usize).filter(|n| *n <= comm_size));
     let nodes = nodes.ok_or_else(|| {
         fail(MPI_ERR_DIMS, format!("is a grid of more than the {comm_size} ranks of the communicator")).named("dims")
     })?;
