@@ -77,7 +77,7 @@ struct RunOptions {
     /// Set an environment variable for the ranks; may be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
     variables: Vec<(String, String)>,
-    /// The program, and its arguments: all that follow it, also those that look like options of this command.
+    /// The program and its arguments, all that follow, also those that look like options of this command.
     #[arg(trailing_var_arg = true, required = true, value_names = ["PROGRAM", "ARGUMENTS"])]
     program: Vec<OsString>,
 }

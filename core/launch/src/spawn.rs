@@ -30,9 +30,8 @@ pub fn start(
     stdout: PipeWriter,
     stderr: PipeWriter,
 ) -> std::io::Result<i32> {
-    let (program, arguments) = options.program.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(program);
-    command.args(arguments).process_group(0).stdout(stdout).stderr(stderr);
+    let mut command = Command::new(&options.program[0]);
+    command.args(&options.program[1..]).process_group(0).stdout(stdout).stderr(stderr);
     command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
     for name in NOT_OURS {
         command.env_remove(name);

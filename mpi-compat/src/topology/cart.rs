@@ -51,23 +51,18 @@ impl Grid {
     }
 }
 
-/// A grid of the arguments, of at least `least` ranks in each dimension, and how many ranks it has.
-fn grid(
-    least: c_int,
-    comm_size: usize,
-    ndims: c_int,
-    dims: List<c_int>,
-    periods: List<c_int>,
-) -> Result<(Grid, usize)> {
+/// A grid of the arguments, and how many ranks it has: none if a dimension is 0, which is a grid smaller than the communicator.
+fn grid(comm_size: usize, ndims: c_int, dims: List<c_int>, periods: List<c_int>) -> Result<(Grid, usize)> {
     if ndims < 0 {
         return Err(fail(MPI_ERR_DIMS, format!("is {ndims}")).named("ndims"));
     }
     let (dims, periods) = (dims.read(ndims.into())?, periods.read(ndims.into())?);
-    if let Some(dim) = dims.iter().find(|dim| **dim < least) {
+    if let Some(dim) = dims.iter().find(|dim| **dim < 0) {
         return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
     }
-    let nodes = dims.iter().fold(1usize, |nodes, dim| nodes.saturating_mul(*dim as usize));
-    let nodes = Some(nodes).filter(|nodes| *nodes <= comm_size).ok_or_else(|| {
+    let first = usize::from(!dims.contains(&0));
+    let nodes = dims.iter().try_fold(first, |nodes, dim| nodes.checked_mul(*dim as usize).filter(|n| *n <= comm_size));
+    let nodes = nodes.ok_or_else(|| {
         fail(MPI_ERR_DIMS, format!("is a grid of more than the {comm_size} ranks of the communicator")).named("dims")
     })?;
     Ok((Grid { dims, periods: periods.into_iter().map(|period| period != 0).collect() }, nodes))
@@ -85,7 +80,7 @@ pub fn cart_create(
     let caller = Caller::new(call, comm_old)?;
     let (grid, nodes) = caller.checked(|| {
         check_intra(&caller, comm_old)?;
-        grid(1, caller.local_size(), ndims, dims, periods)
+        grid(caller.local_size(), ndims, dims, periods)
     })?;
     first_ranks(&caller, nodes, Topology::Grid(grid), comm_cart)
 }
@@ -99,8 +94,7 @@ pub fn cart_map(
     newrank: Out<c_int>,
 ) -> Result {
     let object = call.comms.get(comm)?;
-    // A dimension of 0 makes a grid without ranks, which is asked for where too few have come.
-    let (_, nodes) = grid(0, object.group.members.len(), ndims, dims, periods)?;
+    let (_, nodes) = grid(object.group.members.len(), ndims, dims, periods)?;
     newrank.set(if object.rank < nodes { object.rank as c_int } else { MPI_UNDEFINED });
     Ok(())
 }

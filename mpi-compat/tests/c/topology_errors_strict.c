@@ -5,11 +5,16 @@
 
 int main(void) {
     MPI_Comm comm, grid;
-    int n, m, size, many[2] = {1000, 2}, zero[2] = {0, 0}, one[1] = {1}, none[1] = {0}, five[1] = {5}, edges[2] = {7, 7}, data[4];
+    int n, m, size, many[2] = {1000, 2}, zero[2] = {0, 0}, negative[2] = {1, -1}, empty[2] = {1000, 0}, one[1] = {1}, none[1] = {0}, five[1] = {5}, edges[2] = {7, 7}, data[4];
     start();
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     FAILS(MPI_ERR_DIMS, MPI_Cart_create(MPI_COMM_WORLD, 2, many, zero, 0, &comm));
-    FAILS(MPI_ERR_DIMS, MPI_Cart_create(MPI_COMM_WORLD, 2, zero, zero, 0, &comm));
+    FAILS(MPI_ERR_DIMS, MPI_Cart_create(MPI_COMM_WORLD, 2, negative, zero, 0, &comm));
+    /* A grid of no ranks is smaller than the communicator. */
+    OK(MPI_Cart_create(MPI_COMM_WORLD, 2, empty, zero, 0, &comm));
+    CHECK(comm == MPI_COMM_NULL);
+    OK(MPI_Cart_map(MPI_COMM_WORLD, 2, empty, zero, &n));
+    CHECK(n == MPI_UNDEFINED);
     FAILS(MPI_ERR_DIMS, MPI_Cart_create(MPI_COMM_WORLD, -1, zero, zero, 0, &comm));
     FAILS(MPI_ERR_ARG, MPI_Cart_create(MPI_COMM_WORLD, 1, NULL, zero, 0, &comm));
     FAILS(MPI_ERR_ARG, MPI_Graph_create(MPI_COMM_WORLD, 1, one, edges, 0, &comm));
