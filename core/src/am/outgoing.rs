@@ -38,13 +38,13 @@ pub(super) enum Asked {
 /// What this rank has to send.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    pub(super) control: VecDeque<(u32, Prefix)>,
-    /// By target; none of them is empty.
+    /// By target, as all queues here; none of them is empty. A turn looks no further in one whose target has no room.
+    pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
     /// By number.
     pub(super) asked: FxHashMap<u32, Asked>,
     /// Of those the ones whose data goes.
-    pub(super) streams: VecDeque<u32>,
+    pub(super) streams: FxHashMap<u32, VecDeque<u32>>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u32, (u32, Counter)>,
     /// Messages that are queued and copied.

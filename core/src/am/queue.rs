@@ -52,7 +52,7 @@ impl ActiveMessages {
                 release(job, region, true);
                 let wanted = wanted as usize;
                 out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent: 0 });
-                out.streams.push_back(number);
+                out.streams.entry(target).or_default().push_back(number);
                 self.mark(OUT);
                 Ok(())
             }
@@ -112,7 +112,7 @@ impl ActiveMessages {
         let asked = out.asked.iter().filter(|(_, asked)| matches!(asked, Asked::Waiting { .. }) && asked.is_of(track));
         let questions: Vec<(u32, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
         for (number, target) in questions {
-            out.control.push_back((target, Prefix::about(CANCEL, number, WITHDRAW)));
+            out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, WITHDRAW));
             self.mark(OUT);
         }
         drop(out);
@@ -137,7 +137,10 @@ impl ActiveMessages {
             !queue.is_empty()
         });
         let numbers: Vec<u32> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
-        out.streams.retain(|number| !numbers.contains(number));
+        out.streams.retain(|_, streams| {
+            streams.retain(|number| !numbers.contains(number));
+            !streams.is_empty()
+        });
         for number in numbers {
             let (target, lent) = match out.asked.remove(&number) {
                 Some(Asked::Waiting { target, lent, region }) => {
@@ -153,7 +156,7 @@ impl ActiveMessages {
         for (number, target) in partly {
             out.awaited.remove(&number);
             out.asked.insert(number, Asked::Cancelled(target));
-            out.control.push_back((target, Prefix::about(CANCEL, number, 0)));
+            out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, 0));
             self.mark(OUT);
         }
         drop(out);

@@ -171,7 +171,7 @@ impl<J> ActiveMessages<J> {
 
     /// Queues a packet of the runtime.
     pub(super) fn control(&self, target: u32, prefix: &Prefix) {
-        self.outgoing.borrow_mut().control.push_back((target, *prefix));
+        self.outgoing.borrow_mut().control.entry(target).or_default().push_back(*prefix);
         self.mark(OUT);
     }
 

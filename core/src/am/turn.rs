@@ -101,14 +101,19 @@ impl Turn<'_> {
     }
 
     fn send_control(&mut self) {
-        for _ in 0..self.out.control.len() {
-            let Some((target, prefix)) = self.out.control.pop_front() else { return };
-            let [a, b, c] = prefix.words();
-            let packet = ShortPacket::new([a, b, c, 0, 0, 0], PREFIX);
-            match self.packet(target, Operation::SendShort(&packet)) {
-                Ok(true) => {}
-                Ok(false) => self.out.control.push_back((target, prefix)),
-                Err(e) => _ = self.failed.get_or_insert(e),
+        for (target, mut queue) in std::mem::take(&mut self.out.control) {
+            while let Some(prefix) = queue.pop_front() {
+                let [a, b, c] = prefix.words();
+                let packet = ShortPacket::new([a, b, c, 0, 0, 0], PREFIX);
+                match self.packet(target, Operation::SendShort(&packet)) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        queue.push_front(prefix);
+                        self.out.control.insert(target, queue);
+                        break;
+                    }
+                    Err(e) => _ = self.failed.get_or_insert(e),
+                }
             }
         }
     }
@@ -187,18 +192,26 @@ impl Turn<'_> {
     }
 
     fn send_streams(&mut self) {
-        for _ in 0..self.out.streams.len() {
-            let Some(number) = self.out.streams.pop_front() else { return };
-            let Some(Asked::Streaming { target, lent, wanted, mut sent }) = self.out.asked.remove(&number) else {
-                continue;
-            };
-            match self.stream(number, target, &lent.source, wanted, &mut sent) {
-                Ok(true) => self.ended.push((Data::Lent(lent), Ok(()))),
-                Ok(false) => {
-                    self.out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent });
-                    self.out.streams.push_back(number);
+        for (target, mut queue) in std::mem::take(&mut self.out.streams) {
+            for _ in 0..queue.len() {
+                if self.full.contains(&target) {
+                    break;
                 }
-                Err(e) => self.ended.push((Data::Lent(lent), Err(e))),
+                let Some(number) = queue.pop_front() else { break };
+                let Some(Asked::Streaming { target, lent, wanted, mut sent }) = self.out.asked.remove(&number) else {
+                    continue;
+                };
+                match self.stream(number, target, &lent.source, wanted, &mut sent) {
+                    Ok(true) => self.ended.push((Data::Lent(lent), Ok(()))),
+                    Ok(false) => {
+                        self.out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent });
+                        queue.push_back(number);
+                    }
+                    Err(e) => self.ended.push((Data::Lent(lent), Err(e))),
+                }
+            }
+            if !queue.is_empty() {
+                self.out.streams.insert(target, queue);
             }
         }
     }

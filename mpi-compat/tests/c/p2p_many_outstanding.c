@@ -1,8 +1,8 @@
-/* Tens of thousands of sends and receives outstanding, completed in any order.
+/* A hundred thousand sends and receives outstanding, completed in any order.
    ranks 2 */
 #include "check.h"
 
-enum { N = 20000 };
+enum { N = 100000 };
 
 int main(void) {
     static int out[N], in[N];
