@@ -1,5 +1,7 @@
 //! Every setting, in one table: name, default, allowed values, help. `farside info` and the README are made from it.
 
+use std::time::Duration;
+
 use crate::coll::operation::Operation;
 use crate::coll::selection::Choice;
 use crate::device::{CutOffs, MessageCutOffs};
@@ -239,7 +241,7 @@ settings! {
         "What a rank says on stderr while it runs, with its number in front, unless ranks are threads; a tracing subscriber of the program takes its place.";
     bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for it as JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
         "At the end of the job rank 0 says on stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
-    stall_s: u32 = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400; 0 is never", |s| number(s).filter(|v| *v <= 86_400),
+    stall: Option<Duration> = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400, with fractions; 0 is never", |s| number::<f64>(s).filter(|s| (0.0..=86_400.0).contains(s)).map(|s| (s > 0.0).then(|| Duration::from_secs_f64(s))),
         "A rank that waits for so long says once on stderr what it waits for, and from whom.";
     fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
         "For tests: a wrapper round the device that damages one operation.";

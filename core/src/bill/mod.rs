@@ -191,8 +191,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// `None` if nothing is.
-    pub(crate) fn new(bill: bool, stall_s: u32, now: Instant) -> Option<Self> {
-        let stall = (stall_s > 0).then(|| Duration::from_secs(u64::from(stall_s)));
+    pub(crate) fn new(bill: bool, stall: Option<Duration>, now: Instant) -> Option<Self> {
         (bill || stall.is_some()).then(|| Self { bill: Bill::new(now), stall, inside: Cell::new(false) })
     }
 

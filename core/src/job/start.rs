@@ -74,7 +74,7 @@ impl Job {
         execute::register(&am, &calls)?;
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
         let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
-        let watch = Watch::new(settings.bill.is_some(), settings.stall_s, device.now());
+        let watch = Watch::new(settings.bill.is_some(), settings.stall, device.now());
         let Sharing { ranks, processors } = sharing;
         let capabilities = device.capabilities();
         let message_cut_offs = settings.message_cut_offs.unwrap_or(capabilities.messages);

@@ -62,7 +62,8 @@ impl Job {
     }
 
     /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
-    /// that told both sides so. Does nothing after `finalize` or [`retire`](Self::retire).
+    /// that told both sides so. Over a network the others take a process that ends alone for lost, if they go on after that.
+    /// Does nothing after `finalize` or [`retire`](Self::retire).
     ///
     /// # Errors
     /// `Timeout` if what was sent cannot go out within `FARSIDE_TIMEOUT_S`; `Launcher`.
@@ -75,6 +76,8 @@ impl Job {
             self.flush()?;
             self.wait_until("leave", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))
         });
+        // Ranks that this one has nothing more to do with may have ended, and take nothing from it any more.
+        let gone = gone.or_else(|e| if e.kind() == ErrorKind::PeerLost { Ok(()) } else { Err(e) });
         gone.and(self.0.bootstrap.borrow_mut().finalize())
     }
 
