@@ -62,7 +62,7 @@ fn isend_takes_at_most_540_instructions_and_a_message_with_all_its_calls_at_most
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = program(folder.path(), "messages");
+    let program = program(folder.path(), "mpi");
     let (isend, all) = (of_one(&program, Some("MPI_Isend")), of_one(&program, None));
     println!("MPI_Isend of 8 bytes: {isend:.1} instructions; with Irecv and both waits: {all:.1}");
     assert!((50.0..=540.0).contains(&isend), "{isend} instructions");
