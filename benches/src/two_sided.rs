@@ -127,6 +127,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
         track.check()
     };
     let come = || match name {
+        // Acquire: pairs with the Release of the handler thread.
         "base" => shared.load(Ordering::Acquire),
         "counters" => counter.value(),
         _ => seen.get(),
@@ -151,6 +152,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
 /// A thread that runs completion handlers: each counts one message. It ends with the last sender.
 fn handler_thread() -> Sender<Arc<AtomicU64>> {
     let (sender, receiver) = channel::<Arc<AtomicU64>>();
+    // Release: pairs with the Acquire of the rank that waits.
     std::thread::spawn(move || receiver.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Release)));
     sender
 }

@@ -195,7 +195,7 @@ impl Error {
         self
     }
 
-    /// The same error for another who is to hear of it; an operating-system error becomes part of the cause.
+    /// The same error for another holder; an operating-system error becomes part of the cause.
     #[must_use]
     pub(crate) fn again(&self) -> Self {
         let e = &self.0;

@@ -374,7 +374,7 @@ impl SignalArray {
         Ok(value)
     }
 
-    /// Sets a lane of the line of a word of team rank `of`, which is not told; all ranks see it when this returns. A
+    /// Sets a lane of the line of a word of team rank `of`, which is not woken; all ranks see it when this returns. A
     /// store where it is mapped, else one write.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ fn from(source: u32, tag: i32) -> Pattern {
 const ANY: Pattern = Pattern { context: CONTEXT, source: None, tag: None };
 
 /// # Safety
-/// As `Job::start_receive`.
+/// The memory of the sink is valid and used by nothing else until the receive is done or forgotten.
 unsafe fn start(job: &Job, pattern: Pattern, sink: Sink) -> Result<Rc<Receive>> {
     let receive = Receive::new();
     // SAFETY: the same contract.

@@ -12,7 +12,7 @@ use crate::handle::Info;
 use crate::info::InfoObject;
 use crate::runtime::Call;
 
-/// What a Fortran library has told.
+/// What a Fortran library has set.
 #[derive(Default)]
 pub struct Fortran {
     info: RefCell<Option<Rc<InfoObject>>>,

@@ -15,7 +15,7 @@ use farside_core::two_sided::Sending;
 use crate::arguments::{LongOut, Out, count};
 use crate::comm::CommObject;
 use crate::constants::*;
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Session};
 use crate::p2p::{Data, Mode, start_send};
@@ -124,7 +124,7 @@ struct Flush {
 }
 
 impl Operation for Flush {
-    fn hears(&self) -> Option<&dyn Hears> {
+    fn object(&self) -> Option<&dyn HasErrhandler> {
         match &self.owner {
             Owner::Process => None,
             Owner::Comm(comm) => Some(comm),

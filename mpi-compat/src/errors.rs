@@ -55,21 +55,21 @@ impl Known for ErrhandlerObject {
 pub type Handler = RefCell<Rc<ErrhandlerObject>>;
 
 /// An error handler, and the handle of the object that it is called with.
-pub type Heard = (Rc<ErrhandlerObject>, usize);
+pub type ErrhandlerOf = (Rc<ErrhandlerObject>, usize);
 
 /// What has an error handler.
-pub trait Hears {
-    fn heard(&self) -> Heard;
+pub trait HasErrhandler {
+    fn errhandler_of(&self) -> ErrhandlerOf;
 }
 
-impl Hears for (Comm, Rc<CommObject>) {
-    fn heard(&self) -> Heard {
+impl HasErrhandler for (Comm, Rc<CommObject>) {
+    fn errhandler_of(&self) -> ErrhandlerOf {
         (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
     }
 }
 
-impl Hears for (Win, Rc<WinObject>) {
-    fn heard(&self) -> Heard {
+impl HasErrhandler for (Win, Rc<WinObject>) {
+    fn errhandler_of(&self) -> ErrhandlerOf {
         (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
     }
 }
@@ -164,7 +164,7 @@ pub fn fatal(runtime: &Runtime) -> Handler {
 }
 
 /// The error handler of an object, and the handle that it is called with.
-fn handler_of(runtime: &Runtime, on: On) -> Option<Heard> {
+fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
     match on {
         On::Comm(comm) => runtime.comms.get(comm).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), comm.0)),
         On::Win(win) => runtime.wins.get(win).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), win.0)),

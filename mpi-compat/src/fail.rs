@@ -6,7 +6,7 @@ use farside_core::ErrorKind;
 use farside_datatype::{DatatypeError, DatatypeErrorKind};
 
 use crate::constants::*;
-use crate::errors::{Heard, Hears};
+use crate::errors::{ErrhandlerOf, HasErrhandler};
 
 /// An error of a call.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Fail {
     /// The handle that is to blame; the exported function knows which argument that is.
     pub handle: Option<usize>,
     /// The error handler that is called, if it is not that of the first argument. Its object may be freed: requests keep theirs.
-    pub on: Option<Heard>,
+    pub on: Option<ErrhandlerOf>,
 }
 
 /// An error of a class.
@@ -39,8 +39,8 @@ impl Fail {
     }
 
     /// Says whose error handler is called.
-    pub fn on(mut self, object: &dyn Hears) -> Self {
-        self.on.get_or_insert_with(|| object.heard());
+    pub fn on(mut self, object: &dyn HasErrhandler) -> Self {
+        self.on.get_or_insert_with(|| object.errhandler_of());
         self
     }
 

@@ -58,15 +58,19 @@ impl<W: Word<u64>> Ownership<W> {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner == me | FAVOURED {
             let inside = self.inside.load(Ordering::Relaxed);
+            // Relaxed: only the owner writes it; `order` and the barrier of `take_from` keep this store before the load of
+            // `favour`, as there the store of `favour` comes before the load of this.
             self.inside.store(inside + 1, Ordering::Relaxed);
             order();
             if inside > 0 || self.favour.load(Ordering::Relaxed) != 0 {
                 return true;
             }
+            // Release: pairs with the Acquire of `take_from`.
             self.inside.store(0, Ordering::Release);
             return false;
         }
         if owner == me {
+            // Relaxed: of the depth only the owner reads and writes, here and below.
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return true;
         }
@@ -85,12 +89,14 @@ impl<W: Word<u64>> Ownership<W> {
 
     /// Takes it if its owner is outside; `barrier` puts a fence into every thread.
     fn take_from(&self, me: u64, barrier: impl Fn()) -> bool {
+        // Relaxed: the compare-and-swap below finds out if it has changed.
         let owner = self.owner.load(Ordering::Relaxed);
         if owner & FAVOURED != 0 {
             self.favour.store(0, Ordering::SeqCst);
             barrier();
             // Acquire: pairs with the Release of `give`.
             if self.inside.load(Ordering::Acquire) == 0 {
+                // Release: hands what the favoured owner has done on to the Acquire of `take_free`.
                 let _ = self.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
@@ -117,7 +123,8 @@ impl<W: Word<u64>> Ownership<W> {
 
     #[inline(always)]
     fn give_all(&self, order: impl Fn()) -> bool {
-        // Release: pairs with the Acquire of the next owner.
+        // Release: pairs with the Acquire of `take_free`, and of `take_from` for a favoured owner. Relaxed: this thread has
+        // stored the owner itself, and `order` keeps the load of `favour` behind the store before it.
         if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 {
             self.owner.store(0, Ordering::Release);
             order();

@@ -19,7 +19,7 @@ use farside_core::two_sided::{Mode, Receive, Sending};
 use crate::arguments::{List, Out, count};
 use crate::comm::{CommObject, PARTITIONED};
 use crate::constants::*;
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request, Type};
 use crate::p2p::{Data, Names, target_of};
@@ -112,7 +112,7 @@ fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) -> bool) -> b
 }
 
 impl Operation for PartitionedSend {
-    fn hears(&self) -> Option<&dyn Hears> {
+    fn object(&self) -> Option<&dyn HasErrhandler> {
         Some(&self.all.comm)
     }
 
@@ -295,7 +295,7 @@ impl PartitionedReceive {
 }
 
 impl Operation for PartitionedReceive {
-    fn hears(&self) -> Option<&dyn Hears> {
+    fn object(&self) -> Option<&dyn HasErrhandler> {
         Some(&self.all.comm)
     }
 
@@ -423,7 +423,7 @@ pub fn precv_init(
     Ok(())
 }
 
-/// Calls `f` with the operation of a request; its communicator hears of errors.
+/// Calls `f` with the operation of a request; errors are raised on its communicator.
 fn with<R>(call: &Call<'_>, request: Request, f: impl FnOnce(&dyn Operation) -> Result<R>) -> Result<R> {
     let operation = request::get(call, request, "request")?;
     f(&*operation).map_err(|failed| request::on(&*operation, failed))

@@ -46,7 +46,7 @@ pub enum When {
     Always,
 }
 
-/// The object whose error handler hears of an error.
+/// The object whose error handler gets an error.
 #[derive(Clone, Copy, Debug)]
 pub enum On {
     /// None: that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.

@@ -9,7 +9,7 @@ use crate::arguments::{Out, Text, TextOut};
 use crate::buffer::Attached;
 use crate::constants::*;
 use crate::environment::start_job;
-use crate::errors::{Handler, Heard, Hears, Target, fitting};
+use crate::errors::{ErrhandlerOf, Handler, HasErrhandler, Target, fitting};
 use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
 use crate::handle::{Errhandler, Group, Info, Session};
@@ -28,8 +28,8 @@ pub struct SessionObject {
     info: Rc<InfoObject>,
 }
 
-impl Hears for (Session, Rc<SessionObject>) {
-    fn heard(&self) -> Heard {
+impl HasErrhandler for (Session, Rc<SessionObject>) {
+    fn errhandler_of(&self) -> ErrhandlerOf {
         (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
     }
 }

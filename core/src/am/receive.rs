@@ -295,7 +295,7 @@ impl ActiveMessages {
             read.cancelled = true;
             return Ok(());
         }
-        // One that is not known is over, and its sender will hear so.
+        // One that is not known is over, and its sender gets an error.
         let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
         drop(arrivals);
         self.finish_at_sender(token, withdrawn.then_some(ErrorKind::Aborted));

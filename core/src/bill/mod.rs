@@ -200,31 +200,31 @@ impl Watch {
         &self.bill
     }
 
-    /// Runs `wait`, which calls the function that it gets after each turn, with the time as `now` gives it. `say` is told
+    /// Runs `wait`, which calls the function that it gets after each turn, with the time as `now` gives it. `report` is called
     /// once of a wait that has lasted for long.
     pub(crate) fn over<R>(
         &self,
         awaited: &dyn Fn() -> Awaited,
         now: &dyn Fn() -> Instant,
-        say: &dyn Fn(Awaited, Duration),
+        report: &dyn Fn(Awaited, Duration),
         wait: impl FnOnce(&dyn Fn()) -> Result<R>,
     ) -> Result<R> {
         if self.inside.replace(true) {
             return wait(&|| ());
         }
         let begun = now();
-        let (present, since, said) = (Cell::new(awaited()), Cell::new(begun), Cell::new(false));
+        let (present, since, reported) = (Cell::new(awaited()), Cell::new(begun), Cell::new(false));
         let look = || {
             let (now, next) = (now(), awaited());
             if next != present.get() {
                 self.bill.charge(present.replace(next), now.duration_since(since.replace(now)));
             }
             if let Some(limit) = self.stall
-                && !said.get()
+                && !reported.get()
                 && now.duration_since(begun) >= limit
             {
-                said.set(true);
-                say(next, now.duration_since(begun));
+                reported.set(true);
+                report(next, now.duration_since(begun));
             }
         };
         let _inside = Inside(&self.inside);

@@ -223,7 +223,7 @@ pub struct Algorithm {
     pub name: &'static str,
     /// Where it is described.
     pub source: &'static str,
-    /// What it may be told.
+    /// What may be set of it.
     pub parameters: &'static [Parameter],
     /// Whether it reduces contributions in another order than that of the ranks.
     pub commutative: bool,

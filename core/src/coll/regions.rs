@@ -76,7 +76,7 @@ fn exchange_and_import(
             }
         }
     }
-    // Everyone hears whether everyone has imported everything; from then on the names are not needed.
+    // Everyone learns whether everyone has imported everything; from then on the names are not needed.
     let verdict = failure.as_ref().map_or(Vec::new(), |e| e.to_string().into_bytes());
     let verdicts = allgather(team, &verdict)?;
     let own = own?;

@@ -62,7 +62,7 @@ impl Job {
     }
 
     /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
-    /// that told both sides so. Over a network the others take a process that ends alone for lost, if they go on after that.
+    /// that showed both sides so. Over a network the others take a process that ends alone for lost, if they go on after that.
     /// Does nothing after `finalize` or [`retire`](Self::retire).
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Job {
 
     /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
     /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
-    /// the barrier and failed in it: it has not ended in order, and all hear of it.
+    /// the barrier and failed in it: it has not ended in order, and all get its error.
     fn part(&self, stays: bool) -> Result<()> {
         let device = self.device();
         device.check_peers(None)?;

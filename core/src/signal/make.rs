@@ -60,7 +60,7 @@ impl SignalArray {
                 .peer(r.peer)
                 .cause(format!("{} bytes, {wanted} expected", r.len)));
         }
-        // The same on every rank, since all look at the same words. Relaxed: as above.
+        // The same on every rank, since all look at the same words. Relaxed: stored before the exchange.
         signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
         // A counter does not tell who is missing.
         signals.crowded = size > 2

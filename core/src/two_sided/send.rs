@@ -146,7 +146,7 @@ impl Job {
         if credits.spend(target, len) {
             return Ok(true);
         }
-        // The peer may have said that it has taken some: a rank that only sends has not heard of it.
+        // The peer may have said that it has taken some: a rank that only sends has not seen that.
         self.progress()?;
         Ok(credits.spend(target, len))
     }

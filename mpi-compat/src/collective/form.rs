@@ -11,7 +11,7 @@ use super::plan::{Caller, Plan};
 use crate::arguments::Out;
 use crate::comm::CommObject;
 use crate::constants::*;
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request};
 use crate::request::{Operation, Outcome, Then};
@@ -86,7 +86,7 @@ impl Pending {
 }
 
 impl Operation for Pending {
-    fn hears(&self) -> Option<&dyn Hears> {
+    fn object(&self) -> Option<&dyn HasErrhandler> {
         Some(&self.comm)
     }
 

@@ -116,7 +116,7 @@ fn from_group(
 }
 
 /// Errors of a call that makes a communicator go to the error handler that it is to have.
-fn heard(handler: &Rc<ErrhandlerObject>) -> impl Fn(Fail) -> Fail + '_ {
+fn raised_on(handler: &Rc<ErrhandlerObject>) -> impl Fn(Fail) -> Fail + '_ {
     |failed| Fail { on: Some((Rc::clone(handler), MPI_COMM_NULL.0)), ..failed }
 }
 
@@ -133,7 +133,7 @@ pub fn comm_create_from_group(
         newcomm.set(MPI_COMM_NULL);
         return Ok(());
     }
-    let new = from_group(call, group, stringtag, info, &handler).map_err(heard(&handler))?;
+    let new = from_group(call, group, stringtag, info, &handler).map_err(raised_on(&handler))?;
     put(call, Some(new), newcomm);
     Ok(())
 }
@@ -145,7 +145,7 @@ fn leader_of(group: &GroupObject, leader: c_int, name: &'static str) -> Result<u
     found.ok_or_else(|| none().named(name))
 }
 
-/// What the leader of a group says, and hears from that of the other one: which one is first, contexts, the other group.
+/// What the leader of a group sends to that of the other one and receives from it: which one is first, contexts, the other group.
 fn exchange(
     call: &Call<'_>,
     local: &GroupObject,
@@ -193,6 +193,6 @@ pub fn intercomm_create_from_groups(
         let members = Members { local, remote: Some(remote), local_first: words[0] == 1 };
         CommObject::on(&agreement.job, members, [words[1], words[2]], Rc::clone(&handler).into())
     };
-    put(call, Some(make().map_err(heard(&handler))?), newintercomm);
+    put(call, Some(make().map_err(raised_on(&handler))?), newintercomm);
     Ok(())
 }

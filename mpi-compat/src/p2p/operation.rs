@@ -10,7 +10,7 @@ use farside_core::two_sided::{Receive, Sending};
 use farside_core::{ErrorKind, Job};
 
 use super::{Data, Message, Way, pattern, start_send};
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result};
 use crate::request::{Operation, Outcome, Then};
 use crate::runtime::Call;
@@ -120,8 +120,8 @@ impl PointToPoint {
 }
 
 impl Operation for PointToPoint {
-    fn hears(&self) -> Option<&dyn Hears> {
-        self.message.as_ref().map(|message| &message.comm as &dyn Hears)
+    fn object(&self) -> Option<&dyn HasErrhandler> {
+        self.message.as_ref().map(|message| &message.comm as &dyn HasErrhandler)
     }
 
     fn is_persistent(&self) -> bool {

@@ -8,7 +8,7 @@ use farside_core::Job;
 use super::{Message, Mode, Names, PointToPoint, begin_receive};
 use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Type};
 use crate::request::{Operation, Outcome, Then, finish};
@@ -83,8 +83,8 @@ impl Exchange {
 }
 
 impl Operation for Exchange {
-    fn hears(&self) -> Option<&dyn Hears> {
-        self.receive.hears()
+    fn object(&self) -> Option<&dyn HasErrhandler> {
+        self.receive.object()
     }
 
     fn is_over(&self) -> bool {

@@ -13,7 +13,7 @@ use farside_core::bill::Awaited;
 
 use crate::arguments::{ListOut, Out, StatusOut, count};
 use crate::constants::*;
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Request};
 use crate::runtime::{Call, Runtime};
@@ -54,8 +54,8 @@ pub enum Then {
 
 /// An operation that a request stands for.
 pub trait Operation {
-    /// The object whose error handler hears of its errors.
-    fn hears(&self) -> Option<&dyn Hears> {
+    /// The object whose error handler gets its errors.
+    fn object(&self) -> Option<&dyn HasErrhandler> {
         None
     }
 
@@ -156,9 +156,9 @@ pub fn finish(call: &Call<'_>, operation: Rc<dyn Operation>, status: StatusOut) 
     operation.complete(call).put(status)
 }
 
-/// The object of an operation hears of an error.
+/// Raises an error on the operation's object.
 pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
-    match operation.hears() {
+    match operation.object() {
         Some(object) => failed.on(object),
         None => failed,
     }

@@ -11,7 +11,7 @@ use super::access::{Local, ORIGIN, Remote};
 use super::accumulate::Accumulate;
 use super::transfer::Way;
 use crate::arguments::Out;
-use crate::errors::Hears;
+use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result};
 use crate::handle::{Op, Request, Type, Win};
 use crate::request::{self, Operation, Outcome, Then};
@@ -26,7 +26,7 @@ struct OnWindow {
 }
 
 impl Operation for OnWindow {
-    fn hears(&self) -> Option<&dyn Hears> {
+    fn object(&self) -> Option<&dyn HasErrhandler> {
         Some(&self.win)
     }
 

@@ -121,7 +121,7 @@ pub fn dist_graph_create(
         let edges = edges.ok_or_else(|| fail(MPI_ERR_ARG, "have a sum that is no int").named("degrees"))?;
         let destinations = ranks(size, edges, "degrees", destinations)?;
         let weights = weights(destinations.len(), edge_weights)?;
-        // Both ends of an edge hear of it: where it leaves first, then where it comes from.
+        // Both ends of an edge get it: where it leaves first, then where it comes from.
         let mut said = vec![Vec::new(); size];
         let from = sources.iter().zip(&degrees).flat_map(|(source, degree)| (0..*degree).map(move |_| *source));
         for (at, (from, to)) in from.zip(&destinations).enumerate() {

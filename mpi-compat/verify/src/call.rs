@@ -124,7 +124,7 @@ fn members(record: &Record) -> Vec<usize> {
     group.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect()
 }
 
-/// Compares what all ranks have told. An error is told, and the error handler called.
+/// Compares the records of all ranks. An error is reported, and the error handler called.
 pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Option<Record>>, c_int> {
     let shadow = &pending.shadow;
     let mut records = Vec::with_capacity(pending.got.len());

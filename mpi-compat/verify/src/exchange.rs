@@ -12,19 +12,19 @@ use crate::shadow::{Shadow, lock, ok, tell};
 
 /// Calls in flight at a time on one communicator; tags stay below the least upper bound of 32767.
 const CALLS: c_int = 8192;
-/// After an error each rank waits so long for the others to have told it.
+/// After an error each rank waits at most so long for the others to report it too.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
 /// Waiting for others: looks first, then yields, then sleeps.
 pub struct Wait {
     pub since: Instant,
     turns: u32,
-    told: bool,
+    reported: bool,
 }
 
 impl Wait {
     pub fn new() -> Self {
-        Self { since: Instant::now(), turns: 0, told: false }
+        Self { since: Instant::now(), turns: 0, reported: false }
     }
 
     /// Whether it is time to say what this rank waits for, which is so once.
@@ -35,8 +35,8 @@ impl Wait {
             20..200 => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(50)),
         }
-        let late = !self.told && self.since.elapsed() >= level::patience();
-        self.told |= late;
+        let late = !self.reported && level::stall().is_some_and(|stall| self.since.elapsed() >= stall);
+        self.reported |= late;
         late
     }
 
@@ -157,7 +157,7 @@ impl Pending {
         Ok(())
     }
 
-    /// After an error: waits until the others know of it and have told it, or for a moment.
+    /// After an error: waits until the others have reported it too, at most [`SETTLE`].
     pub fn settle(&self) {
         let Ok(mut others) = self.shadow.exchange(Vec::new(), self.ranks.clone(), self.tag + CALLS) else { return };
         let mut wait = Wait::new();

@@ -6,8 +6,8 @@ use crate::pmpi::class;
 use crate::record::Record;
 use crate::shadow::{self, Object, Shadow};
 
-/// Exchanges the record with the other leader over the communicator that both are in, if this rank is a leader. What is wrong is
-/// still to be told to the own group.
+/// Exchanges the record with the other leader over the communicator that both are in, if this rank is a leader. What is wrong the
+/// own group still has to get.
 pub fn fault(name: &str, args: &Arguments<'_>, local: &Shadow, record: &Record) -> Result<Fault, i32> {
     if args.int("local_leader") != Some(local.rank()) {
         return Ok(None);

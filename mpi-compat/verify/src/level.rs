@@ -39,11 +39,12 @@ pub fn read() {
     }
 }
 
-/// `FARSIDE_STALL_S`: seconds after which a rank that waits for the calls of others says so; 10 without it.
-pub fn patience() -> Duration {
-    static PATIENCE: OnceLock<Duration> = OnceLock::new();
-    *PATIENCE.get_or_init(|| {
-        let seconds = std::env::var("FARSIDE_STALL_S").ok().and_then(|text| text.trim().parse::<f64>().ok());
-        seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or(Duration::from_secs(10))
+/// `FARSIDE_STALL_S`, as the library has it: seconds after which a rank that waits reports what it waits for; never at 0, which is
+/// the default.
+pub fn stall() -> Option<Duration> {
+    static STALL: OnceLock<Option<Duration>> = OnceLock::new();
+    *STALL.get_or_init(|| {
+        let seconds = std::env::var("FARSIDE_STALL_S").ok()?.trim().parse::<f64>().ok()?;
+        Duration::try_from_secs_f64(seconds).ok().filter(|stall| !stall.is_zero())
     })
 }

@@ -115,7 +115,7 @@ fn first_error(a: c_int, b: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// # Safety
-/// As the standard says, here and below.
+/// The arguments are as the standard has them for `MPI_Wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Wait(request: *mut usize, status: *mut Status) -> c_int {
     // SAFETY: the arguments are those of this call, here and below.
@@ -132,7 +132,7 @@ pub unsafe extern "C-unwind" fn MPI_Wait(request: *mut usize, status: *mut Statu
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Waitall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Waitall(count: c_int, requests: *mut usize, statuses: *mut Status) -> c_int {
     // SAFETY: as above.
@@ -150,7 +150,7 @@ pub unsafe extern "C-unwind" fn MPI_Waitall(count: c_int, requests: *mut usize, 
 }
 
 /// # Safety
-/// As above.
+/// `requests` is a list of `count`, or null.
 unsafe fn list<'a>(count: c_int, requests: *const usize) -> &'a [usize] {
     if requests.is_null() || count <= 0 {
         return &[];
@@ -160,7 +160,7 @@ unsafe fn list<'a>(count: c_int, requests: *const usize) -> &'a [usize] {
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Test`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Test(request: *mut usize, flag: *mut c_int, status: *mut Status) -> c_int {
     // SAFETY: as above.
@@ -181,7 +181,7 @@ pub unsafe extern "C-unwind" fn MPI_Test(request: *mut usize, flag: *mut c_int, 
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Testall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Testall(
     count: c_int,
@@ -245,13 +245,18 @@ fn some(
 }
 
 /// # Safety
-/// As above.
+/// `requests` is a list of `count`, or null.
 unsafe fn list_mut<'a>(count: c_int, requests: *mut usize) -> &'a mut [usize] {
     if requests.is_null() || count <= 0 {
         return &mut [];
     }
     // SAFETY: the program gives so many.
     unsafe { std::slice::from_raw_parts_mut(requests, count as usize) }
+}
+
+/// Whether no active request was among those shown, and others of the list may complete later.
+fn may_come(found: c_int, requests: &[usize]) -> bool {
+    found == pmpi::UNDEFINED && requests.iter().any(|request| *request != REQUEST_NULL)
 }
 
 unsafe fn testany(
@@ -270,8 +275,7 @@ unsafe fn testany(
             &mut |shown| pmpi::MPI_Testany(count, shown.as_mut_ptr(), index, flag, status),
             &mut || *flag != 0 && *index != pmpi::UNDEFINED,
         );
-        // What was not shown may complete later.
-        if *index == pmpi::UNDEFINED && list(count, requests).iter().any(|request| *request != REQUEST_NULL) {
+        if may_come(*index, list(count, requests)) {
             *flag = 0;
         }
         code
@@ -279,7 +283,7 @@ unsafe fn testany(
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Testany`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Testany(
     count: c_int,
@@ -298,7 +302,7 @@ pub unsafe extern "C-unwind" fn MPI_Testany(
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Waitany`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Waitany(
     count: c_int,
@@ -332,7 +336,7 @@ unsafe fn testsome(
             &mut |shown| pmpi::MPI_Testsome(count, shown.as_mut_ptr(), n, indices, statuses),
             &mut || *n > 0,
         );
-        if *n == pmpi::UNDEFINED && list(count, requests).iter().any(|request| *request != REQUEST_NULL) {
+        if may_come(*n, list(count, requests)) {
             *n = 0;
         }
         code
@@ -340,7 +344,7 @@ unsafe fn testsome(
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Testsome`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Testsome(
     count: c_int,
@@ -359,7 +363,7 @@ pub unsafe extern "C-unwind" fn MPI_Testsome(
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Waitsome`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Waitsome(
     count: c_int,

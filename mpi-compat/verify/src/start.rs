@@ -20,7 +20,7 @@ fn started(code: c_int) -> c_int {
 }
 
 /// # Safety
-/// As the standard says, here and below.
+/// The arguments are as the standard has them for `MPI_Init`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
     // SAFETY: the arguments are those of this call, here and below.
@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut 
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Init_thread`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Init_thread(
     argc: *mut c_int,
@@ -41,7 +41,7 @@ pub unsafe extern "C-unwind" fn MPI_Init_thread(
 }
 
 /// # Safety
-/// As above. A communicator that is made of a session's group has its duplicate from its first checked call on.
+/// The arguments are as the standard has them for `MPI_Session_init`. A communicator that is made of a session's group has its duplicate from its first checked call on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Session_init(info: usize, errhandler: usize, session: *mut usize) -> c_int {
     // SAFETY: as above.
@@ -53,7 +53,7 @@ pub unsafe extern "C-unwind" fn MPI_Session_init(info: usize, errhandler: usize,
 }
 
 /// # Safety
-/// As above. It has the arguments of `MPI_Pcontrol` that this library reads.
+/// The arguments are as the standard has them for `MPI_Pcontrol`. It has the arguments of `MPI_Pcontrol` that this library reads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Pcontrol(new: c_int) -> c_int {
     level::set(new);
@@ -62,7 +62,7 @@ pub unsafe extern "C-unwind" fn MPI_Pcontrol(new: c_int) -> c_int {
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Type_commit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Type_commit(datatype: *mut usize) -> c_int {
     // SAFETY: as above.
@@ -76,7 +76,7 @@ pub unsafe extern "C-unwind" fn MPI_Type_commit(datatype: *mut usize) -> c_int {
 }
 
 /// # Safety
-/// As above.
+/// The arguments are as the standard has them for `MPI_Finalize`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Finalize() -> c_int {
     if !level::off() {

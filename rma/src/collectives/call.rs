@@ -221,7 +221,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
     /// Calls `f` with the call as the untyped layer has it. The buffers are long enough for its shape.
     ///
     /// # Errors
-    /// `BadArgument` for a buffer of another length than the counts say, of which the other ranks hear; what `f` fails with.
+    /// `BadArgument` for a buffer of another length than the counts say, which the other ranks get too; what `f` fails with.
     #[inline]
     pub(super) fn with_arguments<P: Operator<T>, R>(
         &self,

@@ -82,7 +82,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     /// Starts a call, without waiting. All ranks start the same calls in the same order, and complete them in any.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, of which the other ranks hear. What happens later is an error of the handle, or of the end
+    /// `NoSuchRank`, `BadArgument`, which the other ranks get too. What happens later is an error of the handle, or of the end
     /// of the scope.
     pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
         let (call, operator) = call.replace(());

@@ -138,7 +138,7 @@ impl RawWindow {
         } else {
             let others = (1..p).map(|d| (me + d) % p);
             let number = self.next_meeting();
-            // A rank that is told may access this rank's memory at once: what this rank does there itself comes before.
+            // A rank that is notified may access this rank's memory at once: what this rank does there itself comes before.
             self.finish_self()?;
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
             for from in others {

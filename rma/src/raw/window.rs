@@ -1,14 +1,12 @@
 #![allow(unsafe_code)]
-//! An untyped window: its state, how it is made, and the operations on mapped memory.
+//! An untyped window: its state, and the operations on mapped memory.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use farside_core::bill::{Account, Awaited};
-use farside_core::coll;
-use farside_core::device::{Region, Registration, RemoteRegion};
+use farside_core::device::Registration;
 use farside_core::memory::copy;
-use farside_core::memory::keys::AccumulateFn;
 use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -17,8 +15,7 @@ use super::item::{Item, Queued, Request, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
-use super::target::{ClaimWords, OpenExposure, Target};
-use super::words::word;
+use super::target::{OpenExposure, Target};
 use crate::op::{CasElement, Element, ElementType, Op};
 
 /// The present access epoch.
@@ -112,182 +109,6 @@ pub struct RawWindow {
 pub(super) const NO_EPOCH: u64 = u64::MAX;
 
 impl RawWindow {
-    /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
-    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 256 bytes for each
-    /// rank of the team.
-    ///
-    /// # Errors
-    /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
-    pub fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        Self::allocate_of(team, Ok(len), options, None)
-    }
-
-    /// A window of `len` bytes that all ranks use for elements of type `element`. A length that does not fit an address
-    /// space fails on every rank.
-    ///
-    /// # Errors
-    /// Those of [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
-    pub(crate) fn allocate_of(
-        team: &Team,
-        len: Result<usize>,
-        options: Options,
-        element: Option<ElementType>,
-    ) -> Result<Self> {
-        let device = team.job().device();
-        let own = len
-            .map_err(|e| e.rank(team.job().rank()))
-            .and_then(|len| device.allocate(Self::region(team, Region::allocated(len), options)));
-        Self::new(team, own, options, element, false)
-    }
-
-    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
-    ///
-    /// # Safety
-    /// The memory stays valid, and is accessed only as the window's epochs allow, until [`release`](Self::release)
-    /// or [`free`](Self::free) has succeeded.
-    ///
-    /// # Errors
-    /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
-    pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
-        // SAFETY: the same contract.
-        unsafe { Self::create_of(team, base, len, options, None) }
-    }
-
-    /// A window over memory of the user that all ranks use for elements of type `element`.
-    ///
-    /// # Safety
-    /// The contract of [`create`](Self::create).
-    ///
-    /// # Errors
-    /// Those of [`create`](Self::create); `Mismatch` on every rank if element types differ.
-    pub(crate) unsafe fn create_of(
-        team: &Team,
-        base: *mut u8,
-        len: usize,
-        options: Options,
-        element: Option<ElementType>,
-    ) -> Result<Self> {
-        if base.is_null() {
-            let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
-            return Self::new(team, Err(e), options, element, false);
-        }
-        // SAFETY: the same contract.
-        let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
-        Self::new(team, own, options, element, false)
-    }
-
-    fn region(team: &Team, memory: Region, options: Options) -> Region {
-        let accumulate = Some(crate::op::apply_bytes as AccumulateFn);
-        Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
-    }
-
-    /// A window without memory of its own, whose operations are on regions that targets attach: none is known to be
-    /// complete when it returns.
-    pub(super) fn attaching(team: &Team, options: Options) -> Result<Self> {
-        let own = team.job().device().allocate(Self::region(team, Region::allocated(0), options));
-        Self::new(team, own, options, None, true)
-    }
-
-    fn new(
-        team: &Team,
-        own: Result<Registration>,
-        options: Options,
-        element: Option<ElementType>,
-        attaching: bool,
-    ) -> Result<Self> {
-        let job = team.job().clone();
-        // SAFETY: a new registration of this job; if this fails no window uses it.
-        let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
-        let claims = word::WAITERS + team.size().div_ceil(64);
-        let words = claims + if options.locks { team.size() } else { 0 };
-        let account = job.bill().map(|bill| bill.window(team.context(), team.members()));
-        let board = match SignalArray::for_account(team, words, account.unwrap_or(Account::team(team.context()))) {
-            Ok(board) => board,
-            Err(e) => {
-                // SAFETY: nobody has used them.
-                unsafe {
-                    regions.iter().for_each(|r| job.device().forget(r.handle));
-                    job.device().release(own.handle)?;
-                }
-                return Err(e);
-            }
-        };
-        let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
-        let mapped = !attaching && regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
-        let listener = Listener::new(&job, own.base, own.len);
-        let targets = regions.into_iter().enumerate().map(Target::new).collect();
-        let mut window = Self {
-            stats: job.stats_of(account),
-            account,
-            team: team.clone(),
-            own,
-            board,
-            targets,
-            options,
-            mapped,
-            access: Cell::new(Access::None),
-            epoch: Cell::new(NO_EPOCH),
-            last_epoch: Cell::new(0),
-            fences: Cell::new(0),
-            meetings: Cell::new(0),
-            synchronized: Cell::new(false),
-            started: RefCell::default(),
-            posted: RefCell::default(),
-            queue: RefCell::default(),
-            asked: RefCell::default(),
-            spare: RefCell::default(),
-            sgrs: None,
-            planner: Planner::new(job.device().capabilities(), job.settings()),
-            copies: RefCell::default(),
-            stored: Cell::new(false),
-            claimant: team.rank(),
-            claims,
-            in_line: false,
-            waits_for: Cell::new(None),
-            counted: Cell::new(false),
-            sleepers_fence: job.device().capabilities().sleepers_fence,
-            listener,
-            packed: Cell::new(false),
-            broken: Cell::new(false),
-            released: Cell::new(false),
-            job,
-        };
-        // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
-        // but the closing calls must be of one kind on all of them.
-        let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
-        let lists = Sgrs::new(&window.job, &window.own, team.size())?;
-        let mut announcement = vec![u8::from(mapped), u8::from(boards)];
-        announcement.extend(window.listener.id().to_le_bytes());
-        // 0 where elements have no type.
-        let element = element.map_or(0, |element| element as u8 + 1);
-        announcement.push(element);
-        announcement.extend(Sgrs::announcement(lists.as_ref()));
-        let all = coll::allgather(team, &announcement)?;
-        if all.iter().any(|other| other.get(4) != all[0].get(4)) {
-            let other = all.iter().position(|other| other.get(4) != Some(&element)).unwrap_or(0);
-            return Err(Error::new(ErrorKind::Mismatch, "make a window")
-                .rank(window.job.rank())
-                .peer(window.targets[other].region.peer)
-                .cause("its elements have another type than those of this rank"));
-        }
-        window.mapped = all.iter().all(|m| m.first() == Some(&1));
-        if !window.mapped && window.job.device().capabilities().own_by_copy {
-            window.targets[team.rank()].copy_own(&window.own);
-        }
-        for (t, m) in window.targets.iter_mut().zip(&all) {
-            t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
-        }
-        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(5..).unwrap_or_default()).collect();
-        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.with_announcements(&announcements));
-        window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
-        if options.locks && !window.in_line {
-            for (rank, t) in window.targets.iter_mut().enumerate() {
-                t.entry = ClaimWords::new(&window.board, rank, claims + team.rank());
-            }
-        }
-        Ok(window)
-    }
-
     /// Its account on the bill, if one is kept.
     #[must_use]
     pub fn account(&self) -> Option<Account> {

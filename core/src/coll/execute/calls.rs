@@ -201,7 +201,7 @@ impl TeamCalls {
         }
     }
 
-    /// Whether nothing was heard of calls that have not begun, or of earlier ones.
+    /// Whether nothing has come of calls that have not begun, or of earlier ones.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         self.early.borrow().is_empty() && self.announced.borrow().is_empty() && self.stray.borrow().is_none()
@@ -269,7 +269,7 @@ impl TeamCalls {
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
             let e = e.cause("it sent a message of an earlier call that this rank did not expect");
-            // A rank that waits in that call is to hear of it.
+            // A rank that waits in that call is to get the error.
             self.failed.borrow_mut().push(header.sequence);
             calls.strays.borrow_mut().push((Rc::clone(self), header.sequence, e.again()));
             calls.busy.set(true);
@@ -345,7 +345,7 @@ pub(crate) struct Calls {
     ready: RefCell<Vec<Rc<Run>>>,
     /// Runs with messages that are being sent.
     sending: RefCell<Vec<Rc<Run>>>,
-    /// Calls that are over here, of which the other ranks are to hear that they disagree in them.
+    /// Calls that are over here, of which the other ranks are to get an error that they disagree in them.
     strays: RefCell<Vec<(Rc<TeamCalls>, u32, Error)>>,
     /// Checks of the peers in waits, of which the runs know.
     checks: Cell<u32>,
@@ -359,7 +359,7 @@ pub(super) fn notify(job: &Job, to: u32, header: &[u8]) {
     // SAFETY: there is no data.
     let sent = unsafe { am::start_send(job, to, HANDLER, header, Source::of(&[]), Counters::default(), &Track::new()) };
     if let Err(e) = sent {
-        tracing::debug!("rank {to} was not told of a call: {e}");
+        tracing::debug!("rank {to} got no announcement of a call: {e}");
     }
 }
 

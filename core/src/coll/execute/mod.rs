@@ -15,7 +15,7 @@
 //! **Short data.** A call that waits, of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round),
 //! sends no message where the ranks share memory and the team has a signal array, which the first such call makes after four
 //! collectives: it goes through the lines of that. All
-//! ranks make it alike: one that starts it, in place of waiting for it, is told of a `Mismatch`.
+//! ranks make it alike: one that starts it, in place of waiting for it, gets a `Mismatch`.
 //!
 //! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
 //! at the other ranks with an error that names this one. Nothing waits in a drop.
@@ -78,7 +78,7 @@ impl Collective {
     /// valid.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, of which the other ranks hear; `Unsupported` where no algorithm fits; `Freed`. What
+    /// `NoSuchRank`, `BadArgument`, which the other ranks get too; `Unsupported` where no algorithm fits; `Freed`. What
     /// happens later is an error of [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
         let started = Self::new(team, arguments, false)?;

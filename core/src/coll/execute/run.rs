@@ -2,6 +2,7 @@
 //! The state machine that executes a schedule: each step starts as soon as those before it are complete.
 
 pub(super) mod question;
+mod receive;
 mod short;
 
 use std::cell::{Cell, RefCell};
@@ -9,10 +10,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::arguments::Reduction;
-use super::calls::{Announce, Announcement, Body, Calls, Coming, EarlyMessage, HANDLER, Header, TeamCalls};
+use super::calls::{Announce, Announcement, Body, Calls, Coming, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
 use super::plan::Plan;
-use crate::am::{self, Counters, Delivery, Message, Received, Sink, Source, Then, Token};
+use crate::am::{self, Counters, Source, Token};
 use crate::bill::{Account, Awaited};
 use crate::coll::schedule::{Action, Side, Slice};
 use crate::device::Block;
@@ -66,7 +67,7 @@ pub(crate) struct Run {
     state: Cell<State>,
     /// Why it has failed, until somebody asks.
     error: RefCell<Option<Error>>,
-    /// What is to make it fail, and who is to hear of it.
+    /// What is to make it fail, and which ranks get that error.
     fault: RefCell<Option<(Error, Announce)>>,
     /// Steps that are not complete.
     open: Cell<usize>,
@@ -177,11 +178,11 @@ impl Run {
         let (slots, expected) = (self.slots.borrow(), &self.plan.expected);
         let is_missing = |slot: &Slot| matches!(slot, Slot::Posted | Slot::Filling(..) | Slot::Taking(_));
         let missing = slots.iter().zip(expected).filter(|(slot, _)| is_missing(slot)).map(|(_, e)| e.source);
-        let heard = |source: &u32| {
+        let answered = |source: &u32| {
             let here = |slot: &Slot| matches!(slot, Slot::Done | Slot::Early(_));
             slots.iter().zip(expected).any(|(slot, e)| e.source == *source && here(slot))
         };
-        let silent = missing.clone().take(LOOKS).find(|source| !heard(source));
+        let silent = missing.clone().take(LOOKS).find(|source| !answered(source));
         let missing = silent.or_else(|| missing.clone().next());
         let sent_to = || {
             let step = self.sends.borrow().first()?.0;
@@ -251,244 +252,13 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what was heard of the call before it began, and of earlier ones.
+    /// Takes what has been announced of the call before it began, and of earlier ones.
     fn look_for_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
         }
         if let Some(e) = self.team.take_stray() {
             self.fault(e, Announce::Consequence);
-        }
-    }
-
-    /// Takes the messages that have come before the start.
-    fn take_early(&self) {
-        for message in self.team.take_early(self.sequence.get()) {
-            let slot = self.plan.slot(message.source, message.tag);
-            if message.check != self.plan.check || slot.is_none() || self.short.get() {
-                self.unexpected(message.source, &message);
-                message.body.abandon(&self.job);
-                continue;
-            }
-            let slot = slot.unwrap_or(0);
-            let mut slots = self.slots.borrow_mut();
-            if matches!(slots[slot], Slot::Empty) {
-                slots[slot] = Slot::Early(message.body);
-            } else if self.persistent {
-                // Of a later round: messages of one source and tag come in the order of the rounds.
-                self.team.keep(self.sequence.get(), message);
-            } else {
-                drop(slots);
-                self.mismatch(message.source, "it sent a message twice".to_owned());
-                message.body.abandon(&self.job);
-            }
-        }
-    }
-
-    fn unexpected(&self, source: u32, message: &EarlyMessage) {
-        let cause = if message.check == self.plan.check && self.short.get() {
-            format!("it has started the {} that this rank makes and waits for", self.name())
-        } else if message.check == self.plan.check {
-            format!("it sent a message that a {} has not here", self.name())
-        } else {
-            self.plan.check.difference(message.check)
-        };
-        self.mismatch(source, cause);
-    }
-
-    fn mismatch(&self, source: u32, cause: String) {
-        let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(source);
-        self.fault(e.cause(cause), Announce::Others);
-    }
-
-    /// Whether a round of it has such a message.
-    pub(super) fn expects(&self, header: Header, source: u32) -> bool {
-        header.check == self.plan.check && self.plan.slot(source, header.tag).is_some()
-    }
-
-    /// A message of this call has come.
-    pub(super) fn arrive(self: &Rc<Self>, header: Header, m: Message<'_>) -> Delivery {
-        let keep = |m: Message<'_>| {
-            let (body, delivery) = Body::of(m);
-            (EarlyMessage { source: m.source, tag: header.tag, check: header.check, body }, delivery)
-        };
-        if self.state.get() != State::Active {
-            let (message, delivery) = keep(m);
-            self.team.keep(self.sequence.get(), message);
-            return delivery;
-        }
-        let fits = header.check == self.plan.check && !self.short.get();
-        let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| fits) else {
-            let message = EarlyMessage {
-                source: m.source,
-                tag: header.tag,
-                check: header.check,
-                body: Body::Here(smallvec::SmallVec::new()),
-            };
-            self.unexpected(m.source, &message);
-            self.queue();
-            return Delivery::Done;
-        };
-        let mut slots = self.slots.borrow_mut();
-        match slots[slot] {
-            Slot::Posted => {
-                drop(slots);
-                self.take(slot, m)
-            }
-            Slot::Empty => {
-                let (body, delivery) = Body::of(m);
-                slots[slot] = Slot::Early(body);
-                delivery
-            }
-            _ if self.persistent => {
-                let (message, delivery) = keep(m);
-                self.team.keep(self.sequence.get(), message);
-                delivery
-            }
-            _ => {
-                drop(slots);
-                self.mismatch(m.source, "it sent a message twice".to_owned());
-                self.queue();
-                Delivery::Done
-            }
-        }
-    }
-
-    /// A message that its step waits for.
-    #[inline]
-    fn take(self: &Rc<Self>, slot: usize, m: Message<'_>) -> Delivery {
-        let step = self.plan.expected[slot].step;
-        if !self.has_length(slot, m.len) {
-            self.queue();
-            return Delivery::Done;
-        }
-        if let Some(data) = m.data {
-            self.consume(step, data);
-            self.slots.borrow_mut()[slot] = Slot::Done;
-            self.complete(step);
-            self.queue();
-            return Delivery::Done;
-        }
-        let (sink, operand) = self.sink(step);
-        self.slots.borrow_mut()[slot] = Slot::Filling(m.token(), operand);
-        Delivery::Into(sink, self.then(slot))
-    }
-
-    fn then(self: &Rc<Self>, slot: usize) -> Then {
-        let run = Rc::clone(self);
-        Then::quick(move |received| run.filled(slot, received))
-    }
-
-    /// Checks the length of a message.
-    #[inline]
-    fn has_length(&self, slot: usize, len: usize) -> bool {
-        let expected = self.plan.expected[slot];
-        let right = self.plan.bytes[expected.step as usize] == len;
-        if !right {
-            let want = self.plan.bytes[expected.step as usize];
-            self.mismatch(expected.source, format!("{len} bytes in a message of a {}, {want} expected", self.name()));
-        }
-        right
-    }
-
-    /// Where a message of a step goes that is not here at once.
-    fn sink(&self, step: u32) -> (Sink, Vec<Line>) {
-        let bytes = self.plan.bytes[step as usize];
-        let s = self.plan.schedule.step(step as usize);
-        match s.action {
-            Action::ReceiveReduce { .. } => {
-                let mut operand = self.operand(bytes);
-                // SAFETY: the buffer is kept, and used by nothing else, until the message is there or abandoned.
-                (unsafe { Sink::memory(operand.as_mut_ptr().cast(), bytes) }, operand)
-            }
-            // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and as no other step that is
-            // in progress touches these blocks.
-            _ => (unsafe { self.buffers().sink(s.into) }, Vec::new()),
-        }
-    }
-
-    fn operand(&self, bytes: usize) -> Vec<Line> {
-        let mut spare = self.operands.borrow_mut();
-        match spare.iter().position(|lines| lines.len() * 64 >= bytes) {
-            Some(at) => spare.swap_remove(at),
-            None => lines(bytes),
-        }
-    }
-
-    /// The data of a message is where it belongs.
-    fn filled(self: &Rc<Self>, slot: usize, received: Result<Received>) {
-        if self.state.get() != State::Active {
-            return;
-        }
-        let step = self.plan.expected[slot].step;
-        let was = std::mem::replace(&mut self.slots.borrow_mut()[slot], Slot::Done);
-        match (received, was) {
-            (Ok(_), Slot::Filling(_, operand)) => {
-                if !operand.is_empty() {
-                    // SAFETY: the buffer has so many bytes, all initialized.
-                    let data = unsafe {
-                        std::slice::from_raw_parts(operand.as_ptr().cast::<u8>(), self.plan.bytes[step as usize])
-                    };
-                    self.consume(step, data);
-                    self.operands.borrow_mut().push(operand);
-                }
-                self.complete(step);
-            }
-            (Err(e), _) => self.not_received(slot, e),
-            _ => {}
-        }
-        self.queue();
-    }
-
-    /// A message does not come. A sender that takes it back has failed or was told of a failure, and whoever has failed first
-    /// says why to all.
-    #[cold]
-    fn not_received(&self, slot: usize, error: Error) {
-        if error.kind() == ErrorKind::Aborted {
-            self.slots.borrow_mut()[slot] = Slot::Posted;
-        } else {
-            self.fault(error, Announce::Others);
-        }
-    }
-
-    /// The buffer of a message is full that came before its step.
-    pub(super) fn taken(self: &Rc<Self>, slot: usize, data: Result<Vec<u8>>) {
-        if self.state.get() != State::Active {
-            return;
-        }
-        self.slots.borrow_mut()[slot] = Slot::Done;
-        let step = self.plan.expected[slot].step;
-        match data {
-            Ok(data) if self.has_length(slot, data.len()) => {
-                self.consume(step, &data);
-                self.complete(step);
-            }
-            Ok(_) => {}
-            Err(e) => self.not_received(slot, e),
-        }
-        self.queue();
-    }
-
-    /// Puts or reduces the data of a message, which has the right length, where its step says.
-    #[inline]
-    fn consume(&self, step: u32, data: &[u8]) {
-        let s = self.plan.schedule.step(step as usize);
-        match s.action {
-            // SAFETY: as in `sink`.
-            Action::Receive { .. } => unsafe { self.buffers().fill(s.into, data) },
-            Action::ReceiveReduce { side, .. } => {
-                let align = self.reduction.map_or(1, |r| r.align);
-                if data.as_ptr().addr().is_multiple_of(align) {
-                    self.reduce(&[Block::of(data.as_ptr(), data.len())], s.into, side);
-                } else {
-                    let mut operand = self.operand(data.len());
-                    // SAFETY: the buffer has at least so many bytes, and nothing else uses it.
-                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.as_mut_ptr().cast(), data.len()) };
-                    self.reduce(&[Block::of(operand.as_ptr().cast(), data.len())], s.into, side);
-                    self.operands.borrow_mut().push(operand);
-                }
-            }
-            _ => {}
         }
     }
 
@@ -602,59 +372,6 @@ impl Run {
         Ok(false)
     }
 
-    /// Starts to receive; whether the message is here.
-    fn receive(self: &Rc<Self>, step: u32) -> Result<bool> {
-        let slot = self.plan.slots[step as usize] as usize;
-        let was = std::mem::replace(&mut self.slots.borrow_mut()[slot], Slot::Posted);
-        let set = |now: Slot| self.slots.borrow_mut()[slot] = now;
-        let Slot::Early(body) = was else { return Ok(false) };
-        match body {
-            Body::Here(data) => {
-                set(Slot::Done);
-                if !self.has_length(slot, data.len()) {
-                    return Ok(false);
-                }
-                self.consume(step, &data);
-                Ok(true)
-            }
-            Body::Held(token, len) => {
-                if !self.has_length(slot, len) {
-                    am::abandon(&self.job, token);
-                    return Ok(false);
-                }
-                let (sink, operand) = self.sink(step);
-                set(Slot::Filling(token, operand));
-                if let Err(e) = am::deliver(&self.job, token, sink, self.then(slot)) {
-                    self.not_received(slot, e);
-                }
-                Ok(false)
-            }
-            Body::Coming(coming) => {
-                let data = coming.data.borrow_mut().take();
-                match data {
-                    Some(data) => {
-                        set(Slot::Done);
-                        let data = match data {
-                            Ok(data) if self.has_length(slot, data.len()) => data,
-                            Ok(_) => return Ok(false),
-                            Err(e) => {
-                                self.not_received(slot, e);
-                                return Ok(false);
-                            }
-                        };
-                        self.consume(step, &data);
-                        Ok(true)
-                    }
-                    None => {
-                        *coming.taker.borrow_mut() = Some((Rc::clone(self), slot));
-                        set(Slot::Taking(coming));
-                        Ok(false)
-                    }
-                }
-            }
-        }
-    }
-
     pub(super) fn is_sending(&self) -> bool {
         !self.sends.borrow().is_empty()
     }
@@ -706,7 +423,7 @@ impl Run {
         self.fault.borrow_mut().get_or_insert((error, to));
     }
 
-    /// Ends the run: from then on its memory is not touched. The other ranks hear of it as `to` says.
+    /// Ends the run: from then on its memory is not touched. `to` is which other ranks get the error.
     pub(super) fn fail(&self, error: Error, to: Announce) {
         if self.state.get() != State::Active {
             return;

@@ -135,7 +135,7 @@ impl<M: Memory + Clone> Channel<M> {
     /// Sends a packet through the ring; `false` if there is no room now.
     ///
     /// # Safety
-    /// As [`push`](Self::push).
+    /// The blocks are valid for reads, and this is the one end of this rank for the peer.
     #[inline]
     pub(super) unsafe fn push_ring(&self, header: &[u8], body: &[Block], len: usize) -> bool {
         let number = self.sent.get();

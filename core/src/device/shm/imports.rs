@@ -309,7 +309,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     device.publish(owned.request_key, 0);
     device.service.exposures().remove(owned.request_key);
     await_transfers(device, owned.request_key)?;
-    // Requests are served from now on too: a peer that comes late must hear that the key is gone.
+    // Requests are served from now on too: a peer that comes late must get the error that the key is gone.
     match owned.memory {
         // SAFETY: the memory is lent to the runtime until this call returns.
         OwnedMemory::User(Some(remapped)) => unsafe { remap::restore(&remapped) },

@@ -2,7 +2,7 @@
 //!
 //! The sender answers only if its part of the call is over. Messages of a pair of ranks keep their order, so what has not come
 //! before that answer does not come, and the rank that waits fails the call. If the call is in progress at the sender and has
-//! no such message, the sender fails it. So ranks that disagree hear of it also where no other message shows it: a root that
+//! no such message, the sender fails it. So ranks that disagree get an error also where no other message shows it: a root that
 //! nobody takes for the root, a block that is empty for its sender alone. A rank that has not started the call is waited for.
 
 use std::rc::Rc;

@@ -92,7 +92,7 @@ impl Run {
         Ok(())
     }
 
-    /// Fails for want of data: with what was found in its place, or what was heard.
+    /// Fails for want of data: with what was found in its place, or what was announced.
     #[cold]
     fn end_in_vain(self: &Rc<Self>, other: Option<(usize, u64)>) {
         /// Turns in which a message that was sent before is found.
@@ -100,8 +100,8 @@ impl Run {
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
         if other.is_some_and(|(_, flag)| !is_same(flag)) {
             // A rank that has gone on has said why, and says it better.
-            let heard = || self.fault.borrow().is_some() || self.state.get() != State::Active;
-            let _ = (0..TURNS).any(|_| heard() || self.job.progress().is_err());
+            let over = || self.fault.borrow().is_some() || self.state.get() != State::Active;
+            let _ = (0..TURNS).any(|_| over() || self.job.progress().is_err());
         }
         let over = self.over.take();
         if let Some((rank, flag)) = other {

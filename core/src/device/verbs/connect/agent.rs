@@ -1,4 +1,4 @@
-//! The agent: a thread that answers datagrams and hears of the device's events while its rank computes. It sleeps
+//! The agent: a thread that answers datagrams and takes the device's events while its rank computes. It sleeps
 //! unless there is one, and touches neither windows nor the rank's requests. For a rank that sleeps on another
 //! device ([`Elsewhere`](super::super::wait::Elsewhere)) it also sees completions, and wakes it.
 

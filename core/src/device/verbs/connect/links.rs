@@ -59,7 +59,7 @@ pub(crate) struct Peer {
     refused: Option<String>,
     serving: Option<Serving>,
     pub(crate) pairing: Pairing,
-    /// Pings since it was last heard.
+    /// Pings since something last came from it.
     pub(crate) unanswered: u32,
     pub(crate) ping_due: bool,
     /// Answers to pings.

@@ -1,5 +1,5 @@
 //! Who is alive. A process of this machine is watched: it is lost when it has ended, and not while it is stopped. Of the
-//! others one that was heard of within two seconds is alive; the rest are asked by datagrams, half a second apart, which
+//! others one of which something came within two seconds is alive; the rest are asked by datagrams, half a second apart, which
 //! their agents answer even while they compute. One that has answered none for `FARSIDE_VERBS_SILENCE_S` is lost. At most
 //! 32 peers are asked at a time, in turn.
 
@@ -128,7 +128,7 @@ impl Heartbeat {
         self.met
     }
 
-    /// Notes whose loss this rank has met: who then finds this rank gone too is told of the first.
+    /// Notes whose loss this rank has met: who then finds this rank gone too gets the first.
     pub(crate) fn note(&mut self, error: &Error) {
         if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
             self.met = error.blamed();

@@ -28,7 +28,7 @@ pub(crate) struct Pairing {
     /// Number of the own queue pair among those that were made.
     attempt: u32,
     own: Option<Arc<SgrsQueuePair>>,
-    /// The peer's last attempt that was heard of.
+    /// The peer's last attempt that a datagram has shown.
     theirs: Option<u32>,
     /// The own queue pair is connected to that one; else that one is over.
     met: bool,

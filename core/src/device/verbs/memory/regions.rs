@@ -28,7 +28,7 @@ const TAG: u8 = 3;
 const LENT: u8 = 4;
 
 /// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
-/// ends out of order hears that the rank is lost, and not that a key is unknown. Nothing else uses those pages.
+/// ends out of order gets the error that the rank is lost, and not that a key is unknown. Nothing else uses those pages.
 const LINGER: Duration = Duration::from_millis(500);
 /// Most bytes and regions that stay registered so.
 const LINGER_BYTES: usize = 16 << 20;

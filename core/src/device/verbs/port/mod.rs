@@ -66,7 +66,7 @@ fn read(bytes: &[u8]) -> Option<Decision> {
     r.rest().is_empty().then_some(decision)
 }
 
-/// The port that this rank opens, of those `found`. Collective: a rank that found none takes part, so that all hear why.
+/// The port that this rank opens, of those `found`. Collective: a rank that found none takes part, so that all get the error.
 ///
 /// # Errors
 /// Its own error for the rank that found none; `Unsupported` at all ranks if no choice connects them; `Protocol`; as
