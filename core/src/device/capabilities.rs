@@ -9,15 +9,17 @@ pub struct Capabilities {
     pub node: Vec<u32>,
     /// Most blocks in one gather or scatter list.
     pub max_blocks: usize,
-    /// Largest packet of [`Operation::Send`], header and body.
+    /// Largest packet of [`Operation::Send`](super::Operation::Send), header and body.
     pub max_packet: usize,
     /// Whether peers store into this rank's memory without a completion here, so that a rank that waits for a signal
     /// cell need only look at the cell.
     pub mapped: bool,
-    /// Whether the device does [`Operation::Accumulate`], and [`Operation::CompareSwap`] on integers of 1, 2 and 4 bytes.
+    /// Whether the device does [`Operation::Accumulate`](super::Operation::Accumulate), and
+    /// [`Operation::CompareSwap`](super::Operation::CompareSwap) on integers of 1, 2 and 4 bytes.
     /// If not, [`service`](crate::service) does them by steps of what the device has.
     pub accumulate: bool,
-    /// Limits of [`Operation::Scatter`] and [`Operation::Gather`]; `None` where the device does not have them.
+    /// Limits of [`Operation::Scatter`](super::Operation::Scatter) and [`Operation::Gather`](super::Operation::Gather);
+    /// `None` where the device does not have them.
     pub lists: Option<Lists>,
     /// Where one way of a transfer between two layouts becomes better than another.
     pub cut_offs: CutOffs,
@@ -87,7 +89,8 @@ impl CutOffs {
 pub struct MessageCutOffs {
     /// Longest message of several packets that is sent without asking the target.
     pub eager: usize,
-    /// Shortest message that a target on the sender's node reads out of the sender's memory ([`Region::brief`]).
+    /// Shortest message that a target on the sender's node reads out of the sender's memory
+    /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
     /// The same for a target on another node.
     pub read_inter: usize,
