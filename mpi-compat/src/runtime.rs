@@ -17,7 +17,7 @@ use crate::attributes::Keyvals;
 use crate::buffer::{Attached, Buffer};
 use crate::comm::CommObject;
 use crate::constants::*;
-use crate::datatype::{PlainSizes, TypeObject};
+use crate::datatype::{PlainTypes, TypeObject};
 use crate::errors::{self, ErrhandlerObject, Errors};
 use crate::fail::{Fail, Result, fail};
 use crate::group::GroupObject;
@@ -77,7 +77,7 @@ pub struct Runtime {
     pub comms: Objects<Comm, CommObject>,
     pub groups: Objects<Group, GroupObject>,
     pub types: Objects<Type, TypeObject>,
-    pub plain_sizes: PlainSizes,
+    pub plain: PlainTypes,
     pub ops: Objects<Op, OpObject>,
     pub infos: Objects<Info, InfoObject>,
     pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
@@ -128,7 +128,7 @@ impl Runtime {
             comms: Objects::default(),
             groups: Objects::default(),
             types: Objects::default(),
-            plain_sizes: PlainSizes::default(),
+            plain: PlainTypes::default(),
             ops: Objects::default(),
             infos: Objects::default(),
             errhandlers: Objects::default(),

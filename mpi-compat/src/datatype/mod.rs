@@ -18,6 +18,7 @@ use crate::comm::name_of;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Known, Type};
+use crate::rma::Atomics;
 use crate::runtime::{Call, Runtime};
 
 pub use constructors::*;
@@ -91,8 +92,8 @@ pub fn predefined(runtime: &Runtime) {
             let made = Made { combiner: MPI_COMBINER_NAMED, ..Made::default() };
             let object = TypeObject::predefined((*named).into(), made, named.mpi_name());
             object.handle.set(*value);
-            if let (Some(place), Some(size)) = (runtime.plain_sizes.0.get(value - FIRST), object.plain) {
-                place.set(size as u8);
+            if let (Some(place), Some(size)) = (runtime.plain.0.get(value - FIRST), object.plain) {
+                place.set((size as u8, Atomics::of(*named)));
             }
             runtime.types.fix(Type(*value), Some(object));
         }
@@ -103,20 +104,26 @@ pub fn predefined(runtime: &Runtime) {
 const FIRST: usize = 0x200;
 const HANDLES: usize = 0x100;
 
-/// Of each predefined type the bytes of an element, which follow each other; 0 for other types.
-pub struct PlainSizes([Cell<u8>; HANDLES]);
+/// Of each predefined type that has no gaps the bytes of an element, and its atomic operations; 0 for other types.
+pub struct PlainTypes([Cell<(u8, Option<Atomics>)>; HANDLES]);
 
-impl Default for PlainSizes {
+impl Default for PlainTypes {
     fn default() -> Self {
-        Self([const { Cell::new(0) }; HANDLES])
+        Self([const { Cell::new((0, None)) }; HANDLES])
     }
 }
 
-impl PlainSizes {
+impl PlainTypes {
+    /// The atomic operations on an element of a predefined type.
+    #[inline(always)]
+    pub fn atomics(&self, datatype: Type) -> Option<Atomics> {
+        self.0.get(datatype.0.wrapping_sub(FIRST))?.get().1
+    }
+
     /// The bytes of `n` elements, at least one, of a predefined type that has no gaps.
     #[inline(always)]
-    pub fn of(&self, n: i64, datatype: Type) -> Option<usize> {
-        let size = self.0.get(datatype.0.wrapping_sub(FIRST))?.get() as usize;
+    pub fn size(&self, n: i64, datatype: Type) -> Option<usize> {
+        let size = self.0.get(datatype.0.wrapping_sub(FIRST))?.get().0 as usize;
         // Far from where the product could overflow.
         let some = n > 0 && n < 1 << 40 && size > 0;
         some.then(|| n as usize * size)

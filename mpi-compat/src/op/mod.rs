@@ -28,24 +28,25 @@ pub enum OpObject {
     Accumulate,
 }
 
+/// The predefined operators that combine.
+pub const PREDEFINED: [(Op, Predefined); 12] = [
+    (MPI_SUM, Predefined::Sum),
+    (MPI_MIN, Predefined::Min),
+    (MPI_MAX, Predefined::Max),
+    (MPI_PROD, Predefined::Prod),
+    (MPI_BAND, Predefined::Band),
+    (MPI_BOR, Predefined::Bor),
+    (MPI_BXOR, Predefined::Bxor),
+    (MPI_LAND, Predefined::Land),
+    (MPI_LOR, Predefined::Lor),
+    (MPI_LXOR, Predefined::Lxor),
+    (MPI_MINLOC, Predefined::Minloc),
+    (MPI_MAXLOC, Predefined::Maxloc),
+];
+
 /// Makes the predefined operators.
 pub fn predefined(runtime: &Runtime) {
-    use Predefined as P;
-    let all = [
-        (MPI_SUM, P::Sum),
-        (MPI_MIN, P::Min),
-        (MPI_MAX, P::Max),
-        (MPI_PROD, P::Prod),
-        (MPI_BAND, P::Band),
-        (MPI_BOR, P::Bor),
-        (MPI_BXOR, P::Bxor),
-        (MPI_LAND, P::Land),
-        (MPI_LOR, P::Lor),
-        (MPI_LXOR, P::Lxor),
-        (MPI_MINLOC, P::Minloc),
-        (MPI_MAXLOC, P::Maxloc),
-    ];
-    for (handle, op) in all {
+    for (handle, op) in PREDEFINED {
         runtime.ops.fix(handle, Some(Rc::new(OpObject::Predefined(op))));
     }
     for handle in [MPI_REPLACE, MPI_NO_OP] {

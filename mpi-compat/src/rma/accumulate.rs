@@ -15,7 +15,7 @@ use crate::constants::*;
 use crate::datatype::elements::{element, plain};
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Op, Type, Win};
-use crate::op::{OpObject, Predefined, is_swapped};
+use crate::op::{OpObject, PREDEFINED, Predefined, is_swapped};
 use crate::runtime::Call;
 
 /// What an accumulate does.
@@ -35,27 +35,53 @@ impl Effect {
             _ => return Err(fail(MPI_ERR_OP, "is a function of the program, and accumulates take none").value(op.0)),
         })
     }
+}
 
-    /// As an operation of windows; `None` for those of pairs.
-    fn operation(self) -> Option<Operation> {
-        use Predefined as P;
-        Some(match self {
-            Self::Replace => Operation::Replace,
-            Self::Read => Operation::NoOp,
-            Self::Combine(kind) => match kind {
-                P::Sum => Operation::Sum,
-                P::Prod => Operation::Prod,
-                P::Min => Operation::Min,
-                P::Max => Operation::Max,
-                P::Land => Operation::Land,
-                P::Lor => Operation::Lor,
-                P::Lxor => Operation::Lxor,
-                P::Band => Operation::Band,
-                P::Bor => Operation::Bor,
-                P::Bxor => Operation::Bxor,
-                P::Minloc | P::Maxloc => return None,
-            },
-        })
+/// A predefined operator as an operation of windows; `None` for those of pairs, and those of the program.
+#[inline]
+fn operation(op: Op) -> Option<Operation> {
+    Some(match op {
+        MPI_SUM => Operation::Sum,
+        MPI_PROD => Operation::Prod,
+        MPI_MIN => Operation::Min,
+        MPI_MAX => Operation::Max,
+        MPI_LAND => Operation::Land,
+        MPI_LOR => Operation::Lor,
+        MPI_LXOR => Operation::Lxor,
+        MPI_BAND => Operation::Band,
+        MPI_BOR => Operation::Bor,
+        MPI_BXOR => Operation::Bxor,
+        MPI_REPLACE => Operation::Replace,
+        MPI_NO_OP => Operation::NoOp,
+        _ => return None,
+    })
+}
+
+/// The atomic operations that windows have on elements of a predefined type.
+#[derive(Clone, Copy)]
+pub struct Atomics {
+    ty: ElementType,
+    /// By the numbers of [`Operation`].
+    allowed: u16,
+    /// Whether the standard allows a compare-and-swap.
+    is_swapped: bool,
+}
+
+impl Atomics {
+    pub fn of(named: Named) -> Option<Self> {
+        let ty = element_type(named)?;
+        let mut allowed = 1 << Operation::Replace as u16 | 1 << Operation::NoOp as u16;
+        for (op, kind) in PREDEFINED {
+            if let Some(operation) = operation(op).filter(|_| kind.allowed(named)) {
+                allowed |= 1 << operation as u16;
+            }
+        }
+        Some(Self { ty, allowed, is_swapped: is_swapped(named) })
+    }
+
+    #[inline(always)]
+    fn allow(self, operation: Operation) -> bool {
+        self.allowed & 1 << operation as u16 != 0
     }
 }
 
@@ -94,7 +120,7 @@ impl Remote {
         {
             return Err(fail(MPI_ERR_OP, format!("is not defined on {}", named.mpi_name())).value(op.0));
         }
-        if let (Some(operation), Some(ty)) = (effect.operation(), element_type(named)) {
+        if let (Some(operation), Some(ty)) = (operation(op), element_type(named)) {
             return self.by_window(operation, ty, origin, result);
         }
         let combine: Option<Combine> = match effect {
@@ -132,10 +158,7 @@ impl Remote {
             let old = result.map_or(std::ptr::null_mut(), |result| result.base);
             let operand = origin.map_or(old.cast_const(), |origin| origin.base);
             // SAFETY: the program leaves the buffers alone until the operation is complete.
-            return Ok(with_element!(ty, T => unsafe {
-                let count = there / size_of::<T>();
-                self.win.raw().accumulate::<T>(op, operand.cast(), old.cast(), count, target, offset)
-            }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)?);
+            return Ok(unsafe { self.win.raw().accumulate_bytes(op, ty, operand, old, there, target, offset) }?);
         }
         let at = self.elements.map()?;
         let maps = |local: &Local| local.elements.map().map(|map| (local.base, map));
@@ -177,6 +200,34 @@ impl Remote {
     }
 }
 
+/// Accumulates one element of a predefined type in memory that is mapped and ready, which the processor does: whether that is so.
+/// Where `old` is null it is not fetched.
+#[inline(never)]
+fn accumulate_now(
+    call: &Call<'_>,
+    origin: *const c_void,
+    old: *mut c_void,
+    datatype: Type,
+    rank: c_int,
+    displacement: i64,
+    op: Op,
+    win: Win,
+) -> bool {
+    let (Some(atomics), Some(operation)) = (call.plain.atomics(datatype), operation(op)) else { return false };
+    let operand = if operation == Operation::NoOp { old.cast_const() } else { origin };
+    if !atomics.allow(operation) || operand.is_null() {
+        return false;
+    }
+    let done = call.wins.peek(win, |win| {
+        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
+        // SAFETY: the program leaves the buffers alone until the operation is complete.
+        with_element!(atomics.ty, T => unsafe {
+            raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
+        }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
+    });
+    done == Some(true)
+}
+
 /// An accumulate of a call: arguments as the standard has them.
 pub struct Accumulate {
     pub origin: (*const c_void, i64, Type),
@@ -189,6 +240,7 @@ pub struct Accumulate {
 
 impl Accumulate {
     /// Has `issue` issue it, unless its target is `MPI_PROC_NULL`.
+    #[inline(never)]
     pub fn start(self, call: &Call<'_>, issue: impl FnOnce(&Remote, &dyn Fn() -> Result) -> Result) -> Result {
         let Self { origin, result, at, target, op, win } = self;
         let remote = Remote::new(call, win, at, target)?;
@@ -204,6 +256,7 @@ impl Accumulate {
     }
 }
 
+#[inline(always)]
 pub fn accumulate(
     call: &Call<'_>,
     origin_addr: *const c_void,
@@ -216,8 +269,14 @@ pub fn accumulate(
     op: Op,
     win: Win,
 ) -> Result {
+    let (none, at, target) = (std::ptr::null_mut(), (target_rank, target_disp), (target_count, target_datatype));
+    if (origin_count, origin_datatype) == target
+        && origin_count == 1
+        && accumulate_now(call, origin_addr, none, target_datatype, target_rank, target_disp, op, win)
+    {
+        return Ok(());
+    }
     let origin = (origin_addr, origin_count, origin_datatype);
-    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
     Accumulate { origin, result: None, at, target, op, win }.start(call, |_, issue| issue())
 }
 
@@ -248,6 +307,7 @@ fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
     plain(&call.types.get(datatype)?.layout).ok_or_else(derived)
 }
 
+#[inline(always)]
 pub fn fetch_and_op(
     call: &Call<'_>,
     origin_addr: *const c_void,
@@ -258,6 +318,11 @@ pub fn fetch_and_op(
     op: Op,
     win: Win,
 ) -> Result {
+    if !result_addr.is_null()
+        && accumulate_now(call, origin_addr, result_addr, datatype, target_rank, target_disp, op, win)
+    {
+        return Ok(());
+    }
     predefined(call, datatype)?;
     let (origin, result) = ((origin_addr, 1, datatype), Some((result_addr.cast_const(), 1, datatype)));
     let (at, target) = ((target_rank, target_disp), (1, datatype));
@@ -273,6 +338,39 @@ unsafe fn value<T: Element>(at: *const u8) -> T {
     unsafe { at.cast::<T>().read_unaligned() }
 }
 
+/// Compares and swaps an integer of a predefined type in memory that is mapped and ready: whether that is so.
+#[inline]
+fn swap_now(
+    call: &Call<'_>,
+    [new, old, result]: [*const c_void; 3],
+    datatype: Type,
+    (rank, displacement): (c_int, i64),
+    win: Win,
+) -> bool {
+    let atomics = call.plain.atomics(datatype).filter(|atomics| atomics.is_swapped);
+    let Some(atomics) = atomics.filter(|_| !new.is_null() && !old.is_null() && !result.is_null()) else { return false };
+    let done = call.wins.peek(win, |win| {
+        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
+        macro_rules! swap {
+            ($t:ty) => {
+                // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
+                unsafe {
+                    let (old, new) = (value::<$t>(old.cast()), value::<$t>(new.cast()));
+                    raw.compare_and_swap_now(old, new, result.cast_mut().cast::<$t>(), target, offset)
+                }
+            };
+        }
+        match atomics.ty.size() {
+            1 => swap!(u8),
+            2 => swap!(u16),
+            4 => swap!(u32),
+            _ => swap!(u64),
+        }
+    });
+    done == Some(true)
+}
+
+#[inline(always)]
 pub fn compare_and_swap(
     call: &Call<'_>,
     origin_addr: *const c_void,
@@ -283,7 +381,22 @@ pub fn compare_and_swap(
     target_disp: i64,
     win: Win,
 ) -> Result {
-    let remote = Remote::new(call, win, (target_rank, target_disp), (1, datatype))?;
+    let buffers = [origin_addr, compare_addr, result_addr.cast_const()];
+    if swap_now(call, buffers, datatype, (target_rank, target_disp), win) {
+        return Ok(());
+    }
+    compare_and_swap_checked(call, buffers, datatype, (target_rank, target_disp), win)
+}
+
+#[inline(never)]
+fn compare_and_swap_checked(
+    call: &Call<'_>,
+    [origin_addr, compare_addr, result_addr]: [*const c_void; 3],
+    datatype: Type,
+    at: (c_int, i64),
+    win: Win,
+) -> Result {
+    let remote = Remote::new(call, win, at, (1, datatype))?;
     let named = predefined(call, datatype)?;
     if !is_swapped(named) {
         let why = format!("is {}, which is neither an integer nor logical nor a byte", named.mpi_name());
@@ -303,7 +416,7 @@ pub fn compare_and_swap(
         ($t:ty) => {
             // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
             unsafe {
-                let (old, new, result) = (value::<$t>(old), value::<$t>(new), result_addr.cast::<$t>());
+                let (old, new, result) = (value::<$t>(old), value::<$t>(new), result_addr.cast_mut().cast::<$t>());
                 match win.dynamic() {
                     Some(dynamic) => dynamic.compare_and_swap_at((old, new, result), target, offset, &at),
                     None => win.raw().compare_and_swap(old, new, result, target, offset),
@@ -324,7 +437,7 @@ pub fn compare_and_swap(
                     elements.copy_from_slice(&new);
                 }
             };
-            let result = Local::new(call, &RESULT, (result_addr.cast_const(), 1, datatype))?;
+            let result = Local::new(call, &RESULT, (result_addr, 1, datatype))?;
             remote.update(named, Some(Rc::new(combine)), None, Some(&result))?;
         }
     }

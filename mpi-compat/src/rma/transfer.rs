@@ -3,7 +3,6 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::Memory;
 use super::access::{Local, ORIGIN, Remote};
 use crate::fail::Result;
 use crate::handle::{Type, Win};
@@ -54,17 +53,13 @@ type Arguments = ((*const c_void, i64, Type), (c_int, i64), (i64, Type));
 #[inline(always)]
 fn transfer_now<const PUT: bool>(call: &Call<'_>, (local, at, target): Arguments, win: Win) -> bool {
     let ((base, n, datatype), (rank, displacement)) = (local, at);
-    let Some(len) = call.plain_sizes.of(n, datatype) else { return false };
+    let Some(len) = call.plain.size(n, datatype) else { return false };
     let same = (n, datatype) == target;
-    if base.is_null() || !same && call.plain_sizes.of(target.0, target.1) != Some(len) {
+    if base.is_null() || !same && call.plain.size(target.0, target.1) != Some(len) {
         return false;
     }
     let done = call.wins.peek(win, |win| {
-        let (Memory::Own(raw), target) = (&win.memory, rank as usize) else { return false };
-        let unit = win.units.get(target);
-        let Some(offset) = unit.and_then(|unit| usize::try_from(displacement.checked_mul(*unit)?).ok()) else {
-            return false;
-        };
+        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
         // SAFETY: the program leaves the buffer alone until the operation is complete.
         unsafe {
             if PUT {

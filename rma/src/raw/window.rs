@@ -311,29 +311,46 @@ impl RawWindow {
         target: usize,
         offset: usize,
     ) -> Result<()> {
-        op.check(T::TYPE, "accumulate")?;
-        let len = count * size_of::<T>();
-        if count == 1
-            && let Some(to) = self.direct_ordered(target, offset, len)
-            && to.addr().is_multiple_of(size_of::<T>())
-        {
-            self.stats().add(Kind::Accumulate, len);
-            // SAFETY: an aligned element inside the target's mapped memory, which everyone updates by these
-            // kernels or word-wise copies; the buffers by the contract.
-            unsafe {
-                let x = operand.read_unaligned();
-                if old.is_null() {
-                    self.stored.set(true);
-                    crate::op::kernel::apply(op, to.cast::<T>(), x);
-                } else {
-                    self.job.store_order().before_load();
-                    old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
-                }
-            }
-            return Ok(());
-        }
         // SAFETY: the same contract.
-        unsafe { self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) }
+        unsafe {
+            if count == 1 && self.accumulate_now(op, operand, old, target, offset) {
+                return Ok(());
+            }
+            let len = count * size_of::<T>();
+            self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset)
+        }
+    }
+
+    /// Accumulates one element, if the processor can do it at once, as [`put_now`](Self::put_now) puts.
+    ///
+    /// # Safety
+    /// `operand` is valid for reads, and `old`, where it is not null, for writes.
+    #[inline(always)]
+    pub unsafe fn accumulate_now<T: Element>(
+        &self,
+        op: Op,
+        operand: *const T,
+        old: *mut T,
+        target: usize,
+        offset: usize,
+    ) -> bool {
+        let len = size_of::<T>();
+        let to = self.direct_ordered(target, offset, len);
+        let Some(to) = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE)) else { return false };
+        self.stats().add(Kind::Accumulate, len);
+        // SAFETY: an aligned element inside the target's mapped memory, which everyone updates by these
+        // kernels or word-wise copies; the buffers by the contract.
+        unsafe {
+            let x = operand.read_unaligned();
+            if old.is_null() {
+                self.stored.set(true);
+                crate::op::kernel::apply(op, to.cast::<T>(), x);
+            } else {
+                self.job.store_order().before_load();
+                old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
+            }
+        }
+        true
     }
 
     /// Accumulates elements whose type is a value, with the length in bytes.
@@ -378,18 +395,35 @@ impl RawWindow {
         target: usize,
         offset: usize,
     ) -> Result<()> {
-        let len = size_of::<T>();
-        let (expected, desired) = (widen(expected), widen(desired));
-        if let Some(to) = self.direct_ordered(target, offset, len)
-            && to.addr().is_multiple_of(len)
-        {
-            self.job.store_order().before_load();
-            self.stats().add(Kind::CompareSwap, len);
-            // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
-            unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, expected, desired))) };
+        // SAFETY: the same contract.
+        if unsafe { self.compare_and_swap_now(expected, desired, old, target, offset) } {
             return Ok(());
         }
+        let (len, expected, desired) = (size_of::<T>(), widen(expected), widen(desired));
         self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
+    }
+
+    /// Compares and swaps, if the processor can do it at once, as [`put_now`](Self::put_now) puts.
+    ///
+    /// # Safety
+    /// `old` is valid for writes.
+    #[inline(always)]
+    pub unsafe fn compare_and_swap_now<T: CasElement>(
+        &self,
+        expected: T,
+        desired: T,
+        old: *mut T,
+        target: usize,
+        offset: usize,
+    ) -> bool {
+        let len = size_of::<T>();
+        let to = self.direct_ordered(target, offset, len);
+        let Some(to) = to.filter(|to| to.addr().is_multiple_of(len)) else { return false };
+        self.job.store_order().before_load();
+        self.stats().add(Kind::CompareSwap, len);
+        // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
+        unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
+        true
     }
 
     #[inline(always)]

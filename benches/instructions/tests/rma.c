@@ -1,0 +1,27 @@
+/* So many of each operation on 8 bytes from this rank to its own window, which is mapped, in one epoch on all targets. */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv) {
+    const int64_t times = argc > 1 ? atol(argv[1]) : 0, one = 1;
+    int64_t *memory, old, expected, former;
+    MPI_Win win;
+    MPI_Init(&argc, &argv);
+    MPI_Win_allocate(sizeof *memory, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    MPI_Win_lock_all(0, win);
+    for (int64_t i = 0; i < times; i++) {
+        MPI_Put(&i, 8, MPI_BYTE, 0, 0, 8, MPI_BYTE, win);
+        MPI_Accumulate(&one, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, MPI_SUM, win);
+        MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 0, MPI_SUM, win);
+        expected = i + 2;
+        MPI_Compare_and_swap(&i, &expected, &former, MPI_INT64_T, 0, 0, win);
+        MPI_Win_flush(0, win);
+        if (*memory != i || old != i + 1 || former != i + 2)
+            MPI_Abort(MPI_COMM_WORLD, 3);
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    MPI_Finalize();
+    return 0;
+}
