@@ -54,6 +54,8 @@ struct Inner {
     max_packet: usize,
     bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
+    /// Whether ranks of this node share processors: the same at all of them.
+    crowded_node: bool,
     watch: Option<Watch>,
     order: StoreOrder,
     am: ActiveMessages<Job>,
@@ -127,6 +129,11 @@ impl Job {
     #[inline]
     pub fn device(&self) -> &dyn Device {
         &*self.0.device
+    }
+
+    /// Whether ranks of this node share processors: the same at all of them.
+    pub(crate) fn is_on_crowded_node(&self) -> bool {
+        self.0.crowded_node
     }
 
     /// The cut-offs of messages: what the settings say, or else the device.

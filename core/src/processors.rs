@@ -104,8 +104,9 @@ impl Sharing {
         bootstrap.put(&key, &Processors::here().write(Writer::new()).done())
     }
 
-    /// With whom this rank shares its processors, once all have published theirs and come to a fence.
-    pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<Self> {
+    /// With whom this rank shares its processors, once all have published theirs and come to a fence; and whether some rank
+    /// of its machine [is crowded](Self::is_crowded), which is the same at all of them.
+    pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<(Self, bool)> {
         let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
         let of = |rank| {
             let bytes = bootstrap.get(&format!("processors.{rank}"))?;
@@ -114,7 +115,14 @@ impl Sharing {
             })
         };
         let all = (0..size).map(of).collect::<Result<Vec<_>>>()?;
-        Ok(Self::of(&all, me))
+        Ok((Self::of(&all, me), Self::some_is_crowded(&all, me)))
+    }
+
+    /// Whether a rank of the machine of rank `me` is crowded.
+    fn some_is_crowded(all: &[Processors], me: usize) -> bool {
+        let beside: Vec<_> = all.iter().filter(|place| place.machine == all[me].machine).cloned().collect();
+        let is_first = |i: usize| beside.iter().position(|place| *place == beside[i]) == Some(i);
+        (0..beside.len()).any(|i| is_first(i) && Self::of(&beside, i).is_crowded())
     }
 
     /// Of rank `me` among `all`, one of each rank of the job: the ranks that may run where it may, and those that may
@@ -177,6 +185,9 @@ mod tests {
         let two_on_one = [place("a", &[3], 1), place("a", &[3], 1), place("a", &[4], 1)];
         assert_eq!(sharing(&two_on_one), [(2, 1), (2, 1), (1, 1)]);
         assert!(Sharing::of(&two_on_one, 1).is_crowded() && !Sharing::of(&two_on_one, 2).is_crowded());
+        assert!((0..3).all(|me| Sharing::some_is_crowded(&two_on_one, me) && !Sharing::some_is_crowded(&one_each, me)));
+        let apart = [place("a", &[3], 1), place("b", &[3], 1), place("b", &[3], 1)];
+        assert!(!Sharing::some_is_crowded(&apart, 0) && Sharing::some_is_crowded(&apart, 1));
     }
 
     #[test]

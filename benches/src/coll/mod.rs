@@ -4,7 +4,7 @@ pub mod report;
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorithm};
-use farside_core::coll::selection::{Choice, Facts, select};
+use farside_core::coll::selection::{Choice, Facts, Placement, select};
 use farside_core::coll::table;
 
 use crate::record::{Library, Op, Record};
@@ -58,7 +58,10 @@ impl Case {
     }
 
     fn facts(&self) -> Facts {
-        Facts::new(&self.call(0), ELEMENT, true, true)
+        let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let crowded = self.ranks as usize > processors;
+        let placement = if crowded { Placement::CrowdedNode } else { Placement::OneNode };
+        Facts::new(&self.call(0), ELEMENT, true, placement)
     }
 
     /// What the table of conditions chooses.

@@ -8,7 +8,7 @@ use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::picture::{Labels, svg};
 use farside_core::coll::schedule::predict::{Bytes, LogGP, Prediction, predict_algorithm};
 use farside_core::coll::schedule::{Schedule, goal};
-use farside_core::coll::selection::{Choice, Facts, select};
+use farside_core::coll::selection::{Choice, Facts, Placement, select};
 use farside_core::coll::table;
 use farside_core::{Error, ErrorKind, Result};
 
@@ -150,7 +150,7 @@ impl Question {
     fn chosen(&self, operation: Operation) -> Choice {
         let ends = Ends::new(self.ranks);
         let call = self.call(operation, self.root, &ends);
-        select(&call, &Facts::new(&call, ELEMENT, true, false), None)
+        select(&call, &Facts::new(&call, ELEMENT, true, Placement::Anywhere), None)
     }
 
     /// What is predicted, or `None` where the algorithm is not for such a call.

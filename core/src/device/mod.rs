@@ -394,6 +394,8 @@ pub enum Event<'a> {
 pub enum Leave {
     /// In order, after all others have come to the end too: its end is not an error to them.
     InOrder,
+    /// In order, before others come to the end: they go on, and its end is not an error to them.
+    Early,
     /// Out of order: the others get `PeerLost` when they next wait.
     Lost,
 }

@@ -66,7 +66,7 @@ impl Job {
     /// A rank whose device is open, after a fence.
     fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let sharing = Sharing::collect(&mut *bootstrap)?;
+        let (sharing, crowded_node) = Sharing::collect(&mut *bootstrap)?;
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device, rank)) };
         let device = fault::wrap(device, &settings.fault)?;
         let calls = Rc::<Calls>::default();
@@ -97,6 +97,7 @@ impl Job {
             max_packet,
             bootstrap: RefCell::new(bootstrap),
             progress,
+            crowded_node,
             watch,
             order: StoreOrder::default(),
             am,

@@ -62,8 +62,8 @@ impl Job {
     }
 
     /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
-    /// that showed both sides so. Over a network the others take a process that ends alone for lost, if they go on after that.
-    /// Does nothing after `finalize` or [`retire`](Self::retire).
+    /// that showed both sides so. What others still start to it is an error there. Does nothing after `finalize` or
+    /// [`retire`](Self::retire).
     ///
     /// # Errors
     /// `Timeout` if what was sent cannot go out within `FARSIDE_TIMEOUT_S`; `Launcher`.
@@ -74,7 +74,7 @@ impl Job {
         let device = self.device();
         let gone = self.in_time(|| {
             self.flush()?;
-            self.wait_until("leave", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))
+            self.wait_until("leave", None, || Ok(device.leave(Leave::Early)?.then_some(())))
         });
         // Ranks that this one has nothing more to do with may have ended, and take nothing from it any more.
         let gone = gone.or_else(|e| if e.kind() == ErrorKind::PeerLost { Ok(()) } else { Err(e) });

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use farside_core::ErrorKind;
 use farside_core::coll::operation::{Call, Neighbors, Operation};
-use farside_core::coll::selection::{Choice, Facts, ROWS, Row, row, select};
+use farside_core::coll::selection::{Choice, Facts, Placement, ROWS, Row, row, select};
 use farside_core::coll::table;
 use farside_core::settings::Settings;
 
@@ -21,8 +21,10 @@ fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) 
                 continue;
             }
             let call = Call { elements, sizes, sizes_known, neighbors, ..Call::new(operation, p / 2, p) };
-            for (commutative, one_node) in [(true, true), (true, false), (false, true), (false, false)] {
-                each(&call, &Facts::new(&call, 1, commutative, one_node));
+            for placement in [Placement::Anywhere, Placement::OneNode, Placement::CrowdedNode] {
+                for commutative in [true, false] {
+                    each(&call, &Facts::new(&call, 1, commutative, placement));
+                }
             }
         }
     }
@@ -52,7 +54,7 @@ fn every_call_has_an_algorithm_that_is_for_it() {
 
 #[test]
 fn every_row_names_an_algorithm_and_no_more_parameters_than_it_has() {
-    let facts = Facts { bytes: 0, commutative: true, one_node: true };
+    let facts = Facts { bytes: 0, commutative: true, placement: Placement::OneNode };
     for row in ROWS {
         let choice = row.choice(&facts).unwrap_or_else(|| panic!("{row:?}: there is no such algorithm"));
         assert!(row.parameters.len() <= choice.algorithm.parameters.len(), "{row:?}");
@@ -63,7 +65,7 @@ fn every_row_names_an_algorithm_and_no_more_parameters_than_it_has() {
 fn facts_count_bytes() {
     let facts = |operation, sizes: &[u64], sizes_known| {
         let call = Call { elements: 10, sizes, sizes_known, ..Call::new(operation, 1, 4) };
-        Facts::new(&call, 8, true, true).bytes
+        Facts::new(&call, 8, true, Placement::OneNode).bytes
     };
     let sizes = [1, 0, 5, 2];
     assert_eq!(facts(Operation::Broadcast, &[], true), 80);

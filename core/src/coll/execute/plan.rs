@@ -7,7 +7,7 @@ use rustc_hash::FxHasher;
 use super::arguments::{Arguments, Shape};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
-use crate::coll::selection::{self, Choice, Facts};
+use crate::coll::selection::{self, Choice, Facts, Placement};
 use crate::coll::table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
@@ -111,8 +111,13 @@ impl Plan {
         let (algorithm, parameters) = match arguments.algorithm {
             Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => {
+                let placement = match (team.one_node, job.is_on_crowded_node()) {
+                    (true, true) => Placement::CrowdedNode,
+                    (true, false) => Placement::OneNode,
+                    (false, _) => Placement::Anywhere,
+                };
                 let commutative = arguments.reduction.is_none_or(|r| r.commutative);
-                let facts = Facts::new(&call, arguments.element as u64, commutative, team.one_node);
+                let facts = Facts::new(&call, arguments.element as u64, commutative, placement);
                 let fixed = job.settings().algorithm(arguments.operation);
                 let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
                 (algorithm, parameters)

@@ -11,6 +11,17 @@ pub use rows::{ROWS, Row, Value};
 use super::operation::{Algorithm, Call, Operation};
 use super::table;
 
+/// Where the ranks of a team run: each is a case of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Placement {
+    /// On any nodes.
+    Anywhere,
+    /// All on one node.
+    OneNode,
+    /// All on one node, where ranks of the job share processors.
+    CrowdedNode,
+}
+
 /// What the choice depends on beside the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -19,14 +30,14 @@ pub struct Facts {
     pub bytes: u64,
     /// Whether operands of the reduction may change places; `true` without one.
     pub commutative: bool,
-    /// Whether all ranks are on one node.
-    pub one_node: bool,
+    /// Where the ranks run.
+    pub placement: Placement,
 }
 
 impl Facts {
     /// Of a call whose elements have so many bytes.
     #[must_use]
-    pub fn new(call: &Call<'_>, element: u64, commutative: bool, one_node: bool) -> Self {
+    pub fn new(call: &Call<'_>, element: u64, commutative: bool, placement: Placement) -> Self {
         use Operation as O;
         let p = u64::from(call.size);
         let all = match call.operation {
@@ -40,7 +51,7 @@ impl Facts {
         };
         let by_block = matches!(call.operation, O::Scatter | O::Gather | O::Alltoall);
         let elements = if by_block { all / p } else { all };
-        Self { bytes: elements.saturating_mul(element), commutative, one_node }
+        Self { bytes: elements.saturating_mul(element), commutative, placement }
     }
 }
 

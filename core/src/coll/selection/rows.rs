@@ -1,7 +1,7 @@
 //! The table of conditions. The limits are those that MPICH 4 (variables `MPIR_CVAR_*`; Thakur, Rabenseifner, Gropp 2005) and
 //! Open MPI (fixed decisions of `coll_tuned`; Pješivac-Grbović et al. 2007) have published, where they have the algorithm.
 
-use super::{Choice, Facts};
+use super::{Choice, Facts, Placement};
 use crate::coll::operation::Operation as O;
 use crate::coll::table;
 
@@ -15,8 +15,8 @@ pub struct Row {
     pub most_ranks: u32,
     /// Of at most so many bytes, counted as [`Facts::bytes`] says.
     pub most_bytes: u64,
-    /// Of ranks on one node.
-    pub one_node: bool,
+    /// Of ranks that run so.
+    pub placement: Placement,
     /// Of a number of ranks that is a power of two.
     pub power_of_two: bool,
     /// The algorithm.
@@ -40,7 +40,7 @@ impl Row {
     pub fn holds(&self, ranks: u32, facts: &Facts) -> bool {
         ranks <= self.most_ranks
             && facts.bytes <= self.most_bytes
-            && (facts.one_node || !self.one_node)
+            && facts.placement >= self.placement
             && (ranks.is_power_of_two() || !self.power_of_two)
     }
 
@@ -65,7 +65,11 @@ impl Row {
     }
 
     const fn one_node(self) -> Self {
-        Self { one_node: true, ..self }
+        Self { placement: Placement::OneNode, ..self }
+    }
+
+    const fn crowded(self) -> Self {
+        Self { placement: Placement::CrowdedNode, ..self }
     }
 
     const fn power_of_two(self) -> Self {
@@ -83,7 +87,7 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
         operation,
         most_ranks: u32::MAX,
         most_bytes: u64::MAX,
-        one_node: false,
+        placement: Placement::Anywhere,
         power_of_two: false,
         algorithm,
         parameters: &[],

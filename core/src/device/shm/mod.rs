@@ -349,7 +349,7 @@ impl Device for ShmDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        if how == Leave::InOrder {
+        if how != Leave::Lost {
             // Release: pairs with the Acquire in `liveness::check`.
             self.own().half(layout::STATE).store(layout::STATE_LEFT, Ordering::Release);
             return Ok(true);

@@ -91,6 +91,8 @@ pub(super) enum Message {
     Paired { answers: u32, attempt: u32, number: u32, psn: u32 },
     /// I have none for you.
     Unpaired { answers: u32, why: String },
+    /// I end in order, and take part in nothing any more.
+    Left,
     /// I end out of order, perhaps for want of rank `blamed`.
     Lost { blamed: Option<u32>, why: String },
 }
@@ -108,6 +110,7 @@ pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
             w.u8(2).u32(*attempt).u32(*responder).u64(counter.0).u32(counter.1)
         }
         Message::Refuse { attempt, why } => w.u8(3).u32(*attempt).bytes(short(why)),
+        Message::Left => w.u8(10),
         Message::Ping => w.u8(4),
         Message::Pong => w.u8(5),
         Message::Pair { attempt, number, psn } => w.u8(7).u32(*attempt).u32(*number).u32(*psn),
@@ -135,6 +138,7 @@ pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
         6 => Message::Lost { blamed: r.u32()?.checked_sub(1), why: text(&mut r)? },
         7 => Message::Pair { attempt: r.u32()?, number: r.u32()?, psn: r.u32()? },
         8 => Message::Paired { answers: r.u32()?, attempt: r.u32()?, number: r.u32()?, psn: r.u32()? },
+        10 => Message::Left,
         9 => Message::Unpaired { answers: r.u32()?, why: text(&mut r)? },
         _ => return None,
     };
@@ -179,6 +183,7 @@ mod tests {
             Message::Pair { attempt: 7, number: 8, psn: 9 },
             Message::Paired { answers: 10, attempt: 11, number: 12, psn: 13 },
             Message::Unpaired { answers: 14, why: "no room".into() },
+            Message::Left,
             Message::Lost { blamed: Some(0), why: "killed".into() },
             Message::Lost { blamed: None, why: String::new() },
         ] {

@@ -507,9 +507,11 @@ impl Device for VerbsDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        if how == Leave::InOrder {
+        if how != Leave::Lost {
             let idle = self.engine.borrow_mut().is_idle();
-            self.left.set(self.left.get() || idle);
+            if idle && !self.left.replace(true) && how == Leave::Early {
+                self.say(Message::Left);
+            }
             return Ok(idle);
         }
         if !self.left.replace(true) {

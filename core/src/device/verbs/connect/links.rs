@@ -64,6 +64,8 @@ pub(crate) struct Peer {
     pub(crate) ping_due: bool,
     /// Answers to pings.
     pongs: u64,
+    /// Whether it has left in order.
+    pub(crate) left: bool,
     /// Why it is lost, and whom it blames.
     pub(crate) lost: Option<(Option<u32>, String)>,
 }
@@ -252,6 +254,11 @@ impl Links {
             Message::Lost { blamed, why } => {
                 changed = true;
                 entry.lost.get_or_insert((blamed, why));
+                None
+            }
+            Message::Left => {
+                changed = true;
+                entry.left = true;
                 None
             }
             Message::Ping => Some(Message::Pong),

@@ -73,8 +73,8 @@ pub(crate) struct Heartbeat {
     met: Option<u32>,
     /// Of the ranks on this machine.
     processes: Vec<Option<Process>>,
-    /// Since when more than one process is known to have ended, none of which has said why.
-    several: Option<Instant>,
+    /// Since when a process is known to have ended that has not left.
+    ended: Option<Instant>,
     /// How long a peer may be silent.
     silence: Duration,
 }
@@ -103,7 +103,7 @@ impl Heartbeat {
             turn: 0,
             met: None,
             processes,
-            several: None,
+            ended: None,
             silence,
         })
     }
@@ -154,10 +154,14 @@ impl Heartbeat {
         if let Some(rank) = table.peers.iter().position(|p| p.lost.is_some()) {
             return Err(self.farewell(links.me, rank, &table.peers));
         }
-        let over = processes::ended(&self.processes);
+        let mut over = processes::ended(&self.processes);
+        over.retain(|rank| !table.peers[*rank].left);
+        if over.is_empty() {
+            self.ended = None;
+        }
         if let Some(rank) = over.first().copied() {
-            // Who ended for want of another has said so, and that may still be on its way.
-            if over.len() > 1 && now.duration_since(*self.several.get_or_insert(now)) < WORD {
+            // The word of who has left, or has ended for want of another, may still be on its way.
+            if now.duration_since(*self.ended.get_or_insert(now)) < WORD {
                 return Ok(());
             }
             self.met.get_or_insert(rank as u32);
@@ -176,7 +180,7 @@ impl Heartbeat {
                 self.last[rank] = now;
                 peer.unanswered = 0;
             }
-            let watched = rank == links.me as usize || self.processes[rank].is_some();
+            let watched = rank == links.me as usize || self.processes[rank].is_some() || peer.left;
             if !due || watched || now.duration_since(self.last[rank]) < QUIET {
                 continue;
             }
