@@ -439,3 +439,78 @@ fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_
         Ok(())
     });
 }
+
+#[test]
+fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written() {
+    let set = [("FARSIDE_SHM_RING", "8192"), ("FARSIDE_MESSAGE_CUT_OFFS", "900000,1000000,1000000")];
+    let started = std::sync::Barrier::new(2);
+    let run = |job: &Job| {
+        let data = bytes(6, 500_000);
+        if job.rank() == 0 {
+            let sending = send(job, 1, 0, &data, Mode::Standard)?;
+            assert!(!sending.is_done(), "the ring has room for all of it");
+            started.wait();
+            started.wait();
+            sent(job, &sending)?;
+            return meet(job);
+        }
+        started.wait();
+        let early = job.wait("the first packets", || job.probe(&ANY))?;
+        assert_eq!(early.len, data.len());
+        let mut into = vec![0xee; data.len()];
+        let receive = post(job, ANY, &mut into)?;
+        assert!(!receive.is_done(), "all of it is here");
+        job.forget_receive(&receive);
+        assert_eq!(receive.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        // It may be started again.
+        let mut next = vec![0; 8];
+        // SAFETY: cancelled before the buffer goes.
+        unsafe { job.start_receive(&receive, from(0, 9), Sink::memory(next.as_mut_ptr(), next.len())) }?;
+        started.wait();
+        meet(job)?;
+        assert!(into.iter().all(|b| *b == 0xee) && !receive.is_done());
+        assert!(job.cancel_receive(&receive));
+        Ok(())
+    };
+    Job::threads_with(2, &settings(&set), run).unwrap();
+}
+
+#[test]
+fn sends_that_are_taken_back_leave_their_room_to_others() {
+    // The receiver takes nothing before.
+    let started = std::sync::Barrier::new(2);
+    over(2, |job| {
+        if job.rank() == 0 {
+            let data = bytes(1, 2000);
+            let room = EARLY as usize / data.len();
+            for round in 0..2 * room {
+                let sending = send(job, 1, 0, &data, Mode::Standard)?;
+                if !sending.is_done() {
+                    if round % 2 == 0 {
+                        job.withdraw_send(&sending);
+                    } else {
+                        job.forget_send(&sending);
+                    }
+                }
+            }
+            started.wait();
+            meet(job)?;
+            meet(job)?;
+            while job.progress()? {}
+            assert!(send(job, 1, 1, &data[..8], Mode::Standard)?.is_done(), "no room");
+            return Ok(());
+        }
+        started.wait();
+        meet(job)?;
+        // All that has come.
+        while job.probe(&from(0, 0))?.is_some() {
+            let mut into = vec![0; 2000];
+            match finish(job, &*post(job, from(0, 0), &mut into)?) {
+                Ok(_) => assert!(into == bytes(1, 2000)),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Aborted, "{e}"),
+            }
+        }
+        meet(job)?;
+        finish(job, &*post(job, from(0, 1), &mut [0; 8])?).map(|_| ())
+    });
+}

@@ -16,7 +16,7 @@ pub(super) const FIRST: u8 = 1;
 pub(super) const MORE: u8 = 2;
 /// The target has completed a message.
 pub(super) const ACKNOWLEDGE: u8 = 3;
-/// Ready to send: the user header of a message whose data waits at the sender.
+/// Request to send: the user header of a message whose data waits at the sender.
 pub(super) const RTS: u8 = 4;
 /// Clear to send: the first bytes of the data that are wanted.
 pub(super) const CTS: u8 = 5;

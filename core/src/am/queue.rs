@@ -119,6 +119,14 @@ impl ActiveMessages {
         taken.into_iter().for_each(|message| message.data.fail(&withdrawn));
     }
 
+    /// Targets and lengths of the messages that `track` counts which are to go without asking, and of which no byte has gone.
+    pub(crate) fn unsent(&self, track: &Rc<Track>) -> Vec<(u32, usize)> {
+        let out = self.outgoing.borrow();
+        let all = out.queues.iter().flat_map(|(target, queue)| queue.iter().map(|message| (*target, message)));
+        let unsent = all.filter(|(_, m)| m.sent == 0 && !m.waits && m.data.is_of(track));
+        unsent.map(|(target, message)| (target, message.data.len())).collect()
+    }
+
     /// Takes back the messages that `track` counts: their memory is not read any more.
     pub(crate) fn cancel(&self, job: &Job, track: &Rc<Track>) {
         self.cancel_own(track, None);

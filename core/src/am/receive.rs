@@ -226,7 +226,11 @@ impl ActiveMessages {
             drop(arrivals);
             let was_posted = read.is_posted();
             let step = read.advance(job, token.source, &mut filling);
-            any |= !was_posted || !matches!(step, Ok(Step::UnderWay));
+            any |= match step {
+                Ok(Step::NoRoom) => false,
+                Ok(Step::UnderWay) => !was_posted,
+                _ => true,
+            };
             match step {
                 Ok(step @ (Step::NoRoom | Step::UnderWay)) => {
                     if let Step::NoRoom = step {

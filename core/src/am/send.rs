@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::MAX_HEADER;
 use super::counter::Counters;
 use super::data::{COPIED, Data, Lent};
 use super::handler::HandlerId;
@@ -14,6 +13,7 @@ use super::own::ShortMessage;
 use super::packet::{OP, PREFIX, Prefix, REST};
 use super::sink::Source;
 use super::turn::drain;
+use super::{ActiveMessages, MAX_HEADER};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{CancelOnDrop, Job};
@@ -102,7 +102,7 @@ fn send_other(
     }
     let track = Track::new();
     let _open = CancelOnDrop::new(job, &track);
-    queue(job, target, handler, header, source, counters, &track)?;
+    queue(job, target, handler, header, source, counters, &track);
     job.wait(OP, || Ok((track.open() == 0).then_some(())))?;
     track.check()
 }
@@ -163,7 +163,7 @@ pub unsafe fn start_send(
     if send_now(job, target, handler, header, &source, counters, true)? {
         return Ok(true);
     }
-    queue(job, target, handler, header, source, counters, track)?;
+    queue(job, target, handler, header, source, counters, track);
     Ok(false)
 }
 
@@ -196,7 +196,16 @@ pub unsafe fn start_rendezvous(
         message.waits = true;
     }
     drop(out);
-    drain(am, job).map(|_| ())
+    send_queued(am, job);
+    Ok(())
+}
+
+/// Sends what there is room for. An error here is not one of the call that has queued a message, which goes: the next turn of
+/// progress has it.
+fn send_queued(am: &ActiveMessages, job: &Job) {
+    if let Err(e) = drain(am, job) {
+        am.defer(Box::new(move |_| Err(e)));
+    }
 }
 
 /// Sends a message of one short packet, whose header is a word, if there is room and nothing is queued: `false` if not.
@@ -315,13 +324,13 @@ fn queue(
     source: Source,
     counters: Counters<'_>,
     track: &Rc<Track>,
-) -> Result<()> {
+) {
     let am = job.active_messages();
     let data = Data::Lent(Lent::new(source, counters.origin, track));
     if target == job.rank() {
         am.send_own(handler, header, data, counters);
-        return Ok(());
+        return;
     }
     am.enqueue(&mut am.outgoing.borrow_mut(), target, handler, header, data, counters);
-    drain(am, job).map(|_| ())
+    send_queued(am, job);
 }

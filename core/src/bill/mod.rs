@@ -1,10 +1,10 @@
 //! The synchronization bill (`FARSIDE_BILL`): what each window and each team was called for and sent, and how long this rank
 //! waited in it, for which other rank; and what a rank waits for when it has waited for long (`FARSIDE_STALL_S`).
 //!
-//! A wait of whose reason the caller tells ([`Awaited`]) is charged to the rank that it waits for at each time. In a fence or a
+//! A wait whose reason the caller gives ([`Awaited`]) is charged to the rank that it waits for at each time. In a fence or a
 //! collective that rank may itself wait for another one: the [report] follows such waits of the same call to the rank
 //! that waited for nobody. Waits that are over before a rank would turn to other work (some hundred nanoseconds) are not
-//! timed. Off, all this costs one branch of a synchronizing call, and none of an operation.
+//! timed. Off, all this costs one branch of a synchronizing call, of an operation that is a message, and of a send or receive.
 
 pub(crate) mod report;
 

@@ -45,20 +45,23 @@ impl Job {
         if self.0.left.replace(true) {
             return Ok(());
         }
+        // A bill that cannot be written is no reason to end out of order.
+        let mut billed = Ok(());
         let met = self.in_time(|| {
             self.flush()?;
-            self.say_bill()?;
+            billed = self.report_bill();
             self.world()?.barrier()?;
             self.part(stays)
         });
         if met.is_err() {
             let _ = self.0.device.leave(Leave::Lost);
-        } else if stays {
-            self.0.left.set(false);
-        } else {
-            return self.0.bootstrap.borrow_mut().finalize();
+            return met;
         }
-        met
+        if stays {
+            self.0.left.set(false);
+            return billed;
+        }
+        self.0.bootstrap.borrow_mut().finalize().and(billed)
     }
 
     /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
@@ -77,7 +80,10 @@ impl Job {
             self.wait_until("leave", None, || Ok(device.leave(Leave::Early)?.then_some(())))
         });
         // Ranks that this one has nothing more to do with may have ended, and take nothing from it any more.
-        let gone = gone.or_else(|e| if e.kind() == ErrorKind::PeerLost { Ok(()) } else { Err(e) });
+        let gone = gone.or_else(|e| match e.kind() {
+            ErrorKind::PeerLost => device.leave(Leave::Early).map(|_| ()),
+            _ => Err(e),
+        });
         gone.and(self.0.bootstrap.borrow_mut().finalize())
     }
 
@@ -90,8 +96,8 @@ impl Job {
         done
     }
 
-    /// Rank 0 says the bill of all ranks, if it is asked for.
-    fn say_bill(&self) -> Result<()> {
+    /// Rank 0 reports the bill of all ranks, if it is asked for.
+    fn report_bill(&self) -> Result<()> {
         let (Some(to), Some(bill)) = (&self.settings().bill, self.bill()) else { return Ok(()) };
         let Some(report) = bill.gather(&self.world()?, self.device().now())? else { return Ok(()) };
         eprint!("{}", report.text());

@@ -225,12 +225,6 @@ impl<R, M> Matching<R, M> {
         self.unpost(ticket.slot)
     }
 
-    /// The content of a posted receive.
-    #[must_use]
-    pub fn receive(&self, ticket: Ticket) -> Option<&R> {
-        self.posted.get(ticket).map(|(_, receive)| receive)
-    }
-
     /// Keeps a message for which no receive was posted ([`take_posted`](Self::take_posted) first).
     pub fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
         let number = self.next();
@@ -263,12 +257,6 @@ impl<R, M> Matching<R, M> {
         self.take_slot(ticket.slot)
     }
 
-    /// The content of an early message.
-    pub fn message(&mut self, ticket: Ticket) -> Option<&mut M> {
-        self.early.get(ticket)?;
-        self.early.slots[ticket.slot as usize].content.as_mut().map(|(_, message)| message)
-    }
-
     fn take_slot(&mut self, slot: u32) -> Option<(Envelope, M)> {
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
             self.messages.unlink(slot, kind, &mut self.early.slots);
@@ -298,7 +286,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Takes all that belongs to a context: when its team ends.
-    pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<M>) {
+    pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<(Envelope, M)>) {
         let of = |slots: usize| 0..slots as u32;
         let posted: Vec<u32> = of(self.posted.slots.len())
             .filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| p.context == context))
@@ -307,16 +295,8 @@ impl<R, M> Matching<R, M> {
             .filter(|i| self.early.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))
             .collect();
         let receives = posted.into_iter().filter_map(|slot| self.unpost(slot)).collect();
-        let messages = early.into_iter().filter_map(|slot| self.take_slot(slot).map(|(_, m)| m)).collect();
+        let messages = early.into_iter().filter_map(|slot| self.take_slot(slot)).collect();
         (receives, messages)
-    }
-
-    /// All posted receives whose pattern satisfies `which`, which are posted no more: when a rank is lost.
-    pub fn cancel_where(&mut self, which: impl Fn(&Pattern) -> bool) -> Vec<R> {
-        let all = 0..self.posted.slots.len() as u32;
-        let gone: Vec<u32> =
-            all.filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| which(p))).collect();
-        gone.into_iter().filter_map(|slot| self.unpost(slot)).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) mod state;
 
 use std::rc::Rc;
 
-use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Sink, Source, Then};
+use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Sink, Source, Then, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::matching::{Envelope, Pattern};
@@ -89,7 +89,7 @@ impl TwoSided {
             }
             _ if m.waits => (Early::Held(m.token(), m.len), Delivery::Hold),
             _ => {
-                let (early, then) = coming(envelope, m.len);
+                let (early, then) = coming(envelope, m.token(), m.len);
                 (early, Delivery::Into(Sink::buffer(Vec::new()), then))
             }
         };
@@ -122,7 +122,7 @@ fn check(job: &Job, operation: &'static str, pattern: &Pattern) -> Result<()> {
 }
 
 /// A message whose bytes come, and what is to run when they are here.
-fn coming(envelope: Envelope, len: usize) -> (Early, Then) {
+fn coming(envelope: Envelope, token: Token, len: usize) -> (Early, Then) {
     let coming = Rc::new(Coming::default());
     let filled = Rc::clone(&coming);
     let then = Then::quick(move |received| {
@@ -133,7 +133,7 @@ fn coming(envelope: Envelope, len: usize) -> (Early, Then) {
             None => _ = filled.data.replace(Some(data)),
         }
     });
-    (Early::Coming(coming, len), then)
+    (Early::Coming(coming, token, len), then)
 }
 
 /// Tells a peer how many bytes of its messages have been received. Does not wait.

@@ -14,6 +14,11 @@ use crate::matching::Pattern;
 /// Its name in the bill.
 const RECEIVE: &str = "receive";
 
+/// What a receive waits for.
+fn awaited(context: u32, from: Option<u32>) -> Awaited {
+    Awaited { account: Some(Account::team(context)), operation: RECEIVE, call: 0, from }
+}
+
 impl Job {
     /// Starts a receive: the first message that fits `pattern` goes to `sink`, and what is longer than it is left out, which
     /// the [`Status`] shows. Does not wait. `receive` [is done](Receive::is_done) when it has ended.
@@ -39,10 +44,8 @@ impl Job {
             return unsafe { self.receive_message(receive, matched, sink) };
         }
         if let Some(bill) = self.bill() {
-            let account = Account::team(pattern.context);
-            bill.called(account, RECEIVE);
-            let awaited = Awaited { account: Some(account), operation: RECEIVE, call: 0, from: pattern.source };
-            receive.awaited.set(Some(awaited));
+            bill.called(Account::team(pattern.context), RECEIVE);
+            receive.awaited.set(Some(awaited(pattern.context, pattern.source)));
         }
         receive.begin(State::Posted(sink));
         let ticket = self.two_sided().matching.borrow_mut().post(pattern, Rc::clone(receive));
@@ -82,28 +85,32 @@ impl Job {
         receive.check_free()?;
         let Matched { envelope, early } = message;
         let credits = &self.two_sided().credits;
+        if self.bill().is_some() {
+            receive.awaited.set(Some(awaited(envelope.context, Some(envelope.source))));
+        }
         match early {
             Early::Whole(data, counted) => {
                 receive.begin(State::Coming(None));
                 receive.fill(envelope, sink, &data);
                 if counted {
                     credits.taken(envelope.source, data.len());
-                    self.give_credit()?;
                 }
             }
             Early::Held(token, _) => {
                 receive.begin(State::Coming(Some(token)));
                 let to = Rc::clone(receive);
-                am::deliver(self, token, sink, Then::quick(move |received| to.complete(envelope, received)))?;
+                let then = Then::quick(move |received| to.complete(envelope, received));
+                return am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive));
             }
-            Early::Coming(coming, len) => {
-                receive.begin(State::Coming(None));
-                match coming.data.take() {
-                    Some(data) => receive.complete_whole(envelope, sink, data),
-                    None => coming.receive.set(Some((Rc::clone(receive), sink))),
-                }
+            Early::Coming(coming, token, len) => {
                 credits.taken(envelope.source, len);
-                self.give_credit()?;
+                if let Some(data) = coming.data.take() {
+                    receive.begin(State::Coming(None));
+                    receive.complete_whole(envelope, sink, data);
+                } else {
+                    receive.begin(State::Coming(Some(token)));
+                    coming.receive.set(Some((Rc::clone(receive), sink)));
+                }
             }
         }
         Ok(())
@@ -164,9 +171,13 @@ impl Job {
         for receive in receives {
             receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("its team has ended")));
         }
-        for early in messages {
-            if let Early::Held(token, _) = early {
-                am::abandon(self, token);
+        let credits = &self.two_sided().credits;
+        for (envelope, early) in messages {
+            match early {
+                Early::Held(token, _) => _ = am::abandon(self, token),
+                Early::Whole(data, true) => credits.taken(envelope.source, data.len()),
+                Early::Whole(_, false) => {}
+                Early::Coming(_, _, len) => credits.taken(envelope.source, len),
             }
         }
     }

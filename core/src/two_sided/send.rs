@@ -93,6 +93,7 @@ impl Job {
         mode: Mode,
     ) -> Result<Sending> {
         const OP: &str = "send a message";
+        self.running(OP)?;
         if target >= self.size() {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target).rank(self.rank()));
         }
@@ -155,6 +156,7 @@ impl Job {
     /// begun, or that has gone already, ends as it would.
     pub fn withdraw_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending {
+            self.unspend_unsent(track);
             self.active_messages().withdraw(track);
         }
     }
@@ -164,7 +166,15 @@ impl Job {
         if let Sending::Open(track) = sending
             && track.open() > 0
         {
+            self.unspend_unsent(track);
             self.cancel(track);
+        }
+    }
+
+    /// What `track` counts that has not gone takes no room at its target.
+    fn unspend_unsent(&self, track: &Rc<Track>) {
+        for (target, len) in self.active_messages().unsent(track) {
+            self.two_sided().credits.unspend(target, len);
         }
     }
 }

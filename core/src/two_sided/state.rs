@@ -67,14 +67,14 @@ pub(super) enum Early {
     /// It waits at its sender; its length.
     Held(Token, usize),
     /// Its bytes are coming into a buffer; its length.
-    Coming(Rc<Coming>, usize),
+    Coming(Rc<Coming>, Token, usize),
 }
 
 impl Early {
     fn len(&self) -> usize {
         match self {
             Self::Whole(data, _) => data.len(),
-            Self::Held(_, len) | Self::Coming(_, len) => *len,
+            Self::Held(_, len) | Self::Coming(_, _, len) => *len,
         }
     }
 }

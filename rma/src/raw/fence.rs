@@ -52,9 +52,12 @@ impl RawWindow {
         if self.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
+        let precede = !asserts.contains(Assert::NOPRECEDE);
+        if !precede && (0..self.targets.len()).any(|t| self.has_unposted(t) || self.targets[t].is_busy()) {
+            return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
+        }
         let number = self.fences.get() + 1;
         self.fences.set(number);
-        let precede = !asserts.contains(Assert::NOPRECEDE);
         if precede {
             let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
             let marks = self.or_abandon(|| self.close_fence(mark))?;
@@ -70,8 +73,6 @@ impl RawWindow {
                         "make the same calls on every rank: as many epochs in a run, and `NOSUCCEED` on all or none",
                     ));
             }
-        } else if (0..self.targets.len()).any(|t| self.has_unposted(t)) {
-            return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
         if asserts.contains(Assert::NOSUCCEED) {
             self.close_epoch();

@@ -45,8 +45,8 @@ pub(crate) enum Item {
     Lists(Box<Lists>),
     /// A whole operation between layouts that waits for its target.
     Layouts(Rc<Owned>),
-    /// The same, combined here.
-    Update(Rc<(Owned, Update)>),
+    /// The same, combined here; whether there are operands.
+    Update(Rc<(Owned, Update, bool)>),
     /// An operation on a region that the target has attached, in place of the window's own.
     At(Box<(RemoteRegion, Item)>),
 }

@@ -242,7 +242,7 @@ impl<'a> Layouts<'a> {
                 }
             }
             let len = a.1.min(b.1).min(c.1);
-            let old = if result.is_null() { result } else { result.wrapping_offset(c.0 as isize) };
+            let old = if self.old.is_some() { result.wrapping_offset(c.0 as isize) } else { std::ptr::null_mut() };
             let at = (self.offset as i128 + i128::from(b.0)) as usize;
             each(self.local.wrapping_offset(a.0 as isize), old, at, len as usize)?;
             for block in [&mut a, &mut b, &mut c] {

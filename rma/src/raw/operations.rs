@@ -180,7 +180,7 @@ impl RawWindow {
     pub(super) fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
         match item {
             Item::Layouts(all) => return self.carry_out(t, &all.borrow(), request),
-            Item::Update(all) => return self.carry_out_update(t, &all.0.borrow(), &all.1),
+            Item::Update(all) => return self.carry_out_update(t, &all.0.borrow(), &all.1, all.2),
             _ => {}
         }
         self.about_to(item.reads_and_stores());

@@ -12,7 +12,7 @@
 use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::{Access, RawWindow, Target, cell};
+use super::{Access, RawWindow, cell};
 use crate::assert::Assert;
 
 impl RawWindow {
@@ -182,8 +182,7 @@ impl RawWindow {
 
     #[cold]
     fn leave_open_fence(&self, operation: &'static str) -> Result<()> {
-        let undone = |t: &Target| t.withheld.borrow().is_some() || t.is_busy();
-        if !self.queue.borrow().is_empty() || self.targets.iter().any(undone) {
+        if self.targets.iter().any(|t| self.has_unposted(t.team_rank) || t.is_busy()) {
             return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
         }
         // Whether the last fence had shown that all ranks came to it stays as it is: all ranks must choose the same

@@ -7,6 +7,7 @@
 //! rank issues them, but not atomic beside the accumulates of devices: all accumulates on an element go the same way.
 //! Messages: the word twice (an exchange, and another each time that it is taken), a get, a put. On mapped windows none.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_core::device::RemoteRegion;
@@ -16,6 +17,31 @@ use farside_datatype::{Private, TypeMap};
 use super::item::{Item, Request, Update};
 use super::layouts::{Action, Layouts, refused};
 use super::{RawWindow, Target, word};
+
+/// The word of a target that keeps out all others: given back after an error and a panic too, so that they do not wait for ever.
+struct Taken<'a> {
+    window: &'a RawWindow,
+    target: usize,
+    /// What is taken off the word; 0 once it is given back.
+    mark: Cell<u64>,
+}
+
+impl Taken<'_> {
+    fn give_back(&self) -> Result<()> {
+        let mark = self.mark.take();
+        if mark != 0 {
+            self.window.board.fetch_add(self.target, word::UPDATE, mark.wrapping_neg())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // Only a panic comes here with the word.
+        let _ = self.give_back();
+    }
+}
 
 impl RawWindow {
     /// Changes the elements of `at`, relative to byte `offset` of `target`, as `update` says, with the operands of `origin`
@@ -66,15 +92,21 @@ impl RawWindow {
         if at.size() == 0 {
             return self.permit(name, target);
         }
-        let queued = || Item::Update(Rc::new((layouts.owned(), update.clone())));
+        let queued = || Item::Update(Rc::new((layouts.owned(), update.clone(), operands.is_some())));
         let asked = self.asked.borrow().clone();
         if self.ready_or_queued(name, target, asked.as_ref(), queued)? {
-            self.carry_out_update(t, &layouts, update)?;
+            self.carry_out_update(t, &layouts, update, operands.is_some())?;
         }
         Ok(())
     }
 
-    pub(super) fn carry_out_update(&self, t: &Target, l: &Layouts<'_>, update: &Update) -> Result<()> {
+    pub(super) fn carry_out_update(
+        &self,
+        t: &Target,
+        l: &Layouts<'_>,
+        update: &Update,
+        has_operands: bool,
+    ) -> Result<()> {
         // What this rank has issued before comes before.
         if let Some(before) = t.withheld.take() {
             self.send(t, &before, None, None)?;
@@ -87,14 +119,13 @@ impl RawWindow {
             let holder = self.board.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
             Ok((holder == 0).then_some(()))
         })?;
-        let done = self.update_alone(t, l, update);
-        // Also after an error, so that others do not wait for ever.
-        self.board.fetch_add(t.team_rank, word::UPDATE, mark.wrapping_neg())?;
-        done
+        let taken = Taken { window: self, target: t.team_rank, mark: Cell::new(mark) };
+        let done = self.update_alone(t, l, update, has_operands);
+        taken.give_back().and(done)
     }
 
     /// The update, with all others kept out.
-    fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update) -> Result<()> {
+    fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update, has_operands: bool) -> Result<()> {
         let mut elements = vec![0u8; update.len];
         let refused = |e| refused(l.action.name(), &e);
         self.transfer_now(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
@@ -104,7 +135,7 @@ impl RawWindow {
         }
         let Some(combine) = &update.combine else { return Ok(()) };
         let mut operands = Vec::new();
-        if !l.local.is_null() {
+        if has_operands {
             operands.resize(update.len, 0);
             let into = operands.as_mut_ptr();
             // SAFETY: the operands by the contract of `update`; the array holds them.

@@ -408,6 +408,29 @@ fn put_fence_noprecede_false_promise() {
         .unwrap();
 }
 
+/// A run of fences: the fence is refused while an operation is under way, whose buffer would be free after it.
+#[test]
+fn get_fences_noprecede_false_promise() {
+    for config in config::these(&[config::MAPPED, config::POSTED]) {
+        let run = move || {
+            config.run(3, |team| {
+                let mut win = Window::<u32>::from_vec(team, vec![7; 4])?;
+                let mut into = [0; 4];
+                let run = win.fences(|f| {
+                    f.epoch(NONE, |_| Ok(()))?;
+                    f.epoch(Assert::NOPRECEDE, |e| e.get(&mut into, (team.rank() + 1) % 3, 0))
+                });
+                match run {
+                    Ok(()) => assert!(into == [7; 4] && config.name == config::MAPPED.name),
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::WrongEpoch, "{e}"),
+                }
+                win.free()
+            })
+        };
+        within(30, config.name, run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
+    }
+}
+
 /// Every rank hears that the window was not made, and who failed; the job goes on.
 #[test]
 fn creation_that_fails_on_one_rank() {

@@ -25,8 +25,8 @@ pub(super) struct Key {
     in_place: bool,
     algorithm: Option<*const Algorithm>,
     parameters: [u32; 2],
-    /// Code and commutativity of the reduction.
-    reduction: (u32, bool),
+    /// Code and commutativity of the reduction, and the alignment that its pointers have.
+    reduction: (u32, bool, usize),
 }
 
 impl Key {
@@ -46,7 +46,7 @@ impl Key {
             in_place: arguments.in_place,
             algorithm: arguments.algorithm.map(|(a, _)| std::ptr::from_ref(a)),
             parameters,
-            reduction: arguments.reduction.map_or((0, false), |r| (r.code, r.commutative)),
+            reduction: arguments.reduction.map_or((0, false, 1), |r| (r.code, r.commutative, r.align)),
         })
     }
 }
@@ -69,7 +69,7 @@ impl Cache {
     #[inline]
     pub(super) fn take(&self, key: &Key) -> Option<(usize, Rc<Run>)> {
         let mut runs = self.runs.borrow_mut();
-        let at = runs.iter().position(|(known, _)| known == key)?;
+        let at = runs.iter().position(|(known, run)| known == key && run.is_some())?;
         Some((at, runs[at].1.take()?))
     }
 
@@ -77,7 +77,15 @@ impl Cache {
     #[inline]
     pub(super) fn give_back(&self, place: usize, run: &Rc<Run>) {
         if run.is_reusable() {
-            self.runs.borrow_mut()[place].1 = Some(Rc::clone(run));
+            let mut runs = self.runs.borrow_mut();
+            match &mut runs[place] {
+                (_, empty @ None) => *empty = Some(Rc::clone(run)),
+                (key, Some(_)) => {
+                    let key = *key;
+                    drop(runs);
+                    self.give(key, run);
+                }
+            }
         }
     }
 
@@ -87,6 +95,10 @@ impl Cache {
             return;
         }
         let mut runs = self.runs.borrow_mut();
+        if let Some((_, empty)) = runs.iter_mut().find(|(known, run)| *known == key && run.is_none()) {
+            *empty = Some(Rc::clone(run));
+            return;
+        }
         if runs.len() < MOST {
             runs.push((key, Some(Rc::clone(run))));
             return;

@@ -59,7 +59,7 @@ pub(super) struct Check(pub(super) u32);
 impl Check {
     pub(super) fn new(operation: Operation, root: usize, rest: impl Hash) -> Self {
         let mut hasher = FxHasher::default();
-        rest.hash(&mut hasher);
+        (root, rest).hash(&mut hasher);
         let hash = hasher.finish();
         let hash = (hash >> 46) as u32 ^ (hash & 0x3ffff) as u32;
         Self(operation as u32 | (root as u32 & 0x3ff) << 4 | (hash & 0x3ffff) << 14)

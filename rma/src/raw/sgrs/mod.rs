@@ -31,7 +31,7 @@ use std::rc::Rc;
 use farside_core::am::HandlerId;
 use farside_core::device::{Lists, Registration};
 use farside_core::wire::{Reader, Writer};
-use farside_core::{Error, ErrorKind, Job, Result};
+use farside_core::{Error, Job};
 use farside_datatype::PlanLimits;
 
 use super::layouts::Owned;
@@ -68,20 +68,18 @@ fn limits(lists: Lists) -> PlanLimits {
 
 impl Sgrs {
     /// For memory of this rank, where its device has lists.
-    pub(super) fn new(job: &Job, own: &Registration, ranks: usize) -> Result<Option<Self>> {
-        let Some(lists) = job.device().capabilities().lists else { return Ok(None) };
+    pub(super) fn new(job: &Job, own: &Registration, ranks: usize) -> Option<Self> {
+        let lists = job.device().capabilities().lists?;
         let shared = Rc::new(Shared::new(own.base, own.len, limits(lists)));
         let taken = |handler: u16| {
             let shared = Rc::clone(&shared);
             job.active_messages().register(HandlerId(handler), move |m| shared.receive(m)).is_err()
         };
         let mut free = (FIRST_HANDLER..u16::MAX).skip_while(|handler| taken(*handler));
-        let handler = free.next().map(HandlerId).ok_or_else(|| {
-            Error::new(ErrorKind::Limit, "make a window").cause("all handlers of active messages are taken")
-        })?;
+        let handler = free.next().map(HandlerId)?;
         let known = (0..ranks).map(|_| KnownLayouts::default()).collect();
         let (pending, failed, last) = Default::default();
-        Ok(Some(Self {
+        Some(Self {
             shared,
             handler,
             handlers: Vec::new(),
@@ -90,7 +88,7 @@ impl Sgrs {
             failed,
             last,
             job: job.clone(),
-        }))
+        })
     }
 
     /// What the other ranks need: the handler, and the limits.
