@@ -202,7 +202,7 @@ macro_rules! chapters {
 
         #[test]
         fn every_program_belongs_to_a_test() {
-            let known = [$(stringify!($name)),*];
+            let known = [$(stringify!($name),)* "killed"];
             assert!(all().keys().all(|chapter| known.contains(&chapter.as_str())), "{:?}", all().keys());
         }
     };
@@ -249,6 +249,36 @@ fn damage_is_noticed_by_every_program_of_windows() {
     }
 }
 
+/// A rank is killed inside an epoch: the others have the error, before the launcher ends the job three seconds after the
+/// loss, or the default handler ends it. Nothing stays in the folder of shared memory.
+#[test]
+fn killed_in_every_kind_of_epoch() {
+    const EPOCHS: [&str; 9] =
+        ["fence", "access", "access_test", "exposure", "lock", "lock_all", "flush", "dynamic", "free"];
+    let folder = tempfile::tempdir().unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let program = all().remove("killed").expect("a program").remove(0);
+    let built = program.build(folder.path(), mpich("killed", "mpicc_abi").as_deref());
+    for (epoch, fault) in EPOCHS.iter().flat_map(|epoch| ["none", "unmapped"].map(|fault| (*epoch, fault))) {
+        for fatal in [false, true] {
+            let mut run = Marked::run(3, &[&built]);
+            run.command.arg(epoch).args(fatal.then_some("fatal"));
+            run.command
+                .env("LD_LIBRARY_PATH", library())
+                .env("FARSIDE_FAULT", fault)
+                .env("FARSIDE_SHM_DIR", memory.path());
+            let run = run.finish();
+            let text = format!("{epoch}, {fault}: code {:?}\n{}\n{}", run.code, run.out, run.err);
+            assert!(run.code.is_some_and(|code| code != 0) && !run.out.contains("FAILED"), "{text}");
+            assert_eq!(run.out.matches("heard of it").count(), if fatal { 0 } else { 2 }, "{text}");
+            assert!(!run.out.contains("it went on"), "{text}");
+            let ended = run.err.contains("(MPI_ERR_PROC_ABORTED); the error handler ends the job");
+            assert_eq!(ended, fatal, "{text}");
+            assert_eq!(std::fs::read_dir(&memory).unwrap().count(), 0, "{text}");
+        }
+    }
+}
+
 chapters!(
     abi,
     attributes,
@@ -271,5 +301,6 @@ chapters!(
     session,
     status,
     tool,
-    topology
+    topology,
+    verbs
 );

@@ -89,6 +89,7 @@ pub struct RawWindow {
     pub(super) copies: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
     pub(super) stored: Cell<bool>,
+    pub(super) flushes: Cell<u32>,
     /// This rank's number in the team.
     pub(super) claimant: usize,
     /// First of the claim words.
@@ -240,6 +241,7 @@ impl RawWindow {
             planner: Planner::new(job.device().capabilities(), job.settings()),
             copies: RefCell::default(),
             stored: Cell::new(false),
+            flushes: Cell::new(0),
             claimant: team.rank(),
             claims,
             in_line: false,
