@@ -201,7 +201,7 @@ impl RawWindow {
             self.job.store_order().fence_before_load();
         }
         self.flushes.set(self.flushes.get().wrapping_add(1));
-        if self.flushes.get() % 4096 == 0 { self.job.check_peers() } else { Ok(()) }
+        if self.flushes.get().is_multiple_of(4096) { self.job.check_peers() } else { Ok(()) }
     }
 
     /// Completes all operations of this rank, at their targets too.
