@@ -10,7 +10,7 @@ static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
     "             [--single] [--packets] [--messages LIST] [--operations LIST]\n"
     "  --quick      fewer sizes and shorter blocks\n"
-    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll, two-sided\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll, two-sided, irregular\n"
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
@@ -69,8 +69,8 @@ static int parse_names(const char *text, const char *const *names, int *const *f
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack", "put", "coll", "two-sided"}, *const windows[] = {"allocated", "user"};
-    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack, &o->put, &o->coll, &o->two_sided};
+    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack", "put", "coll", "two-sided", "irregular"}, *const windows[] = {"allocated", "user"};
+    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack, &o->put, &o->coll, &o->two_sided, &o->irregular};
     int *const window_flags[] = {&o->allocated, &o->user};
     int quick = 0;
     for (int i = 1; i < argc; i++)
@@ -89,7 +89,7 @@ static void parse(struct options *o, int argc, char **argv) {
             *(strcmp(name, "--single") == 0 ? &o->single : &o->packets) = 1;
             continue;
         }
-        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 9)
+        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 10)
                    : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
                    : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 262144)
@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
     bind_to_core(options.rank);
     if (options.pack)
         run_pack(&options, options.messages);
-    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put || options.coll || options.two_sided)) {
+    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put || options.coll || options.two_sided || options.irregular)) {
         MPI_Finalize();
         return 0;
     }
@@ -143,6 +143,8 @@ int main(int argc, char **argv) {
         run_ghost_twosided(&options);
     if (options.two_sided)
         run_two_sided(&options);
+    if (options.irregular)
+        run_irregular(&options);
     if (options.coll)
         run_collectives(&options);
     if (options.put)

@@ -26,7 +26,7 @@ struct options {
     int blocks;          /* how many blocks make a median */
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
-    int epoch, op, am, barrier, ghost, pack, put, coll, two_sided; /* which suites */
+    int epoch, op, am, barrier, ghost, pack, put, coll, two_sided, irregular; /* which suites */
     const char *operations; /* suite coll: names, separated by commas */
     const char *messages; /* suites pack and put: SHAPE:BYTES,... */
     int single;          /* suite op: time every single iteration, as perftest does */
@@ -105,6 +105,7 @@ void run_put(const struct options *options, const char *kind);
 void run_alltoall(const struct options *options);
 void run_collectives(const struct options *options);
 void run_two_sided(const struct options *options);
+void run_irregular(const struct options *options);
 
 /* Whether `name` is one of a list with commas. */
 int is_listed(const char *list, const char *name);

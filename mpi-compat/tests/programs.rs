@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
-use farside_harness::{Finished, Marked, mpi_library, mpich};
+use farside_harness::{Finished, Marked, farside, mpi_library, mpich};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 
@@ -130,6 +130,15 @@ impl Program {
         wrong
     }
 
+    /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to damage.
+    fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
+        let mut run = Marked::new("timeout");
+        run.command.arg("3").arg(farside()).args(["run", "-n", &self.ranks.iter().max()?.to_string()]).arg(program);
+        run.command.env("LD_LIBRARY_PATH", library()).env("FARSIDE_FAULT", damage).env("FARSIDE_LOG", "info");
+        let run = run.finish();
+        run.err.contains("an operation is damaged").then(|| run.code != Some(0))
+    }
+
     fn ended_well(&self, run: &Finished) -> bool {
         if !run.out.contains(&self.says) && !run.err.contains(&self.says) {
             return false;
@@ -173,6 +182,15 @@ fn chapter(name: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// Calls under which an operation can be damaged, and the damages. Of early notifications it depends on the closing call.
+const DAMAGES: [(&str, &[&str]); 4] = [
+    ("drop-put:1", PUTS),
+    ("double-put:1", PUTS),
+    ("early-notify:1", &[]),
+    ("lose-atomic:1", &["ccumulate(", "etch_and_op(", "ompare_and_swap(", "ADD("]),
+];
+const PUTS: &[&str] = &["MPI_Put(", "PUT(", "MPI_Rput("];
+
 macro_rules! chapters {
     ($($name:ident),*) => {
         $(
@@ -184,10 +202,81 @@ macro_rules! chapters {
 
         #[test]
         fn every_program_belongs_to_a_test() {
-            let known = [$(stringify!($name)),*];
+            let known = [$(stringify!($name),)* "killed"];
             assert!(all().keys().all(|chapter| known.contains(&chapter.as_str())), "{:?}", all().keys());
         }
     };
+}
+
+/// Every program of windows fails where the device damages an operation of its. Not those that share memory, which is
+/// not reached by operations, and those that end by an error.
+#[test]
+fn damage_is_noticed_by_every_program_of_windows() {
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = mpich("damage", "mpicc_abi");
+    let mut programs = all().remove("rma").expect("programs of windows");
+    programs.retain(|program| program.code.is_none() && !program.name.contains("shared"));
+    let (next, outcomes) = (Mutex::new(programs.iter()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                loop {
+                    let Some(program) = next.lock().unwrap().next() else { return };
+                    let built = program.build(folder.path(), compiler.as_deref());
+                    let text = std::fs::read_to_string(&program.source).unwrap();
+                    for (damage, calls) in DAMAGES {
+                        let calls = calls.iter().any(|call| text.contains(call));
+                        let notices = program.notices(&built, damage);
+                        outcomes.lock().unwrap().push((damage, &program.name, calls, notices));
+                    }
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap();
+    for (damage, _) in DAMAGES {
+        let of = || outcomes.iter().filter(|outcome| outcome.0 == damage);
+        let missed: Vec<_> = of().filter(|outcome| outcome.3 == Some(false)).map(|outcome| outcome.1).collect();
+        let done = of().filter(|outcome| outcome.3.is_some()).count();
+        println!("{damage}: in {done} of {} programs", of().count());
+        assert!(missed.is_empty(), "{damage} is not noticed by {missed:?}");
+        // Where a program makes such operations they come by the device, but for those that are refused.
+        let passed_by: Vec<_> = of().filter(|outcome| outcome.2 && outcome.3.is_none()).map(|o| o.1).collect();
+        let refused = ["strict", "nobody", "proc_null", "nothing", "info"];
+        let unexpected = passed_by.iter().find(|name| !refused.iter().any(|part| name.contains(part)));
+        assert!(unexpected.is_none(), "no operation of these could be damaged by {damage}: {passed_by:?}");
+        assert!(done > 60, "{damage}: {done} programs");
+    }
+}
+
+/// A rank is killed inside an epoch: the others have the error, before the launcher ends the job three seconds after the
+/// loss, or the default handler ends it. Nothing stays in the folder of shared memory.
+#[test]
+fn killed_in_every_kind_of_epoch() {
+    const EPOCHS: [&str; 9] =
+        ["fence", "access", "access_test", "exposure", "lock", "lock_all", "flush", "dynamic", "free"];
+    let folder = tempfile::tempdir().unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let program = all().remove("killed").expect("a program").remove(0);
+    let built = program.build(folder.path(), mpich("killed", "mpicc_abi").as_deref());
+    for (epoch, fault) in EPOCHS.iter().flat_map(|epoch| ["none", "unmapped"].map(|fault| (*epoch, fault))) {
+        for fatal in [false, true] {
+            let mut run = Marked::run(3, &[&built]);
+            run.command.arg(epoch).args(fatal.then_some("fatal"));
+            run.command
+                .env("LD_LIBRARY_PATH", library())
+                .env("FARSIDE_FAULT", fault)
+                .env("FARSIDE_SHM_DIR", memory.path());
+            let run = run.finish();
+            let text = format!("{epoch}, {fault}: code {:?}\n{}\n{}", run.code, run.out, run.err);
+            assert!(run.code.is_some_and(|code| code != 0) && !run.out.contains("FAILED"), "{text}");
+            assert_eq!(run.out.matches("heard of it").count(), if fatal { 0 } else { 2 }, "{text}");
+            assert!(!run.out.contains("it went on"), "{text}");
+            let ended = run.err.contains("(MPI_ERR_PROC_ABORTED); the error handler ends the job");
+            assert_eq!(ended, fatal, "{text}");
+            assert_eq!(std::fs::read_dir(&memory).unwrap().count(), 0, "{text}");
+        }
+    }
 }
 
 chapters!(
@@ -212,5 +301,6 @@ chapters!(
     session,
     status,
     tool,
-    topology
+    topology,
+    verbs
 );

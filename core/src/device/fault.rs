@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustc_hash::FxHashSet;
 
 use super::{
-    Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion,
+    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion,
     RemoteVector, Sleep, Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -26,9 +26,10 @@ enum Damage {
     None,
     /// An operation of this class is reported done and not made.
     Drop(Class),
-    /// A write is made again later, after the next operation: late, doubled delivery.
+    /// A write is made again after the next one of this rank to the same place: late, doubled delivery.
     DoublePut,
-    /// A notification is set before the data that it announces, which comes some polls later.
+    /// A notification is set before the data that it announces, which comes with the next operation on data of this
+    /// rank.
     EarlyNotify,
 }
 
@@ -40,19 +41,33 @@ enum Class {
     Atomic,
     Message,
     Signal,
-    /// What carries synchronization and no data of the program: writes and reads of signal arrays, and reads of words by
+    /// What carries no data of the program: writes and reads of signal arrays, writes of nothing, and reads of words by
     /// atomics.
     Other,
 }
 
-/// A late write: its bytes, its peer, its place, and the polls until it is made.
+/// When a late write is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// After the next write to its place.
+    Overwritten,
+    /// Before whatever comes next, unless that is a notification of its peer that is to be damaged.
+    Next,
+    /// Before the next operation on data.
+    Data,
+}
+
+/// A late write: its bytes, its peer and its place.
 #[derive(Debug)]
 struct Late {
     bytes: Vec<u8>,
     peer: u32,
     to: Place,
-    polls: u32,
+    due: Due,
 }
+
+/// The number of late writes, for which nobody waits.
+const LATE: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Faulty {
@@ -62,6 +77,8 @@ struct Faulty {
     /// Counts down to the operation that is damaged.
     until: Cell<u64>,
     late: RefCell<Vec<Late>>,
+    /// What devices may still read.
+    kept: RefCell<Vec<Vec<u8>>>,
     /// Imported regions without accumulates, which are signal arrays: writes to them are synchronization, and no puts.
     signal_arrays: RefCell<FxHashSet<u64>>,
 }
@@ -91,8 +108,8 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
     let until = Cell::new(number.parse().map_err(|_| bad())?);
     // All puts are to pass by here.
     let capabilities = Capabilities { own_by_copy: false, ..device.capabilities().clone() };
-    let (late, signal_arrays) = Default::default();
-    Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, signal_arrays }))
+    let (late, kept, signal_arrays) = Default::default();
+    Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, kept, signal_arrays }))
 }
 
 impl Faulty {
@@ -102,6 +119,7 @@ impl Faulty {
         self.until.set(n.saturating_sub(1));
         if n == 1 {
             self.inner.stats().add(Kind::Damage, 0);
+            tracing::info!("an operation is damaged: {:?}", self.damage);
         }
         n == 1
     }
@@ -116,6 +134,7 @@ impl Faulty {
             {
                 Class::Other
             }
+            Operation::Write { from, .. } if from.iter().all(|b| b.len == 0) => Class::Other,
             Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => Class::Put,
             Operation::Read { .. } | Operation::ReadBlocks { .. } | Operation::Scatter { .. } => Class::Get,
             // An atomic that adds nothing reads the word.
@@ -126,53 +145,108 @@ impl Faulty {
         }
     }
 
-    /// Writes the bytes of this request once more, after so many polls.
-    fn repeat_late(&self, request: &WorkRequest<'_>, polls: u32) {
-        let whole;
-        let (from, region, ranges) = match request.operation {
-            Operation::Write { from, to } => {
-                whole = [Range { offset: to.offset, len: from.iter().map(|b| b.len).sum() }];
-                (from, to.region, &whole[..])
-            }
-            Operation::WriteBlocks { from, to } => (from, to.region, to.ranges),
-            _ => return,
-        };
-        let mut bytes = Vec::new();
-        for b in from {
-            let at = bytes.len();
-            bytes.resize(at + b.len, 0);
-            // SAFETY: the block is valid by the contract of `post`, and the vector has room.
-            unsafe { std::ptr::copy_nonoverlapping(b.base, bytes[at..].as_mut_ptr(), b.len) };
-        }
+    /// Keeps the bytes of a write, which are written when they are due; false for what is no write.
+    fn keep(&self, request: &WorkRequest<'_>, due: Due) -> bool {
+        let mut whole = [Range { offset: 0, len: 0 }];
+        let Some((from, region, ranges)) = written(&request.operation, &mut whole) else { return false };
+        let mut bytes = gathered(from);
         for range in ranges {
             let (to, rest) = (Place { region, offset: range.offset }, bytes.split_off(range.len.min(bytes.len())));
-            self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, polls });
+            self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, due });
             bytes = rest;
         }
+        true
     }
 
-    fn make_late(&self) -> Result<()> {
-        let due: Vec<Late> = {
-            let mut late = self.late.borrow_mut();
-            for l in late.iter_mut() {
-                l.polls = l.polls.saturating_sub(1);
-            }
-            let (due, rest) = late.drain(..).partition(|l| l.polls == 0);
-            *late = rest;
-            due
-        };
+    /// Makes the late writes that are due.
+    fn make_late(&self, is_due: impl Fn(&Late) -> bool) -> Result<()> {
+        if self.late.borrow().is_empty() {
+            return Ok(());
+        }
+        let due: Vec<Late> = self.late.borrow_mut().extract_if(.., |late| is_due(late)).collect();
         for l in due {
-            let from = [super::Block::of(l.bytes.as_ptr(), l.bytes.len())];
+            let from = [Block::of(l.bytes.as_ptr(), l.bytes.len())];
             let operation = Operation::Write { from: &from, to: l.to };
-            // SAFETY: the bytes live through the call; a mapped write is complete when it returns, and one
-            // that is not is cancelled below.
-            let posted =
-                unsafe { self.inner.post(&WorkRequest { peer: l.peer, operation, notify: None, id: u64::MAX }) }?;
-            if posted == Posted::Pending {
-                self.inner.cancel(&|id| id == u64::MAX);
-            }
+            // SAFETY: the bytes live until the device is dropped.
+            unsafe { self.inner.post(&WorkRequest { peer: l.peer, operation, notify: None, id: LATE }) }?;
+            self.kept.borrow_mut().push(l.bytes);
         }
         Ok(())
+    }
+
+    /// Posts a request; if it is a write to the place of one that comes twice, what it leaves there is the latter.
+    fn overwrite(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        let mut whole = [Range { offset: 0, len: 0 }];
+        let mut bytes = Vec::new();
+        let mut overlaps = false;
+        if let Some((from, region, ranges)) = written(&request.operation, &mut whole) {
+            bytes = gathered(from);
+            let mut begin = 0;
+            for range in ranges {
+                for late in &*self.late.borrow() {
+                    let (first, last) = (late.to.offset.max(range.offset), late.to.offset + late.bytes.len());
+                    let end = last.min(range.offset + range.len);
+                    if (late.peer, late.to.region) == (request.peer, region) && first < end {
+                        let (at, from) = (begin + first - range.offset, first - late.to.offset);
+                        bytes[at..at + end - first].copy_from_slice(&late.bytes[from..from + end - first]);
+                        overlaps = true;
+                    }
+                }
+                begin += range.len;
+            }
+        }
+        if !overlaps {
+            // SAFETY: the contract of `post`, of which this is a part.
+            return unsafe { self.inner.post(request) };
+        }
+        self.late.borrow_mut().clear();
+        let from = [Block::of(bytes.as_ptr(), bytes.len())];
+        let operation = match request.operation {
+            Operation::WriteBlocks { to, .. } => Operation::WriteBlocks { from: &from, to },
+            Operation::Write { to, .. } => Operation::Write { from: &from, to },
+            other => other,
+        };
+        // SAFETY: the bytes live until the device is dropped; the rest is the contract of `post`.
+        let posted = unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
+        self.kept.borrow_mut().push(bytes);
+        posted
+    }
+
+    /// Makes what is due before an operation of this class. A notification may be the one that comes before its data.
+    fn make_what_is_due(&self, peer: u32, class: Class) -> Result<()> {
+        let is_held = |late: &Late| late.peer == peer && late.due == Due::Next;
+        if class == Class::Signal && self.late.borrow().iter().any(is_held) && self.hit() {
+            self.late.borrow_mut().iter_mut().filter(|late| is_held(late)).for_each(|late| late.due = Due::Data);
+        }
+        self.make_late(|late| match late.due {
+            Due::Overwritten => false,
+            Due::Next => late.peer == peer || !matches!(class, Class::Signal | Class::Put),
+            Due::Data => matches!(class, Class::Put | Class::Get | Class::Atomic),
+        })
+    }
+}
+
+/// The bytes of valid blocks.
+fn gathered(from: &[Block]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for b in from {
+        let at = bytes.len();
+        bytes.resize(at + b.len, 0);
+        // SAFETY: the block is valid by the contract of `post`, and the vector has room.
+        unsafe { std::ptr::copy_nonoverlapping(b.base, bytes[at..].as_mut_ptr(), b.len) };
+    }
+    bytes
+}
+
+/// The blocks, the region and the ranges of a write.
+fn written<'a>(operation: &Operation<'a>, whole: &'a mut [Range; 1]) -> Option<(&'a [Block], u64, &'a [Range])> {
+    match *operation {
+        Operation::Write { from, to } => {
+            whole[0] = Range { offset: to.offset, len: from.iter().map(|b| b.len).sum() };
+            Some((from, to.region, whole))
+        }
+        Operation::WriteBlocks { from, to } => Some((from, to.region, to.ranges)),
+        _ => None,
     }
 }
 
@@ -204,43 +278,56 @@ impl Device for Faulty {
 
     unsafe fn forget(&self, handle: u64) {
         self.signal_arrays.borrow_mut().remove(&handle);
+        self.late.borrow_mut().retain(|late| late.to.region != handle);
         // SAFETY: the same contract.
         unsafe { self.inner.forget(handle) };
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let class = self.class(&request.operation);
+        self.make_what_is_due(request.peer, class)?;
         let hit = match self.damage {
             Damage::None => false,
             Damage::Drop(damaged) => damaged == class && self.hit(),
             Damage::DoublePut => class == Class::Put && self.hit(),
             Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.hit(),
         };
-        if !hit {
-            // SAFETY: the same contract.
-            return unsafe { self.inner.post(request) };
-        }
-        match self.damage {
-            Damage::DoublePut => {
-                self.repeat_late(request, 3);
-                // SAFETY: the same contract.
-                return unsafe { self.inner.post(request) };
+        if hit && self.damage == Damage::DoublePut {
+            self.keep(request, Due::Overwritten);
+        } else if hit {
+            if self.damage == Damage::EarlyNotify {
+                self.keep(request, Due::Data);
             }
-            Damage::EarlyNotify => self.repeat_late(request, 50),
-            Damage::None | Damage::Drop(_) => {}
+            let Some((at, value)) = request.notify else { return Ok(Posted::Done) };
+            let signal = WorkRequest { operation: Operation::Signal { at, value }, notify: None, ..*request };
+            // SAFETY: a signal touches no local memory.
+            return unsafe { self.inner.post(&signal) };
+        } else if self.damage == Damage::EarlyNotify
+            && class == Class::Put
+            && self.until.get() > 0
+            && request.notify.is_none()
+        {
+            // Whether a notification follows is not known yet.
+            if self.keep(request, Due::Next) {
+                return Ok(Posted::Done);
+            }
         }
-        let Some((at, value)) = request.notify else { return Ok(Posted::Done) };
-        let signal = WorkRequest { operation: Operation::Signal { at, value }, notify: None, ..*request };
-        // SAFETY: a signal touches no local memory.
-        unsafe { self.inner.post(&signal) }
+        if !hit && self.late.borrow().iter().any(|late| late.due == Due::Overwritten) {
+            return self.overwrite(request);
+        }
+        // SAFETY: the same contract.
+        unsafe { self.inner.post(request) }
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        self.make_late()?;
-        self.inner.poll(sink)
+        self.make_late(|late| late.due == Due::Next)?;
+        self.inner.poll(&mut |event| match event {
+            Event::Completed { id: LATE, .. } => {}
+            event => sink(event),
+        })
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        !self.late.borrow().is_empty() || self.inner.park(sleep, ready)
+        self.inner.park(sleep, ready)
     }
 }

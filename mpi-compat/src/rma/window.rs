@@ -264,13 +264,14 @@ pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
     let object = call.wins.get(handle)?;
     object.raw().check_closed(call.name)?;
     object.attributes.clear(handle.0)?;
-    let freed = match &object.memory {
+    // A window that cannot be freed stays: its error handler is called with it.
+    match &object.memory {
         Memory::Own(raw) => raw.free(),
         Memory::Attached(dynamic) => dynamic.free(),
-    };
+    }?;
     call.wins.release(handle)?;
     win.set(MPI_WIN_NULL);
-    Ok(freed?)
+    Ok(())
 }
 
 pub fn win_get_group(call: &Call<'_>, win: Win, group: Out<Group>) -> Result {

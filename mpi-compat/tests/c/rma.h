@@ -20,7 +20,45 @@ static inline int *begin(int n) {
     return memory;
 }
 
+/* Each rank in turn, twice, overwrites by puts so many bytes at a place of every rank's window, which is `memory` at this
+   one. What is there after each is that, no put of before comes once more. */
+static inline void overwritten_at(MPI_Win of, MPI_Comm comm, void *memory, MPI_Aint at, MPI_Aint bytes) {
+    int ranks, here = rank_of(comm);
+    MPI_Comm_size(comm, &ranks);
+    MPI_Aint mine[2] = {at, bytes}, *all = malloc(ranks * sizeof mine), most = 0;
+    OK(MPI_Allgather(mine, 2, MPI_AINT, all, 2, MPI_AINT, comm));
+    for (int r = 0; r < ranks; r++) most = all[2 * r + 1] > most ? all[2 * r + 1] : most;
+    unsigned char *data = malloc(most + 1);
+    for (int turn = 0; turn < 2 * ranks; turn++) {
+        OK(MPI_Win_fence(MPI_MODE_NOPRECEDE, of));
+        memset(data, turn + 100, most + 1);
+        for (int r = 0; r < ranks && here == turn % ranks; r++)
+            OK(MPI_Put(data, (int)all[2 * r + 1], MPI_BYTE, r, all[2 * r], (int)all[2 * r + 1], MPI_BYTE, of));
+        OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, of));
+        CHECK(bytes == 0 || memcmp(memory, data, bytes) == 0);
+    }
+    free(data);
+    free(all);
+}
+
+/* All of a window that has memory, of a communicator. */
+static inline void overwritten(MPI_Win of, MPI_Comm comm) {
+    void *base;
+    MPI_Aint *bytes;
+    int flag;
+    OK(MPI_Win_get_attr(of, MPI_WIN_BASE, &base, &flag));
+    OK(MPI_Win_get_attr(of, MPI_WIN_SIZE, &bytes, &flag));
+    overwritten_at(of, comm, base, 0, *bytes);
+}
+
+/* The window has been overwritten, and is freed. */
+static inline void end_window(MPI_Win *of) {
+    overwritten(*of, MPI_COMM_WORLD);
+    OK(MPI_Win_free(of));
+}
+
 static inline int done(void) {
+    overwritten(win, MPI_COMM_WORLD);
     OK(MPI_Win_free(&win));
     CHECK(win == MPI_WIN_NULL);
     return finish();

@@ -1,10 +1,8 @@
 /* Floating-point, complex, logical and long double elements, by all ranks on all.
    ranks 1 2 3 */
-#include "check.h"
+#include "rma.h"
 #include <complex.h>
 #include <stdbool.h>
-
-static int me, size;
 
 #define EACH(type, mpi, op, first, mine, wanted) \
     do { \
@@ -27,7 +25,7 @@ static int me, size;
             CHECK(got[i] == (wanted)); \
             CHECK(base[i] == (wanted)); \
         } \
-        OK(MPI_Win_free(&win)); \
+        end_window(&win); \
     } while (0)
 
 int main(void) {

@@ -1,8 +1,6 @@
 /* MINLOC and MAXLOC on all pair types: the least and greatest value with the least rank that has it.
    ranks 1 2 4 */
-#include "check.h"
-
-static int me, size;
+#include "rma.h"
 
 #define PAIR(type, mpi) \
     do { \
@@ -28,7 +26,7 @@ static int me, size;
         CHECK(base[0].value == (type)best && base[0].rank == best * 2); \
         CHECK(base[1].value == 0 && base[1].rank == 0); \
         CHECK(old[1].value == 100 || (old[1].value >= 0 && old[1].value <= best)); \
-        OK(MPI_Win_free(&win)); \
+        end_window(&win); \
     } while (0)
 
 int main(void) {

@@ -18,9 +18,12 @@ int main(void) {
             int value = 50 + i + round;
             OK(MPI_Put(&value, 1, MPI_INT, right(), 999, 1, MPI_INT, wins[i]));
             OK(MPI_Win_fence(0, wins[i]));
+            CHECK(memory[i][999] == 50 + i + round);
+            MPI_Barrier(MPI_COMM_WORLD);
         }
         for (int i = 0; i < 3; i++) {
             CHECK(memory[i][999] == 50 + i + round && memory[i][0] == i && memory[i][998] == i);
+            if (i == 0) overwritten(wins[i], MPI_COMM_WORLD);
             OK(MPI_Win_free(&wins[i]));
         }
     }

@@ -13,6 +13,8 @@ int main(void) {
     value = me + 3;
     PUT(&value, 1, last, me);
     FENCE();
+    for (int i = 0; me == last && i < size; i++) CHECK(memory[i] == i + 3);
+    MPI_Barrier(MPI_COMM_WORLD);
     GET(&got, 1, last, (me + 1) % size);
     FENCE();
     CHECK(got == (me + 1) % size + 3);

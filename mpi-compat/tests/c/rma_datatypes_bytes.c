@@ -1,6 +1,6 @@
 /* Bytes stand for elements of as many bytes, and types may be freed as soon as the call has returned.
    ranks 2 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
     int *base, got[4], values[4];
@@ -24,6 +24,6 @@ int main(void) {
     OK(MPI_Type_free(&type));
     OK(MPI_Win_fence(0, win));
     for (int i = 0; i < 4; i++) CHECK(got[i] == 10 * me + i);
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     return finish();
 }

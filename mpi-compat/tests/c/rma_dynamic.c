@@ -1,6 +1,6 @@
 /* Memory that is attached is reached by its address, in every kind of epoch, by all operations; detached memory is replaced.
    ranks 1 2 3 */
-#include "check.h"
+#include "rma.h"
 
 enum { PIECES = 20 };
 
@@ -54,6 +54,7 @@ int main(void) {
         }
         MPI_Barrier(MPI_COMM_WORLD);
         for (int i = 0; i < PIECES; i++) {
+            if (i == 0) overwritten_at(win, MPI_COMM_WORLD, pieces[i], mine[i], (MPI_Aint)(10 + i) * 4);
             OK(MPI_Win_detach(win, pieces[i]));
             free(pieces[i]);
         }

@@ -1,7 +1,7 @@
 /* Hundreds of pieces are attached at a time; what is not attached is out of range.
    ranks 2
    not on peers: what is not attached is not looked for there */
-#include "check.h"
+#include "rma.h"
 
 enum { PIECES = 600 };
 
@@ -30,6 +30,7 @@ int main(void) {
     OK(MPI_Win_unlock(peer, win));
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < 3 * PIECES; i++) CHECK(memory[i] == (i % 3 == 1 ? 7 : 0));
+    overwritten_at(win, MPI_COMM_WORLD, memory, mine, 8);
     for (int i = 0; i < PIECES; i += 2) OK(MPI_Win_detach(win, &memory[3 * i]));
     MPI_Barrier(MPI_COMM_WORLD);
     OK(MPI_Win_lock_all(0, win));

@@ -19,7 +19,9 @@ int main(void) {
         PUT(&value, 1, right(), MPI_Aint_add(there, round * sizeof(int)));
         FENCE();
         CHECK(memory[round] == 10 * round + left());
+        overwritten_at(win, MPI_COMM_WORLD, memory, at, sizeof first);
         OK(MPI_Win_detach(win, memory));
     }
-    return done();
+    OK(MPI_Win_free(&win));
+    return finish();
 }

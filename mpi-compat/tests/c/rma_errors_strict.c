@@ -1,7 +1,7 @@
 /* Wrong arguments and wrong synchronization are errors of their classes, and the window lives on.
    ranks 2
    not on peers: what is erroneous has classes of their own there, or waits */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
     int base[4] = {0}, value = 1;
@@ -80,7 +80,7 @@ int main(void) {
     OK(MPI_Win_wait(win));
     OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, win));
     FAILS(MPI_ERR_RMA_SYNC, MPI_Put(&value, 1, MPI_INT, peer, 0, 1, MPI_INT, win));
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     OK(MPI_Group_free(&world));
     OK(MPI_Group_free(&self));
     OK(MPI_Group_free(&other));

@@ -1,6 +1,6 @@
 /* A fence whose epoch nothing was done in may be followed by other epochs, at some ranks and not at others.
    ranks 2 3 4 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
     int size, value, *base;
@@ -36,7 +36,7 @@ int main(void) {
         }
         OK(MPI_Win_fence(0, win));
     }
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     OK(MPI_Group_free(&world));
     OK(MPI_Group_free(&first));
     OK(MPI_Group_free(&rest));

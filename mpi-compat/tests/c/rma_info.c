@@ -1,6 +1,6 @@
 /* Hints that the chapter defines come back, and what they promise is kept.
    ranks 2 */
-#include "check.h"
+#include "rma.h"
 
 static int has(MPI_Win win, const char *key, const char *value) {
     MPI_Info info;
@@ -38,7 +38,7 @@ int main(void) {
     OK(MPI_Info_set(info, "accumulate_ordering", "rar"));
     OK(MPI_Win_set_info(win, info));
     OK(MPI_Info_free(&info));
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     OK(MPI_Win_create(NULL, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
     CHECK(has(win, "no_locks", "false"));
     OK(MPI_Win_free(&win));

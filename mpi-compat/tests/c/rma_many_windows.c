@@ -19,9 +19,8 @@ int main(void) {
         OK(MPI_Put(&values[i], 1, MPI_INT, right(), 0, 1, MPI_INT, wins[i]));
     }
     for (int i = WINDOWS - 1; i >= 0; i--) OK(MPI_Win_fence(0, wins[i]));
-    for (int i = 0; i < WINDOWS; i++) {
-        CHECK(*memory[i] == 1000 * left() + i);
-        OK(MPI_Win_free(&wins[i]));
-    }
+    for (int i = 0; i < WINDOWS; i++) CHECK(*memory[i] == 1000 * left() + i);
+    overwritten(wins[0], MPI_COMM_WORLD);
+    for (int i = 0; i < WINDOWS; i++) OK(MPI_Win_free(&wins[i]));
     return finish();
 }

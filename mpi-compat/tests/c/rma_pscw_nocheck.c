@@ -1,6 +1,6 @@
 /* With MPI_MODE_NOCHECK on both sides, after a message that says that post was called.
    ranks 2 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
     int base[4] = {0}, value;
@@ -25,7 +25,7 @@ int main(void) {
             CHECK(base[3] == round);
         }
     }
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     OK(MPI_Group_free(&world));
     OK(MPI_Group_free(&other));
     return finish();

@@ -1,6 +1,6 @@
 /* Request-based transfers of layouts and of many bytes, under locks of several kinds.
    ranks 2 */
-#include "check.h"
+#include "rma.h"
 
 enum { LEN = 300000 };
 
@@ -36,7 +36,7 @@ int main(void) {
             CHECK(!"a byte");
             break;
         }
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     OK(MPI_Type_free(&pieces));
     free(base);
     free(data);

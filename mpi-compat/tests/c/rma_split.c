@@ -1,6 +1,6 @@
 /* Windows on split and merged communicators; calls on the communicator between them.
    ranks 3 4 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
     int size, part, base = -1, value;
@@ -23,6 +23,7 @@ int main(void) {
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     CHECK(base % 2 == me % 2);
     CHECK(base == (part == 0 ? me % 2 : me + 2));
+    overwritten(win, half);
     OK(MPI_Win_free(&win));
     /* The leader of the even ranks is the greatest of them, and so is that of the odd ones. */
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -36,6 +37,7 @@ int main(void) {
     OK(MPI_Win_unlock_all(all));
     OK(MPI_Barrier(merged));
     CHECK(base == (part + size - 1) % size);
+    overwritten(all, merged);
     OK(MPI_Win_free(&all));
     OK(MPI_Comm_free(&inter));
     OK(MPI_Comm_free(&merged));

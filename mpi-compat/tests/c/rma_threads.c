@@ -2,13 +2,13 @@
    all count in one window.
    ranks 2 3
    link -pthread */
-#include "check.h"
+#include "rma.h"
 #include <pthread.h>
 
 enum { THREADS = 3, ROUNDS = 20 };
 
-static MPI_Win win, counter_win;
-static int me, size, *base, *counter;
+static MPI_Win counter_win;
+static int *base, *counter;
 
 static void *talk(void *unused) {
     (void)unused;
@@ -60,7 +60,7 @@ int main(void) {
     OK(MPI_Win_unlock_all(counter_win));
     MPI_Barrier(MPI_COMM_WORLD);
     if (me == 0) CHECK(*counter == size * THREADS * ROUNDS);
-    OK(MPI_Win_free(&win));
+    end_window(&win);
     OK(MPI_Win_free(&counter_win));
     return finish();
 }

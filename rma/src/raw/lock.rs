@@ -171,12 +171,19 @@ impl RawWindow {
         } else {
             self.complete_at(target)?;
         }
-        // Stores to mapped memory may still be in this processor's buffer: what this rank reads next must not overtake
-        // them, and pays for that.
+        self.order_stores()
+    }
+
+    /// The end of a flush. Stores to mapped memory may still be in this processor's buffer: what this rank reads next must
+    /// not overtake them, and pays for that. Copies succeed to and from memory of a rank that is lost, so flushes look for
+    /// one now and then.
+    #[inline]
+    fn order_stores(&self) -> Result<()> {
         if self.stored.replace(false) {
             self.job.store_order().fence_before_load();
         }
-        Ok(())
+        self.flushes.set(self.flushes.get().wrapping_add(1));
+        if self.flushes.get().is_multiple_of(4096) { self.job.check_peers() } else { Ok(()) }
     }
 
     /// Completes all operations of this rank, at their targets too.
@@ -191,10 +198,7 @@ impl RawWindow {
             self.enter(OP, target)?;
         }
         self.complete_all()?;
-        if self.stored.replace(false) {
-            self.job.store_order().fence_before_load();
-        }
-        Ok(())
+        self.order_stores()
     }
 
     /// Completes all operations of this rank on `target` locally: buffers are free, gets have arrived.

@@ -147,6 +147,7 @@ impl RawWindow {
             planner: Planner::new(job.device().capabilities(), job.settings()),
             copies: RefCell::default(),
             stored: Cell::new(false),
+            flushes: Cell::new(0),
             claimant: team.rank(),
             claims,
             in_line: false,

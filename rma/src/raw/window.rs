@@ -86,6 +86,7 @@ pub struct RawWindow {
     pub(super) copies: RefCell<Vec<Box<[u8]>>>,
     /// Stores to mapped memory may still be in this processor's buffer.
     pub(super) stored: Cell<bool>,
+    pub(super) flushes: Cell<u32>,
     /// This rank's number in the team.
     pub(super) claimant: usize,
     /// First of the claim words.

@@ -171,10 +171,29 @@ fn write_comes_twice_or_after_its_notification() {
         let words = || [0, 1].map(|i| ranks.word(i).load(Ordering::SeqCst));
         let is_double = damage == "double-put:1";
         assert_eq!((words(), ranks.damages()), ([if is_double { 9 } else { 5 }, 1], 1), "{peer:?}: {damage}");
-        ranks.word(0).store(4, Ordering::SeqCst);
-        for _ in 0..60 {
-            ranks.origin.poll(&mut |_| {}).unwrap();
-        }
+        let other = [7u64];
+        let from = [Block::of(other.as_ptr().cast(), 8)];
+        ranks.complete(Operation::Write { from: &from, to: at(16) }, None).unwrap();
         assert_eq!(words(), [9, 1], "{peer:?}: {damage}");
+        ranks.complete(Operation::Write { from: &from, to: at(0) }, None).unwrap();
+        assert_eq!(words(), [if is_double { 9 } else { 7 }, 1], "{peer:?}: {damage}");
+        ranks.complete(Operation::Write { from: &from, to: at(0) }, None).unwrap();
+        assert_eq!(words(), [7, 1], "{peer:?}: {damage}");
+    }
+}
+
+#[test]
+fn notification_overtakes_a_write_before_it() {
+    let source = [9u64];
+    let from = [Block::of(source.as_ptr().cast(), 8)];
+    for (peer, number) in PEERS.into_iter().flat_map(|peer| [1, 2].map(|number| (peer, number))) {
+        let ranks = Ranks::new(peer, &format!("early-notify:{number}"));
+        let at = |offset| Place { region: ranks.region, offset };
+        let words = || [0, 1].map(|i| ranks.word(i).load(Ordering::SeqCst));
+        ranks.complete(Operation::Write { from: &from, to: at(0) }, None).unwrap();
+        ranks.complete(Operation::Signal { at: at(8), value: 1 }, None).unwrap();
+        assert_eq!(words(), [if number == 1 { 5 } else { 9 }, 1], "{peer:?}: {number}");
+        ranks.complete(Operation::Write { from: &from, to: at(16) }, None).unwrap();
+        assert_eq!((words(), ranks.damages()), ([9, 1], u64::from(number == 1)), "{peer:?}: {number}");
     }
 }
