@@ -8,6 +8,10 @@
 //! `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers:
 //! REASON`.
 
+#[path = "../../build/table.rs"]
+mod table;
+mod tool;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -120,7 +124,9 @@ impl Program {
             });
             let Some(ours) = runs.next() else { continue };
             runs.for_each(drop);
-            let Some(compiler) = compiler.filter(|_| self.on_peers && self.code.is_none() && !quick()) else { continue };
+            let Some(compiler) = compiler.filter(|_| self.on_peers && self.code.is_none() && !quick()) else {
+                continue;
+            };
             let place = Path::new(compiler).parent().and_then(Path::parent).unwrap();
             // One file for each rank: the launcher mixes what several ranks write.
             let output = tempfile::tempdir().unwrap();
