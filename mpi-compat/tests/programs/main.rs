@@ -13,10 +13,12 @@ mod table;
 mod tool;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use farside_harness::{Finished, Marked, mpi_library, mpich, quick};
 
@@ -216,7 +218,18 @@ fn chapter(name: &str) {
     let folder = built(compiler.as_deref());
     let mut programs = all().remove(name).unwrap_or_default();
     programs.sort_by(|a, b| a.name.cmp(&b.name));
-    let wrong: Vec<_> = programs.iter().flat_map(|program| program.run(folder, compiler.as_deref())).collect();
+    let mut wrong = Vec::new();
+    let mut reported = Instant::now();
+    for program in &programs {
+        let since = Instant::now();
+        wrong.extend(program.run(folder, compiler.as_deref()));
+        let took = since.elapsed().as_secs();
+        // A chapter takes minutes in an emulated machine, where what writes nothing for long is taken for hung.
+        if quick() && (took >= 3 || reported.elapsed().as_secs() >= 60) {
+            let _ = writeln!(std::io::stdout(), "{}: {took} s", program.name);
+            reported = Instant::now();
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
