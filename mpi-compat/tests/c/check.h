@@ -71,6 +71,13 @@ static inline int rank_of(MPI_Comm comm) {
     return rank;
 }
 
+/* The ranks that share memory with this one, in the order of all ranks. */
+static inline MPI_Comm sharing(void) {
+    MPI_Comm comm;
+    OK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm));
+    return comm;
+}
+
 /* The byte at place i of data that is made of a seed. */
 static inline unsigned char byte_at(int seed, size_t i) { return (unsigned char)(i * 31 + i / 251 + (size_t)seed * 17); }
 

@@ -20,7 +20,10 @@ int main(void) {
         end_window(&wins[i]);
     }
     if (getenv("FARSIDE_FAULT") == NULL || strcmp(getenv("FARSIDE_FAULT"), "none") == 0) {
-        OK(MPI_Win_allocate_shared_c(sizeof(int), 2, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+        MPI_Comm node = sharing();
+        me = rank_of(node);
+        MPI_Comm_size(node, &size);
+        OK(MPI_Win_allocate_shared_c(sizeof(int), 2, MPI_INFO_NULL, node, &base, &win));
         OK(MPI_Win_shared_query_c(win, right(), &bytes, &unit, &other));
         CHECK(bytes == sizeof(int) && unit == 2 && other != NULL);
         OK(MPI_Win_free(&win));

@@ -8,10 +8,11 @@ int main(void) {
     MPI_Aint bytes;
     MPI_Win win;
     start();
-    int me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm node = sharing();
+    int me = rank_of(node);
+    MPI_Comm_size(node, &size);
     int mine = me == 1 ? 0 : me + 2, total = 0;
-    OK(MPI_Win_allocate_shared((MPI_Aint)mine * 4, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    OK(MPI_Win_allocate_shared((MPI_Aint)mine * 4, 4, MPI_INFO_NULL, node, &base, &win));
     OK(MPI_Win_get_attr(win, MPI_WIN_CREATE_FLAVOR, &flavor, &flag));
     CHECK(flag && *flavor == MPI_WIN_FLAVOR_SHARED);
     OK(MPI_Win_shared_query(win, MPI_PROC_NULL, &bytes, &unit, &first));
@@ -19,7 +20,7 @@ int main(void) {
     OK(MPI_Win_lock_all(0, win));
     for (int i = 0; i < mine; i++) base[i] = 100 * me + i;
     OK(MPI_Win_sync(win));
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     OK(MPI_Win_sync(win));
     for (int r = 0; r < size; r++) {
         int len = r == 1 ? 0 : r + 2;
@@ -29,7 +30,7 @@ int main(void) {
         for (int i = 0; i < len; i++) CHECK(first[total + i] == 100 * r + i);
         total += len;
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     /* Operations land in the part of their target. */
     int right = (me + 1) % size;
     if (right != 1) {
@@ -42,7 +43,7 @@ int main(void) {
         CHECK(got == 1000 + me);
     }
     OK(MPI_Win_unlock_all(win));
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     if (me != 1) CHECK(base[0] == 100 * me + 5 && base[1] == 1000 + (me + size - 1) % size);
     for (int i = 2; i < mine; i++) CHECK(base[i] == 100 * me + i);
     OK(MPI_Win_free(&win));

@@ -6,15 +6,16 @@ int main(void) {
     int *memory, *other, unit;
     MPI_Aint bytes;
     start();
-    me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate_shared(2 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win));
+    MPI_Comm node = sharing();
+    me = rank_of(node);
+    MPI_Comm_size(node, &size);
+    OK(MPI_Win_allocate_shared(2 * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, right(), &bytes, &unit, &other));
     OK(MPI_Win_lock_all(MPI_MODE_NOCHECK, win));
     for (int round = 0; round < 50; round++) {
         memory[round % 2] = 10 * round + me;
         OK(MPI_Win_sync(win));
-        OK(MPI_Barrier(MPI_COMM_WORLD));
+        OK(MPI_Barrier(node));
         OK(MPI_Win_sync(win));
         CHECK(other[round % 2] == 10 * round + right());
     }

@@ -6,11 +6,11 @@ int main(void) {
     int *memory, *first, unit, value = 0;
     MPI_Aint bytes;
     start();
-    me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm node = sharing();
+    me = rank_of(node);
+    MPI_Comm_size(node, &size);
     int owner = size > 1 ? 1 : 0;
-    OK(MPI_Win_allocate_shared(me == owner ? 3 * sizeof(int) : 0, me == owner ? 4 : 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory,
-                               &win));
+    OK(MPI_Win_allocate_shared(me == owner ? 3 * sizeof(int) : 0, me == owner ? 4 : 1, MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, MPI_PROC_NULL, &bytes, &unit, &first));
     CHECK(bytes == 3 * sizeof(int) && unit == 4);
     OK(MPI_Win_fence(0, win));

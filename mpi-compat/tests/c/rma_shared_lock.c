@@ -9,13 +9,14 @@ int main(void) {
     MPI_Aint bytes;
     MPI_Win win;
     start();
-    int me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate_shared(me == 0 ? 4 : 0, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    MPI_Comm node = sharing();
+    int me = rank_of(node);
+    MPI_Comm_size(node, &size);
+    OK(MPI_Win_allocate_shared(me == 0 ? 4 : 0, 4, MPI_INFO_NULL, node, &base, &win));
     OK(MPI_Win_shared_query(win, 0, &bytes, &unit, &base));
     volatile int *counter = base;
     if (me == 0) *counter = 0;
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     for (int i = 0; i < ROUNDS; i++) {
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win));
         int value = *counter;
@@ -23,7 +24,7 @@ int main(void) {
         *counter = value + 1;
         OK(MPI_Win_unlock(0, win));
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     CHECK(*counter == ROUNDS * size);
     OK(MPI_Win_free(&win));
     return finish();

@@ -3,11 +3,10 @@
 #include "rma.h"
 
 int main(void) {
-    MPI_Comm node;
     int *memory, *other, unit, ranks, here;
     MPI_Aint bytes;
     start();
-    OK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+    MPI_Comm node = sharing();
     here = rank_of(node);
     OK(MPI_Comm_size(node, &ranks));
     OK(MPI_Win_allocate_shared(sizeof(int), 1, MPI_INFO_NULL, node, &memory, &win));

@@ -8,11 +8,12 @@ int main(void) {
     MPI_Win win;
     MPI_Info info;
     start();
-    int me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm node = sharing();
+    int me = rank_of(node);
+    MPI_Comm_size(node, &size);
     OK(MPI_Info_create(&info));
     OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
-    OK(MPI_Win_allocate_shared(12, 4, info, MPI_COMM_WORLD, &base, &win));
+    OK(MPI_Win_allocate_shared(12, 4, info, node, &base, &win));
     OK(MPI_Info_free(&info));
     for (int round = 0; round < 20; round++) {
         OK(MPI_Win_fence(0, win));

@@ -5,9 +5,10 @@
 int main(void) {
     int *memory, value, got = -1, one = 1;
     start();
-    me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate_shared(2 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win));
+    MPI_Comm node = sharing();
+    me = rank_of(node);
+    MPI_Comm_size(node, &size);
+    OK(MPI_Win_allocate_shared(2 * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     memory[0] = me;
     memory[1] = 0;
     FENCE();

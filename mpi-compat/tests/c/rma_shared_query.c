@@ -6,9 +6,10 @@ int main(void) {
     int *memory, *other, unit;
     MPI_Aint bytes;
     start();
-    me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate_shared(size * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win));
+    MPI_Comm node = sharing();
+    me = rank_of(node);
+    MPI_Comm_size(node, &size);
+    OK(MPI_Win_allocate_shared(size * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     FENCE();
     for (int rank = 0; rank < size; rank++) {
         OK(MPI_Win_shared_query(win, rank, &bytes, &unit, &other));

@@ -6,9 +6,10 @@ int main(void) {
     int *memory, *first, unit;
     MPI_Aint bytes;
     start();
-    me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate_shared(me % 2 ? 0 : 2 * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win));
+    MPI_Comm node = sharing();
+    me = rank_of(node);
+    MPI_Comm_size(node, &size);
+    OK(MPI_Win_allocate_shared(me % 2 ? 0 : 2 * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, 0, &bytes, &unit, &first));
     CHECK(bytes == 2 * sizeof(int));
     FENCE();
