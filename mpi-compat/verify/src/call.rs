@@ -153,10 +153,11 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
 
 /// The longer text of level 2: the rule, what was given, and which call it was.
 fn explanation(name: &str, object: Object, why: &str, complaints: usize, pending: &Pending) -> String {
-    let (ranks, number) = (pending.shadow.places.len(), pending.number());
+    let ranks = pending.got.iter().flatten().count();
+    let number = pending.number().map_or_else(|| "a call".to_owned(), |number| format!("call {number}"));
     let started = names_form(name) == Form::Started;
     let end = format!(
-        "It was call {number} on {}, of {ranks} ranks, {complaints} complaint{} in all; it was {}.",
+        "It was {number} on {}, of {ranks} ranks, {complaints} complaint{} in all; it was {}.",
         shown(object),
         if complaints == 1 { "" } else { "s" },
         if started { "started" } else { "not made" }

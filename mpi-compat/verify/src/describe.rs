@@ -193,7 +193,7 @@ impl Describe<'_> {
                 let size = self.args.int("size").unwrap_or(-1);
                 let unit = self.args.int("disp_unit").unwrap_or(1);
                 if unit <= 0 {
-                    self.fault(class::ARG, format!("disp_unit={unit} <= 0"));
+                    self.fault(class::DISP, format!("disp_unit={unit} <= 0"));
                 }
                 self.record.note = vec![size, unit];
             }
@@ -236,6 +236,9 @@ impl Describe<'_> {
     /// The counts, displacements in bytes and types of one direction, for the first `n` ranks; or one of them for all. The second
     /// says which.
     pub fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
+        if n == 0 {
+            return (Vec::new(), true);
+        }
         let args = self.args;
         let (count, counts) = (format!("{side}count"), format!("{side}counts"));
         let (handle, handles) = (format!("{side}type"), format!("{side}types"));

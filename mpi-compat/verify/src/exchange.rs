@@ -93,68 +93,60 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The number of the call on its communicator, from 1; it begins again after many.
-    pub fn number(&self) -> c_int {
-        self.tag % CALLS + 1
+    /// The number of the call on its communicator, from 1; it begins again after many. A call of some of the ranks has no number.
+    pub fn number(&self) -> Option<c_int> {
+        (self.tag < CALLS).then_some(self.tag + 1)
     }
 
     fn missing(&self) -> impl Iterator<Item = usize> {
         self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
     }
 
-    /// Takes what has come; whether that is all.
+    /// Takes what has come; whether that is all. Each missing rank is probed by its number: calls of other ranks may have the same tag.
     pub fn progress(&mut self) -> Result<bool, c_int> {
-        while self.missing().next().is_some() {
+        for peer in self.missing().collect::<Vec<_>>() {
             let (mut flag, mut message, mut status) = (0, pmpi::MESSAGE_NULL, Status::default());
             // SAFETY: each is written where it lies, and the bytes are as many as the message has.
             unsafe {
                 let comm = self.shadow.comm;
-                ok(pmpi::MPI_Improbe(
-                    pmpi::ANY_SOURCE,
-                    self.tag,
-                    comm,
-                    &raw mut flag,
-                    &raw mut message,
-                    &raw mut status,
-                ))?;
+                let source = peer as c_int;
+                ok(pmpi::MPI_Improbe(source, self.tag, comm, &raw mut flag, &raw mut message, &raw mut status))?;
                 if flag == 0 {
-                    return Ok(false);
+                    continue;
                 }
                 let mut count = 0;
                 ok(pmpi::MPI_Get_count(&raw const status, BYTE, &raw mut count))?;
                 let mut bytes = vec![0u8; count.max(0) as usize];
-                let source = status.source as usize;
                 ok(pmpi::MPI_Mrecv(bytes.as_mut_ptr().cast(), count, BYTE, &raw mut message, &raw mut status))?;
-                if let Some(place) = self.got.get_mut(source) {
-                    *place = Some(bytes);
-                }
+                self.got[peer] = Some(bytes);
             }
         }
-        Ok(true)
+        Ok(self.missing().next().is_none())
     }
 
-    /// Waits for all, and says once what it waits for if that takes long.
+    /// Waits for all, and reports once what it waits for if that takes long.
     pub fn finish(&mut self, name: &str) -> Result<(), c_int> {
         let mut wait = Wait::new();
         while !self.progress()? {
             if wait.turn() {
-                let shadow = &self.shadow;
-                let side = shadow.places[shadow.me].side;
-                let ranks = self.missing().take(8).map(|at| {
-                    let place = shadow.places[at];
-                    format!("{}{}", place.rank, if place.side == side { "" } else { " of the other group" })
-                });
-                let ranks: Vec<_> = ranks.collect();
-                let more = self.missing().count() - ranks.len();
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                tell(
-                    name,
-                    shadow.rank(),
-                    &format!("waits for the call of {}{more}, {}", ranks.join(", "), wait.time()),
-                );
+                self.report(name, &wait);
             }
         }
         Ok(())
+    }
+
+    /// The ranks whose records are missing.
+    pub fn report(&self, name: &str, wait: &Wait) {
+        let shadow = &self.shadow;
+        let side = shadow.places[shadow.me].side;
+        let ranks = self.missing().take(8).map(|at| {
+            let place = shadow.places[at];
+            format!("{}{}", place.rank, if place.side == side { "" } else { " of the other group" })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let more = self.missing().count() - ranks.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        tell(name, shadow.rank(), &format!("waits for the call of {}{more}, {}", ranks.join(", "), wait.time()));
     }
 
     /// After an error: waits until the others have reported it too, at most [`SETTLE`].

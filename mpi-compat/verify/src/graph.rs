@@ -27,7 +27,14 @@ impl Describe<'_> {
     pub fn neighbours(&mut self) {
         let Some((sources, destinations)) = self.args.comm().and_then(neighbours) else { return };
         let mut side = |side: &str, receives: bool, ranks: &[i64]| {
-            let (parts, each) = self.parts(side, ranks.len());
+            let (mut parts, each) = self.parts(side, ranks.len());
+            // Those of MPI_PROC_NULL, beyond the border of a grid, are neither read nor written.
+            for (i, part) in parts.iter_mut().enumerate() {
+                let theirs = if each { &ranks[i..=i] } else { ranks };
+                if theirs.iter().all(|rank| *rank < 0) {
+                    part.1 = 0;
+                }
+            }
             self.memory(side, receives, &parts, each);
             let part = |i: usize| if each { parts.get(i) } else { parts.first() };
             let of = |(i, rank): (usize, &i64)| Some((*rank, part(i)?.3));
@@ -92,8 +99,8 @@ impl Describe<'_> {
         let dims = self.args.list("dims", usize::try_from(ndims).unwrap_or(0));
         let nodes = dims.iter().fold(1i64, |nodes, dim| nodes.saturating_mul(*dim));
         let size = self.shadow.size() as i64;
-        if let Some(i) = dims.iter().position(|dim| *dim <= 0) {
-            self.fault(class::DIMS, format!("dims[{i}]={} <= 0", dims[i]));
+        if let Some(i) = dims.iter().position(|dim| *dim < 0) {
+            self.fault(class::DIMS, format!("dims[{i}]={} < 0", dims[i]));
         } else if nodes > size {
             self.fault(
                 class::DIMS,

@@ -71,7 +71,9 @@ fn each_amount(args: &Arguments<'_>, sides: &[&str]) -> Fault {
 }
 
 fn access(name: &str, args: &Arguments<'_>) -> Fault {
-    if let Some(fault) = each_amount(args, &["origin_", "result_", "target_"]) {
+    // MPI_NO_OP ignores the arguments of the origin (MPI-5.0 section 12.3.4).
+    let first = usize::from(args.handle("op") == Some(NO_OP));
+    if let Some(fault) = each_amount(args, &["origin_", "result_", "target_"][first..]) {
         return Some(fault);
     }
     let (win, rank) = (args.win()?, args.int("target_rank")?);
@@ -94,17 +96,13 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
     if name.ends_with("ccumulate") && !types::has_one_basic_type(handle, &mut None) {
         return Some((class::TYPE, "target_datatype has more than one basic type".into()));
     }
-    for (count_name, type_name) in [("origin_count", "origin_datatype"), ("result_count", "result_datatype")] {
-        let (Some(n), Some(origin)) = (args.int(count_name), args.handle(type_name)) else { continue };
-        // The operation of MPI_Get_accumulate that takes nothing from the origin.
-        let no_op = args.handle("op") == Some(NO_OP) && count_name == "origin_count";
+    for side in &["origin", "result"][first..] {
+        let (count_name, type_name) = (format!("{side}_count"), format!("{side}_datatype"));
+        let (Some(n), Some(origin)) = (args.int(&count_name), args.handle(&type_name)) else { continue };
         let (mine, theirs) = (types::size(origin).saturating_mul(n), types::size(handle).saturating_mul(count));
-        if mine != theirs && !no_op {
+        if mine != theirs {
             let sign = if mine < theirs { '<' } else { '>' };
-            return Some((
-                class::TRUNCATE,
-                format!("{}size={mine} {sign} targetsize({rank})={theirs}", &type_name[..6]),
-            ));
+            return Some((class::TRUNCATE, format!("{side}size={mine} {sign} targetsize({rank})={theirs}")));
         }
     }
     // That of a dynamic window is not known.

@@ -89,6 +89,7 @@ pub mod class {
     pub const ARG: i64 = 13;
     pub const TRUNCATE: i64 = 15;
     pub const INTERN: i64 = 17;
+    pub const DISP: i64 = 26;
     pub const NOT_SAME: i64 = 40;
     pub const RMA_RANGE: i64 = 48;
 }

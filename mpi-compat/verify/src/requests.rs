@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::call::verdict;
-use crate::exchange::Pending;
+use crate::exchange::{Pending, Wait};
 use crate::pmpi::{self, REQUEST_NULL, Status};
 use crate::shadow::{self, Duplicate, Object};
 
@@ -85,6 +85,15 @@ fn ready(request: usize) -> Result<bool, c_int> {
         put_back(request, check);
     }
     Ok(true)
+}
+
+/// Reports the ranks that the first of some requests waits for.
+fn report(requests: &[usize], wait: &Wait) {
+    let all = checks();
+    let first = |request: &usize| all.as_ref()?.get(request)?.front().filter(|check| !check.verified);
+    if let Some(check) = requests.iter().find_map(first) {
+        check.pending.report(&check.name, wait);
+    }
 }
 
 /// After a request has completed.
@@ -222,6 +231,7 @@ fn some(
     go: &mut dyn FnMut(&mut [usize]) -> c_int,
     done: &mut dyn FnMut() -> bool,
 ) -> c_int {
+    let mut wait = Wait::new();
     loop {
         let mut shown = Vec::with_capacity(requests.len());
         for request in requests.iter() {
@@ -240,7 +250,9 @@ fn some(
         if code != 0 || done() || !waits || !active {
             return code;
         }
-        std::thread::yield_now();
+        if wait.turn() {
+            report(requests, &wait);
+        }
     }
 }
 
