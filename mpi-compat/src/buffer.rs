@@ -32,7 +32,7 @@ pub struct Buffer {
     /// What the program attached.
     address: *mut c_void,
     size: u64,
-    /// Messages that are still to be sent, in their order.
+    /// Messages in their order, from the time when they are started until the next call that finds them sent.
     open: RefCell<VecDeque<Buffered>>,
     used: Cell<u64>,
     /// Messages so far.
@@ -76,6 +76,15 @@ impl Buffer {
         call.wait(|| self.is_sent(last))?;
         self.clear();
         Ok(())
+    }
+
+    /// Waits until its messages have been sent; if that fails they are given up, since their copies go with the buffer.
+    fn end(&self, call: &Call<'_>) -> Result {
+        let (job, sent) = (call.job()?, self.flush(call));
+        if sent.is_err() {
+            self.open.take().iter().for_each(|message| job.forget_send(&message.sending));
+        }
+        sent
     }
 }
 
@@ -200,11 +209,11 @@ impl Owner {
         let buffer = self.attached(call)?;
         // Sends that other threads start meanwhile find no buffer.
         *self.place(call).borrow_mut() = None;
-        buffer.flush(call)?;
+        let sent = buffer.end(call);
         size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;
         address.set(buffer.address);
         call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
-        Ok(())
+        sent
     }
 
     fn flush(self, call: &Call<'_>) -> Result {
@@ -249,13 +258,14 @@ calls! {
 
 /// Waits, before MPI ends, until what is still in buffers has been sent.
 pub fn drain(call: &Call<'_>) -> Result {
-    let buffers = call.buffers.take();
-    buffers.iter().try_for_each(|buffer| buffer.flush(call))
+    let buffers = call.buffers.borrow().clone();
+    buffers.iter().map(|buffer| buffer.end(call)).fold(Ok(()), Result::and)
 }
 
 /// Waits until what is in a buffer has been sent, and detaches it.
 pub fn end(call: &Call<'_>, place: &Attached) -> Result {
     let Some(buffer) = place.take() else { return Ok(()) };
+    let sent = buffer.end(call);
     call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
-    buffer.flush(call)
+    sent
 }

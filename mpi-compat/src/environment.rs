@@ -14,7 +14,7 @@ use crate::fail::{Result, fail};
 use crate::handle::{Comm, Info};
 use crate::info::InfoObject;
 use crate::lock::{LOCK, this_thread};
-use crate::runtime::{Call, Phase};
+use crate::runtime::{Call, Phase, Runtime};
 
 /// Thread levels, from the lowest.
 const LEVELS: [c_int; 4] = [MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE];
@@ -62,10 +62,12 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
         );
     }
     let _ = call.predefined.set(Predefined::new(job.size()));
+    LOCK.use_barrier();
     job.pause_by(|| {
         if LOCK.is_wanted() {
             LOCK.let_in();
         }
+        Runtime::with(|runtime| runtime.waiting.do_deferred());
     });
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);

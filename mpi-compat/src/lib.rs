@@ -18,7 +18,7 @@
 //! continues the name: "is -2", "has 9, and the group 4 members". An error code is the class, and above it the number of
 //! the message, so that `MPI_Error_string` has it.
 //!
-//! **State** (`runtime::Runtime`) is the process's, and the only static. It is behind one lock that its owner takes again,
+//! **State** (`runtime::Runtime`) is the process's. It is behind one lock (`lock`) that its owner takes again,
 //! since error handlers, attribute callbacks and operators call MPI: so all of it is reached by shared references, and
 //! **no cell stays borrowed while a function of the program runs**. Calls that wait let other threads in between two turns
 //! (`waiting`); what they know about objects afterwards is what they hold by an `Rc`.

@@ -199,10 +199,15 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 impl Lock {
-    /// The owner is favoured from now on, where there is a `membarrier`.
+    /// Has threads that want the lock put a fence into every thread, where there is a `membarrier`. Without it a wake may be missed.
+    pub fn use_barrier(&self) {
+        let registered = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+        self.has_barrier.store(registered, Ordering::SeqCst);
+    }
+
+    /// The owner is favoured from now on, if [`use_barrier`](Self::use_barrier) has found a `membarrier`.
     pub fn favour(&self) {
-        if membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
-            self.has_barrier.store(true, Ordering::SeqCst);
+        if self.has_barrier.load(Ordering::SeqCst) {
             self.ownership.inside.store(self.ownership.depth.load(Ordering::Relaxed), Ordering::SeqCst);
             self.ownership.favour.store(1, Ordering::SeqCst);
             self.ownership.owner.store(this_thread() | FAVOURED, Ordering::SeqCst);

@@ -17,7 +17,7 @@ use farside_core::matching::Pattern;
 use farside_core::two_sided::{Mode, Receive, Sending};
 
 use crate::arguments::{List, Out, count};
-use crate::comm::{CommObject, PARTITIONED};
+use crate::comm::{CommObject, PARTITIONED, new_context};
 use crate::constants::*;
 use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
@@ -61,13 +61,16 @@ impl Partitions {
             call.infos.get(info)?;
         }
         let (number, n) = (count(partitions.into(), "partitions")?, count(n, names.count)?);
+        if number == 0 {
+            return Err(fail(MPI_ERR_COUNT, "is 0").named("partitions"));
+        }
         if number > MOST {
             return Err(fail(MPI_ERR_ARG, format!("is {number}, and {MOST} is the most")).named("partitions"));
         }
         let all = number.checked_mul(n).and_then(|all| i64::try_from(all).ok());
         let all = all.ok_or_else(|| fail(MPI_ERR_COUNT, format!("is {n}: too many elements")).named(names.count))?;
         let data = Data::new(call, names, buffer, all, datatype)?;
-        let len = (data.len() as u64).checked_div(number).unwrap_or(0);
+        let len = data.len() as u64 / number;
         Ok(Self { comm: (comm, object), peer, rank, tag, data, number, len })
     }
 
@@ -96,7 +99,7 @@ const OFFER: usize = 20;
 struct PartitionedSend {
     all: Partitions,
     context: u32,
-    /// `None` once it has gone.
+    /// Kept with its bytes until the request is freed; `None` for `MPI_PROC_NULL`.
     offer: RefCell<Option<(Sending, Box<[u8; OFFER]>)>>,
     /// Of each partition the send, once it is ready; `None` while inactive.
     round: RefCell<Option<Vec<Option<Sending>>>>,
@@ -216,6 +219,7 @@ impl PartitionedReceive {
             _ => Ok(()),
         });
         if let Err(failed) = done {
+            self.round.borrow().iter().for_each(|(receive, _)| job.forget_receive(receive));
             *self.failed.borrow_mut() = Some(failed);
         }
         self.coming.borrow().is_none()
@@ -250,9 +254,10 @@ impl PartitionedReceive {
             let part = all.data.part(from, (offer.len as usize).min(room - from));
             let pattern = Pattern { context: offer.context, source: all.peer, tag: Some(partition as i32) };
             let receive = Receive::new();
-            // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over.
+            round.push((Rc::clone(&receive), Cell::new(None)));
+            // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over, and
+            // all receives are forgotten if one fails.
             unsafe { job.start_receive(&receive, pattern, part.sink()) }?;
-            round.push((receive, Cell::new(None)));
         }
         self.posted.set(true);
         Ok(())
@@ -342,13 +347,23 @@ impl Operation for PartitionedReceive {
     }
 
     fn arrived(&self, call: &Call<'_>, partition: c_int) -> Result<bool> {
+        if !self.is_active() {
+            return Ok(true);
+        }
         let at = self.all.check(partition)? as u64 * self.all.len;
         call.test(|| self.is_over() || self.has(at, at + self.all.len))
     }
 
     fn free(&self, call: &Call<'_>) -> Result<bool> {
-        if let (Some((receive, _)), Ok(job)) = (self.coming.take(), call.job()) {
-            job.forget_receive(&receive);
+        // It takes its part in the matching all the same: the sends of the peer are matched in the order of their offers.
+        if !self.is_active()
+            && let Some((receive, bytes)) = self.coming.take()
+        {
+            call.waiting.defer(Box::new(move || {
+                // Kept for the offer to be written to.
+                let _ = &bytes;
+                receive.is_done()
+            }));
         }
         Ok(false)
     }
@@ -377,7 +392,7 @@ pub fn psend_init(
     let all = Partitions::new(call, &SEND, (buf, partitions, n, datatype), (dest, tag, comm), info)?;
     let (job, mut context, mut offer) = (call.job()?, 0, None);
     if let Some(peer) = all.peer {
-        context = job.new_context()?;
+        context = new_context(&job)?;
         let mut bytes = Box::new([0; OFFER]);
         bytes[..4].copy_from_slice(&context.to_le_bytes());
         bytes[4..12].copy_from_slice(&all.number.to_le_bytes());
@@ -411,7 +426,8 @@ pub fn precv_init(
         let pattern = Pattern { context: all.offers(), source: Some(peer), tag: Some(tag) };
         let receive = Receive::new();
         // SAFETY: the bytes are kept until the receive is done, or forgotten; a cell may be written meanwhile.
-        unsafe { job.start_receive(&receive, pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) }?;
+        let started = unsafe { job.start_receive(&receive, pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) };
+        started.inspect_err(|_| job.forget_receive(&receive))?;
         coming = Some((receive, bytes));
     }
     let (offer, round, done, active, posted, failed) = Default::default();
@@ -443,6 +459,7 @@ pub fn pready_list(call: &Call<'_>, length: c_int, partitions: List<c_int>, requ
 }
 
 pub fn parrived(call: &Call<'_>, request: Request, partition: c_int, flag: Out<c_int>) -> Result {
-    flag.set(with(call, request, |operation| operation.arrived(call, partition))?.into());
+    let arrived = request == MPI_REQUEST_NULL || with(call, request, |operation| operation.arrived(call, partition))?;
+    flag.set(arrived.into());
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 
 use farside_core::Job;
 
@@ -62,10 +63,8 @@ pub struct Runtime {
     pub phase: Cell<Phase>,
     /// Whether functions that communicate may be called: between `MPI_Init` and `MPI_Finalize`, or while a session is open.
     pub active: Cell<bool>,
-    /// Of sessions that are open.
+    /// How many sessions are open.
     pub sessions_open: Cell<u32>,
-    /// The process that leaves the job when it exits, once there was a session.
-    pub leaves_at_exit: Cell<u32>,
     /// Once started, kept until the process ends, since a session may come at any time.
     pub job: RefCell<Option<Job>>,
     /// The thread level that was granted.
@@ -114,13 +113,16 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 static RUNTIME: OnceLock<Shared> = OnceLock::new();
+
+/// The process that leaves the job when it exits, once there was a session. Read without the lock.
+pub static LEAVES_AT_EXIT: AtomicU32 = AtomicU32::new(0);
+
 impl Runtime {
     fn new() -> Self {
         let runtime = Self {
             phase: Cell::new(Phase::Before),
             active: Cell::new(false),
             sessions_open: Cell::new(0),
-            leaves_at_exit: Cell::new(0),
             job: RefCell::default(),
             level: Cell::new(MPI_THREAD_SINGLE),
             main_thread: Cell::new(0),

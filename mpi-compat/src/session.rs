@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::buffer::Attached;
@@ -15,7 +16,7 @@ use crate::group::GroupObject;
 use crate::handle::{Errhandler, Group, Info, Session};
 use crate::info::InfoObject;
 use crate::rma::KINDS;
-use crate::runtime::{Call, Runtime};
+use crate::runtime::{Call, LEAVES_AT_EXIT, Phase, Runtime};
 
 pub use crate::buffer::{session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer};
 pub use crate::comm::{comm_create_from_group, intercomm_create_from_groups};
@@ -54,7 +55,7 @@ pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session
     let named = |failed| Fail { on: Some((Rc::clone(&handler), MPI_SESSION_NULL.0)), ..failed };
     let info = hints(call, info).map_err(named)?;
     start_job(call).map_err(named)?;
-    leave_at_exit(call);
+    leave_at_exit();
     let object = SessionObject { errhandler: Rc::clone(&handler).into(), buffer: Attached::default(), info };
     call.sessions_open.set(call.sessions_open.get() + 1);
     call.set_active();
@@ -65,6 +66,10 @@ pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session
 pub fn session_finalize(call: &Call<'_>, session: Out<Session>) -> Result {
     let object = call.sessions.get(session.get())?;
     crate::buffer::end(call, &object.buffer)?;
+    if call.sessions_open.get() == 1 && call.phase.get() != Phase::Running {
+        crate::buffer::drain(call)?;
+        crate::request::drain(call, &call.job()?)?;
+    }
     call.sessions.release(session.get())?;
     session.set(MPI_SESSION_NULL);
     call.sessions_open.set(call.sessions_open.get() - 1);
@@ -74,20 +79,22 @@ pub fn session_finalize(call: &Call<'_>, session: Out<Session>) -> Result {
 
 /// Has this process leave the job when it exits, unless it is still in use then. `MPI_Finalize` may not come, and a session
 /// that ends may be followed by another one.
-fn leave_at_exit(call: &Call<'_>) {
+fn leave_at_exit() {
     extern "C" fn leave() {
+        // A child made by fork has no part in the job, and another thread of its parent may have had the lock.
+        if LEAVES_AT_EXIT.load(Ordering::SeqCst) != std::process::id() {
+            return;
+        }
         Runtime::with(|runtime| {
             let job = runtime.job.borrow().clone();
-            // A child made by fork has no part in the job.
-            let ends = !runtime.active.get() && runtime.leaves_at_exit.get() == std::process::id();
-            if let Some(job) = job.filter(|_| ends) {
-                // Nobody is left to tell of an error, and the launcher sees this process end.
+            if let Some(job) = job.filter(|_| !runtime.active.get()) {
+                // No caller is left for an error, and the launcher sees this process end.
                 let _ = job.leave();
             }
         });
     }
     let process = std::process::id();
-    if call.leaves_at_exit.replace(process) != process {
+    if LEAVES_AT_EXIT.swap(process, Ordering::SeqCst) != process {
         // SAFETY: glibc runs it before the library is unloaded, if that happens first.
         unsafe { libc::atexit(leave) };
     }

@@ -46,8 +46,11 @@ fn put<T>(place: *mut T, value: T) -> Result<(), c_int> {
 
 pub fn t_init_thread(_required: c_int, provided: *mut c_int) -> c_int {
     Runtime::with(|runtime| {
+        if let Err(code) = put(provided, MPI_THREAD_MULTIPLE) {
+            return code;
+        }
         runtime.tool.opened.set(runtime.tool.opened.get() + 1);
-        put(provided, MPI_THREAD_MULTIPLE).err().unwrap_or(MPI_SUCCESS)
+        MPI_SUCCESS
     })
 }
 

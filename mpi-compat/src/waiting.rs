@@ -44,15 +44,16 @@ impl Sleeper {
 }
 
 impl Waiting {
-    /// Has every wait and test call `work` until it says that it is done.
+    /// Has every wait and test call `work` until it returns `true`.
     pub fn defer(&self, mut work: Deferred) {
         if !work() {
             self.deferred.borrow_mut().push(work);
         }
     }
 
+    /// Does what was deferred, as far as that is possible now. Called between two turns of every wait of the job, and by tests.
     #[inline]
-    fn do_deferred(&self) {
+    pub fn do_deferred(&self) {
         if !self.deferred.borrow().is_empty() {
             // Not borrowed meanwhile: what is started may make progress.
             let mut deferred = self.deferred.take();
@@ -127,7 +128,6 @@ impl Call<'_> {
         }
         waiting.driven.set(true);
         let ended = job.wait_for(awaited, || {
-            waiting.do_deferred();
             if ready() {
                 return Ok(Some(()));
             }

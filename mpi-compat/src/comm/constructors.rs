@@ -25,11 +25,17 @@ use crate::runtime::Call;
 
 /// Contexts for a new communicator: for messages of the program and collectives, and for those of this library.
 pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
-    let contexts = [job.new_context()?, job.new_context()?];
-    if contexts.iter().any(|context| context & PARTITIONED != 0) {
-        return Err(fail(MPI_ERR_NO_MEM, "this rank has made as many communicators as there are contexts"));
+    Ok([new_context(job)?, new_context(job)?])
+}
+
+/// A context number, which is below those of offers of partitioned messages.
+pub fn new_context(job: &Job) -> Result<u32> {
+    let context = job.new_context()?;
+    if context & PARTITIONED != 0 {
+        let many = "this rank has made as many communicators and partitioned sends as there are contexts";
+        return Err(fail(MPI_ERR_NO_MEM, many));
     }
-    Ok(contexts)
+    Ok(context)
 }
 
 /// The contexts that rank 0 of a team gives, in what it says to the others.

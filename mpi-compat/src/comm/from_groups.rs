@@ -11,7 +11,7 @@ use std::rc::Rc;
 use farside_core::Job;
 
 use super::constructors::{new_contexts, put};
-use super::messages::{receive, send};
+use super::messages::{receive, send_beside};
 use super::{CommObject, Members};
 use crate::arguments::{Out, Text};
 use crate::constants::*;
@@ -50,8 +50,8 @@ impl<'c> Agreement<'c> {
         [self.hash as u32, (self.hash >> 32) as u32]
     }
 
-    fn send(&self, to: u32, words: &[u32]) -> Result {
-        send(self.call, AGREEMENT, to, self.tag(), &[&self.words(), words].concat())
+    fn send_beside<R>(&self, to: u32, words: &[u32], other: impl FnOnce() -> Result<R>) -> Result<R> {
+        send_beside(self.call, AGREEMENT, to, self.tag(), &[&self.words(), words].concat(), other)
     }
 
     /// What `from` has sent: at least so many words.
@@ -82,7 +82,7 @@ impl<'c> Agreement<'c> {
         let agreed = agreed();
         let words = agreed.as_ref().map_or(&[][..], |words| words);
         for member in group.members.iter().filter(|member| **member != leader) {
-            self.send(*member, words)?;
+            self.send_beside(*member, words, || Ok(()))?;
         }
         agreed
     }
@@ -161,8 +161,8 @@ fn exchange(
     }
     let pair = Agreement::new(call, stringtag, &[me.min(other), me.max(other)])?;
     let contexts = new_contexts(&pair.job)?;
-    pair.send(other, &contexts)?;
-    let theirs = pair.receive(other, 2)?;
+    // Both leaders send first, and neither message need go before it is received.
+    let theirs = pair.send_beside(other, &contexts, || pair.receive(other, 2))?;
     // The contexts are those of the leader with the lower rank in the job.
     let chosen = if me < other { &contexts[..] } else { &theirs[..2] };
     Ok([&[u32::from(me < other)], chosen, &remote.members].concat())

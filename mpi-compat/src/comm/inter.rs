@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use super::constructors::{new_contexts, offered, put};
-use super::messages::{receive, send};
+use super::messages::{receive, send_beside};
 use super::{CommObject, Members};
 use crate::arguments::Out;
 use crate::collective::plan::Caller;
@@ -35,8 +35,9 @@ fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_in
     // Tags of groups that make communicators are not negative.
     let (inner, tag) = (peers.inner, !tag);
     let contexts = new_contexts(job)?;
-    send(call, inner, other, tag, &[&contexts[..], mine].concat())?;
-    let theirs = receive(call, inner, other, tag)?;
+    // Both leaders send first, and neither message need go before it is received.
+    let offer = [&contexts[..], mine].concat();
+    let theirs = send_beside(call, inner, other, tag, &offer, || receive(call, inner, other, tag))?;
     // The contexts are those of the leader with the lower rank in the job.
     let first = job.rank() < other;
     let chosen = if first { &contexts[..] } else { &theirs[..theirs.len().min(2)] };

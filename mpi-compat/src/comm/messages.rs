@@ -10,13 +10,26 @@ use crate::runtime::Call;
 
 /// Sends words, and waits until they have gone.
 pub fn send(call: &Call<'_>, context: u32, to: u32, tag: i32, words: &[u32]) -> Result {
+    send_beside(call, context, to, tag, words, || Ok(()))
+}
+
+/// Sends words, and waits until they have gone and `other` has returned, which may wait for the peer's message.
+pub fn send_beside<R>(
+    call: &Call<'_>,
+    context: u32,
+    to: u32,
+    tag: i32,
+    words: &[u32],
+    other: impl FnOnce() -> Result<R>,
+) -> Result<R> {
     let job = call.job()?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     // SAFETY: the bytes stay until the send is done, or forgotten.
     let sending = unsafe { job.start_message(to, context, tag, Source::of(&bytes), Mode::Standard) }?;
+    let done = other();
     let sent = call.wait(|| sending.is_done());
     job.forget_send(&sending);
-    sent
+    sent.and(done)
 }
 
 /// Waits for words.
@@ -42,8 +55,8 @@ pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec
     let mut bytes = vec![0u8; message.status().len];
     let receiving = Receive::new();
     // SAFETY: the bytes stay until the receive is done, or forgotten.
-    unsafe { job.receive_message(&receiving, message, Sink::memory(bytes.as_mut_ptr(), bytes.len())) }?;
-    let received = call.wait(|| receiving.is_done());
+    let begun = unsafe { job.receive_message(&receiving, message, Sink::memory(bytes.as_mut_ptr(), bytes.len())) };
+    let received = begun.map_err(Into::into).and_then(|()| call.wait(|| receiving.is_done()));
     job.forget_receive(&receiving);
     received?;
     receiving.outcome()?;

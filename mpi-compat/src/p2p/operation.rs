@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A send or a receive that has been started, and what programs do with it by its request. Those that are over are used again, so
-//! that no message allocates memory.
+//! A send or a receive that has been started, and what programs do with it by its request. Up to 256
+//! that are over are used again, so that a message of contiguous data needs no memory for its operation.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -30,7 +30,7 @@ pub(super) enum Stage {
 
 /// A send or a receive that is started, once or more often.
 pub struct PointToPoint {
-    /// `None` while it is spare.
+    /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
     pub(super) message: Option<Message>,
     pub(super) stage: Cell<Stage>,
     /// What core knows of a send.
@@ -76,6 +76,13 @@ impl PointToPoint {
         Rc::new(Self { message: Some(message), stage, sending, receive, persistent, cancelled, known })
     }
 
+    /// The receive of `MPI_MESSAGE_NO_PROC`, which is over.
+    pub(super) fn of_nobody() -> Rc<Self> {
+        let (stage, known) = (Cell::new(Stage::Nothing), Cell::new(Some(Box::new(Status::FROM_NOBODY.into()))));
+        let (sending, receive) = (RefCell::new(Sending::Done), Receive::new());
+        Rc::new(Self { message: None, stage, sending, receive, persistent: false, cancelled: Cell::default(), known })
+    }
+
     /// Starts it; a send takes its data from `copy` if there is one.
     #[inline(always)]
     pub(super) fn begin(&self, call: &Call<'_>, copy: Option<&[u8]>) -> Result {
@@ -93,6 +100,7 @@ impl PointToPoint {
                 // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails,
                 // and requests are kept until they are over.
                 let begun = unsafe { comm.team.job().start_receive(&self.receive, pattern, message.data.sink()) };
+                let begun = begun.inspect_err(|_| comm.team.job().forget_receive(&self.receive));
                 begun.map(|()| Stage::Receiving).map_err(Fail::from)
             }
         };

@@ -158,25 +158,21 @@ fn start(
 ) -> Result<Rc<PointToPoint>> {
     let handle = message.get();
     let object = call.messages.get(handle).map_err(|failed| failed.named("message"))?;
-    let comm = match &object.comm {
-        Some((comm, object)) => (*comm, Rc::clone(object)),
-        None => (MPI_COMM_SELF, call.comms.get(MPI_COMM_SELF)?),
-    };
-    let blame = (comm.0, Rc::clone(&comm.1));
-    let data = Data::new(call, &NAMES, buf, n, datatype).map_err(|failed| failed.on(&blame))?;
-    if object.comm.is_none() {
+    let data = Data::new(call, &NAMES, buf, n, datatype);
+    let Some(blame) = &object.comm else {
+        data?;
         message.set(MPI_MESSAGE_NULL);
-        let received = PointToPoint::new(call, Message { comm, way: Way::Nobody, tag: MPI_ANY_TAG, data }, false);
-        received.begin(call, None)?;
-        return Ok(received);
-    }
+        return Ok(PointToPoint::of_nobody());
+    };
+    let data = data.map_err(|failed| failed.on(blame))?;
+    let comm = (blame.0, Rc::clone(&blame.1));
     let taken = object.matched.take();
-    let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(&blame))?;
+    let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(blame))?;
     call.messages.release(handle)?;
     message.set(MPI_MESSAGE_NULL);
     let source = Some(taken.status().source);
     let received = PointToPoint::new(call, Message { comm, way: Way::From(source), tag: MPI_ANY_TAG, data }, false);
-    received.begin_taken(call, taken).map_err(|failed| failed.on(&blame))?;
+    received.begin_taken(call, taken).map_err(|failed| failed.on(blame))?;
     Ok(received)
 }
 
@@ -184,8 +180,10 @@ impl PointToPoint {
     /// Starts to receive a matched message.
     fn begin_taken(&self, call: &Call<'_>, taken: Matched) -> Result {
         let Some(message) = &self.message else { return Ok(()) };
+        let job = call.job()?;
         // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
-        unsafe { call.job()?.receive_message(&self.receive, taken, message.data.sink()) }?;
+        let begun = unsafe { job.receive_message(&self.receive, taken, message.data.sink()) };
+        begun.inspect_err(|_| job.forget_receive(&self.receive))?;
         self.stage.set(Stage::Receiving);
         Ok(())
     }

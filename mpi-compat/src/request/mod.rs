@@ -185,7 +185,8 @@ pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
     Ok(())
 }
 
-/// Waits, before MPI ends, until what was sent has gone, and gives up the rest of the requests that were freed.
+/// Waits, before MPI ends, until the operations whose requests were freed are over, and gives up those that are not when the time
+/// limit of the job has passed, which is an error.
 pub fn drain(call: &Call<'_>, job: &Job) -> Result {
     let freed = call.freed.take();
     let limit = Duration::from_secs(u64::from(job.settings().timeout_s));

@@ -140,9 +140,8 @@ impl Remote {
         if let Some(origin) = origin {
             self.fits(origin.elements.map()?.size() as usize, 0)?;
         }
-        let offset = if self.win.dynamic().is_some() { 0 } else { self.offset };
-        // SAFETY: no bytes.
-        Ok(unsafe { self.win.raw().put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, offset) }?)
+        // SAFETY: no bytes, which are in every range.
+        Ok(unsafe { self.win.raw().put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, 0) }?)
     }
 
     fn by_window(&self, op: Operation, ty: ElementType, origin: Option<&Local>, result: Option<&Local>) -> Result {

@@ -14,7 +14,7 @@ use crate::handle::{Comm, Info, Win};
 use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info };
+    let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, baseptr: None };
     let object = make(call, comm, &given, |team, _, options, _| {
         Ok(Memory::Attached(RawDynamicWindow::new(team, None, options)?))
     })?;
@@ -31,6 +31,7 @@ pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Re
     let dynamic = dynamic(&object, win)?;
     let len = usize::try_from(size).map_err(|_| fail(MPI_ERR_SIZE, format!("is {size}")).named("size"))?;
     if len == 0 {
+        object.empty.borrow_mut().push(base.addr());
         return Ok(());
     }
     if base.is_null() {
@@ -48,6 +49,12 @@ pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Re
 pub fn win_detach(call: &Call<'_>, win: Win, base: *const c_void) -> Result {
     let object = call.wins.get(win)?;
     let dynamic = dynamic(&object, win)?;
+    if let Some(attachment) = dynamic.attachment_at(base.cast()) {
+        return Ok(dynamic.detach(attachment)?);
+    }
+    let mut empty = object.empty.borrow_mut();
     let none = || fail(MPI_ERR_RMA_ATTACH, "is not where attached memory begins").named("base");
-    Ok(dynamic.detach(dynamic.attachment_at(base.cast()).ok_or_else(none)?)?)
+    let at = empty.iter().position(|address| *address == base.addr()).ok_or_else(none)?;
+    empty.swap_remove(at);
+    Ok(())
 }

@@ -42,9 +42,9 @@ pub struct WinObject {
     context: u32,
     /// Of each rank: the displacement unit.
     units: Vec<i64>,
+    /// Addresses of memory without bytes that this rank has attached.
+    empty: RefCell<Vec<usize>>,
     facts: Facts,
-    /// Whether locks are waited for when they are asked for, since the program may load and store the target's memory.
-    loads: bool,
 }
 
 /// Where the memory of a window comes from.

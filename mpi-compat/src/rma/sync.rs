@@ -74,6 +74,7 @@ pub fn win_wait(call: &Call<'_>, win: Win) -> Result {
 
 pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
     flag.set(call.wins.get(win)?.raw().test()?.into());
+    call.waiting.do_deferred();
     Ok(())
 }
 
@@ -100,9 +101,15 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
     let (target, asserts) = (object.rank(rank)?, asserts(assert, MPI_MODE_NOCHECK)?);
     lockable(&object, target == object.raw().team().rank())?;
     object.raw().lock(kind, target, asserts)?;
-    // The program may load and store its own memory at once.
-    if object.loads || target == object.raw().team().rank() {
-        object.raw().hold(target)?;
+    hold_if_loaded(&object, target)
+}
+
+/// Waits for a lock that was asked for if the program may load and store the target's memory, as soon as the call returns.
+#[inline]
+fn hold_if_loaded(object: &WinObject, target: usize) -> Result {
+    let raw = object.raw();
+    if target == raw.team().rank() || raw.mapped_base(target)?.is_some() {
+        raw.hold(target)?;
     }
     Ok(())
 }
@@ -112,10 +119,7 @@ pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
     lockable(&object, true)?;
     object.raw().lock_all(asserts)?;
-    let me = object.raw().team().rank();
-    let mut all = 0..object.units.len();
-    all.try_for_each(|target| if object.loads || target == me { object.raw().hold(target) } else { Ok(()) })?;
-    Ok(())
+    (0..object.units.len()).try_for_each(|target| hold_if_loaded(&object, target))
 }
 
 pub fn win_unlock(call: &Call<'_>, rank: c_int, win: Win) -> Result {

@@ -23,6 +23,8 @@ impl Remote {
         let dynamic = win.dynamic();
         if let (None, Some(here), Some(there)) = (dynamic, local.elements.plain()?, elements.plain()?) {
             self.fits(here, there)?;
+            // No bytes are in every range.
+            let offset = if there == 0 { 0 } else { offset };
             // SAFETY: the program leaves the buffer alone until the operation is complete.
             return Ok(unsafe {
                 match way {

@@ -79,6 +79,8 @@ pub(super) struct Given {
     pub size: i64,
     pub unit: i64,
     pub info: Info,
+    /// Where the address of the memory goes, if the call has a place for it.
+    pub baseptr: Option<*mut c_void>,
 }
 
 /// Makes a window. Collective; an error at one rank is one at all.
@@ -99,6 +101,7 @@ pub(super) fn make(
         if given.unit <= 0 {
             return Err(fail(MPI_ERR_DISP, format!("is {}", given.unit)).named("disp_unit"));
         }
+        given.baseptr.map(base_place).transpose()?;
         Ok((len, hints(call, given.info)?, offered(&caller)?))
     })?;
     let is_set = |key: &str| u32::from(info.get(key.as_bytes()).as_deref() == Some(b"true"));
@@ -141,7 +144,7 @@ pub(super) fn make(
         memory,
         context,
         units,
-        loads: given.flavor == MPI_WIN_FLAVOR_SHARED,
+        empty: Default::default(),
     })
 }
 
@@ -158,7 +161,7 @@ pub fn win_create(
     comm: Comm,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info };
+    let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, baseptr: None };
     let mut object = make(call, comm, &given, |team, len, options, _| {
         if len == 0 {
             return Ok(Memory::Own(RawWindow::allocate(team, 0, options)?));
@@ -184,12 +187,11 @@ pub fn win_allocate(
     baseptr: *mut c_void,
     win: Out<Win>,
 ) -> Result {
-    let place = base_place(baseptr)?;
-    let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info };
+    let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, baseptr: Some(baseptr) };
     let object =
         make(call, comm, &given, |team, len, options, _| Ok(Memory::Own(RawWindow::allocate(team, len, options)?)))?;
     // SAFETY: the program gives the address of a pointer.
-    unsafe { place.write_unaligned(object.facts.base) };
+    unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
     Ok(())
 }
@@ -210,8 +212,7 @@ pub fn win_allocate_shared(
     baseptr: *mut c_void,
     win: Out<Win>,
 ) -> Result {
-    let place = base_place(baseptr)?;
-    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info };
+    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, baseptr: Some(baseptr) };
     let object = make(call, comm, &given, |team, len, options, info| {
         if info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true") {
             return RawWindow::allocate_segment(team, len, options).map(Memory::Own).map_err(not_shared);
@@ -224,7 +225,7 @@ pub fn win_allocate_shared(
         Ok(Memory::Own(raw))
     })?;
     // SAFETY: the program gives the address of a pointer.
-    unsafe { place.write_unaligned(object.facts.base) };
+    unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
     Ok(())
 }
@@ -238,20 +239,22 @@ pub fn win_shared_query(
     baseptr: *mut c_void,
 ) -> Result {
     let (object, place) = (call.wins.get(win)?, base_place(baseptr)?);
-    let len = |rank| object.raw().len_at(rank);
-    // For `MPI_PROC_NULL` the first rank that has memory.
-    let target = match object.target(rank, "rank")? {
-        Some(target) => Some(target),
-        None => (0..object.units.len()).find(|rank| len(*rank).is_ok_and(|len| len > 0)),
+    if object.dynamic().is_some() {
+        return Err(fail(MPI_ERR_RMA_FLAVOR, "is a dynamic window").value(win.0));
+    }
+    let raw = object.raw();
+    // Length, address and unit of what this rank can load and store; its own memory needs no mapping.
+    let shared = |rank: usize| -> Result<Option<(usize, usize, i64)>> {
+        let base = if rank == raw.team().rank() { Some(raw.base()) } else { raw.mapped_base(rank)? };
+        let len = raw.len_at(rank)?;
+        Ok(base.map(|base| (len, base.addr(), object.units[rank])))
     };
-    let mapped = match target {
-        Some(target) => object.raw().mapped_base(target)?.map(|base| (len(target), base, object.units[target])),
-        None => None,
+    let found = match object.target(rank, "rank")? {
+        Some(target) => shared(target)?,
+        // For `MPI_PROC_NULL` the first rank whose memory is shared with this one and not empty.
+        None => (0..object.units.len()).find_map(|rank| shared(rank).ok()?.filter(|(bytes, ..)| *bytes > 0)),
     };
-    let (bytes, base, step) = match mapped {
-        Some((bytes, base, step)) => (bytes?, base.addr(), step),
-        None => (0, 0, 1),
-    };
+    let (bytes, base, step) = found.unwrap_or((0, 0, 1));
     size.set(bytes as i64);
     unit.set(step)?;
     // SAFETY: the program gives the address of a pointer.
@@ -302,8 +305,8 @@ pub fn win_get_name(call: &Call<'_>, win: Win, win_name: TextOut, resultlen: Out
 }
 
 pub fn win_set_info(call: &Call<'_>, win: Win, info: Info) -> Result {
-    // What has decided how the memory was made stays.
-    let may = |key: &str| !["no_locks", "alloc_shared_noncontig"].contains(&key);
+    // What has decided how the memory was made stays, and what was checked then.
+    let may = |key: &str| !["no_locks", "alloc_shared_noncontig", "same_size", "same_disp_unit"].contains(&key);
     take_hints(call, info, &call.wins.get(win)?.info, may)
 }
 

@@ -83,20 +83,21 @@ impl RawDynamicWindow {
         let (lb, ub) = (at.true_lb(), at.true_ub());
         let low = address.checked_add_signed(lb as isize);
         let high = address.checked_add_signed(ub as isize);
-        let mut tables = self.known.borrow_mut();
-        let known = tables.entry(target).or_default();
-        self.refresh(target, known)?;
+        // Not borrowed meanwhile: other threads of the rank may come here while it waits. The last one keeps its copy.
+        let mut known = self.known.borrow_mut().remove(&target).unwrap_or_default();
+        self.refresh(target, &mut known)?;
         let found = known.attachments.iter().find(|(base, len, _)| {
             low.is_some_and(|low| low >= *base) && high.is_some_and(|high| high <= base.saturating_add(*len))
         });
-        let (base, _, attachment) = found.copied().ok_or_else(|| {
+        let found = found.copied();
+        self.known.borrow_mut().insert(target, known);
+        let (base, _, attachment) = found.ok_or_else(|| {
             Error::new(ErrorKind::NotAttached, name)
                 .rank(self.epochs.job().rank())
                 .peer(self.epochs.team().members()[target])
                 .cause(format!("{} bytes at address {address:#x}", ub.abs_diff(lb)))
                 .remedy("attach the memory there, and tell this rank after that")
         })?;
-        drop(tables);
         Ok((self.region(name, target, attachment)?, base))
     }
 

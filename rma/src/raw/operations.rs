@@ -87,15 +87,19 @@ impl RawWindow {
 
     /// Runs `issue`, which issues operations to one target, and gives the request that stands for their completion. They
     /// begin as operations of the epoch do, and are sent by the end of this call if the target is ready
-    /// ([`hold`](Self::hold)); they do not wait to carry a notification.
+    /// ([`hold`](Self::hold)); they do not wait to carry a notification. Not from inside `issue`: one at a time.
     ///
     /// # Errors
-    /// What `issue` fails with.
+    /// What `issue` fails with; `PeerLost`.
     pub fn request(&self, issue: impl FnOnce() -> Result<()>) -> Result<Request> {
         let request = Request::new();
-        let outer = self.asked.replace(Some(request.clone()));
+        // Where `issue` waits another thread of the rank may come here.
+        if self.asked.borrow().is_some() {
+            self.job.wait("request an operation", || Ok(self.asked.borrow().is_none().then_some(())))?;
+        }
+        *self.asked.borrow_mut() = Some(request.clone());
         let issued = issue();
-        *self.asked.borrow_mut() = outer;
+        *self.asked.borrow_mut() = None;
         issued.map(|()| request)
     }
 

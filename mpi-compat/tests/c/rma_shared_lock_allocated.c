@@ -1,0 +1,59 @@
+/* Locks of a window whose memory others can load and store keep these out too, however the window was made: the call returns with
+   the lock.
+   ranks 2 4
+   not on peers: MPICH gives no pointers to memory of other ranks in such windows */
+#include "check.h"
+
+enum { ROUNDS = 200 };
+
+static void one_by_one(MPI_Win win, int me, int size) {
+    int unit, *base;
+    MPI_Aint bytes;
+    OK(MPI_Win_shared_query(win, 0, &bytes, &unit, &base));
+    CHECK(bytes == 4);
+    if (bytes != 4) return;
+    volatile int *counter = base;
+    if (me == 0) *counter = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < ROUNDS; i++) {
+        OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win));
+        int value = *counter;
+        for (volatile int wait = 0; wait < 100; wait++) {}
+        *counter = value + 1;
+        OK(MPI_Win_unlock(0, win));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(*counter == ROUNDS * size);
+    /* A writer has the value odd while it has the lock, so that whoever has locked all sees it even. */
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (me == 0) *counter = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (me == 1) {
+            OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win));
+            *counter += 1;
+            for (volatile int wait = 0; wait < 1000; wait++) {}
+            *counter += 1;
+            OK(MPI_Win_unlock(0, win));
+        } else {
+            OK(MPI_Win_lock_all(0, win));
+            int before = *counter;
+            for (volatile int wait = 0; wait < 100; wait++) {}
+            CHECK(before % 2 == 0 && *counter == before);
+            OK(MPI_Win_unlock_all(win));
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int main(void) {
+    int size, *base;
+    MPI_Win win;
+    start();
+    int me = rank_of(MPI_COMM_WORLD), mine = me == 0 ? 4 : 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    OK(MPI_Win_allocate(mine, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    one_by_one(win, me, size);
+    OK(MPI_Win_free(&win));
+    return finish();
+}
