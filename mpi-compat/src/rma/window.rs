@@ -243,16 +243,17 @@ pub fn win_shared_query(
         return Err(fail(MPI_ERR_RMA_FLAVOR, "is a dynamic window").value(win.0));
     }
     let raw = object.raw();
-    // Length, address and unit of what this rank can load and store; its own memory needs no mapping.
+    // Length, address and unit of what this rank can load and store.
     let shared = |rank: usize| -> Result<Option<(usize, usize, i64)>> {
-        let base = if rank == raw.team().rank() { Some(raw.base()) } else { raw.mapped_base(rank)? };
         let len = raw.len_at(rank)?;
-        Ok(base.map(|base| (len, base.addr(), object.units[rank])))
+        Ok(raw.mapped_base(rank)?.map(|base| (len, base.addr(), object.units[rank])))
     };
+    let (me, ranks) = (raw.team().rank(), object.units.len());
     let found = match object.target(rank, "rank")? {
         Some(target) => shared(target)?,
-        // For `MPI_PROC_NULL` the first rank whose memory is shared with this one and not empty.
-        None => (0..object.units.len()).find_map(|rank| shared(rank).ok()?.filter(|(bytes, ..)| *bytes > 0)),
+        // For `MPI_PROC_NULL` the first rank whose memory is shared with this one and not empty, if this rank shares any.
+        None if ranks > 1 && (0..ranks).all(|rank| rank == me || matches!(shared(rank), Ok(None))) => None,
+        None => (0..ranks).find_map(|rank| shared(rank).ok()?.filter(|(bytes, ..)| *bytes > 0)),
     };
     let (bytes, base, step) = found.unwrap_or((0, 0, 1));
     size.set(bytes as i64);

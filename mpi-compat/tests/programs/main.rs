@@ -1,8 +1,8 @@
 //! C programs, one for each promise of the standard: tests/c/CHAPTER_PROMISE.c, which check and print what they get. Each is
 //! built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and on MPICH with
 //! the same output; without MPICH it is built with the header here, and runs on Farside alone. In an emulated machine
-//! (FARSIDE_TEST_QUICK) it runs on Farside alone, on as many ranks as it knows; with FARSIDE_NODES only programs of three
-//! ranks or more run, since two ranks would share no node.
+//! (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the next that it knows; with FARSIDE_NODES on three or more,
+//! since two ranks would share no node.
 //!
 //! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
 //! `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers:
@@ -105,9 +105,13 @@ impl Program {
     fn run(&self, folder: &Path, compiler: Option<&str>) -> Vec<String> {
         let program = folder.join(&self.name);
         let mut wrong = Vec::new();
-        let nodes = std::env::var_os("FARSIDE_NODES").is_some();
-        let ranks = &self.ranks[if quick() { self.ranks.len() - 1 } else { 0 }..];
-        for ranks in ranks.iter().filter(|ranks| !nodes || **ranks > 2) {
+        let least = if std::env::var_os("FARSIDE_NODES").is_some() { 3 } else { 2 };
+        let ranks = match self.ranks.iter().position(|ranks| *ranks >= least) {
+            Some(first) if quick() => &self.ranks[first..=first],
+            None if least == 3 => &[],
+            _ => &self.ranks[..],
+        };
+        for ranks in ranks {
             // Windows are memory that is mapped, or that operations come to as messages.
             let memory = if self.name.starts_with("rma") && !self.name.contains("shared") && !quick() {
                 &["none", "unmapped"][..]
