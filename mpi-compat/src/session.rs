@@ -15,7 +15,7 @@ use crate::group::GroupObject;
 use crate::handle::{Errhandler, Group, Info, Session};
 use crate::info::InfoObject;
 use crate::rma::KINDS;
-use crate::runtime::{Call, Runtime};
+use crate::runtime::{Call, Phase, Runtime};
 
 pub use crate::buffer::{session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer};
 pub use crate::comm::{comm_create_from_group, intercomm_create_from_groups};
@@ -81,8 +81,10 @@ fn leave_at_exit(call: &Call<'_>) {
             // A child made by fork has no part in the job.
             let ends = !runtime.active.get() && runtime.leaves_at_exit.get() == std::process::id();
             if let Some(job) = job.filter(|_| ends) {
-                // Nobody is left to tell of an error, and the launcher sees this process end.
-                let _ = job.leave();
+                // Between nodes a process that ends while others go on is taken for lost, so it waits for them here, as
+                // `MPI_Finalize` does. Nobody is left to report an error to, and the launcher sees this process end.
+                let waits = runtime.phase.get() != Phase::After && !job.device().capabilities().mapped;
+                let _ = if waits { job.finalize() } else { job.leave() };
             }
         });
     }

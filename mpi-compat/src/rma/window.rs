@@ -217,7 +217,7 @@ pub fn win_allocate_shared(
             return RawWindow::allocate_segment(team, len, options).map(Memory::Own).map_err(not_shared);
         }
         let raw = RawWindow::allocate(team, len, options)?;
-        if !raw.is_mapped() {
+        if !raw.is_mapped() && team.size() > 1 {
             raw.free()?;
             return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that do not map each other's memory").value(comm.0));
         }

@@ -78,6 +78,9 @@ static inline MPI_Comm sharing(void) {
     return comm;
 }
 
+/* How often something is done: less often in an emulated machine. */
+static inline int rounds(int n) { return getenv("FARSIDE_TEST_QUICK") ? n / 20 : n; }
+
 /* The byte at place i of data that is made of a seed. */
 static inline unsigned char byte_at(int seed, size_t i) { return (unsigned char)(i * 31 + i / 251 + (size_t)seed * 17); }
 

@@ -2,10 +2,9 @@
    ranks 2 */
 #include "check.h"
 
-enum { N = 100000 };
-
 int main(void) {
     start();
+    const int N = rounds(100000);
     int me = rank_of(MPI_COMM_WORLD), wrong = 0;
     if (me == 0) {
         for (int i = 0; i < N; i++) OK(MPI_Send(&i, 1, MPI_INT, 1, 3, MPI_COMM_WORLD));

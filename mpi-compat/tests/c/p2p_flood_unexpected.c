@@ -5,7 +5,7 @@
 #include "check.h"
 #include <unistd.h>
 
-enum { N = 1000000, LIMIT_KIB = 4 * 1024 };
+enum { LIMIT_KIB = 4 * 1024 };
 
 /* The most memory that this process has had, in KiB. */
 static long peak(void) {
@@ -19,6 +19,7 @@ static long peak(void) {
 
 int main(void) {
     start();
+    const int N = rounds(1000000);
     int me = rank_of(MPI_COMM_WORLD), wrong = 0;
     long before = peak();
     CHECK(before > 0);

@@ -2,12 +2,13 @@
    ranks 2 */
 #include "check.h"
 
-enum { N = 100000 };
+enum { MOST = 100000 };
 
 int main(void) {
-    static int out[N], in[N];
-    static MPI_Request requests[2 * N];
+    static int out[MOST], in[MOST];
+    static MPI_Request requests[2 * MOST];
     start();
+    const int N = rounds(MOST);
     int other = 1 - rank_of(MPI_COMM_WORLD);
     for (int late = 0; late < 2; late++) {
         memset(in, 0, sizeof in);

@@ -3,7 +3,7 @@
 #include "rma.h"
 
 int main(void) {
-    enum { N = 30000 };
+    const int N = rounds(30000);
     double *memory, *values = malloc(N * sizeof(double));
     start();
     me = rank_of(MPI_COMM_WORLD);

@@ -14,6 +14,9 @@ impl RawWindow {
     /// # Errors
     /// Those of [`allocate`](Self::allocate); `Unsupported` if ranks of the team do not map each other's memory.
     pub fn allocate_segment(team: &Team, len: usize, options: Options) -> Result<Self> {
+        if team.size() == 1 {
+            return Self::allocate(team, len, options); // also where a rank's own memory is not mapped, over verbs
+        }
         let mut lens = Vec::with_capacity(team.size());
         for said in coll::allgather(team, &(len as u64).to_le_bytes())? {
             let bytes = said.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "make a window"))?;

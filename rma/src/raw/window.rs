@@ -333,12 +333,15 @@ impl RawWindow {
         self.target(rank, "look up a window").map(|t| t.region.len)
     }
 
-    /// Where the memory of team rank `rank` is mapped here, if all of it is.
+    /// Where the memory of team rank `rank` is mapped here, if all of it is; this rank's own always is.
     ///
     /// # Errors
     /// `NoSuchRank`.
     pub fn mapped_base(&self, rank: usize) -> Result<Option<*mut u8>> {
         let t = self.target(rank, "look up a window")?;
+        if rank == self.team.rank() && !self.own.base.is_null() && self.own.len == t.region.len {
+            return Ok(Some(self.own.base));
+        }
         Ok(((t.lo, t.hi) == (0, t.region.len) && t.region.mapped.is_some()).then_some(t.base))
     }
 
