@@ -1,10 +1,7 @@
 /* Operands and former values at absolute addresses, from MPI_BOTTOM: numbers, complex numbers, and pairs.
    ranks 1 2 3 */
-#include "check.h"
-
+#include "rma.h"
 #include <complex.h>
-
-static int me, size;
 
 /* A type of one element at an address, to be used with MPI_BOTTOM. */
 static MPI_Datatype at(const void *address, MPI_Datatype of) {
@@ -32,6 +29,7 @@ static MPI_Datatype at(const void *address, MPI_Datatype of) {
         CHECK(base[0] == sum && base[1] == mine && old == before); \
         OK(MPI_Type_free(&from)); \
         OK(MPI_Type_free(&into)); \
+        overwritten(win, MPI_COMM_SELF); \
         OK(MPI_Win_free(&win)); \
     } while (0)
 

@@ -81,7 +81,11 @@ fn a_preloaded_tool_sees_every_call() {
 
     let known: BTreeSet<_> = table.functions().map(|function| function.name.as_str()).collect();
     let (mut covered, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    for program in crate::all().into_values().flatten().filter(|program| program.code.is_none()) {
+    for program in crate::all()
+        .into_values()
+        .flatten()
+        .filter(|program| program.code.is_none() && !program.name.starts_with("killed"))
+    {
         let text = std::fs::read_to_string(&program.source).unwrap();
         let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter_map(|word| known.get(word));
         let before = covered.len();
