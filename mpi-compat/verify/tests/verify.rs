@@ -181,4 +181,4 @@ macro_rules! checks {
     };
 }
 
-checks!(call, comm, inplace, level, local, op, root, size, topology, types, win);
+checks!(call, comm, inplace, level, local, op, root, session, size, topology, types, win);
