@@ -27,7 +27,11 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
         return match local::fault(name, row.data, &args) {
             Some((class, text)) => {
                 local::tell(name, &args, &text);
-                handler(args.object(), class)
+                match args.object() {
+                    // The session is not known, and so its error handler is not.
+                    None if local::world().is_none() => class as c_int,
+                    object => handler(object, class),
+                }
             }
             None => go(),
         };

@@ -12,15 +12,29 @@ use crate::types;
 
 /// One line about this rank.
 pub fn tell(name: &str, args: &Arguments<'_>, text: &str) {
+    if let Some(window) = args.win().map(Object::Win).and_then(shadow::known) {
+        return shadow::tell(name, window.rank(), text);
+    }
     let mut rank = 0;
-    let comm = args.comm().unwrap_or(pmpi::COMM_WORLD);
-    // SAFETY: it writes one number; the call has checked the communicator, or it is the world.
-    unsafe { pmpi::MPI_Comm_rank(comm, &raw mut rank) };
-    let rank = match args.win().map(Object::Win).and_then(shadow::known) {
-        Some(window) => window.rank(),
-        None => i64::from(rank),
-    };
-    shadow::tell(name, rank, text);
+    match args.comm().or_else(world) {
+        Some(comm) => {
+            // SAFETY: it writes one number; the call has checked the communicator, or it is the world.
+            unsafe { pmpi::MPI_Comm_rank(comm, &raw mut rank) };
+            shadow::tell(name, i64::from(rank), text);
+        }
+        None => shadow::write(&format!("VERIFY {}: {text}", name.to_uppercase())),
+    }
+}
+
+/// `MPI_COMM_WORLD`, which a program with sessions alone does not have.
+pub fn world() -> Option<usize> {
+    let (mut initialized, mut finalized) = (0, 0);
+    // SAFETY: each writes one number, at any time.
+    unsafe {
+        pmpi::MPI_Initialized(&raw mut initialized);
+        pmpi::MPI_Finalized(&raw mut finalized);
+    }
+    (initialized != 0 && finalized == 0).then_some(pmpi::COMM_WORLD)
 }
 
 /// What is wrong with a local call.

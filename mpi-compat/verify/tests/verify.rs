@@ -3,7 +3,7 @@
 //! Both are built once and run on Farside and on MPICH, where `ci/peers` has fetched it.
 //!
 //! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (what both forms say), `env NAME=VALUE`,
-//! `fatal` (the wrong form ends in no zero), `wrong only`.
+//! `fatal` (the wrong form ends in no zero), `wrong only`, `not on peers` and why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -141,7 +141,8 @@ fn check(name: &str) {
                 continue;
             }
             let built = program.build(folder.path(), compiler.as_deref(), wrong);
-            for peer in [None, compiler.as_deref()].into_iter().take(1 + usize::from(compiler.is_some())) {
+            let peers = compiler.as_deref().filter(|_| program.words("not on peers").next().is_none());
+            for peer in std::iter::once(None).chain(peers.map(Some)) {
                 let run = program.run(&built, peer);
                 let faults = program.judge(&run, wrong);
                 if !faults.is_empty() {
