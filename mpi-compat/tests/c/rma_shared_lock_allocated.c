@@ -6,7 +6,7 @@
 
 enum { ROUNDS = 200 };
 
-static void one_by_one(MPI_Win win, int me, int size) {
+static void one_by_one(MPI_Win win, MPI_Comm node, int me, int size) {
     int unit, *base;
     MPI_Aint bytes;
     OK(MPI_Win_shared_query(win, 0, &bytes, &unit, &base));
@@ -14,7 +14,7 @@ static void one_by_one(MPI_Win win, int me, int size) {
     if (bytes != 4) return;
     volatile int *counter = base;
     if (me == 0) *counter = 0;
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     for (int i = 0; i < ROUNDS; i++) {
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win));
         int value = *counter;
@@ -22,12 +22,12 @@ static void one_by_one(MPI_Win win, int me, int size) {
         *counter = value + 1;
         OK(MPI_Win_unlock(0, win));
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     CHECK(*counter == ROUNDS * size);
     /* A writer has the value odd while it has the lock, so that whoever has locked all sees it even. */
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     if (me == 0) *counter = 0;
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
     for (int i = 0; i < ROUNDS; i++) {
         if (me == 1) {
             OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win));
@@ -43,17 +43,18 @@ static void one_by_one(MPI_Win win, int me, int size) {
             OK(MPI_Win_unlock_all(win));
         }
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(node);
 }
 
 int main(void) {
     int size, *base;
     MPI_Win win;
     start();
-    int me = rank_of(MPI_COMM_WORLD), mine = me == 0 ? 4 : 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate(mine, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
-    one_by_one(win, me, size);
+    MPI_Comm node = sharing();
+    int me = rank_of(node), mine = me == 0 ? 4 : 0;
+    MPI_Comm_size(node, &size);
+    OK(MPI_Win_allocate(mine, 4, MPI_INFO_NULL, node, &base, &win));
+    one_by_one(win, node, me, size);
     OK(MPI_Win_free(&win));
     return finish();
 }
