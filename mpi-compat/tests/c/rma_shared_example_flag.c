@@ -20,5 +20,6 @@ int main(void) {
         CHECK(other[round % 2] == 10 * round + right());
     }
     OK(MPI_Win_unlock_all(win));
-    return done();
+    OK(MPI_Win_free(&win));
+    return finish();
 }

@@ -18,5 +18,6 @@ int main(void) {
     OK(MPI_Win_fence(0, win));
     value = first[2];
     CHECK(value == 77);
-    return done();
+    OK(MPI_Win_free(&win));
+    return finish();
 }

@@ -20,5 +20,6 @@ int main(void) {
     PUT(&value, 1, right(), 0);
     FENCE();
     CHECK(memory[0] == 40 + left());
-    return done();
+    OK(MPI_Win_free(&win));
+    return finish();
 }

@@ -19,5 +19,6 @@ int main(void) {
     }
     FENCE();
     for (int i = 0; i < size; i++) CHECK(memory[i] == 100 * me + i);
-    return done();
+    OK(MPI_Win_free(&win));
+    return finish();
 }

@@ -17,5 +17,6 @@ int main(void) {
         for (int i = 0; i < 2; i++) memory[i] = me + i;
     FENCE();
     for (int i = 0; i < (size + 1) / 2 * 2; i++) CHECK(first[i] == i);
-    return done();
+    OK(MPI_Win_free(&win));
+    return finish();
 }
