@@ -335,13 +335,13 @@ impl SignalArray {
     /// The place of word `word` of team rank `of`.
     #[must_use]
     pub fn word_place(&self, of: usize, word: usize) -> Place {
-        self.lane_place(of, (word, 0))
+        self.place_in_line(of, (word, 0))
     }
 
-    /// The place of a lane of the line of a word, which itself is lane 0.
-    fn lane_place(&self, of: usize, (word, lane): (usize, usize)) -> Place {
-        assert!(word < self.words && lane < LINE / 8);
-        Place { region: self.remotes[of].handle, offset: (3 * self.size + word) * LINE + 8 * lane }
+    /// The place of the `index`th word in the line of a word, which itself has index 0.
+    fn place_in_line(&self, of: usize, (word, index): (usize, usize)) -> Place {
+        assert!(word < self.words && index < LINE / 8);
+        Place { region: self.remotes[of].handle, offset: (3 * self.size + word) * LINE + 8 * index }
     }
 
     /// What is at `place`, one of team rank `of`, if it is mapped.
@@ -354,15 +354,16 @@ impl SignalArray {
     /// # Errors
     /// `PeerLost`.
     pub fn read_word(&self, of: usize, word: usize) -> Result<u64> {
-        self.read_lane(of, (word, 0))
+        self.read_in_line(of, (word, 0))
     }
 
-    /// As [`read_word`](Self::read_word), of a lane of the line of a word: the word is lane 0, seven are behind it.
+    /// Reads a word in the line of word `at.0` of team rank `of`, by its index: that word is 0, and seven are behind it. A load
+    /// where it is mapped, else one read.
     ///
     /// # Errors
     /// `PeerLost`.
-    pub fn read_lane(&self, of: usize, lane: (usize, usize)) -> Result<u64> {
-        let place = self.lane_place(of, lane);
+    pub fn read_in_line(&self, of: usize, at: (usize, usize)) -> Result<u64> {
+        let place = self.place_in_line(of, at);
         if let Some(w) = self.mapped_at(of, place) {
             return Ok(w.load(Ordering::SeqCst));
         }
@@ -374,13 +375,13 @@ impl SignalArray {
         Ok(value)
     }
 
-    /// Sets a lane of the line of a word of team rank `of`, which is not woken; all ranks see it when this returns. A
-    /// store where it is mapped, else one write.
+    /// Sets a word in the line of word `at.0` of team rank `of`, by its index, and does not wake that rank. The word is set for all
+    /// ranks on return. A store where it is mapped, else one write.
     ///
     /// # Errors
     /// `PeerLost`.
-    pub fn write_lane(&self, of: usize, lane: (usize, usize), value: u64) -> Result<()> {
-        let to = self.lane_place(of, lane);
+    pub fn write_in_line(&self, of: usize, at: (usize, usize), value: u64) -> Result<()> {
+        let to = self.place_in_line(of, at);
         if let Some(w) = self.mapped_at(of, to) {
             self.stats().add(Kind::Write, 8);
             w.store(value, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use farside_core::am::{Sink, Source};
 use farside_core::matching::Pattern;
 use farside_core::settings::Settings;
-use farside_core::two_sided::{EARLY, Matched, Mode, Receive, Sending, Status};
+use farside_core::two_sided::{Matched, Mode, Receive, Sending, Status, UNEXPECTED};
 use farside_core::{ErrorKind, Job, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -316,17 +316,17 @@ fn withdrawn_send_is_received_by_nobody_and_one_that_is_matched_goes_on() {
 }
 
 #[test]
-fn early_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
+fn unexpected_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
     over(2, |job| {
         const LEN: usize = 1000;
-        let count = 4 * EARLY as usize / LEN;
+        let count = 4 * UNEXPECTED as usize / LEN;
         if job.rank() == 0 {
             let data = bytes(1, LEN);
             let sends: Vec<Sending> =
                 (0..count).map(|_| send(job, 1, 0, &data, Mode::Standard)).collect::<Result<_>>()?;
             // Nothing is received before all were started.
             let open = sends.iter().filter(|s| !s.is_done()).count();
-            assert!(open >= count - EARLY as usize / LEN, "{open} of {count} wait");
+            assert!(open >= count - UNEXPECTED as usize / LEN, "{open} of {count} wait");
             meet(job)?;
             sends.iter().try_for_each(|s| sent(job, s))?;
             // There is room again.
@@ -409,7 +409,7 @@ fn context_that_ends_takes_its_receives_and_messages_with_it() {
 
 #[test]
 fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_only_sends() {
-    /// With their envelopes less than three quarters of what may be early: what is not advertised yet is a quarter.
+    /// With their envelopes less than three quarters of what may be unexpected: what is not advertised yet is a quarter.
     const MESSAGES: usize = 10_000;
     over(2, |job| {
         let send_all = |tag| (0..MESSAGES).try_for_each(|_| sent(job, &send(job, 1, tag, &[1; 8], Mode::Standard)?));
@@ -455,8 +455,8 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
             return meet(job);
         }
         started.wait();
-        let early = job.wait("the first packets", || job.probe(&ANY))?;
-        assert_eq!(early.len, data.len());
+        let unexpected = job.wait("the first packets", || job.probe(&ANY))?;
+        assert_eq!(unexpected.len, data.len());
         let mut into = vec![0xee; data.len()];
         let receive = post(job, ANY, &mut into)?;
         assert!(!receive.is_done(), "all of it is here");
@@ -482,7 +482,7 @@ fn sends_that_are_taken_back_leave_their_room_to_others() {
     over(2, |job| {
         if job.rank() == 0 {
             let data = bytes(1, 2000);
-            let room = EARLY as usize / data.len();
+            let room = UNEXPECTED as usize / data.len();
             for round in 0..2 * room {
                 let sending = send(job, 1, 0, &data, Mode::Standard)?;
                 if !sending.is_done() {

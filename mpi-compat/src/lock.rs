@@ -106,6 +106,7 @@ impl<W: Word<u64>> Ownership<W> {
     /// How often its owner has taken it.
     #[inline(always)]
     fn depth(&self) -> &W {
+        // Relaxed: the caller owns the lock, and has stored the owner itself.
         if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 { &self.depth } else { &self.inside }
     }
 
@@ -113,6 +114,7 @@ impl<W: Word<u64>> Ownership<W> {
     #[inline(always)]
     fn give(&self, order: impl Fn()) -> bool {
         let word = self.depth();
+        // Relaxed: of the depth only the owner reads and writes.
         let depth = word.load(Ordering::Relaxed) - 1;
         if depth > 0 {
             word.store(depth, Ordering::Relaxed);
@@ -123,15 +125,17 @@ impl<W: Word<u64>> Ownership<W> {
 
     #[inline(always)]
     fn give_all(&self, order: impl Fn()) -> bool {
-        // Release: pairs with the Acquire of `take_free`, and of `take_from` for a favoured owner. Relaxed: this thread has
-        // stored the owner itself, and `order` keeps the load of `favour` behind the store before it.
+        // Relaxed: this thread has stored the owner itself.
         if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 {
+            // Release: pairs with the Acquire of `take_free`.
             self.owner.store(0, Ordering::Release);
             order();
             return true;
         }
+        // Release: pairs with the Acquire of `take_from`.
         self.inside.store(0, Ordering::Release);
         order();
+        // Relaxed: `order` and the barrier of `take_from` keep it behind the store before it.
         self.favour.load(Ordering::Relaxed) == 0
     }
 }
@@ -199,7 +203,8 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 impl Lock {
-    /// Has threads that want the lock put a fence into every thread, where there is a `membarrier`. Without it a wake may be missed.
+    /// Has threads that want the lock put a fence into every thread, where there is a `membarrier`. Without it a wake may be
+    /// missed.
     pub fn use_barrier(&self) {
         let registered = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         self.has_barrier.store(registered, Ordering::SeqCst);
@@ -261,6 +266,7 @@ impl Lock {
 
     /// Gives the lock back as often as this thread has taken it, which is returned.
     pub fn leave(&self) -> u64 {
+        // Relaxed: of the depth only the owner reads and writes, as in `enter`.
         let depth = self.ownership.depth().load(Ordering::Relaxed);
         if self.ownership.give_all(order) && self.is_wanted() {
             self.wake();
@@ -272,6 +278,7 @@ impl Lock {
     pub fn enter(&self, depth: u64) {
         let taken = Taken::new();
         std::mem::forget(taken);
+        // Relaxed: of the depth only the owner reads and writes.
         self.ownership.depth().store(depth, Ordering::Relaxed);
     }
 

@@ -85,6 +85,7 @@ impl Waiting {
         let thread = std::thread::current();
         self.sleepers.borrow_mut().push(Sleeper { ready, thread, woken: Arc::clone(&woken) });
         let depth = LOCK.leave();
+        // Acquire: pairs with the Release of `Sleeper::wake`.
         while !woken.load(Ordering::Acquire) {
             std::thread::park();
         }

@@ -14,7 +14,7 @@ use farside_core::error::Result;
 
 /// Measures two-sided messages beside the raw put and active messages below them, polling and sleeping. With --peers also one
 /// C program on Farside's MPI library and on others: latency, bandwidth, message rate, and the time of a message while 1 to
-/// 10,000 receives or early messages are outstanding.
+/// 10,000 receives or unexpected messages are outstanding.
 #[derive(Parser)]
 struct Arguments {
     /// Fewer sizes and shorter blocks of the C program.

@@ -19,6 +19,17 @@ pub fn mpi_library() -> PathBuf {
     built("libmpi_abi.so", &["-p", "farside-mpi", "--lib"], &sources)
 }
 
+/// The folder of the MPI library, where it also has the name that programs ask for.
+#[must_use]
+pub fn mpi_folder() -> PathBuf {
+    let library = mpi_library();
+    let folder = library.parent().unwrap().to_owned();
+    match std::os::unix::fs::symlink("libmpi_abi.so", folder.join("libmpi_abi.so.1")) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => panic!("{}: {e}", folder.display()),
+        _ => folder,
+    }
+}
+
 /// The library that checks collective calls, to be preloaded.
 #[must_use]
 pub fn verify_library() -> PathBuf {

@@ -1,9 +1,9 @@
-//! Matching of two-sided messages: which posted receive a message goes to, and which early message a receive gets.
+//! Matching of two-sided messages: which posted receive a message goes to, and which unexpected message a receive gets.
 //!
 //! A message has an [`Envelope`]; a receive or probe has a [`Pattern`], which may leave open source and tag. Of the receives
 //! that fit a message the one posted first gets it; of the messages that fit a receive it gets the one that came first
 //! (MPI-5.0 section 3.5). The time to match does not depend on how many receives or messages wait: posted receives stand in
-//! one queue for each pattern, of which at most four can fit a message, and early messages in up to four queues, one for each
+//! one queue for each pattern, of which at most four can fit a message, and unexpected messages in up to four queues, one for each
 //! kind of pattern, so that every receive and probe looks at one head.
 //!
 //! This is a data structure: it sends nothing and knows no memory. What comes from peers is only compared.
@@ -62,7 +62,7 @@ impl Envelope {
     }
 }
 
-/// Names a posted receive, or an early message, until it is matched or taken. Not used again soon: numbers have generations.
+/// Names a posted receive, or an unexpected message, until it is matched or taken. Not used again soon: numbers have generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     slot: u32,
@@ -122,7 +122,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// Posted receives with an `R` each, and early messages with an `M` each.
+/// Posted receives with an `R` each, and unexpected messages with an `M` each.
 #[derive(Debug)]
 pub struct Matching<R, M> {
     posted: Slab<(Pattern, R)>,
@@ -130,10 +130,10 @@ pub struct Matching<R, M> {
     receives: Queues,
     /// Posted receives of each kind of pattern.
     waiting: [usize; KINDS],
-    early: Slab<(Envelope, M)>,
-    /// Each early message stands in a queue for each kind of pattern that is in use.
+    unexpected: Slab<(Envelope, M)>,
+    /// Each unexpected message stands in a queue for each kind of pattern that is in use.
     messages: Queues,
-    /// Kinds of patterns by which early messages are found: those that were ever asked for.
+    /// Kinds of patterns by which unexpected messages are found: those that were ever asked for.
     used: [bool; KINDS],
     number: u64,
 }
@@ -144,7 +144,7 @@ impl<R, M> Default for Matching<R, M> {
             posted: Slab::default(),
             receives: Queues::default(),
             waiting: [0; KINDS],
-            early: Slab::default(),
+            unexpected: Slab::default(),
             messages: Queues::default(),
             used: [true, false, false, false],
             number: 0,
@@ -153,7 +153,7 @@ impl<R, M> Default for Matching<R, M> {
 }
 
 impl<R, M> Matching<R, M> {
-    /// Nothing posted, nothing early.
+    /// Nothing posted, nothing unexpected.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -165,11 +165,11 @@ impl<R, M> Matching<R, M> {
         self.waiting.iter().sum()
     }
 
-    /// Early messages.
+    /// Unexpected messages.
     #[must_use]
     #[inline]
-    pub fn early(&self) -> usize {
-        self.early.slots.len() - self.early.free.len()
+    pub fn unexpected(&self) -> usize {
+        self.unexpected.slots.len() - self.unexpected.free.len()
     }
 
     fn next(&mut self) -> u64 {
@@ -177,7 +177,7 @@ impl<R, M> Matching<R, M> {
         self.number
     }
 
-    /// Posts a receive, for which no early message was there ([`take_early`](Self::take_early) first).
+    /// Posts a receive, for which no unexpected message was there ([`take_unexpected`](Self::take_unexpected) first).
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
         let number = self.next();
@@ -228,43 +228,43 @@ impl<R, M> Matching<R, M> {
     /// Keeps a message for which no receive was posted ([`take_posted`](Self::take_posted) first).
     pub fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
         let number = self.next();
-        let ticket = self.early.insert((envelope, message), number);
+        let ticket = self.unexpected.insert((envelope, message), number);
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
-            self.messages.push(envelope.pattern(kind), ticket.slot, kind, &mut self.early.slots);
+            self.messages.push(envelope.pattern(kind), ticket.slot, kind, &mut self.unexpected.slots);
         }
         ticket
     }
 
-    /// The early message that a pattern gets, and its name.
+    /// The unexpected message that a pattern gets, and its name.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
         self.index(pattern.kind());
         let slot = self.messages.head(pattern)?;
-        let ticket = self.early.ticket(slot);
-        let (envelope, message) = self.early.slots[slot as usize].content.as_mut()?;
+        let ticket = self.unexpected.ticket(slot);
+        let (envelope, message) = self.unexpected.slots[slot as usize].content.as_mut()?;
         Some((ticket, *envelope, message))
     }
 
-    /// The early message that a pattern gets, which is kept no more.
-    pub fn take_early(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
+    /// The unexpected message that a pattern gets, which is kept no more.
+    pub fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
         self.index(pattern.kind());
         let slot = self.messages.head(pattern)?;
         self.take_slot(slot)
     }
 
-    /// An early message by its name, which is kept no more; `None` if it was taken.
+    /// An unexpected message by its name, which is kept no more; `None` if it was taken.
     pub fn take(&mut self, ticket: Ticket) -> Option<(Envelope, M)> {
-        self.early.get(ticket)?;
+        self.unexpected.get(ticket)?;
         self.take_slot(ticket.slot)
     }
 
     fn take_slot(&mut self, slot: u32) -> Option<(Envelope, M)> {
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
-            self.messages.unlink(slot, kind, &mut self.early.slots);
+            self.messages.unlink(slot, kind, &mut self.unexpected.slots);
         }
-        self.early.remove(slot)
+        self.unexpected.remove(slot)
     }
 
-    /// From now on early messages are found by patterns of this kind: those that have come are put into its queues. A program
+    /// From now on unexpected messages are found by patterns of this kind: those that have come are put into its queues. A program
     /// that leaves nothing open does not pay for it.
     #[inline]
     fn index(&mut self, kind: usize) {
@@ -276,12 +276,12 @@ impl<R, M> Matching<R, M> {
     #[cold]
     fn index_first(&mut self, kind: usize) {
         self.used[kind] = true;
-        let slots = self.early.slots.iter().enumerate();
+        let slots = self.unexpected.slots.iter().enumerate();
         let mut kept: Vec<(u64, u32, Envelope)> =
             slots.filter_map(|(i, s)| Some((s.number, i as u32, s.content.as_ref()?.0))).collect();
         kept.sort_unstable_by_key(|(number, ..)| *number);
         for (_, slot, envelope) in kept {
-            self.messages.push(envelope.pattern(kind), slot, kind, &mut self.early.slots);
+            self.messages.push(envelope.pattern(kind), slot, kind, &mut self.unexpected.slots);
         }
     }
 
@@ -291,11 +291,11 @@ impl<R, M> Matching<R, M> {
         let posted: Vec<u32> = of(self.posted.slots.len())
             .filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| p.context == context))
             .collect();
-        let early: Vec<u32> = of(self.early.slots.len())
-            .filter(|i| self.early.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))
+        let unexpected: Vec<u32> = of(self.unexpected.slots.len())
+            .filter(|i| self.unexpected.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))
             .collect();
         let receives = posted.into_iter().filter_map(|slot| self.unpost(slot)).collect();
-        let messages = early.into_iter().filter_map(|slot| self.take_slot(slot)).collect();
+        let messages = unexpected.into_iter().filter_map(|slot| self.take_slot(slot)).collect();
         (receives, messages)
     }
 }

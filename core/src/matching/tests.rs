@@ -7,7 +7,7 @@ use super::*;
 #[derive(Default)]
 struct Model {
     posted: Vec<(Ticket, Pattern, u32)>,
-    early: Vec<(Ticket, Envelope, u32)>,
+    unexpected: Vec<(Ticket, Envelope, u32)>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,19 +55,19 @@ proptest! {
                     let got = m.take_posted(&e);
                     prop_assert_eq!(got, want.map(|(.., r)| r));
                     if got.is_none() {
-                        model.early.push((m.keep(e, value), e, value));
+                        model.unexpected.push((m.keep(e, value), e, value));
                     }
                 }
                 Step::Receive(p) => {
-                    let want = model.early.iter().position(|(_, e, _)| p.fits(e)).map(|i| model.early.remove(i));
-                    let got = m.take_early(&p);
+                    let want = model.unexpected.iter().position(|(_, e, _)| p.fits(e)).map(|i| model.unexpected.remove(i));
+                    let got = m.take_unexpected(&p);
                     prop_assert_eq!(got, want.map(|(_, e, v)| (e, v)));
                     if got.is_none() {
                         model.posted.push((m.post(p, value), p, value));
                     }
                 }
                 Step::Probe(p) => {
-                    let want = model.early.iter().find(|(_, e, _)| p.fits(e)).copied();
+                    let want = model.unexpected.iter().find(|(_, e, _)| p.fits(e)).copied();
                     prop_assert_eq!(m.probe(&p).map(|(t, e, v)| (t, e, *v)), want);
                 }
                 Step::Cancel(i) if i < model.posted.len() => {
@@ -75,8 +75,8 @@ proptest! {
                     prop_assert_eq!(m.cancel(ticket), Some(value));
                     prop_assert_eq!(m.cancel(ticket), None);
                 }
-                Step::TakeNamed(i) if i < model.early.len() => {
-                    let (ticket, e, value) = model.early.remove(i);
+                Step::TakeNamed(i) if i < model.unexpected.len() => {
+                    let (ticket, e, value) = model.unexpected.remove(i);
                     prop_assert_eq!(m.take(ticket), Some((e, value)));
                     prop_assert_eq!(m.take(ticket), None);
                 }
@@ -88,14 +88,14 @@ proptest! {
                         model.posted.iter().filter(|(_, p, _)| p.context == context).map(|(.., v)| *v).collect();
                     prop_assert_eq!(receives, want);
                     let want: Vec<(Envelope, u32)> =
-                        model.early.iter().filter(|(_, e, _)| e.context == context).map(|(_, e, v)| (*e, *v)).collect();
+                        model.unexpected.iter().filter(|(_, e, _)| e.context == context).map(|(_, e, v)| (*e, *v)).collect();
                     prop_assert_eq!(messages, want);
                     model.posted.retain(|(_, p, _)| p.context != context);
-                    model.early.retain(|(_, e, _)| e.context != context);
+                    model.unexpected.retain(|(_, e, _)| e.context != context);
                 }
                 _ => {}
             }
-            prop_assert_eq!((m.posted(), m.early()), (model.posted.len(), model.early.len()));
+            prop_assert_eq!((m.posted(), m.unexpected()), (model.posted.len(), model.unexpected.len()));
         }
     }
 }
@@ -108,7 +108,7 @@ fn nothing_grows_once_all_is_matched() {
         m.post(pattern, 0);
         assert!(m.take_posted(&Envelope { context: 0, source: 1, tag }).is_some());
         m.keep(Envelope { context: 0, source: 1, tag }, 0);
-        assert!(m.take_early(&pattern).is_some());
+        assert!(m.take_unexpected(&pattern).is_some());
     }
-    assert_eq!((m.posted.slots.len(), m.early.slots.len()), (1, 1));
+    assert_eq!((m.posted.slots.len(), m.unexpected.slots.len()), (1, 1));
 }

@@ -60,7 +60,7 @@ impl SignalArray {
                 .peer(r.peer)
                 .cause(format!("{} bytes, {wanted} expected", r.len)));
         }
-        // The same on every rank, since all look at the same words. Relaxed: stored before the exchange.
+        // The same on every rank, since all look at the same words.
         signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
         // A counter does not tell who is missing.
         signals.crowded = size > 2
@@ -68,6 +68,7 @@ impl SignalArray {
             && signals.job.bill().is_none()
             && (0..size)
                 .filter_map(|rank| signals.last_line(rank))
+                // Relaxed: stored by its owner before the exchange of the keys, whose messages order the two.
                 .any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
         Ok(signals)
     }

@@ -2,12 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 
-/// Bytes that early messages of one peer may take, their envelopes among them; what is more waits at its sender.
-pub const EARLY: u64 = 1 << 20;
+/// Bytes that unexpected messages of one peer may take, their envelopes among them; what is more waits at its sender.
+pub const UNEXPECTED: u64 = 1 << 20;
 /// What a message takes beside its data.
 const ENVELOPE: u64 = 64;
 /// Credits are advertised to a peer after this many bytes.
-const STEP: u64 = EARLY / 4;
+const STEP: u64 = UNEXPECTED / 4;
 
 #[derive(Debug, Default)]
 struct Peer {
@@ -38,7 +38,7 @@ impl Credits {
     pub(super) fn spend(&self, peer: u32, len: usize) -> bool {
         let at = &self.peers[peer as usize];
         let sent = at.sent.get() + len as u64 + ENVELOPE;
-        let room = sent.wrapping_sub(at.granted.get()) <= EARLY || peer == self.rank;
+        let room = sent.wrapping_sub(at.granted.get()) <= UNEXPECTED || peer == self.rank;
         if room && peer != self.rank {
             at.sent.set(sent);
         }

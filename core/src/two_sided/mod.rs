@@ -4,10 +4,10 @@
 //!
 //! | message | |
 //! |---|---|
-//! | short enough for the device's eager limit, and the target has room for early messages of this rank | goes at once (one packet, or some): into the posted receive, or a buffer of the target until one is posted |
+//! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | goes at once (one packet, or some): into the posted receive, or a buffer of the target until one is posted |
 //! | longer, or synchronous, or without room | waits at its sender until its receive is there (rendezvous): bytes go straight from the source to the sink |
 //!
-//! Early messages of one peer take at most [`EARLY`] bytes of a rank, since their sender counts them; the receiver says now
+//! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank, since their sender counts them; the receiver says now
 //! and then how much it has taken, in a message of its own. Nothing here waits: a wait is the caller's, by
 //! [`Job::wait`] for an [outcome](Receive::outcome) or a [`Sending`].
 
@@ -23,12 +23,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::matching::{Envelope, Pattern};
 
-pub use credit::EARLY;
+pub use credit::UNEXPECTED;
 pub use send::{Mode, Sending};
 pub use state::{Matched, Receive, Status, TwoSided};
 
 use credit::Credits;
-use state::{Coming, Early};
+use state::{Coming, Unexpected};
 
 const HANDLER: HandlerId = HandlerId(u16::MAX - 2);
 const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
@@ -82,18 +82,18 @@ impl TwoSided {
     /// No receive is posted for a message.
     #[inline(never)]
     fn keep(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
-        let (early, delivery) = match m.data {
+        let (unexpected, delivery) = match m.data {
             // What is here is taken, so that its sender can go on, unless it wants to wait.
             Some(data) if !m.waits || send::may_leave(m.header, data.len()) => {
-                (Early::Whole(data.into(), !m.waits), Delivery::Done)
+                (Unexpected::Whole(data.into(), !m.waits), Delivery::Done)
             }
-            _ if m.waits => (Early::Held(m.token(), m.len), Delivery::Hold),
+            _ if m.waits => (Unexpected::Held(m.token(), m.len), Delivery::Hold),
             _ => {
-                let (early, then) = coming(envelope, m.token(), m.len);
-                (early, Delivery::Into(Sink::buffer(Vec::new()), then))
+                let (unexpected, then) = coming(envelope, m.token(), m.len);
+                (unexpected, Delivery::Into(Sink::buffer(Vec::new()), then))
             }
         };
-        self.matching.borrow_mut().keep(envelope, early);
+        self.matching.borrow_mut().keep(envelope, unexpected);
         delivery
     }
 }
@@ -122,7 +122,7 @@ fn check(job: &Job, operation: &'static str, pattern: &Pattern) -> Result<()> {
 }
 
 /// A message whose bytes come, and what is to run when they are here.
-fn coming(envelope: Envelope, token: Token, len: usize) -> (Early, Then) {
+fn coming(envelope: Envelope, token: Token, len: usize) -> (Unexpected, Then) {
     let coming = Rc::new(Coming::default());
     let filled = Rc::clone(&coming);
     let then = Then::quick(move |received| {
@@ -133,7 +133,7 @@ fn coming(envelope: Envelope, token: Token, len: usize) -> (Early, Then) {
             None => _ = filled.data.replace(Some(data)),
         }
     });
-    (Early::Coming(coming, token, len), then)
+    (Unexpected::Coming(coming, token, len), then)
 }
 
 /// Tells a peer how many bytes of its messages have been received. Does not wait.

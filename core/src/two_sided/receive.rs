@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::check;
-use super::state::{Early, Matched, Receive, State, Status, status};
+use super::state::{Matched, Receive, State, Status, Unexpected, status};
 use crate::am::{self, Sink, Then};
 use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,8 +34,8 @@ impl Job {
         check(self, "receive a message", &pattern)?;
         receive.check_free()?;
         self.give_credit()?;
-        if self.two_sided().has_early()
-            && let Some(matched) = self.take_early(&pattern)
+        if self.two_sided().has_unexpected()
+            && let Some(matched) = self.take_unexpected(&pattern)
         {
             if let Some(bill) = self.bill() {
                 bill.called(Account::team(pattern.context), RECEIVE);
@@ -53,20 +53,20 @@ impl Job {
         Ok(())
     }
 
-    /// Takes the early message that a pattern gets. What its sender has withdrawn is dropped.
-    fn take_early(&self, pattern: &Pattern) -> Option<Matched> {
+    /// Takes the unexpected message that a pattern gets. What its sender has withdrawn is dropped.
+    fn take_unexpected(&self, pattern: &Pattern) -> Option<Matched> {
         loop {
-            let (envelope, early) = self.two_sided().matching.borrow_mut().take_early(pattern)?;
-            if !self.drop_withdrawn(&early, true) {
-                return Some(Matched { envelope, early });
+            let (envelope, unexpected) = self.two_sided().matching.borrow_mut().take_unexpected(pattern)?;
+            if !self.drop_withdrawn(&unexpected, true) {
+                return Some(Matched { envelope, unexpected });
             }
         }
     }
 
-    /// Whether an early message was withdrawn; its rest is dropped then. With `claim` it is not withdrawn from now on.
-    fn drop_withdrawn(&self, early: &Early, claim: bool) -> bool {
-        match early {
-            Early::Held(token, _) if !am::is_held(self, *token, claim) => {
+    /// Whether an unexpected message was withdrawn; its rest is dropped then. With `claim` it is not withdrawn from now on.
+    fn drop_withdrawn(&self, unexpected: &Unexpected, claim: bool) -> bool {
+        match unexpected {
+            Unexpected::Held(token, _) if !am::is_held(self, *token, claim) => {
                 am::abandon(self, *token);
                 true
             }
@@ -83,26 +83,26 @@ impl Job {
     /// What sending fails with.
     pub unsafe fn receive_message(&self, receive: &Rc<Receive>, message: Matched, sink: Sink) -> Result<()> {
         receive.check_free()?;
-        let Matched { envelope, early } = message;
+        let Matched { envelope, unexpected } = message;
         let credits = &self.two_sided().credits;
         if self.bill().is_some() {
             receive.awaited.set(Some(awaited(envelope.context, Some(envelope.source))));
         }
-        match early {
-            Early::Whole(data, counted) => {
+        match unexpected {
+            Unexpected::Whole(data, counted) => {
                 receive.begin(State::Coming(None));
                 receive.fill(envelope, sink, &data);
                 if counted {
                     credits.taken(envelope.source, data.len());
                 }
             }
-            Early::Held(token, _) => {
+            Unexpected::Held(token, _) => {
                 receive.begin(State::Coming(Some(token)));
                 let to = Rc::clone(receive);
                 let then = Then::quick(move |received| to.complete(envelope, received));
                 return am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive));
             }
-            Early::Coming(coming, token, len) => {
+            Unexpected::Coming(coming, token, len) => {
                 credits.taken(envelope.source, len);
                 if let Some(data) = coming.data.take() {
                     receive.begin(State::Coming(None));
@@ -148,9 +148,9 @@ impl Job {
         check(self, "probe for a message", pattern)?;
         loop {
             let mut matching = self.two_sided().matching.borrow_mut();
-            let Some((ticket, envelope, early)) = matching.probe(pattern) else { return Ok(None) };
-            if !self.drop_withdrawn(early, false) {
-                return Ok(Some(status(&envelope, early)));
+            let Some((ticket, envelope, unexpected)) = matching.probe(pattern) else { return Ok(None) };
+            if !self.drop_withdrawn(unexpected, false) {
+                return Ok(Some(status(&envelope, unexpected)));
             }
             let _ = matching.take(ticket);
         }
@@ -162,22 +162,22 @@ impl Job {
     /// As [`probe`](Self::probe).
     pub fn take_message(&self, pattern: &Pattern) -> Result<Option<Matched>> {
         check(self, "take a message", pattern)?;
-        Ok(self.take_early(pattern))
+        Ok(self.take_unexpected(pattern))
     }
 
-    /// Forgets all posted receives and early messages of a context, whose team ends.
+    /// Forgets all posted receives and unexpected messages of a context, whose team ends.
     pub fn forget_context(&self, context: u32) {
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {
             receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("its team has ended")));
         }
         let credits = &self.two_sided().credits;
-        for (envelope, early) in messages {
-            match early {
-                Early::Held(token, _) => _ = am::abandon(self, token),
-                Early::Whole(data, true) => credits.taken(envelope.source, data.len()),
-                Early::Whole(_, false) => {}
-                Early::Coming(_, _, len) => credits.taken(envelope.source, len),
+        for (envelope, unexpected) in messages {
+            match unexpected {
+                Unexpected::Held(token, _) => _ = am::abandon(self, token),
+                Unexpected::Whole(data, true) => credits.taken(envelope.source, data.len()),
+                Unexpected::Whole(_, false) => {}
+                Unexpected::Coming(_, _, len) => credits.taken(envelope.source, len),
             }
         }
     }

@@ -140,7 +140,7 @@ impl Job {
         }
     }
 
-    /// Whether the target has room for an early message, which is counted then.
+    /// Whether the target has room for an unexpected message, which is counted then.
     #[inline]
     fn spend(&self, target: u32, len: usize) -> Result<bool> {
         let credits = &self.two_sided().credits;

@@ -1,4 +1,4 @@
-//! What a rank has of two-sided messages: receives that are posted, early messages, credits.
+//! What a rank has of two-sided messages: receives that are posted, unexpected messages, credits.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -12,14 +12,17 @@ use crate::matching::{Envelope, Matching, Ticket};
 
 /// The two-sided messages of a rank.
 pub struct TwoSided {
-    pub(super) matching: RefCell<Matching<Rc<Receive>, Early>>,
+    pub(super) matching: RefCell<Matching<Rc<Receive>, Unexpected>>,
     pub(super) credits: Credits,
 }
 
 impl fmt::Debug for TwoSided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let matching = self.matching.borrow();
-        f.debug_struct("TwoSided").field("posted", &matching.posted()).field("early", &matching.early()).finish()
+        f.debug_struct("TwoSided")
+            .field("posted", &matching.posted())
+            .field("unexpected", &matching.unexpected())
+            .finish()
     }
 }
 
@@ -35,15 +38,15 @@ impl TwoSided {
     }
 
     #[inline]
-    pub(super) fn has_early(&self) -> bool {
-        self.matching.borrow().early() > 0
+    pub(super) fn has_unexpected(&self) -> bool {
+        self.matching.borrow().unexpected() > 0
     }
 
-    /// Receives that are posted, and early messages.
+    /// Receives that are posted, and unexpected messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         let matching = self.matching.borrow();
-        (matching.posted(), matching.early())
+        (matching.posted(), matching.unexpected())
     }
 }
 
@@ -60,8 +63,8 @@ pub struct Status {
     pub kept: usize,
 }
 
-/// An early message.
-pub(super) enum Early {
+/// An unexpected message.
+pub(super) enum Unexpected {
     /// All of it is here; whether it was counted by its sender.
     Whole(Box<[u8]>, bool),
     /// It waits at its sender; its length.
@@ -70,7 +73,7 @@ pub(super) enum Early {
     Coming(Rc<Coming>, Token, usize),
 }
 
-impl Early {
+impl Unexpected {
     fn len(&self) -> usize {
         match self {
             Self::Whole(data, _) => data.len(),
@@ -79,24 +82,25 @@ impl Early {
     }
 }
 
-/// An early message whose bytes are coming.
+/// An unexpected message whose bytes are coming.
 #[derive(Default)]
 pub(super) struct Coming {
     pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
     pub(super) receive: Cell<Option<(Rc<Receive>, Sink)>>,
 }
 
-/// An early message that was taken out of matching for a receive of its own ([`Job::take_message`](crate::Job::take_message)). One that is dropped is
+/// An unexpected message that was taken out of matching for a receive of its own
+/// ([`Job::take_message`](crate::Job::take_message)). One that is dropped is
 /// lost, and its sender may wait for ever.
 #[must_use]
 pub struct Matched {
     pub(super) envelope: Envelope,
-    pub(super) early: Early,
+    pub(super) unexpected: Unexpected,
 }
 
 impl std::fmt::Debug for Matched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Matched").field("envelope", &self.envelope).field("len", &self.early.len()).finish()
+        f.debug_struct("Matched").field("envelope", &self.envelope).field("len", &self.unexpected.len()).finish()
     }
 }
 
@@ -104,12 +108,12 @@ impl Matched {
     /// What will be received.
     #[must_use]
     pub fn status(&self) -> Status {
-        status(&self.envelope, &self.early)
+        status(&self.envelope, &self.unexpected)
     }
 }
 
-pub(super) fn status(envelope: &Envelope, early: &Early) -> Status {
-    let len = early.len();
+pub(super) fn status(envelope: &Envelope, unexpected: &Unexpected) -> Status {
+    let len = unexpected.len();
     Status { source: envelope.source, tag: envelope.tag, len, kept: len }
 }
 

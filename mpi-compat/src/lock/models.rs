@@ -66,6 +66,7 @@ impl Model {
     }
 
     fn give(&self) {
+        // Relaxed: `order` stands between the store that gives the lock up and this load, as between `fetch_add` and `take_from`.
         if self.ownership.give(|| self.order()) && self.waiting.load(Ordering::Relaxed) != 0 {
             drop(self.queue.lock().unwrap());
             self.free.notify_one();

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use farside_datatype::Named;
+use farside_datatype::{Named, TypeMap};
 use farside_rma::op::ElementType;
 use farside_rma::raw::{Combine, Update, element_type};
 use farside_rma::{Element, Op as Operation};
@@ -144,6 +144,17 @@ impl Remote {
         Ok(unsafe { self.win.raw().put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, 0) }?)
     }
 
+    /// Addresses and layouts of local sides, which have as many bytes as the target's.
+    fn maps(&self, at: &TypeMap, sides: [Option<&Local>; 2]) -> Result<[Option<(*mut u8, TypeMap)>; 2]> {
+        let mut maps = [None, None];
+        for (side, map) in sides.into_iter().zip(&mut maps).filter_map(|(side, map)| Some((side?, map))) {
+            let layout = side.elements.map()?;
+            self.fits(layout.size() as usize, at.size() as usize)?;
+            *map = Some((side.base, layout));
+        }
+        Ok(maps)
+    }
+
     fn by_window(&self, op: Operation, ty: ElementType, origin: Option<&Local>, result: Option<&Local>) -> Result {
         let (target, offset) = (self.target, self.offset);
         let there = self.elements.plain()?;
@@ -160,11 +171,7 @@ impl Remote {
             return Ok(unsafe { self.win.raw().accumulate_bytes(op, ty, operand, old, there, target, offset) }?);
         }
         let at = self.elements.map()?;
-        let maps = |local: &Local| local.elements.map().map(|map| (local.base, map));
-        let (origin, result) = (origin.map(maps).transpose()?, result.map(maps).transpose()?);
-        for (_, map) in [&origin, &result].into_iter().flatten() {
-            self.fits(map.size() as usize, at.size() as usize)?;
-        }
+        let [origin, result] = self.maps(&at, [origin, result])?;
         let old = result.as_ref().map(|(base, map)| (*base, map));
         let operand = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
         let operand = operand.unwrap_or((std::ptr::null(), &at));
@@ -179,11 +186,7 @@ impl Remote {
 
     fn update(&self, named: Named, combine: Option<Combine>, origin: Option<&Local>, result: Option<&Local>) -> Result {
         let at = self.elements.map()?;
-        let maps = |local: &Local| local.elements.map().map(|map| (local.base, map));
-        let (origin, result) = (origin.map(maps).transpose()?, result.map(maps).transpose()?);
-        for (_, map) in [&origin, &result].into_iter().flatten() {
-            self.fits(map.size() as usize, at.size() as usize)?;
-        }
+        let [origin, result] = self.maps(&at, [origin, result])?;
         let n = at.size() / named.size() as u64;
         let array = farside_datatype::Datatype::from(named).message(n)?;
         let update = Update { array, len: n as usize * named.extent(), combine };

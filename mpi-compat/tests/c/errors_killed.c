@@ -1,16 +1,16 @@
 /* A rank that is killed: every call that needs it returns MPI_ERR_PROC_ABORTED, through the handler, before the job ends.
    ranks 2 3
    code any
-   says heard of it
+   says got the error
    not on peers: they end the job, or wait */
 #include "check.h"
 #include <signal.h>
 #include <unistd.h>
 
-static int heard;
+static int calls_of_handler;
 
 static void handler(MPI_Comm *comm, int *code, ...) {
-    heard += *comm == MPI_COMM_WORLD && class_of(*code) == MPI_ERR_PROC_ABORTED;
+    calls_of_handler += *comm == MPI_COMM_WORLD && class_of(*code) == MPI_ERR_PROC_ABORTED;
 }
 
 #define LOST(call) FAILS(MPI_ERR_PROC_ABORTED, call)
@@ -44,7 +44,7 @@ int main(void) {
         return 0;
     }
     LOST(MPI_Recv(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    CHECK(heard == 1);
+    CHECK(calls_of_handler == 1);
     LOST(MPI_Ssend(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD));
     LOST(MPI_Probe(1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     LOST(MPI_Mprobe(1, 0, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
@@ -55,8 +55,8 @@ int main(void) {
     LOST(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
     LOST(testing());
     LOST(probing());
-    if (heard != 10) printf("FAILED: heard of %d\n", heard);
-    if (failures == 0) printf("heard of it\n");
+    if (calls_of_handler != 10) printf("FAILED: the handler was called %d times\n", calls_of_handler);
+    if (failures == 0) printf("got the error\n");
     fflush(stdout);
     _exit(1);
 }

@@ -3,10 +3,10 @@
    not on peers: MPICH as it is built there does not check ranks */
 #include "check.h"
 
-static int heard;
+static int calls_of_handler;
 static MPI_Win win;
 
-static void handler(MPI_Win *of, int *code, ...) { heard += *of == win && class_of(*code) == MPI_ERR_RANK; }
+static void handler(MPI_Win *of, int *code, ...) { calls_of_handler += *of == win && class_of(*code) == MPI_ERR_RANK; }
 
 int main(void) {
     int base, value = 1;
@@ -18,7 +18,7 @@ int main(void) {
     OK(MPI_Errhandler_free(&mine));
     OK(MPI_Win_fence(0, win));
     FAILS(MPI_ERR_RANK, MPI_Put(&value, 1, MPI_INT, 77, 0, 1, MPI_INT, win));
-    CHECK(heard == 1);
+    CHECK(calls_of_handler == 1);
     OK(MPI_Win_fence(0, win));
     OK(MPI_Win_free(&win));
     return finish();

@@ -1,7 +1,7 @@
 /* A rank that is killed while others are in epochs with it: what waits for it is an error, in bounded time.
    ranks 3
    code any
-   says heard of it
+   says got the error
    not on peers: they end the job, or wait */
 #include "check.h"
 #include <signal.h>
@@ -37,7 +37,7 @@ int main(void) {
     CHECK(class_of(code) == MPI_ERR_PROC_ABORTED);
     fails += MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, fence) != MPI_SUCCESS;
     FAILS(MPI_ERR_PROC_ABORTED, MPI_Win_fence(0, fence));
-    if (failures == 0) printf("heard of it\n");
+    if (failures == 0) printf("got the error\n");
     fflush(stdout);
     _exit(1);
 }

@@ -1,7 +1,7 @@
 /* A process that is killed in a session: the others hear of it.
    ranks 2 3
    code any
-   says heard of it
+   says got the error
    not on peers: they end the job, or wait */
 #include "session.h"
 #include <signal.h>
@@ -15,7 +15,7 @@ int main(void) {
     comm = comm_of(session, "mpi://WORLD", "killed");
     if (rank_of(comm) == 1) raise(SIGKILL);
     FAILS(MPI_ERR_PROC_ABORTED, MPI_Recv(&value, 1, MPI_INT, 1, 0, comm, MPI_STATUS_IGNORE));
-    if (failures == 0) printf("heard of it\n");
+    if (failures == 0) printf("got the error\n");
     fflush(stdout);
     _exit(1);
 }

@@ -20,23 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-use farside_harness::{Finished, Marked, farside, mpi_library, mpich, quick};
+use farside_harness::{Finished, Marked, farside, mpi_folder, mpich, quick};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
-
-/// Where the libraries of this run are, with the name that programs ask for.
-fn library() -> &'static Path {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    FOLDER
-        .get_or_init(|| {
-            let folder = tempfile::tempdir().unwrap();
-            for name in ["libmpi_abi.so.1", "libmpi_abi.so"] {
-                std::os::unix::fs::symlink(mpi_library(), folder.path().join(name)).unwrap();
-            }
-            folder
-        })
-        .path()
-}
 
 /// What the head of a program says.
 struct Program {
@@ -88,7 +74,7 @@ impl Program {
             Some(compiler) => Command::new(compiler),
             None => {
                 let mut command = Command::new("cc");
-                command.arg("-I").arg(include).arg("-L").arg(library());
+                command.arg("-I").arg(include).arg("-L").arg(mpi_folder());
                 command
             }
         };
@@ -120,7 +106,7 @@ impl Program {
             };
             let mut runs = memory.iter().map(|fault| {
                 let mut ours = Marked::run(*ranks, &[&program]);
-                ours.command.env("LD_LIBRARY_PATH", library()).env("FARSIDE_FAULT", fault);
+                ours.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_FAULT", fault);
                 ours.command.envs(self.env.iter().filter_map(|set| set.split_once('=')));
                 let ours = ours.finish();
                 if ours.out.contains("FAILED") || !self.ended_well(&ours) {
@@ -162,7 +148,7 @@ impl Program {
     fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
         let mut run = Marked::new("timeout");
         run.command.arg("3").arg(farside()).args(["run", "-n", &self.ranks.iter().max()?.to_string()]).arg(program);
-        run.command.env("LD_LIBRARY_PATH", library()).env("FARSIDE_FAULT", damage).env("FARSIDE_LOG", "info");
+        run.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_FAULT", damage).env("FARSIDE_LOG", "info");
         let run = run.finish();
         run.err.contains("an operation is damaged").then(|| run.code != Some(0))
     }
@@ -213,7 +199,7 @@ fn built(compiler: Option<&str>) -> &'static Path {
         std::fs::create_dir_all(&folder).unwrap();
         let programs: Vec<_> = all().into_values().flatten().collect();
         let next = AtomicUsize::new(0);
-        library();
+        let _ = mpi_folder();
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
                 scope.spawn(|| {
@@ -327,13 +313,13 @@ fn killed_in_every_kind_of_epoch() {
             let mut run = Marked::run(3, &[&built]);
             run.command.arg(epoch).args(fatal.then_some("fatal"));
             run.command
-                .env("LD_LIBRARY_PATH", library())
+                .env("LD_LIBRARY_PATH", mpi_folder())
                 .env("FARSIDE_FAULT", fault)
                 .env("FARSIDE_SHM_DIR", memory.path());
             let run = run.finish();
             let text = format!("{epoch}, {fault}: code {:?}\n{}\n{}", run.code, run.out, run.err);
             assert!(run.code.is_some_and(|code| code != 0) && !run.out.contains("FAILED"), "{text}");
-            assert_eq!(run.out.matches("heard of it").count(), if fatal { 0 } else { 2 }, "{text}");
+            assert_eq!(run.out.matches("got the error").count(), if fatal { 0 } else { 2 }, "{text}");
             assert!(!run.out.contains("it went on"), "{text}");
             let ended = run.err.contains("(MPI_ERR_PROC_ABORTED); the error handler ends the job");
             assert_eq!(ended, fatal, "{text}");

@@ -72,7 +72,8 @@ fn a_preloaded_tool_sees_every_call() {
     let table = Table::read();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let library = crate::library().to_str().unwrap();
+    let library = crate::mpi_folder();
+    let library = library.to_str().unwrap();
     std::fs::write(at("tool.c"), source(&table)).unwrap();
     cc(&["-DTOOL", "-fPIC", "-shared", &at("tool.c"), "-o", &at("tool.so"), "-L", library, "-lmpi_abi"], &[]);
     cc(&["-c", &at("tool.c"), "-o", &at("wrap.o")], &[]);

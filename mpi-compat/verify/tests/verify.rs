@@ -7,25 +7,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-use farside_harness::{Finished, Marked, mpi_library, mpich, verify_library};
+use farside_harness::{Finished, Marked, mpi_folder, mpich, verify_library};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
-
-/// Where the library of MPI is, with the name that programs ask for.
-fn library() -> &'static Path {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    FOLDER
-        .get_or_init(|| {
-            let folder = tempfile::tempdir().unwrap();
-            for name in ["libmpi_abi.so.1", "libmpi_abi.so"] {
-                std::os::unix::fs::symlink(mpi_library(), folder.path().join(name)).unwrap();
-            }
-            folder
-        })
-        .path()
-}
 
 struct Program {
     name: String,
@@ -43,7 +28,7 @@ impl Program {
         let mut command = Command::new(peer.unwrap_or("cc"));
         if peer.is_none() {
             let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../include");
-            command.arg("-I").arg(include).arg("-L").arg(library());
+            command.arg("-I").arg(include).arg("-L").arg(mpi_folder());
         }
         command
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"])
@@ -77,7 +62,7 @@ impl Program {
                     run.command.arg("--env").arg(format!("{name}={value}"));
                 }
                 run.command.arg("--env").arg(format!("LD_PRELOAD={}", verify_library().display()));
-                run.command.env("LD_LIBRARY_PATH", library());
+                run.command.env("LD_LIBRARY_PATH", mpi_folder());
                 run
             }
             Some(compiler) => {

@@ -7,7 +7,7 @@
 //!
 //! | message | goes |
 //! |---|---|
-//! | up to the device's eager limit, while its target has less than 1 MiB of this rank's early messages | at once, in one packet or some; the send is complete |
+//! | up to the device's eager limit, while its target has less than 1 MiB of this rank's unexpected messages | at once, in one packet or some; the send is complete |
 //! | longer, or synchronous, or without room | when its receive is there (rendezvous): a request, the bytes straight from the sender's memory to the receiver's, an end; the send is complete then |
 //!
 //! Elements are any [`Pod`] type, and a receive may be of another type than its send: bytes are what travels. A message longer than

@@ -70,10 +70,10 @@ impl RawWindow {
         if !self.options.locks {
             return Ok(());
         }
-        let lock = self.board.own_word(word::LOCK).load(Ordering::SeqCst);
+        let lock = self.signals.own_word(word::LOCK).load(Ordering::SeqCst);
         // Words of who waits in line say nothing about the lock.
         let ranks = if self.in_line { 0 } else { self.team.size() };
-        let claimed = (0..ranks).find(|r| self.board.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
+        let claimed = (0..ranks).find(|r| self.signals.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
         if lockword::at_rest(lock) && claimed.is_none() {
             return Ok(());
         }

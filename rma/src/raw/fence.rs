@@ -93,7 +93,7 @@ impl RawWindow {
     fn publish_opened(&self, number: u64) {
         // SeqCst, and the fence: a rank that sets its waiter bit and then looks at the number either sees it
         // or is seen here.
-        self.board.own_word(word::OPENED).store(number, Ordering::SeqCst);
+        self.signals.own_word(word::OPENED).store(number, Ordering::SeqCst);
         self.wake_waiters(self.team.rank());
     }
 
@@ -104,7 +104,7 @@ impl RawWindow {
         }
         // Acquire side of `publish_opened`: the target's local stores are before our operations. Memory that
         // is not mapped would cost a message to look at; there the closing call finds out.
-        self.mapped && self.board.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
+        self.mapped && self.signals.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
     }
 
     /// Starts what waits for ranks that have not come to the fence before this one.
@@ -125,26 +125,26 @@ impl RawWindow {
             if self.packed.replace(false) {
                 self.complete_all()?;
             }
-            return self.meet(mark);
+            return self.pass_barrier(mark);
         }
         let mut marks = mark;
         if !self.synchronized.replace(true) {
-            marks |= self.meet(mark)?;
+            marks |= self.pass_barrier(mark)?;
             self.start_queued(None)?;
         }
         let (p, me) = (self.team.size(), self.team.rank());
         if p > DIRECT {
             self.complete_all()?;
-            marks |= self.meet(mark)?;
+            marks |= self.pass_barrier(mark)?;
         } else {
             let others = (1..p).map(|d| (me + d) % p);
-            let number = self.next_meeting();
+            let number = self.next_barrier();
             // A rank that is notified may access this rank's memory at once: what this rank does there itself comes before.
             self.finish_self()?;
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
             for from in others {
-                self.board.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
-                marks |= self.board.mark(from, cell::FENCE, number);
+                self.signals.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
+                marks |= self.signals.mark(from, cell::FENCE, number);
             }
             self.complete_all()?;
         }
@@ -152,15 +152,15 @@ impl RawWindow {
         Ok(marks)
     }
 
-    fn next_meeting(&self) -> u64 {
-        self.meetings.set(self.meetings.get() + 1);
-        self.meetings.get()
+    fn next_barrier(&self) -> u64 {
+        self.barriers.set(self.barriers.get() + 1);
+        self.barriers.get()
     }
 
     /// A barrier, which gives the marks of all ranks, joined.
-    fn meet(&self, mark: u16) -> Result<u16> {
-        let (team, board, number) = (&self.team, &self.board, self.next_meeting());
-        barrier_dissemination::rounds(team, board, cell::FENCE, number, mark, "fence", Pace::ANSWER)
+    fn pass_barrier(&self, mark: u16) -> Result<u16> {
+        let (team, signals, number) = (&self.team, &self.signals, self.next_barrier());
+        barrier_dissemination::rounds(team, signals, cell::FENCE, number, mark, "fence", Pace::ANSWER)
     }
 
     /// Posts what was withheld for this rank itself: nobody is to be notified, and a cell that nobody waits for could
@@ -190,7 +190,7 @@ impl RawWindow {
             }
         }
         let me = self.team.rank();
-        let waiters = self.board.peer_word(target, word::WAITERS + me / 64);
+        let waiters = self.signals.peer_word(target, word::WAITERS + me / 64);
         let bit = 1u64 << (me % 64);
         if let Some(w) = waiters {
             w.fetch_or(bit, Ordering::SeqCst);
@@ -214,9 +214,9 @@ impl RawWindow {
     pub(crate) fn wake_after_atomic(&self, owner: usize) {
         for index in 0..self.team.size().div_ceil(64) {
             let Some(w) = (if owner == self.team.rank() {
-                Some(self.board.own_word(word::WAITERS + index))
+                Some(self.signals.own_word(word::WAITERS + index))
             } else {
-                self.board.peer_word(owner, word::WAITERS + index)
+                self.signals.peer_word(owner, word::WAITERS + index)
             }) else {
                 return;
             };

@@ -62,7 +62,7 @@ impl RawWindow {
         } else {
             t.lock.set(LockState::Wanted(kind));
             // A word that is mapped costs no message: ask at once.
-            if self.board.is_mapped(target) && self.advance(target)? {
+            if self.signals.is_mapped(target) && self.advance(target)? {
                 t.ready.set(self.epoch.get());
             }
         }

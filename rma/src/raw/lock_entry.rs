@@ -43,16 +43,16 @@ impl RawWindow {
                 }
                 if kind == LockKind::Shared && !waits {
                     // Where another look costs nothing there will be one.
-                    t.lock.set(if self.board.is_mapped(target) { held } else { LockState::Deferred });
+                    t.lock.set(if self.signals.is_mapped(target) { held } else { LockState::Deferred });
                     return Ok(false);
                 }
-                let before = self.board.fetch_add(target, word::LOCK, lockword::TAKE)?;
+                let before = self.signals.fetch_add(target, word::LOCK, lockword::TAKE)?;
                 let ticket = lockword::ticket(before);
                 t.lock.set(LockState::Waiting(kind, ticket));
                 (kind, ticket, before)
             }
             LockState::Waiting(kind, ticket) if self.in_line => (kind, ticket, self.join_line(target, kind, ticket)?),
-            LockState::Waiting(kind, ticket) => (kind, ticket, self.board.read_word(target, word::LOCK)?),
+            LockState::Waiting(kind, ticket) => (kind, ticket, self.signals.read_word(target, word::LOCK)?),
             LockState::InLine(kind, ticket) => match self.word_if_turn(target)? {
                 Some(now) => (kind, ticket, now),
                 None => return Ok(false),
@@ -97,17 +97,17 @@ impl RawWindow {
             }
         }
         // Where each look is a message a ticket is no more, for who may take one.
-        if kind == LockKind::Exclusive || waits && !self.board.is_mapped(target) {
+        if kind == LockKind::Exclusive || waits && !self.signals.is_mapped(target) {
             return Ok(None);
         }
         // Atomically, as all that is done to a word that is not mapped.
-        let mut now = match self.board.peer_word(target, word::LOCK) {
+        let mut now = match self.signals.peer_word(target, word::LOCK) {
             Some(w) => w.load(Ordering::SeqCst),
-            None => self.board.fetch_add(target, word::LOCK, 0)?,
+            None => self.signals.fetch_add(target, word::LOCK, 0)?,
         };
         for _ in 0..LOOKS {
             let Some(then) = lockword::reader_at_once(now) else { break };
-            let before = self.board.compare_swap(target, word::LOCK, now, then)?;
+            let before = self.signals.compare_swap(target, word::LOCK, now, then)?;
             if before == now {
                 return Ok(Some(self.drained(t, kind, lockword::ticket(now))));
             }
@@ -118,10 +118,10 @@ impl RawWindow {
 
     /// Adds to `target`'s lock word, which may let others in, and wakes them.
     pub(super) fn change_word(&self, target: usize, add: u64) -> Result<()> {
-        let mut now = self.board.fetch_add(target, word::LOCK, add)?.wrapping_add(add);
+        let mut now = self.signals.fetch_add(target, word::LOCK, add)?.wrapping_add(add);
         if add == lockword::READER_LEAVES && lockword::set_guard(now.wrapping_sub(add)) {
             let clear = lockword::CLEAR_GUARD;
-            now = self.board.fetch_add(target, word::LOCK, clear)?.wrapping_add(clear);
+            now = self.signals.fetch_add(target, word::LOCK, clear)?.wrapping_add(clear);
         }
         if self.in_line {
             return self.hand_on(target, now);
@@ -136,7 +136,8 @@ impl RawWindow {
         if let (Some((bias, _, _)), Some(entry)) = (t.claim(), &t.entry) {
             let claims = self.claims;
             let ranks = self.team.size();
-            if !bias::clear(bias, self.team.rank(), shared, ranks, |r| self.board.peer_word(t.team_rank, claims + r)) {
+            if !bias::clear(bias, self.team.rank(), shared, ranks, |r| self.signals.peer_word(t.team_rank, claims + r))
+            {
                 t.lock.set(LockState::Draining(kind, ticket));
                 return false;
             }
@@ -151,9 +152,9 @@ impl RawWindow {
             }
         }
         if self.account.is_some()
-            && let Some(holder) = self.board.peer_word(t.team_rank, word::HOLDER)
+            && let Some(holder) = self.signals.peer_word(t.team_rank, word::HOLDER)
         {
-            // SeqCst: who waits for the lock looks at it, for the bill.
+            // SeqCst: a rank that waits for the lock loads this word, to charge its wait to the holder.
             holder.store(self.team.rank() as u64 + 1, Ordering::SeqCst);
         }
         t.lock.set(LockState::Inside(kind, ticket));
@@ -175,11 +176,11 @@ impl RawWindow {
             return self.awaited(name, target);
         }
         let inside = |rank: &usize| {
-            let claim = if t.entry.is_some() { self.board.peer_word(target, self.claims + rank) } else { None };
+            let claim = if t.entry.is_some() { self.signals.peer_word(target, self.claims + rank) } else { None };
             *rank != self.team.rank() && claim.is_some_and(|claim| claim.load(Ordering::SeqCst) != 0)
         };
         let by_word = || {
-            let last = self.board.peer_word(target, word::HOLDER)?.load(Ordering::SeqCst) as usize;
+            let last = self.signals.peer_word(target, word::HOLDER)?.load(Ordering::SeqCst) as usize;
             last.checked_sub(1).filter(|rank| *rank < self.team.size() && *rank != self.team.rank())
         };
         let holder = (0..self.team.size()).find(inside).or_else(by_word);

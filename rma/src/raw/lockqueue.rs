@@ -97,7 +97,7 @@ struct TargetQueue<'w> {
 }
 
 impl TargetQueue<'_> {
-    /// Word and lane of the place of `ticket`. As many places as ranks are enough: each waits with one ticket, and
+    /// Word of the entry of `ticket`, and its index in the line of that word. As many places as ranks are enough: each waits with one ticket, and
     /// those that wait are consecutive. A power of two, so that this holds where tickets wrap.
     fn place_of(&self, ticket: Ticket) -> (usize, usize) {
         let place = ticket as usize & (self.window.team.size().next_power_of_two() - 1);
@@ -107,26 +107,26 @@ impl TargetQueue<'_> {
 
 impl QueueWords for TargetQueue<'_> {
     fn turn(&self) -> u64 {
-        self.window.board.own_word(self.window.claims + self.target).load(Ordering::SeqCst)
+        self.window.signals.own_word(self.window.claims + self.target).load(Ordering::SeqCst)
     }
     fn clear_turn(&self) {
-        self.window.board.own_word(self.window.claims + self.target).store(0, Ordering::SeqCst);
+        self.window.signals.own_word(self.window.claims + self.target).store(0, Ordering::SeqCst);
     }
     fn set_turn(&self, rank: usize) -> Result<()> {
         // A peer wrote the rank.
         if rank < self.window.team.size() {
-            self.window.board.set_word(rank, self.window.claims + self.target, 1)?;
+            self.window.signals.set_word(rank, self.window.claims + self.target, 1)?;
         }
         Ok(())
     }
     fn write_entry(&self, entry: LockQueueEntry) -> Result<()> {
-        self.window.board.write_lane(self.target, self.place_of(entry.ticket), entry.word())
+        self.window.signals.write_in_line(self.target, self.place_of(entry.ticket), entry.word())
     }
     fn read_entry(&self, ticket: Ticket) -> Result<Option<LockQueueEntry>> {
-        self.window.board.read_lane(self.target, self.place_of(ticket)).map(LockQueueEntry::read)
+        self.window.signals.read_in_line(self.target, self.place_of(ticket)).map(LockQueueEntry::read)
     }
     fn lock_word(&self) -> Result<u64> {
-        self.window.board.fetch_add(self.target, word::LOCK, 0)
+        self.window.signals.fetch_add(self.target, word::LOCK, 0)
     }
 }
 
@@ -165,7 +165,7 @@ impl RawWindow {
             LockState::InLine(..) => self.queue(target).turn() != 0,
             LockState::Wanted(_) | LockState::Deferred | LockState::Waiting(..) | LockState::Draining(..) => true,
             // What is still awaited then is an exposure.
-            _ => self.board.reached(target, cell::POST, t.starts.get()),
+            _ => self.signals.reached(target, cell::POST, t.starts.get()),
         };
         while !turn()? {
             self.job.wait_for(|| self.awaited_lock(name, target), || Ok(changed().then_some(())))?;

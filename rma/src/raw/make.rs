@@ -108,8 +108,8 @@ impl RawWindow {
         let claims = word::WAITERS + team.size().div_ceil(64);
         let words = claims + if options.locks { team.size() } else { 0 };
         let account = job.bill().map(|bill| bill.window(team.context(), team.members()));
-        let board = match SignalArray::for_account(team, words, account.unwrap_or(Account::team(team.context()))) {
-            Ok(board) => board,
+        let signals = match SignalArray::for_account(team, words, account.unwrap_or(Account::team(team.context()))) {
+            Ok(signals) => signals,
             Err(e) => {
                 // SAFETY: nobody has used them.
                 unsafe {
@@ -120,7 +120,7 @@ impl RawWindow {
             }
         };
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
-        let mapped = !attaching && regions.iter().all(whole) && (0..team.size()).all(|r| board.is_mapped(r));
+        let mapped = !attaching && regions.iter().all(whole) && (0..team.size()).all(|r| signals.is_mapped(r));
         let listener = Listener::new(&job, own.base, own.len);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
@@ -128,7 +128,7 @@ impl RawWindow {
             account,
             team: team.clone(),
             own,
-            board,
+            signals,
             targets,
             options,
             mapped,
@@ -136,7 +136,7 @@ impl RawWindow {
             epoch: Cell::new(NO_EPOCH),
             last_epoch: Cell::new(0),
             fences: Cell::new(0),
-            meetings: Cell::new(0),
+            barriers: Cell::new(0),
             synchronized: Cell::new(false),
             started: RefCell::default(),
             posted: RefCell::default(),
@@ -162,9 +162,9 @@ impl RawWindow {
         };
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
-        let boards = (0..team.size()).all(|r| window.board.is_mapped(r));
+        let signals_mapped = (0..team.size()).all(|r| window.signals.is_mapped(r));
         let lists = Sgrs::new(&window.job, &window.own, team.size());
-        let mut announcement = vec![u8::from(mapped), u8::from(boards)];
+        let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
         announcement.extend(window.listener.id().to_le_bytes());
         // 0 where elements have no type.
         let element = element.map_or(0, |element| element as u8 + 1);
@@ -190,7 +190,7 @@ impl RawWindow {
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {
             for (rank, t) in window.targets.iter_mut().enumerate() {
-                t.entry = ClaimWords::new(&window.board, rank, claims + team.rank());
+                t.entry = ClaimWords::new(&window.signals, rank, claims + team.rank());
             }
         }
         Ok(window)

@@ -162,7 +162,9 @@ impl RawWindow {
             Access::None => false,
             Access::Fence(number) => self.exposed_by_fence(target, number),
             // The post is often on its way: a short look is cheaper than the queue.
-            Access::Start => (0..=2 * self.job.spins()).any(|_| self.board.reached(target, cell::POST, t.starts.get())),
+            Access::Start => {
+                (0..=2 * self.job.spins()).any(|_| self.signals.reached(target, cell::POST, t.starts.get()))
+            }
             Access::Lock(_) | Access::LockAll => self.locked(name, target)?,
         };
         if ready {
@@ -322,8 +324,8 @@ impl RawWindow {
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
         self.complete_at(target)?;
         match t.withheld.take() {
-            Some(item) => self.send(t, &item, Some((self.board.cell_at(target, cell, value), value)), None),
-            None => self.board.set(target, cell, value),
+            Some(item) => self.send(t, &item, Some((self.signals.cell_at(target, cell, value), value)), None),
+            None => self.signals.set(target, cell, value),
         }
     }
 

@@ -32,7 +32,11 @@ impl RawWindow {
         let notify = |origin: &usize| {
             let t = &self.targets[*origin];
             t.posts.set(t.posts.get() + 1);
-            if asserts.contains(Assert::NOCHECK) { Ok(()) } else { self.board.set(*origin, cell::POST, t.posts.get()) }
+            if asserts.contains(Assert::NOCHECK) {
+                Ok(())
+            } else {
+                self.signals.set(*origin, cell::POST, t.posts.get())
+            }
         };
         // If one origin cannot be notified, others were, and may write: the window cannot be used any more.
         self.or_abandon(|| origins.iter().try_for_each(notify))?;
@@ -58,7 +62,7 @@ impl RawWindow {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
             // A target that has posted already is looked at once, here, and operations to it need not ask again.
-            if asserts.contains(Assert::NOCHECK) || self.board.reached(*target, cell::POST, t.starts.get()) {
+            if asserts.contains(Assert::NOCHECK) || self.signals.reached(*target, cell::POST, t.starts.get()) {
                 t.ready.set(epoch);
             }
             started.push(*target);
@@ -98,7 +102,7 @@ impl RawWindow {
             )?;
         }
         if self.nothing_under_way() {
-            let notify = |target: &usize| self.board.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
+            let notify = |target: &usize| self.signals.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
             return self.started.borrow().iter().try_for_each(notify);
         }
         for target in self.started.borrow().iter() {
@@ -120,7 +124,7 @@ impl RawWindow {
         self.or_abandon(|| {
             for origin in self.posted.borrow().members() {
                 let (origin, number) = (*origin, self.targets[*origin].posts.get());
-                let completed = || self.board.reached(origin, cell::COMPLETE, number);
+                let completed = || self.signals.reached(origin, cell::COMPLETE, number);
                 self.job.wait_signal(|| self.awaited(OP, origin), Pace::ANSWER, completed)?;
             }
             self.posted.borrow_mut().close();
@@ -136,7 +140,7 @@ impl RawWindow {
         self.called("test");
         self.check_posted("test")?;
         self.job.progress()?;
-        let come = |o: &usize| self.board.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
+        let come = |o: &usize| self.signals.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
         let all = self.posted.borrow().members().iter().all(come) && self.lists_are_here();
         if all {
             self.posted.borrow_mut().close();

@@ -81,7 +81,7 @@ pub(crate) struct Target {
     pub(super) withheld: RefCell<Option<Item>>,
 }
 
-/// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its board.
+/// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its signal array.
 #[derive(Debug)]
 pub(super) struct ClaimWords {
     pub(super) bias: NonNull<AtomicU64>,
@@ -96,8 +96,8 @@ pub(super) struct ClaimWords {
 }
 
 impl ClaimWords {
-    pub(super) fn new(board: &SignalArray, target: usize, claim: usize) -> Option<Self> {
-        let at = |word| board.peer_word(target, word).map(NonNull::from);
+    pub(super) fn new(signals: &SignalArray, target: usize, claim: usize) -> Option<Self> {
+        let at = |word| signals.peer_word(target, word).map(NonNull::from);
         Some(Self {
             bias: at(word::BIAS)?,
             claim: at(claim)?,
@@ -190,7 +190,7 @@ impl Target {
     #[inline(always)]
     pub(super) fn claim(&self) -> Option<(&AtomicU64, &AtomicU64, &AtomicU64)> {
         let e = self.entry.as_ref()?;
-        // SAFETY: words of the window's board, which lives as long as the window and its targets.
+        // SAFETY: words of the window's signal array, which lives as long as the window and its targets.
         Some(unsafe { (e.bias.as_ref(), e.claim.as_ref(), e.waiters.as_ref()) })
     }
 }

@@ -30,7 +30,7 @@ impl Taken<'_> {
     fn give_back(&self) -> Result<()> {
         let mark = self.mark.take();
         if mark != 0 {
-            self.window.board.fetch_add(self.target, word::UPDATE, mark.wrapping_neg())?;
+            self.window.signals.fetch_add(self.target, word::UPDATE, mark.wrapping_neg())?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl RawWindow {
         // Whoever gives the word back notifies nobody.
         let awaited = || self.awaited(l.action.name(), t.team_rank);
         self.job.wait_unnotified(awaited, || {
-            let holder = self.board.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
+            let holder = self.signals.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
             Ok((holder == 0).then_some(()))
         })?;
         let taken = Taken { window: self, target: t.team_rank, mark: Cell::new(mark) };

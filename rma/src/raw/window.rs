@@ -53,12 +53,12 @@ pub struct RawWindow {
     pub(super) team: Team,
     pub(super) stats: NonNull<Stats>,
     pub(super) own: Registration,
-    pub(super) board: SignalArray,
+    pub(super) signals: SignalArray,
     /// On the bill, if one is kept.
     pub(super) account: Option<Account>,
     pub(super) targets: Vec<Target>,
     pub(super) options: Options,
-    /// All targets are mapped whole, boards included.
+    /// All targets are mapped whole, signal arrays included.
     pub(super) mapped: bool,
     pub(super) access: Cell<Access>,
     /// Number of the access epoch; [`NO_EPOCH`] outside.
@@ -67,7 +67,7 @@ pub struct RawWindow {
     pub(super) fences: Cell<u64>,
     /// Barriers of closing fences so far: numbers without a gap, since values of signals with even numbers and odd ones
     /// alternate, and a mark is read after its value has come.
-    pub(super) meetings: Cell<u64>,
+    pub(super) barriers: Cell<u64>,
     /// Whether the last fence has shown that all ranks had come to it.
     pub(super) synchronized: Cell<bool>,
     /// The members of the started access, and of the posted exposure.
@@ -126,7 +126,7 @@ impl RawWindow {
 
     /// A wait for team rank `from`, in no call that ranks make together.
     pub(super) fn awaited(&self, operation: &'static str, from: usize) -> Awaited {
-        Awaited { call: 0, ..self.board.awaited(operation, 0, from) }
+        Awaited { call: 0, ..self.signals.awaited(operation, 0, from) }
     }
 
     /// The team.
@@ -207,7 +207,8 @@ impl RawWindow {
         }
     }
 
-    /// The address for an atomic operation on a ready and mapped target: not past an operation that is withheld, and not where the device does
+    /// The address for an atomic operation on a ready and mapped target: not past an operation that is withheld, and not
+    /// where the device does
     /// them.
     #[inline(always)]
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {

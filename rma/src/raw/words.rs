@@ -1,6 +1,6 @@
 //! The words of a window's signal array.
 
-/// Cells of the board, one line for each peer.
+/// Cells of the signal array, one line for each peer.
 pub(crate) mod cell {
     /// Number of the last fence that the peer has finished its part of.
     pub(crate) const FENCE: usize = 0;
@@ -10,7 +10,7 @@ pub(crate) mod cell {
     pub(crate) const COMPLETE: usize = 2;
 }
 
-/// Published words of the board.
+/// Published words of the signal array.
 pub(crate) mod word {
     /// Number of the last fence that opened an exposure here.
     pub(crate) const OPENED: usize = 0;

@@ -176,7 +176,7 @@ impl Run {
         match (received, was) {
             (Ok(_), Slot::Filling(_, operand)) => {
                 if !operand.is_empty() {
-                    // SAFETY: the buffer has so many bytes, all initialized.
+                    // SAFETY: the operand has at least the bytes of the step, and all of it is initialized.
                     let data = unsafe {
                         std::slice::from_raw_parts(operand.as_ptr().cast::<u8>(), self.plan.bytes[step as usize])
                     };
@@ -191,7 +191,8 @@ impl Run {
         self.queue();
     }
 
-    /// A message does not come. A sender that takes it back has failed or got the error of another one, and whoever has failed first
+    /// A message does not come. A sender that takes it back has failed or got the error of another one, and whoever has
+    /// failed first
     /// says why to all.
     #[cold]
     pub(super) fn not_received(&self, slot: usize, error: Error) {
@@ -233,7 +234,7 @@ impl Run {
                     self.reduce(&[Block::of(data.as_ptr(), data.len())], s.into, side);
                 } else {
                     let mut operand = self.operand(data.len());
-                    // SAFETY: the buffer has at least so many bytes, and nothing else uses it.
+                    // SAFETY: the operand has at least the bytes of the message, and only this call has it.
                     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.as_mut_ptr().cast(), data.len()) };
                     self.reduce(&[Block::of(operand.as_ptr().cast(), data.len())], s.into, side);
                     self.operands.borrow_mut().push(operand);

@@ -160,7 +160,8 @@ impl Heartbeat {
             self.ended = None;
         }
         if let Some(rank) = over.first().copied() {
-            // The word of who has left, or has ended for want of another, may still be on its way.
+            // A process that has left, or has ended for want of another rank, has sent a datagram, which may come later than
+            // its end.
             if now.duration_since(*self.ended.get_or_insert(now)) < WORD {
                 return Ok(());
             }
