@@ -57,7 +57,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     // As for shared memory alone.
     bootstrap.fence()?;
     // Of its regions alone accumulates take steps.
-    let inter = Steps::over(Box::new(inter), me);
+    let inter = Steps::over(Box::new(inter));
     Ok(Box::new(super::route::RouteDevice::new(intra, inter, bootstrap.size())?))
 }
 

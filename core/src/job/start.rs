@@ -67,7 +67,7 @@ impl Job {
     fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let (sharing, crowded_node) = Sharing::collect(&mut *bootstrap)?;
-        let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device, rank)) };
+        let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
         let device = fault::wrap(device, &settings.fault)?;
         let calls = Rc::<Calls>::default();
         let am = ActiveMessages::default();

@@ -15,6 +15,10 @@
 //! a word's atomic could only change together with their neighbours. The processor changes neither: the atomics of an HCA
 //! need not be coherent with it, so that an origin's own memory is updated by the device too.
 //!
+//! The lock is a ticket lock (Mellor-Crummey and Scott 1991) in one word: who asks for it adds one to the ticket that is
+//! next, in the upper half, and waits until the lower half says that ticket. So a rank far away is not starved by ranks
+//! near to the word.
+//!
 //! Updates of one origin at one target are done one after the other, in the order in which they were posted. The lock is
 //! given back by an atomic too: a plain write could fall between the reading and the writing of another's try.
 
@@ -42,6 +46,10 @@ use crate::wire::{Reader, Writer};
 /// Lock words of a rank, a cache line each; regions share them.
 const LOCKS: u64 = 64;
 const LINE: usize = 64;
+/// The ticket that is next, in a lock word.
+const TICKET: u64 = 1 << 32;
+/// Turns that pass before the lock word is read again, for each rank in line between the holder and this one.
+const TURNS: u32 = 16;
 /// Ids of the requests of steps: the peer is in the lower bits.
 const STEP: u64 = 1 << 62;
 /// Updates to one peer that may wait.
@@ -64,8 +72,6 @@ pub struct Steps {
     /// Dropped first: its requests point into the updates.
     inner: Box<dyn Device>,
     capabilities: Capabilities,
-    /// This rank, and 1: what its hold of a lock is known by.
-    holder: u64,
     /// This rank's lock words, once a region needs them.
     locks: RefCell<Option<Registration>>,
     /// By peer, the handle of its lock words.
@@ -77,13 +83,12 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// `device` of rank `me`, with what it lacks.
+    /// `device`, with what it lacks.
     #[must_use]
-    pub fn over(device: Box<dyn Device>, me: u32) -> Self {
+    pub fn over(device: Box<dyn Device>) -> Self {
         Self {
             capabilities: Capabilities { accumulate: true, ..device.capabilities().clone() },
             inner: device,
-            holder: u64::from(me) + 1,
             locks: RefCell::default(),
             peer_locks: RefCell::default(),
             targets: RefCell::default(),
@@ -173,11 +178,15 @@ impl Steps {
         // SAFETY, of all below: the memory of the update, in its own box, which is kept while requests are open.
         match u.stage {
             Stage::Lock => {
-                let (expected, desired) = (0, self.holder);
-                let old = std::ptr::from_mut(u.lock_word(false)).cast();
+                let old = std::ptr::from_mut(u.lock_word(false));
                 // SAFETY: see above.
-                u.posted =
-                    unsafe { self.step(peer, Operation::CompareSwap { at: lock, len: 8, expected, desired, old }) }?;
+                u.posted = unsafe { self.step(peer, Operation::FetchAdd { at: lock, add: TICKET, old }) }?;
+                u.open += usize::from(u.posted);
+            }
+            Stage::Wait => {
+                let into = [Block { base: std::ptr::from_mut(u.lock_word(false)).cast(), len: 8 }];
+                // SAFETY: see above.
+                u.posted = unsafe { self.step(peer, Operation::Read { into: &into, from: lock }) }?;
                 u.open += usize::from(u.posted);
             }
             Stage::Read => {
@@ -198,7 +207,9 @@ impl Steps {
                 }
             }
             Stage::Unlock => {
-                let (add, old) = (self.holder.wrapping_neg(), std::ptr::from_mut(u.lock_word(true)));
+                // What the lower half would carry over is taken from the upper.
+                let add = if u.ticket == u32::MAX { 1u64.wrapping_sub(TICKET) } else { 1 };
+                let old = std::ptr::from_mut(u.lock_word(true));
                 // SAFETY: see above.
                 u.posted = unsafe { self.step(peer, Operation::FetchAdd { at: lock, add, old }) }?;
                 u.open += usize::from(u.posted);
@@ -273,15 +284,14 @@ impl Steps {
     fn after(&self, peer: u32, u: &mut Update) -> bool {
         let piece = u.piece();
         match u.stage {
-            Stage::Lock => {
-                if *u.lock_word(false) == 0 {
-                    u.tries = 0;
-                    u.turn_to(Stage::Read);
-                } else {
-                    u.tries = (u.tries + 1).min(8);
-                    u.pause = 1 << u.tries;
-                    u.turn_to(Stage::Lock);
+            Stage::Lock | Stage::Wait => {
+                let word = *u.lock_word(false);
+                if u.stage == Stage::Lock {
+                    u.ticket = (word / TICKET) as u32;
                 }
+                let before = u.ticket.wrapping_sub(word as u32);
+                u.pause = TURNS * before.saturating_sub(1);
+                u.turn_to(if before == 0 { Stage::Read } else { Stage::Wait });
                 return false;
             }
             Stage::Read if u.is_locked() => {

@@ -29,8 +29,10 @@ pub(super) enum What {
 /// What is posted next, or under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The lock is asked for.
+    /// A ticket of the lock is taken.
     Lock,
+    /// The lock word is read until the ticket's turn has come.
+    Wait,
     /// The elements are read.
     Read,
     /// Atomics on words.
@@ -70,9 +72,9 @@ pub(super) struct Update {
     /// Elements of the present piece that are to be changed; those under way.
     pub(super) pending: VecDeque<usize>,
     pub(super) under_way: Vec<usize>,
-    /// Turns to let pass before the lock is asked for again.
+    /// Its ticket of the lock, and the turns to let pass before the lock word is read again.
+    pub(super) ticket: u32,
     pub(super) pause: u32,
-    pub(super) tries: u32,
     pub(super) error: Option<Error>,
 }
 
@@ -98,8 +100,8 @@ impl Update {
             found: Vec::new(),
             pending: VecDeque::new(),
             under_way: Vec::new(),
+            ticket: 0,
             pause: 0,
-            tries: 0,
             error: None,
         };
         update.data = vec![0; update.piece() + 16].into_boxed_slice();

@@ -111,9 +111,9 @@ impl Ranks {
         let scripts = [0, 1].map(|_| Rc::new(Script::default()));
         let origins = [0, 1].map(|me| {
             let device = Scripted { inner: Loopback::minimal(&hub, me as u32), script: Rc::clone(&scripts[me]) };
-            Steps::over(Box::new(device), me as u32)
+            Steps::over(Box::new(device))
         });
-        let target = Steps::over(Box::new(Loopback::minimal(&hub, TARGET)), TARGET);
+        let target = Steps::over(Box::new(Loopback::minimal(&hub, TARGET)));
         let own = (&target as &dyn Device).allocate(Region { accumulate: Some(add), ..Region::allocated(64) }).unwrap();
         let regions = [0, 1].map(|me: usize| origins[me].import(TARGET, &own.key, Some(add)).unwrap().handle);
         Self { origins, scripts, target, own, regions }
@@ -159,12 +159,17 @@ impl Ranks {
         unsafe { self.own.base.add(offset).cast::<u64>().read_volatile() }
     }
 
-    /// The holder of the region's lock, or 0.
-    fn holder(&self) -> u64 {
+    /// The region's lock word.
+    fn lock(&self) -> *mut u64 {
         let locks = self.target.locks.borrow();
-        let lock = locks.as_ref().unwrap().base.wrapping_add((self.own.handle % LOCKS) as usize * LINE);
+        locks.as_ref().unwrap().base.wrapping_add((self.own.handle % LOCKS) as usize * LINE).cast()
+    }
+
+    /// Who holds the region's lock or waits for it.
+    fn in_line(&self) -> u32 {
         // SAFETY: a word of the lock's line.
-        unsafe { lock.cast::<u64>().read_volatile() }
+        let word = unsafe { self.lock().read_volatile() };
+        ((word >> 32) as u32).wrapping_sub(word as u32)
     }
 }
 
@@ -193,9 +198,31 @@ fn two_ranks_add_exactly_to_elements_of_4_bytes_of_the_same_words() {
         assert!(turn < 100_000, "{open:?} updates are left");
     }
     assert_eq!((ranks.word(0), ranks.word(8)), (UPDATES | UPDATES << 32, 2 * UPDATES));
-    assert_eq!(ranks.holder(), 0);
-    let tries = |me: usize| ranks.scripts[me].taken.borrow().iter().filter(|what| **what == "swap").count() as u64;
-    assert!(tries(0) + tries(1) > 2 * UPDATES, "the lock was never held by another");
+    assert_eq!(ranks.in_line(), 0);
+    let reads = |me: usize| ranks.scripts[me].taken.borrow().iter().filter(|what| **what == "read").count() as u64;
+    assert!(reads(0) + reads(1) > 2 * UPDATES, "the lock was never held by another");
+}
+
+#[test]
+fn lock_is_held_in_the_order_in_which_it_was_asked_for_and_its_tickets_begin_again() {
+    const LAST: u64 = u32::MAX as u64;
+    let ranks = Ranks::new();
+    // SAFETY: the lock's word, which nobody uses yet.
+    unsafe { ranks.lock().write_volatile((LAST - 1) << 32 | (LAST - 1)) };
+    let one = [1u32.to_le_bytes()];
+    // Rank 1, which is slow, waits for one update of rank 0, not for all.
+    for id in 0..4 {
+        ranks.add(0, id, 0, &one, NULL, None);
+    }
+    ranks.add(1, 9, 0, &one, NULL, None);
+    ranks.complete(0).remove(0).1.unwrap();
+    assert!((0..100).all(|_| ranks.poll(0).is_empty()), "rank 0 went past rank 1, which was in line before it");
+    assert_eq!((ranks.word(0), ranks.in_line()), (1, 2));
+    ranks.complete(1).remove(0).1.unwrap();
+    assert_eq!(ranks.word(0), 2);
+    (0..3).for_each(|_| ranks.complete(0).remove(0).1.unwrap());
+    // SAFETY: as above.
+    assert_eq!((ranks.word(0), unsafe { ranks.lock().read_volatile() }), (5, 3 << 32 | 3));
 }
 
 #[test]
@@ -218,13 +245,13 @@ fn region_released_while_the_lock_is_held_is_an_error_that_gives_the_lock_back()
         let ranks = Ranks::new();
         ranks.add(0, 7, 0, &[1u32.to_le_bytes()], NULL, None);
         (0..polls).for_each(|_| assert!(ranks.poll(0).is_empty()));
-        assert_eq!(ranks.holder(), 1, "rank 0 holds the lock");
+        assert_eq!(ranks.in_line(), 1, "rank 0 holds the lock");
         // SAFETY: the memory is not used any more.
         unsafe { ranks.target.release(ranks.own.handle) }.unwrap();
         let (id, result) = ranks.complete(0).remove(0);
         assert_eq!((id, result.unwrap_err().kind()), (7, ErrorKind::BadKey));
-        assert_eq!(ranks.holder(), 0, "the lock after {polls} polls");
-        let want = [&["swap", "read"][..], &["write"][..polls], &["add"]].concat();
+        assert_eq!(ranks.in_line(), 0, "the lock after {polls} polls");
+        let want = [&["add", "read"][..], &["write"][..polls], &["add"]].concat();
         assert_eq!(*ranks.scripts[0].taken.borrow(), want);
     }
 }
@@ -237,10 +264,10 @@ fn update_cancelled_while_it_holds_the_lock_is_finished_and_touches_no_memory_of
     // One that waits behind it is never begun if it is cancelled, and another one is.
     ranks.add(0, 2, 0, &[50u32.to_le_bytes()], NULL, None);
     ranks.add(0, 3, 4, &[4u32.to_le_bytes()], NULL, None);
-    assert_eq!(ranks.holder(), 1);
+    assert_eq!(ranks.in_line(), 1);
     ranks.origins[0].cancel(&|id| id < 3);
     let (id, result) = ranks.complete(0).remove(0);
-    assert_eq!((id, result.is_ok(), ranks.holder()), (3, true, 0));
+    assert_eq!((id, result.is_ok(), ranks.in_line()), (3, true, 0));
     assert_eq!((ranks.word(0), ranks.word(32), old), (3 | 4 << 32, 0, [0xEE; 4]));
     assert!((0..10).all(|_| ranks.poll(0).is_empty()));
 }
@@ -255,7 +282,7 @@ fn steps_that_find_the_device_busy_are_posted_later_in_their_order() {
         }
         locked.add(0, 1, 4, &[1u32, 2, 3].map(u32::to_le_bytes), NULL, Some(32));
         words.add(0, 1, 8, &[1u64, 2].map(u64::to_le_bytes), NULL, Some(32));
-        for (ranks, want) in [(locked, ["swap", "read", "write", "add"]), (words, ["read", "swap", "swap", ""])] {
+        for (ranks, want) in [(locked, ["add", "read", "write", "add"]), (words, ["read", "swap", "swap", ""])] {
             if ranks.scripts[0].taken.borrow().is_empty() {
                 let sleep = Sleep::For(std::time::Duration::from_secs(60));
                 assert!(ranks.origins[0].park(sleep, &mut || false), "it slept with a request that is not posted");
@@ -263,7 +290,7 @@ fn steps_that_find_the_device_busy_are_posted_later_in_their_order() {
             ranks.complete(0).remove(0).1.unwrap();
             let mut want: Vec<_> = want.into_iter().filter(|what| !what.is_empty()).collect();
             want.push("signal");
-            assert_eq!((&*ranks.scripts[0].taken.borrow(), ranks.holder()), (&want, 0), "{busy:b}");
+            assert_eq!((&*ranks.scripts[0].taken.borrow(), ranks.in_line()), (&want, 0), "{busy:b}");
             let words = [ranks.word(0), ranks.word(8), ranks.word(16), ranks.word(32)];
             assert!(words == [1 << 32, 2 | 3 << 32, 0, 1] || words == [0, 1, 2, 1], "{busy:b}: {words:?}");
         }
