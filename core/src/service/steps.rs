@@ -290,7 +290,8 @@ impl Steps {
                     u.ticket = (word / TICKET) as u32;
                 }
                 let before = u.ticket.wrapping_sub(word as u32);
-                u.pause = TURNS * before.saturating_sub(1);
+                // A word that a peer has damaged makes this no longer than 256 ranks in line.
+                u.pause = TURNS * before.saturating_sub(1).min(255);
                 u.turn_to(if before == 0 { Stage::Read } else { Stage::Wait });
                 return false;
             }

@@ -203,6 +203,7 @@ fn built(compiler: Option<&str>) -> &'static Path {
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
                 scope.spawn(|| {
+                    // No partner: a number alone; the threads' end publishes what was built.
                     while let Some(program) = programs.get(next.fetch_add(1, Relaxed)) {
                         program.build(&folder, compiler);
                     }

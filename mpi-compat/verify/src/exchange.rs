@@ -50,6 +50,7 @@ impl Shadow {
     pub fn start(self: &Arc<Self>, bytes: Vec<u8>, with: Option<(Vec<usize>, c_int)>) -> Result<Pending, c_int> {
         let (ranks, tag) = match with {
             Some((ranks, tag)) => (ranks, 2 * CALLS + tag.rem_euclid(CALLS)),
+            // No partner: the count alone is shared between threads.
             None => ((0..self.places.len()).collect(), self.next.fetch_add(1, Ordering::Relaxed).rem_euclid(CALLS)),
         };
         self.exchange(bytes, ranks, tag)

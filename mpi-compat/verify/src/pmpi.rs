@@ -27,6 +27,7 @@ impl Symbol {
     }
 
     fn get(&self) -> *mut c_void {
+        // No partner, here and in the store below: the address of code that is loaded; who misses it looks again.
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
@@ -45,6 +46,7 @@ impl Symbol {
             eprintln!("VERIFY: there is no {:?} here: is the MPI library one of the standard ABI?", self.name);
             std::process::abort();
         }
+        // No partner: see the load above.
         self.address.store(found, Ordering::Relaxed);
         found
     }

@@ -114,6 +114,7 @@ pub fn keep(object: Object, shadow: Shadow) -> Arc<Shadow> {
 pub fn free(object: Object) {
     let Some(shadow) = lock(&ALL).as_mut().and_then(|all| all.remove(&object)) else { return };
     shadow.drain();
+    // Partner: `get_mut` in `drop`, which the last count of the `Arc` orders behind this.
     shadow.freed.store(true, Ordering::Relaxed);
 }
 
