@@ -251,6 +251,20 @@ impl Job {
         self.progress_of("progress")
     }
 
+    /// The same for a caller that tests: with more ranks than cores it yields now and then, so that a program that tests again
+    /// and again does not keep the core that another rank needs.
+    ///
+    /// # Errors
+    /// As [`progress`](Self::progress).
+    #[inline]
+    pub fn progress_of_test(&self) -> Result<bool> {
+        let any = self.progress()?;
+        if !any {
+            self.0.progress.give_way_at_times();
+        }
+        Ok(any)
+    }
+
     /// The same in `operation`, which an error of the check names.
     #[inline]
     pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {

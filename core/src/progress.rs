@@ -127,6 +127,14 @@ impl Progress {
         self.idle.get().is_multiple_of(TURNS)
     }
 
+    /// After a turn outside of a wait, which brought nothing: yields where ranks share cores, once in as many such turns as take as
+    /// long, since a program that tests a request now and then has other work.
+    pub(crate) fn give_way_at_times(&self) {
+        if self.spins == 0 && self.idle.get().is_multiple_of(LOOKS) {
+            std::thread::yield_now();
+        }
+    }
+
     /// Backs off after a turn that brought nothing: yields where ranks share cores.
     pub(crate) fn give_way(&self) {
         if self.yields > 0 {

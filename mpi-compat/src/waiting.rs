@@ -148,11 +148,7 @@ impl Call<'_> {
         if ready() {
             return Ok(true);
         }
-        let job = self.job()?;
-        // A program that tests again and again is not to keep a core that another rank needs.
-        if !job.progress()? && job.spins() == 0 {
-            std::thread::yield_now();
-        }
+        self.job()?.progress_of_test()?;
         self.waiting.do_deferred();
         if LOCK.is_wanted() {
             LOCK.let_in();
