@@ -86,7 +86,7 @@ fn cut_offs(text: &str) -> Option<CutOffs> {
 
 fn message_cut_offs(text: &str) -> Option<MessageCutOffs> {
     let [eager, read_intra, read_inter] = numbers(text)?.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-    Some(MessageCutOffs { eager, read_intra, read_inter })
+    Some(MessageCutOffs { eager, read_intra, read_crowded: read_intra, read_inter })
 }
 
 fn log_level(text: &str) -> Option<tracing::Level> {

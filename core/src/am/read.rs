@@ -60,7 +60,12 @@ impl Offer {
     pub(super) fn make(job: &Job, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
         let (device, len) = (job.device(), source.len());
         let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
-        if len < (if one_node { cut_offs.read_intra } else { cut_offs.read_inter }) {
+        let from = match one_node {
+            true if job.is_on_crowded_node() => cut_offs.read_crowded,
+            true => cut_offs.read_intra,
+            false => cut_offs.read_inter,
+        };
+        if len < from {
             return Ok(None);
         }
         let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;

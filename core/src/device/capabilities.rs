@@ -92,11 +92,14 @@ pub struct MessageCutOffs {
     /// Shortest message that a target on the sender's node reads out of the sender's memory
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
+    /// The same where ranks of the node share processors, and would take turns to move the packets.
+    pub read_crowded: usize,
     /// The same for a target on another node.
     pub read_inter: usize,
 }
 
 impl MessageCutOffs {
     /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
-    pub const UNMEASURED: Self = Self { eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
+    pub const UNMEASURED: Self =
+        Self { eager: 0, read_intra: usize::MAX, read_crowded: usize::MAX, read_inter: usize::MAX };
 }

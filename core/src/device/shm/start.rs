@@ -22,9 +22,11 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// Shortest message that its target reads out of the sender's memory: any that is longer than a packet, since one system
-/// call and one copy take less than two copies through the ring (`benches`, `rendezvous`).
-const READ_FROM: usize = 1;
+/// Packets through the ring take less time than a system call that looks up every page of the sender's memory, whatever the
+/// length, as long as sender and receiver run at the same time (`benches`, `rendezvous`). Where they take turns, what does not
+/// fit into the ring is read.
+const MESSAGES: MessageCutOffs =
+    MessageCutOffs { eager: 16 << 10, read_crowded: 16 << 10, ..MessageCutOffs::UNMEASURED };
 
 /// A rank that has made its segment and not yet seen the others.
 #[derive(Debug)]
@@ -146,7 +148,7 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
-            messages: MessageCutOffs { read_intra: READ_FROM, ..MessageCutOffs::UNMEASURED },
+            messages: MESSAGES,
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
