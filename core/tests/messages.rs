@@ -25,10 +25,13 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Over the default, and over the smallest rings with ranks that sleep at once, where nothing is read out of a sender's
-/// memory.
+/// Reads what does not fit into a packet out of the sender's memory.
+const READING: [(&str, &str); 1] = [("FARSIDE_MESSAGE_CUT_OFFS", "0,1,1")];
+
+/// With all that can be read out of a sender's memory read, and over the smallest rings with ranks that sleep at once, where
+/// nothing is.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
+    for set in [&READING[..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
     {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
@@ -306,8 +309,13 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
 /// one node, and with none of this library's over verbs; or else in packets. One copy to oneself.
 #[test]
 fn messages_from_layout_to_layout_are_copied_at_most_once() {
+    [&[][..], &READING].into_iter().for_each(copied_at_most_once);
+}
+
+fn copied_at_most_once(set: &[(&str, &str)]) {
     const LENGTHS: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
-    Job::threads_with(2, &settings(&[]), |job| {
+    let settings = settings(set);
+    Job::threads_with(2, &settings, |job| {
         let inbox = Shared::default();
         let (memory, to) = strided(1 << 16, 1 << 17, 1 << 20);
         let (mut from, source) = strided(1 << 17, 3 << 16, 1 << 20);
@@ -321,7 +329,8 @@ fn messages_from_layout_to_layout_are_copied_at_most_once() {
         })?;
         let team = job.world()?;
         let (c, me) = (job.device().capabilities(), job.rank());
-        let read_from = if c.node.is_empty() { c.messages.read_inter } else { c.messages.read_intra };
+        let cut_offs = settings.message_cut_offs.unwrap_or(c.messages);
+        let read_from = if c.node.is_empty() { cut_offs.read_inter } else { cut_offs.read_intra };
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
             // SAFETY: no message is under way.
             unsafe { memory.as_ptr().cast_mut().write_bytes(0xee, memory.len()) };
@@ -339,7 +348,7 @@ fn messages_from_layout_to_layout_are_copied_at_most_once() {
                 _ if to == me => (0, 0),
                 len if len + 8 <= most => (1, 0),
                 len if len >= read_from => (2, 1),
-                len if len <= c.messages.eager => (len.div_ceil(most) as u64, 0),
+                len if len <= cut_offs.eager => (len.div_ceil(most) as u64, 0),
                 len => (2 + len.div_ceil(most) as u64, 0),
             };
             let copies = if to == me || (reads > 0 && !c.node.is_empty()) { (1, len) } else { (0, 0) };

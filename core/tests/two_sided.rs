@@ -24,7 +24,8 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 }
 
 fn over(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
+    let reading = [("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_MESSAGE_CUT_OFFS", "0,1,1")];
+    for set in [&[][..], &reading] {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
