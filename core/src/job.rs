@@ -284,6 +284,7 @@ impl Job {
         let any = inner.device.poll(&mut |event| {
             let r = match event {
                 Event::Packet { source, bytes } => inner.am.dispatch(self, source, bytes),
+                Event::LongPacket { source, packet } => inner.am.dispatch_long(self, source, packet),
                 Event::Completed { id, result } => {
                     self.completed(id, result);
                     Ok(())

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, atomic::Ordering};
 
+use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
 use loom::sync::atomic::AtomicU64;
 use loom::thread::Thread;
@@ -29,11 +30,17 @@ pub(crate) enum Fault {
 pub(crate) struct ModelWord {
     value: AtomicU64,
     fault: Fault,
+    /// Whether its plain bytes are written while others use them, which the model notices.
+    bytes: UnsafeCell<()>,
 }
+
+#[allow(unsafe_code)]
+// SAFETY: the cell has no value, only the model's record of its accesses.
+unsafe impl Sync for ModelWord {}
 
 impl ModelWord {
     pub(crate) fn new(value: u64, fault: Fault) -> Self {
-        Self { value: AtomicU64::new(value), fault }
+        Self { value: AtomicU64::new(value), fault, bytes: UnsafeCell::new(()) }
     }
 
     // Relaxed: the injected fault, which pairs with nothing.
@@ -108,6 +115,7 @@ impl Memory for Lines {
         assert!(body.is_empty());
         for (at, bytes) in Self::copied(offset, header.len()) {
             let value = u64::from_le_bytes(header[bytes].try_into().unwrap());
+            self.word(at).bytes.with_mut(|_| ());
             // Relaxed: plain bytes, which the protocol has to order.
             Word::<u64>::store(self.word(at), value, Ordering::Relaxed);
         }
@@ -115,6 +123,7 @@ impl Memory for Lines {
 
     unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]) {
         for (at, bytes) in Self::copied(offset, packet.len()) {
+            self.word(at).bytes.with(|_| ());
             // Relaxed: as above.
             packet[bytes].copy_from_slice(&Word::<u64>::load(self.word(at), Ordering::Relaxed).to_le_bytes());
         }

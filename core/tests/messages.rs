@@ -31,7 +31,8 @@ const READING: [(&str, &str); 1] = [("FARSIDE_MESSAGE_CUT_OFFS", "0,1,1")];
 /// With all that can be read out of a sender's memory read, and over the smallest rings with ranks that sleep at once, where
 /// nothing is.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in [&READING[..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
+    for set in
+        [&READING[..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
     {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }

@@ -30,6 +30,7 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut packets = Vec::new();
     job.device().poll(&mut |event| match event {
         Event::Packet { source, bytes } => packets.push((source, bytes.to_vec())),
+        Event::LongPacket { source, packet } => packets.push((source, packet.read().to_vec())),
         Event::Completed { id, result } => panic!("completion {id}: {result:?}"),
     })?;
     if packets.is_empty() {

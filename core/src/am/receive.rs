@@ -3,11 +3,12 @@
 use super::arrivals::{Arrival, Envelope};
 use super::handler::{Handler, Message, Token};
 use super::offer::{Offer, Read};
-use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, Prefix, RTS, WITHDRAW};
+use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, WITHDRAW};
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
 use super::{ActiveMessages, Delivery, Then};
+use crate::device::Unread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
@@ -53,6 +54,18 @@ impl ActiveMessages {
             return self.run_whole(&handler, source, &p, header, data);
         }
         self.dispatch_other(job, source, bytes)
+    }
+
+    /// Takes a long packet apart. A piece of a message goes from where it lies to its sink.
+    #[inline(never)]
+    pub(crate) fn dispatch_long(&self, job: &Job, source: u32, packet: Unread<'_>) -> Result<()> {
+        if let Some((p, [])) = packet.first::<PREFIX>().as_ref().and_then(|first| Prefix::read(first))
+            && p.kind == MORE
+        {
+            let token = Token { source, number: p.message };
+            return self.more(token, p.number, packet.len() - PREFIX, |filling| filling.take_unread(&packet, PREFIX));
+        }
+        self.dispatch(job, source, packet.read())
     }
 
     /// Runs the handler of a message that is here.
@@ -107,7 +120,7 @@ impl ActiveMessages {
                 let came = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
                 self.begin(envelope, &p, header, came)
             }
-            MORE => self.more(token, p.number, rest),
+            MORE => self.more(token, p.number, rest.len(), |filling| _ = filling.take(rest)),
             CANCEL => self.cancelled(token, p.number == WITHDRAW),
             ACKNOWLEDGE => self.acknowledged(source, p.message),
             CTS => self.clear_to_send(job, source, p.message, p.number),
@@ -263,17 +276,18 @@ impl ActiveMessages {
         Ok(any)
     }
 
-    fn more(&self, token: Token, offset: u64, data: &[u8]) -> Result<()> {
+    /// A piece of `len` bytes has come, which `take` takes.
+    fn more(&self, token: Token, offset: u64, len: usize, take: impl FnOnce(&mut Filling)) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Coming { filling, expected, .. }) = arrivals.open.get_mut(&token) else {
             return Err(garbage(token.source, "a piece that fits nowhere"));
         };
         let left = *expected - filling.filled;
-        if filling.filled as u64 != offset || data.is_empty() || data.len() > left {
+        if filling.filled as u64 != offset || len == 0 || len > left {
             return Err(garbage(token.source, "a piece that fits nowhere"));
         }
-        filling.take(data);
-        if data.len() < left {
+        take(filling);
+        if len < left {
             return Ok(());
         }
         let arrival = arrivals.open.remove(&token);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use crate::device::Block;
+use crate::device::{Block, Unread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 
@@ -240,6 +240,31 @@ impl Filling {
             }
         }
         data.len()
+    }
+
+    /// The same for the bytes of `packet` behind the first `skip`.
+    pub(super) fn take_unread(&mut self, packet: &Unread<'_>, skip: usize) {
+        let (at, len) = (self.filled, packet.len() - skip);
+        self.filled += len;
+        let (kept, mut from) = (len.min(self.kept.saturating_sub(at)), skip);
+        if kept == 0 {
+            return;
+        }
+        let mut blocks = std::mem::take(&mut self.blocks);
+        if let Err(e) = self.blocks(at, kept, &mut blocks) {
+            self.failed.get_or_insert(e);
+            blocks.clear();
+        }
+        for block in blocks.iter().filter(|block| block.len > 0) {
+            // SAFETY: the blocks are valid for writes by the contract of the sink, or room of its buffer.
+            unsafe { packet.copy_to(from, block.base, block.len) };
+            from += block.len;
+        }
+        if let SinkKind::Buffer(buffer) = &mut self.sink.0 {
+            // SAFETY: room was made for the whole message, and its bytes have been written up to here.
+            unsafe { buffer.set_len(at + kept) };
+        }
+        self.blocks = blocks;
     }
 
     /// Takes the bytes from `source`, as many as the sink takes.

@@ -27,6 +27,7 @@ pub(crate) mod open;
 pub mod report;
 pub mod route;
 pub mod shm;
+mod unread;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
@@ -38,6 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
+pub use unread::Unread;
 
 /// A piece of this rank's memory.
 #[derive(Clone, Copy, Debug)]
@@ -386,6 +388,13 @@ pub enum Event<'a> {
         source: u32,
         /// Its bytes, private to the receiver.
         bytes: &'a [u8],
+    },
+    /// A packet has come that is long enough to be taken from where it lies.
+    LongPacket {
+        /// From which rank of the job.
+        source: u32,
+        /// Its bytes, which are not private yet.
+        packet: Unread<'a>,
     },
 }
 

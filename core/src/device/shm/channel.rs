@@ -239,8 +239,9 @@ impl<M: Memory + Clone> Channel<M> {
         self.incoming.ring.ready()
     }
 
-    /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet.
-    pub(super) fn pop(&self, packet: &mut [u8]) -> Popped {
+    /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet. One of `long`
+    /// bytes or more stays in the ring until [`take_long`](Self::take_long).
+    pub(super) fn pop(&self, packet: &mut [u8], long: usize) -> Popped {
         let short = |packet: &mut [u8]| {
             let mut words = [0; SHORT_WORDS];
             let popped = self.pop_short(&mut words);
@@ -253,7 +254,7 @@ impl<M: Memory + Clone> Channel<M> {
             Popped::Empty => {}
             found => return found,
         }
-        match self.incoming.ring.pop(packet, self.received.get()) {
+        match self.incoming.ring.pop(packet, self.received.get(), long) {
             // A packet before that one is in a line, and was not there when we looked: it is now, since the
             // marker of the later one was acquired.
             Popped::Later => match short(packet) {
@@ -266,6 +267,20 @@ impl<M: Memory + Clone> Channel<M> {
             }
             found => found,
         }
+    }
+
+    /// Takes the long packet of `len` bytes that was found; where its bytes are in this rank's segment, until
+    /// [`give_back_long`](Self::give_back_long).
+    pub(super) fn take_long(&self, len: usize) -> usize {
+        let place = self.incoming.ring.place();
+        self.incoming.ring.take(len);
+        self.received.set(self.received.get() + 1);
+        place
+    }
+
+    /// The long packet that was taken has been read.
+    pub(super) fn give_back_long(&self) {
+        self.incoming.ring.give_back_many();
     }
 
     /// Takes the next packet into `words` if it is in a line.
@@ -378,7 +393,7 @@ mod tests {
             } else {
                 let (channel, expected) = &mut sides[me];
                 assert_eq!(channel.ready(), !expected.is_empty());
-                match channel.pop(&mut packet) {
+                match channel.pop(&mut packet, usize::MAX) {
                     Popped::Packet(len) => assert_eq!(packet[..len], expected.pop_front().unwrap()[..]),
                     other => {
                         assert_eq!(other, Popped::Empty);
@@ -438,7 +453,7 @@ mod tests {
                 } else {
                     std::thread::yield_now();
                 }
-                match channel.pop(&mut packet) {
+                match channel.pop(&mut packet, usize::MAX) {
                     Popped::Packet(len) => {
                         assert_eq!(len, 8 + 8 * (got as usize % 12));
                         assert!(packet[..len].chunks(8).all(|c| c == got.to_le_bytes()), "packet {got}");
@@ -462,21 +477,21 @@ mod tests {
         let line = own.mapping().word(LAYOUT.short(1)[0]);
         // Longer than a line, in both kinds.
         line.store(READY | 49, Ordering::SeqCst);
-        assert!(matches!(lower.pop(&mut packet), Popped::Garbage(_)));
+        assert!(matches!(lower.pop(&mut packet, usize::MAX), Popped::Garbage(_)));
         line.store(0, Ordering::SeqCst);
         let line = own.mapping().word(LAYOUT.reply_line(1));
         line.store(READY | DOWN | 49, Ordering::SeqCst);
-        assert!(matches!(lower.pop(&mut packet), Popped::Garbage(_)));
+        assert!(matches!(lower.pop(&mut packet, usize::MAX), Popped::Garbage(_)));
         // The bit of the other direction: as if nothing were there.
         line.store(READY, Ordering::SeqCst);
-        assert_eq!(lower.pop(&mut packet), Popped::Empty);
+        assert_eq!(lower.pop(&mut packet, usize::MAX), Popped::Empty);
         let line = own.mapping().word(LAYOUT.short(1)[0]);
         // Another number: as if nothing were there. Packets taken that were never sent: ignored.
         line.store(READY | 1 << NUMBER_SHIFT, Ordering::SeqCst);
-        assert_eq!(lower.pop(&mut packet), Popped::Empty);
+        assert_eq!(lower.pop(&mut packet, usize::MAX), Popped::Empty);
         own.mapping().word(LAYOUT.short(1)[0] + 8).store(77, Ordering::SeqCst);
         line.store(READY, Ordering::SeqCst);
-        assert_eq!(lower.pop(&mut packet), Popped::Packet(0));
+        assert_eq!(lower.pop(&mut packet, usize::MAX), Popped::Packet(0));
         assert_eq!(lower.credited.get(), 0);
     }
 }

@@ -35,7 +35,7 @@ pub use start::{Prepared, probe};
 
 use super::{
     Block, Capabilities, Device, Event, Leave, Operation, Posted, Region, Registration, RemoteRegion, SHORT_WORDS,
-    ShortPacket, Sleep, Waker, WorkRequest,
+    ShortPacket, Sleep, Unread, Waker, WorkRequest,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -59,6 +59,8 @@ fn garbage(source: u32, marker: u64) -> Error {
 
 /// In place of the number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
+/// Shortest packet that is delivered as a [long one](Event::LongPacket).
+const LONG: usize = 1024;
 
 /// The shared-memory device of one rank.
 #[derive(Debug)]
@@ -281,8 +283,18 @@ impl Device for ShmDevice {
                         break;
                     }
                     Popped::Garbage(marker) => return Err(garbage(self.shared.ranks[source], marker)),
-                    _ => match channel.pop(&mut packet) {
+                    _ => match channel.pop(&mut packet, LONG) {
                         Popped::Packet(len) => len,
+                        Popped::Long(len) => {
+                            let at = self.own().at(channel.take_long(len));
+                            // SAFETY: inside the ring, in a segment that is mapped as long as the device lives; its sender writes there
+                            // by the functions of `copy`, and by the rules only when the lines are given back.
+                            let packet = unsafe { Unread::new(at, len, &mut packet) };
+                            sink(Event::LongPacket { source: self.shared.ranks[source], packet });
+                            channel.give_back_long();
+                            any = true;
+                            continue;
+                        }
                         Popped::Empty | Popped::Later => break,
                         Popped::Garbage(marker) => return Err(garbage(self.shared.ranks[source], marker)),
                     },

@@ -2,17 +2,16 @@
 //! The ring for packets from one rank to another: one producer, one consumer, no lock.
 //!
 //! A packet takes whole cache lines: a marker word with its number and length, then its bytes. The marker is written last (Release) and
-//! read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared tail. The
-//! consumer zeroes the first word of every line before it gives the lines back through `head`, so that old
-//! bytes can never pass for a marker. It does so when it has nothing else to do, or a quarter of the ring is owed:
-//! at once, those stores would have to reach the producer's cache before the answer to the packet could.
-//! Packets do not wrap: a pad marker sends the consumer to the start.
+//! read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared tail. Before it writes a
+//! marker the producer zeroes the word where the next one will be, so that old bytes can never pass for it. The consumer
+//! writes nothing but `head`, by which it gives the lines back when it has nothing else to do, or a quarter of the ring is owed.
+//! Packets do not wrap: a pad marker, written after the marker of the packet at the start, sends the consumer there.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
 //! | marker | producer: after the bytes | consumer: before the bytes | Release / Acquire |
-//! | marker = 0 | consumer: before `head` | producer: never | Relaxed, ordered by `head` |
-//! | `head` | consumer: after zeroing | producer: when the ring looks full | Release / Acquire |
+//! | marker = 0 | producer: before the marker before it | consumer: after the marker before it | Relaxed, ordered by that marker |
+//! | `head` | consumer: after the bytes | producer: when the ring looks full | Release / Acquire |
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -47,6 +46,8 @@ pub(super) struct Ring<M = Mapping> {
 pub(super) enum Popped {
     Empty,
     Packet(usize),
+    /// A long one, which stays where it is until it is taken.
+    Long(usize),
     /// One with another number: not the next.
     Later,
     /// The marker is not one that a producer writes.
@@ -72,9 +73,10 @@ impl<M: Memory> Ring<M> {
         assert!(len <= max_packet(self.size), "a packet of {len} bytes");
         let need = (MARKER + len).next_multiple_of(LINE);
         let mut position = self.position.get();
-        let at = position as usize & (self.size - 1);
-        let pad = if at + need > self.size { self.size - at } else { 0 };
-        let end = position + (pad + need) as u64;
+        let first = position as usize & (self.size - 1);
+        let pad = if first + need > self.size { self.size - first } else { 0 };
+        // And the line of the marker behind it.
+        let end = position + (pad + need + LINE) as u64;
         // Wrapping: the head is the peer's to write, and garbage there means no room.
         if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
             // Acquire: pairs with the consumer's Release of `head`, after which the lines are ours to write.
@@ -83,16 +85,19 @@ impl<M: Memory> Ring<M> {
                 return false;
             }
         }
-        if pad != 0 {
-            // Release: pairs with the consumer's Acquire of the marker (it carries no bytes).
-            self.memory.word(self.data + at).store(PAD, Ordering::Release);
-            position += pad as u64;
-        }
-        let at = self.data + (position as usize & (self.size - 1));
+        position += pad as u64;
+        let word = |position: u64| self.data + (position as usize & (self.size - 1));
+        // Relaxed: ordered by the marker, behind which the consumer looks there.
+        self.memory.word(word(position + need as u64)).store(0, Ordering::Relaxed);
+        let at = word(position);
         // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by the contract.
         unsafe { self.memory.store_packet(at + MARKER, header, body) };
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
         self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
+        if pad != 0 {
+            // Release: pairs with the consumer's Acquire of the marker, which goes on to the one at the start.
+            self.memory.word(self.data + first).store(PAD, Ordering::Release);
+        }
         self.position.set(position + need as u64);
         true
     }
@@ -106,9 +111,10 @@ impl<M: Memory> Ring<M> {
     }
 
     /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes. Its lines are given back
-    /// by [`give_back`](Self::give_back), or here once many are owed.
+    /// by [`give_back`](Self::give_back), or here once many are owed. One of `long` bytes or more stays where it is, at
+    /// [`place`](Self::place), until [`take`](Self::take).
     #[inline]
-    pub(super) fn pop(&self, packet: &mut [u8], number: u64) -> Popped {
+    pub(super) fn pop(&self, packet: &mut [u8], number: u64, long: usize) -> Popped {
         loop {
             let position = self.position.get();
             let offset = position as usize & (self.size - 1);
@@ -120,7 +126,8 @@ impl<M: Memory> Ring<M> {
             }
             // A sender has no reason to pad at the start.
             if marker == PAD && offset != 0 {
-                self.advance(position + (self.size - offset) as u64);
+                self.position.set(position + (self.size - offset) as u64);
+                self.give_back_many();
                 continue;
             }
             if marker & READY != 0 && marker >> NUMBER_SHIFT & NUMBER != number & NUMBER {
@@ -134,17 +141,32 @@ impl<M: Memory> Ring<M> {
             {
                 return Popped::Garbage(marker);
             }
+            if len >= long {
+                return Popped::Long(len);
+            }
             // SAFETY: inside the ring as just checked; the producer writes there only after `head` has passed.
             unsafe { self.memory.load_packet(at + MARKER, &mut packet[..len]) };
-            self.advance(position + (lines * LINE) as u64);
+            self.take(len);
+            self.give_back_many();
             return Popped::Packet(len);
         }
     }
 
+    /// The place of the bytes of a long packet that was found.
+    pub(super) fn place(&self) -> usize {
+        self.data + (self.position.get() as usize & (self.size - 1)) + MARKER
+    }
+
+    /// Goes on behind the packet of `len` bytes that was found. Its bytes stay until its lines are given back.
     #[inline]
-    fn advance(&self, position: u64) {
-        self.position.set(position);
-        if position - self.head_seen.get() >= self.size as u64 / 4 {
+    pub(super) fn take(&self, len: usize) {
+        self.position.set(self.position.get() + (MARKER + len).next_multiple_of(LINE) as u64);
+    }
+
+    /// Gives lines back if many are owed.
+    #[inline]
+    pub(super) fn give_back_many(&self) {
+        if self.position.get() - self.head_seen.get() >= self.size as u64 / 4 {
             self.give_back();
         }
     }
@@ -154,18 +176,10 @@ impl<M: Memory> Ring<M> {
     pub(super) fn give_back(&self) {
         let (from, to) = (self.head_seen.get(), self.position.get());
         if from != to {
-            self.give_back_lines(from, to);
+            self.head_seen.set(to);
+            // Release: pairs with the producer's Acquire of `head`: the bytes have been read.
+            self.memory.word(self.head).store(to, Ordering::Release);
         }
-    }
-
-    fn give_back_lines(&self, from: u64, to: u64) {
-        for at in (from..to).step_by(LINE) {
-            // Relaxed: ordered before the Release of `head`, which the producer acquires before it writes here.
-            self.memory.word(self.data + (at as usize & (self.size - 1))).store(0, Ordering::Relaxed);
-        }
-        self.head_seen.set(to);
-        // Release: pairs with the producer's Acquire of `head`.
-        self.memory.word(self.head).store(to, Ordering::Release);
     }
 }
 
@@ -214,7 +228,7 @@ mod tests {
                     assert!(!oracle.is_empty());
                 }
             } else {
-                match consumer.pop(&mut packet, popped) {
+                match consumer.pop(&mut packet, popped, usize::MAX) {
                     Popped::Packet(len) => {
                         assert_eq!(packet[..len], oracle.pop_front().unwrap()[..]);
                         popped += 1;
@@ -248,7 +262,7 @@ mod tests {
             let mut packet = vec![0u8; SIZE];
             for i in 0..N {
                 let len = loop {
-                    match consumer.pop(&mut packet, i) {
+                    match consumer.pop(&mut packet, i, usize::MAX) {
                         Popped::Packet(len) => break len,
                         Popped::Empty => {
                             consumer.give_back();
@@ -268,9 +282,9 @@ mod tests {
         let (s, _, consumer) = ends();
         for marker in [1u64, READY | LENGTH, READY | PAD, READY | (SIZE as u64 / 2), PAD] {
             s.mapping().word(4096).store(marker, Ordering::SeqCst);
-            assert_eq!(consumer.pop(&mut [0; SIZE], 0), Popped::Garbage(marker));
+            assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Garbage(marker));
         }
         s.mapping().word(4096).store(READY | 1 << NUMBER_SHIFT, Ordering::SeqCst);
-        assert_eq!(consumer.pop(&mut [0; SIZE], 0), Popped::Later);
+        assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Later);
     }
 }

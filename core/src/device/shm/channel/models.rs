@@ -28,7 +28,7 @@ fn send(channel: &Channel<Lines>, value: u64) {
 fn receive(channel: &Channel<Lines>, value: u64) {
     let mut packet = [0; LINE];
     loop {
-        match channel.pop(&mut packet) {
+        match channel.pop(&mut packet, usize::MAX) {
             Popped::Packet(len) => {
                 assert_eq!(packet[..len], value.to_le_bytes());
                 return;

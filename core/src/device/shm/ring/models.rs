@@ -26,7 +26,7 @@ fn packets(fault: impl Fn(usize) -> Fault) {
     let pop = |number: usize| {
         let mut packet = vec![0; 2 * LINE];
         loop {
-            match consumer.pop(&mut packet, number as u64) {
+            match consumer.pop(&mut packet, number as u64, usize::MAX) {
                 Popped::Packet(len) => {
                     let expected = bytes(number as u64, LINES[number]);
                     assert_eq!(len, expected.len());
@@ -47,7 +47,7 @@ fn packets(fault: impl Fn(usize) -> Fault) {
     let producer = loom::thread::spawn(move || (3..7).for_each(push));
     (2..7).for_each(pop);
     producer.join().unwrap();
-    assert_eq!(consumer.pop(&mut [0; 2 * LINE], 7), Popped::Empty);
+    assert_eq!(consumer.pop(&mut [0; 2 * LINE], 7, usize::MAX), Popped::Empty);
 }
 
 #[test]

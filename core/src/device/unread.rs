@@ -1,0 +1,72 @@
+#![allow(unsafe_code)]
+//! A packet that lies where its sender has put it.
+
+use crate::memory::copy;
+
+/// The bytes of a packet in memory that its sender can write, too: one that keeps to the rules does not. Each look is a copy,
+/// into room of the receiver or to where the bytes are to go.
+#[derive(Debug)]
+pub struct Unread<'a> {
+    base: *const u8,
+    len: usize,
+    room: &'a mut [u8],
+}
+
+impl<'a> Unread<'a> {
+    /// A packet of `len` bytes at `base`, for which there is `room`.
+    ///
+    /// # Safety
+    /// The memory is valid for reads as long as this lives, and written only by atomics, by devices, or by functions that the
+    /// compiler does not look into.
+    ///
+    /// # Panics
+    /// If the room is shorter than the packet.
+    #[must_use]
+    pub unsafe fn new(base: *const u8, len: usize, room: &'a mut [u8]) -> Self {
+        assert!(len <= room.len(), "a packet of {len} bytes");
+        Self { base, len, room }
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // It is long.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A copy of the first `N` bytes, which may differ from that of the next look; `None` if there are fewer.
+    #[must_use]
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut first = [0; N];
+        (N <= self.len).then(|| {
+            // SAFETY: inside the packet.
+            unsafe { copy::bytes(self.base, first.as_mut_ptr(), N) };
+            first
+        })
+    }
+
+    /// All of it, copied.
+    #[must_use]
+    pub fn read(self) -> &'a [u8] {
+        // SAFETY: the room is as long.
+        unsafe { copy::bytes(self.base, self.room.as_mut_ptr(), self.len) };
+        &self.room[..self.len]
+    }
+
+    /// Copies `len` bytes from byte `from` on to `to`.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `len` bytes.
+    ///
+    /// # Panics
+    /// If that is beyond the end of the packet.
+    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) {
+        assert!(
+            from.checked_add(len).is_some_and(|end| end <= self.len),
+            "{len} bytes from byte {from} of {}",
+            self.len
+        );
+        // SAFETY: inside the packet; the target by the contract.
+        unsafe { copy::bytes(self.base.wrapping_add(from), to, len) };
+    }
+}
