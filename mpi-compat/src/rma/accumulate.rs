@@ -160,8 +160,7 @@ impl Remote {
         let there = self.elements.plain()?;
         let here = origin.map(|origin| origin.elements.plain()).transpose()?;
         let former = result.map(|result| result.elements.plain()).transpose()?;
-        let dynamic = self.win.dynamic();
-        if let (None, Some(there), None | Some(Some(_)), None | Some(Some(_))) = (dynamic, there, here, former) {
+        if let (Some(there), None | Some(Some(_)), None | Some(Some(_))) = (there, here, former) {
             for local in [here, former].into_iter().flatten().flatten() {
                 self.fits(local, there)?;
             }
@@ -176,12 +175,7 @@ impl Remote {
         let operand = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
         let operand = operand.unwrap_or((std::ptr::null(), &at));
         // SAFETY: as above.
-        Ok(unsafe {
-            match dynamic {
-                Some(dynamic) => dynamic.accumulate_at(op, operand, old, target, offset, &at),
-                None => self.win.raw().accumulate_typed(op, operand, old, target, offset, &at),
-            }
-        }?)
+        Ok(unsafe { self.win.raw().accumulate_typed(op, operand, old, target, offset, &at) }?)
     }
 
     fn update(&self, named: Named, combine: Option<Combine>, origin: Option<&Local>, result: Option<&Local>) -> Result {
@@ -193,12 +187,7 @@ impl Remote {
         let old = result.as_ref().map(|(base, map)| (*base, map));
         let operands = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
         // SAFETY: the program leaves the buffers alone until the operation is complete.
-        Ok(unsafe {
-            match self.win.dynamic() {
-                Some(dynamic) => dynamic.update_at(&update, operands, old, self.target, self.offset, &at),
-                None => self.win.raw().update(&update, operands, old, self.target, self.offset, &at),
-            }
-        }?)
+        Ok(unsafe { self.win.raw().update(&update, operands, old, self.target, self.offset, &at) }?)
     }
 }
 
@@ -413,16 +402,12 @@ fn compare_and_swap_checked(
     let Some(remote) = remote else { return Ok(()) };
     let (new, old) = (origin_addr.cast::<u8>(), compare_addr.cast::<u8>());
     let (win, target, offset) = (&remote.win, remote.target, remote.offset);
-    let at = remote.elements.map()?;
     macro_rules! swap {
         ($t:ty) => {
             // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
             unsafe {
                 let (old, new, result) = (value::<$t>(old), value::<$t>(new), result_addr.cast_mut().cast::<$t>());
-                match win.dynamic() {
-                    Some(dynamic) => dynamic.compare_and_swap_at((old, new, result), target, offset, &at),
-                    None => win.raw().compare_and_swap(old, new, result, target, offset),
-                }
+                win.raw().compare_and_swap(old, new, result, target, offset)
             }?
         };
     }

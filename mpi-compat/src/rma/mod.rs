@@ -109,13 +109,12 @@ impl WinObject {
         self.target(rank, "rank")?.ok_or_else(none)
     }
 
-    /// The window below, a rank of it, and the byte there that a displacement means; `None` also where the memory is attached.
+    /// The window below, a rank of it, and the byte there that a displacement means, or the address.
     #[inline(always)]
     fn place(&self, rank: c_int, displacement: i64) -> Option<(&RawWindow, usize, usize)> {
-        let Memory::Own(raw) = &self.memory else { return None };
         let target = rank as usize;
         let byte = displacement.checked_mul(*self.units.get(target)?)?;
-        Some((raw, target, usize::try_from(byte).ok()?))
+        Some((self.raw(), target, usize::try_from(byte).ok()?))
     }
 
     /// The byte of a target's memory that a displacement means.

@@ -20,8 +20,7 @@ impl Remote {
     pub fn transfer(&self, local: &Local, way: Way) -> Result {
         let Self { win, target, offset, elements } = self;
         let (target, offset) = (*target, *offset);
-        let dynamic = win.dynamic();
-        if let (None, Some(here), Some(there)) = (dynamic, local.elements.plain()?, elements.plain()?) {
+        if let (Some(here), Some(there)) = (local.elements.plain()?, elements.plain()?) {
             self.fits(here, there)?;
             // No bytes are in every range.
             let offset = if there == 0 { 0 } else { offset };
@@ -37,11 +36,9 @@ impl Remote {
         self.fits(origin.size() as usize, at.size() as usize)?;
         // SAFETY: as above.
         Ok(unsafe {
-            match (dynamic, way) {
-                (Some(dynamic), Way::Put) => dynamic.put_at((local.base, &origin), target, offset, &at),
-                (Some(dynamic), Way::Get) => dynamic.get_at((local.base, &origin), target, offset, &at),
-                (None, Way::Put) => win.raw().put_typed(local.base, &origin, target, offset, &at),
-                (None, Way::Get) => win.raw().get_typed(local.base, &origin, target, offset, &at),
+            match way {
+                Way::Put => win.raw().put_typed(local.base, &origin, target, offset, &at),
+                Way::Get => win.raw().get_typed(local.base, &origin, target, offset, &at),
             }
         }?)
     }

@@ -1,226 +1,231 @@
 #![allow(unsafe_code)]
-//! Dynamic windows by address: operations name the memory of a target by the addresses that it has there, and belong to the
-//! epochs of a window without memory of its own ([`RawDynamicWindow::window`]).
+//! What a rank knows of the memory that the ranks of a dynamic window have attached.
 //!
-//! The table of a target is read when its owner has changed it: one word tells, which is read for every operation.
+//! Each rank has a table of its attachments. By attachment, an origin reads the entry before every operation, so that it
+//! notices a detached region. By address, it looks at one word before every operation, which tells whether the owner has
+//! changed the table, and reads the table if that is so. A region is imported at its first use. Messages: one read for
+//! either look where the table is not mapped, else none; bytes that are mapped are then reached as those of any window.
 
-use std::sync::atomic::Ordering;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_core::device::RemoteRegion;
+use farside_core::device::{MAX_KEY, Mapped, RemoteRegion};
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::TypeMap;
 
-use super::dynamic::{Attachment, ENTRY, RawDynamicWindow, TABLE};
-use super::item::{Item, widen};
-use super::layouts::{Action, Layouts};
-use super::typed::accumulate;
-use super::{RawWindow, Update};
-use crate::op::{CasElement, Op};
+use super::RawWindow;
+use super::dynamic::{Attachment, ENTRY, MAX_ATTACHED, TABLE};
 
-/// What a rank knows of a target's table: its version, and each attachment with its first byte and length.
-#[derive(Debug, Default)]
-pub(super) struct KnownTable {
-    version: u64,
-    attachments: Vec<(usize, usize, Attachment)>,
+/// The attachments of all ranks, as one of them knows them.
+#[derive(Debug)]
+pub(super) struct Attachments {
+    /// The tables.
+    pub(super) table: RawWindow,
+    /// By rank of the team.
+    known: Vec<RefCell<KnownTable>>,
 }
 
-impl RawDynamicWindow {
-    /// The window whose epochs the operations by address belong to. It has no memory of its own.
-    #[must_use]
-    pub fn window(&self) -> &RawWindow {
-        &self.epochs
+/// What a rank knows of a target's table.
+#[derive(Debug, Default)]
+struct KnownTable {
+    version: u64,
+    /// By first byte. No two have a byte in common.
+    attachments: Vec<KnownAttachment>,
+    /// By the number of the attachment.
+    imports: HashMap<u64, RemoteRegion>,
+}
+
+#[derive(Debug)]
+struct KnownAttachment {
+    base: usize,
+    len: usize,
+    attachment: Attachment,
+    /// That of `imports`, if it is there.
+    region: Option<RemoteRegion>,
+}
+
+impl KnownTable {
+    /// The attachment that has all of some bytes.
+    fn find(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
+        let behind = self.attachments.partition_point(|one| one.base <= address);
+        let one = self.attachments.get(behind.checked_sub(1)?)?;
+        let at = address - one.base;
+        (at <= one.len && len <= one.len - at).then_some(one)
     }
 
-    /// The attachment of this rank that begins at `base`.
-    #[must_use]
-    pub fn attachment_at(&self, base: *const u8) -> Option<Attachment> {
-        let attached = self.attached.borrow();
-        attached.iter().find(|(_, own)| own.base.cast_const() == base).map(|(attachment, _)| *attachment)
+    /// Takes over what was read of the table, unless another thread has read it later, and gives the imports that are of no
+    /// use any more.
+    fn update(&mut self, version: u64, table: &[u64]) -> Vec<RemoteRegion> {
+        let mut gone = Vec::new();
+        if version > self.version {
+            let entry = |(slot, entry): (usize, &[u64])| KnownAttachment {
+                base: entry[3] as usize,
+                len: entry[1] as usize,
+                attachment: Attachment { id: entry[0], slot: slot as u64 },
+                region: self.imports.get(&entry[0]).copied(),
+            };
+            let entries = table.chunks_exact(ENTRY / 8).enumerate().filter(|(_, entry)| entry[0] != 0);
+            self.attachments = entries.map(entry).collect();
+            self.attachments.sort_unstable_by_key(|one| (one.base, one.len));
+            let ids: HashSet<u64> = self.attachments.iter().map(|one| one.attachment.id).collect();
+            gone.extend(self.imports.extract_if(|id, _| !ids.contains(id)).map(|(_, region)| region));
+            self.version = version;
+        }
+        gone
     }
 
-    /// Whether some attachment of this rank has one of these bytes.
-    #[must_use]
-    pub fn has_attached(&self, base: *const u8, len: usize) -> bool {
-        let (from, to) = (base.addr(), base.addr().saturating_add(len));
-        self.attached.borrow().values().any(|own| own.base.addr() < to && from < own.base.addr() + own.len)
+    /// Keeps the import of an attachment, or forgets it: then it gives it.
+    fn set_import(&mut self, id: u64, region: Option<RemoteRegion>) -> Option<RemoteRegion> {
+        let known = self.attachments.iter_mut().find(|one| one.attachment.id == id);
+        known.into_iter().for_each(|one| one.region = region);
+        match region {
+            Some(region) => self.imports.insert(id, region),
+            None => self.imports.remove(&id),
+        }
+    }
+}
+
+impl Attachments {
+    /// By tables in which nothing is.
+    pub(super) fn new(table: RawWindow) -> Self {
+        let known = (0..table.team().size()).map(|_| RefCell::default()).collect();
+        Self { table, known }
     }
 
-    /// Tells the others that the table has changed.
-    pub(super) fn changed(&self) {
-        // Release half: pairs with the look-up of an origin, which reads the version before and after the table.
-        self.word_at(0).fetch_add(1, Ordering::AcqRel);
+    #[cold]
+    pub(super) fn not_attached(&self, operation: &'static str, target: usize, what: String) -> Error {
+        Error::new(ErrorKind::NotAttached, operation)
+            .rank(self.table.job().rank())
+            .peer(self.table.team().members().get(target).copied().unwrap_or(target as u32))
+            .cause(what)
+            .remedy("attach the memory, and tell this rank after that")
     }
 
-    /// Reads a target's table, if it has changed.
-    fn refresh(&self, target: usize, known: &mut KnownTable) -> Result<()> {
+    /// The address here of bytes at an address of a target, if this rank knows of their attachment, which is still there, and
+    /// they are mapped.
+    pub(super) fn direct(&self, target: usize, address: usize, len: usize) -> Option<*mut u8> {
+        let known = self.known.get(target)?.borrow();
+        if !self.is_current(target, &known) {
+            return None;
+        }
+        let one = known.find(address, len)?;
+        let Mapped { base, lo, hi } = one.region?.mapped?;
+        let at = address - one.base;
+        (at >= lo && at <= hi && len <= hi - at).then(|| base.wrapping_add(at))
+    }
+
+    /// Whether a target's table is mapped, and has not changed.
+    fn is_current(&self, target: usize, known: &KnownTable) -> bool {
+        let Some(version) = self.table.direct(target, 0, 8) else { return false };
+        // SAFETY: inside the target's table, aligned, and an atomic for all that access it.
+        let version = unsafe { AtomicU64::from_ptr(version.cast()) };
+        // Acquire: pairs with `RawDynamicWindow::changed`.
+        version.load(Ordering::Acquire) == known.version
+    }
+
+    /// Copies words of a target's table. One read where the table is not mapped.
+    fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
+        self.table.or_abandon(|| {
+            // SAFETY: complete when the flush returns; abandoned if it fails.
+            unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
+            self.table.flush(target)
+        })
+    }
+
+    /// Reads a target's table, if it has changed. Other threads of the rank may come here while it waits.
+    fn refresh(&self, target: usize) -> Result<()> {
+        let known = &self.known[target];
         loop {
+            if self.is_current(target, &known.borrow()) {
+                return Ok(());
+            }
             // Version, and slots that were ever used.
             let mut head = [0u64; 2];
             self.look_up(&mut head, target, 0)?;
-            if head[0] == known.version {
+            if head[0] == known.borrow().version {
                 return Ok(());
             }
-            let slots = (head[1] as usize).min(super::dynamic::MAX_ATTACHED);
-            let mut table = vec![0u64; slots * ENTRY / 8];
+            let mut table = vec![0u64; (head[1] as usize).min(MAX_ATTACHED) * ENTRY / 8];
             self.look_up(&mut table, target, TABLE)?;
-            let entry = |(slot, entry): (usize, &[u64])| {
-                let attachment = Attachment { id: entry[0], slot: slot as u64 };
-                (entry[0] != 0).then_some((entry[3] as usize, entry[1] as usize, attachment))
-            };
-            known.attachments = table.chunks_exact(ENTRY / 8).enumerate().filter_map(entry).collect();
             let mut again = [0u64; 1];
             self.look_up(&mut again, target, 0)?;
             if again[0] == head[0] {
-                known.version = head[0];
+                let gone = known.borrow_mut().update(head[0], &table);
+                gone.into_iter().for_each(|region| self.forget(region));
                 return Ok(());
             }
         }
     }
 
-    /// The region of the attachment that has all bytes of `at` relative to `address`, and its first address.
-    fn place(&self, name: &'static str, target: usize, address: usize, at: &TypeMap) -> Result<(RemoteRegion, usize)> {
-        self.epochs.target(target, name)?;
-        let (lb, ub) = (at.true_lb(), at.true_ub());
-        let low = address.checked_add_signed(lb as isize);
-        let high = address.checked_add_signed(ub as isize);
-        // Not borrowed meanwhile: other threads of the rank may come here while it waits. The last one keeps its copy.
-        let mut known = self.known.borrow_mut().remove(&target).unwrap_or_default();
-        self.refresh(target, &mut known)?;
-        let found = known.attachments.iter().find(|(base, len, _)| {
-            low.is_some_and(|low| low >= *base) && high.is_some_and(|high| high <= base.saturating_add(*len))
-        });
-        let found = found.copied();
-        self.known.borrow_mut().insert(target, known);
-        let (base, _, attachment) = found.ok_or_else(|| {
-            Error::new(ErrorKind::NotAttached, name)
-                .rank(self.epochs.job().rank())
-                .peer(self.epochs.team().members()[target])
-                .cause(format!("{} bytes at address {address:#x}", ub.abs_diff(lb)))
-                .remedy("attach the memory there, and tell this rank after that")
-        })?;
-        Ok((self.region(name, target, attachment)?, base))
+    /// Forgets a region that is no import any more.
+    fn forget(&self, region: RemoteRegion) {
+        // SAFETY: addresses of mapped memory are found in `known` for each operation anew, and that has it no more.
+        unsafe { self.table.job().device().forget(region.handle) };
     }
 
-    /// Has `issue` issue an operation on the bytes of `at` at an address of `target`, by the region and the byte of it.
-    fn by_address(
+    /// The region that has some bytes at an address of a target, and its first address.
+    pub(super) fn place(
         &self,
         name: &'static str,
-        (target, address, at): (usize, usize, &TypeMap),
-        issue: impl FnOnce(&RemoteRegion, usize) -> Result<()>,
-    ) -> Result<()> {
-        self.epochs.usable(name)?;
-        if at.size() == 0 {
-            self.epochs.target(target, name)?;
-            return self.epochs.permit(name, target);
+        target: usize,
+        address: usize,
+        len: usize,
+    ) -> Result<(RemoteRegion, usize)> {
+        self.refresh(target)?;
+        let found = self.known[target].borrow().find(address, len).map(|one| (one.attachment, one.base, one.region));
+        let gone = || self.not_attached(name, target, format!("{len} bytes at address {address:#x}"));
+        let (attachment, base, region) = found.ok_or_else(gone)?;
+        Ok((region.map_or_else(|| self.region(name, target, attachment), Ok)?, base))
+    }
+
+    /// The region of an attachment: looked up in its owner's table every time, imported the first time.
+    pub(super) fn region(
+        &self,
+        operation: &'static str,
+        target: usize,
+        attachment: Attachment,
+    ) -> Result<RemoteRegion> {
+        let gone = || self.not_attached(operation, target, format!("attachment {}", attachment.id));
+        let peer = self.table.team().job_rank(target)?;
+        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)?;
+        let offset = TABLE + offset * ENTRY;
+        let known = &self.known[target];
+        let imported = || known.borrow().imports.get(&attachment.id).copied();
+        let mut id = [0u64; 1];
+        self.look_up(&mut id, target, offset)?;
+        if id[0] != attachment.id || attachment.id == 0 {
+            let region = known.borrow_mut().set_import(attachment.id, None);
+            region.into_iter().for_each(|region| self.forget(region));
+            return Err(gone());
         }
-        self.epochs.permit(name, target)?;
-        let (region, base) = self.place(name, target, address, at)?;
-        issue(&region, address.wrapping_sub(base))
+        if let Some(region) = imported() {
+            return Ok(region);
+        }
+        let mut entry = [0u64; ENTRY / 8];
+        self.look_up(&mut entry, target, offset)?;
+        self.look_up(&mut id, target, offset)?;
+        // Another thread may have imported it meanwhile.
+        if let Some(region) = imported() {
+            return Ok(region);
+        }
+        let key_len = entry[2] as usize;
+        if entry[0] != attachment.id || id[0] != attachment.id || key_len > MAX_KEY {
+            return Err(gone());
+        }
+        let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
+        let device = self.table.job().device();
+        let region = device.import(peer, key, Some(crate::op::apply_bytes)).map_err(|e| {
+            // Detached between the look-up and the import.
+            if e.kind() == ErrorKind::PeerLost { gone() } else { e }
+        })?;
+        known.borrow_mut().set_import(attachment.id, Some(region));
+        Ok(region)
     }
+}
 
-    /// As [`RawWindow::put_typed`], at an address of `target`.
-    ///
-    /// # Safety
-    /// The contract of [`RawWindow::put_typed`].
-    ///
-    /// # Errors
-    /// Those of [`RawWindow::put_typed`]; `NotAttached`.
-    pub unsafe fn put_at(
-        &self,
-        (from, origin): (*const u8, &TypeMap),
-        target: usize,
-        address: usize,
-        at: &TypeMap,
-    ) -> Result<()> {
-        self.by_address("put", (target, address, at), |region, offset| {
-            let (action, local, attached) = (Action::Put, from.cast_mut(), Some(region));
-            let layouts = Layouts { action, local, origin, offset, target: at, old: None, attached };
-            self.epochs.issue_layouts(target, layouts, None)
-        })
-    }
-
-    /// As [`RawWindow::get_typed`], at an address of `target`.
-    ///
-    /// # Safety
-    /// The contract of [`RawWindow::get_typed`].
-    ///
-    /// # Errors
-    /// Those of [`put_at`](Self::put_at).
-    pub unsafe fn get_at(
-        &self,
-        (local, origin): (*mut u8, &TypeMap),
-        target: usize,
-        address: usize,
-        at: &TypeMap,
-    ) -> Result<()> {
-        self.by_address("get", (target, address, at), |region, offset| {
-            let (action, attached) = (Action::Get, Some(region));
-            let layouts = Layouts { action, local, origin, offset, target: at, old: None, attached };
-            self.epochs.issue_layouts(target, layouts, None)
-        })
-    }
-
-    /// As [`RawWindow::accumulate_typed`], at an address of `target`.
-    ///
-    /// # Safety
-    /// The contract of [`RawWindow::accumulate_typed`].
-    ///
-    /// # Errors
-    /// Those of [`RawWindow::accumulate_typed`]; `NotAttached`.
-    pub unsafe fn accumulate_at(
-        &self,
-        op: Op,
-        operand: (*const u8, &TypeMap),
-        old: Option<(*mut u8, &TypeMap)>,
-        target: usize,
-        address: usize,
-        at: &TypeMap,
-    ) -> Result<()> {
-        self.by_address("accumulate", (target, address, at), |region, offset| {
-            let layouts = accumulate(op, operand, old, offset, at)?;
-            self.epochs.issue_layouts(target, Layouts { attached: Some(region), ..layouts }, None)
-        })
-    }
-
-    /// As [`RawWindow::update`], at an address of `target`.
-    ///
-    /// # Safety
-    /// The contract of [`RawWindow::update`].
-    ///
-    /// # Errors
-    /// Those of [`RawWindow::update`]; `NotAttached`.
-    pub unsafe fn update_at(
-        &self,
-        update: &Update,
-        operands: Option<(*const u8, &TypeMap)>,
-        old: Option<(*mut u8, &TypeMap)>,
-        target: usize,
-        address: usize,
-        at: &TypeMap,
-    ) -> Result<()> {
-        self.by_address("accumulate", (target, address, at), |region, offset| {
-            self.epochs.update_in(update, operands, old, (target, offset, at), Some(region))
-        })
-    }
-
-    /// As [`RawWindow::compare_and_swap`], at an address of `target` where `at` is one element.
-    ///
-    /// # Safety
-    /// The contract of [`RawWindow::compare_and_swap`].
-    ///
-    /// # Errors
-    /// Those of [`RawWindow::compare_and_swap`]; `NotAttached`.
-    pub unsafe fn compare_and_swap_at<T: CasElement>(
-        &self,
-        (expected, desired, old): (T, T, *mut T),
-        target: usize,
-        address: usize,
-        at: &TypeMap,
-    ) -> Result<()> {
-        self.by_address("compare and swap", (target, address, at), |region, offset| {
-            let (expected, desired) = (widen(expected), widen(desired));
-            let item = Item::CompareSwap { len: size_of::<T>(), expected, desired, old: old.cast(), offset };
-            self.epochs.issue(target, item.at(Some(region)), None)
-        })
+impl Drop for Attachments {
+    fn drop(&mut self) {
+        let all: Vec<_> = self.known.iter_mut().flat_map(|known| known.get_mut().imports.drain()).collect();
+        all.into_iter().for_each(|(_, region)| self.forget(region));
     }
 }

@@ -1,20 +1,20 @@
 #![allow(unsafe_code)]
 //! Dynamic windows: memory is attached and detached by its owner alone, without the others (MPI-4 §12.2.4).
 //!
-//! Each rank publishes a table of its attachments, itself a window. An origin reads the entry before every operation, so
-//! that it notices a detached region, and imports the region at its first. Detaching clears the entry and then takes the
-//! memory back from the device: later operations fail with `NotAttached`, and those under way are refused by the owner or
-//! reach pages that no other rank maps.
+//! Each rank publishes a table of its attachments, itself a window, in which origins find them ([`super::address`]).
+//! Detaching clears the entry and then takes the memory back from the device: later operations fail with `NotAttached`, and
+//! those under way are refused by the owner or reach pages that are the owner's no more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_core::device::{MAX_KEY, Region, Registration, RemoteRegion};
 use farside_core::job::CancelOnDrop;
 use farside_core::{Error, ErrorKind, Result, Team};
 
-use super::address::KnownTable;
+use super::address::Attachments;
 use super::{Options, RawWindow};
 use crate::assert::Assert;
 use crate::op::ElementType;
@@ -41,14 +41,11 @@ pub struct Attachment {
 /// An untyped window whose memory is attached later. Operations are complete when they return.
 #[derive(Debug)]
 pub struct RawDynamicWindow {
-    pub(super) table: RawWindow,
+    attachments: Rc<Attachments>,
     /// The window whose epochs operations by address belong to.
-    pub(super) epochs: RawWindow,
-    /// What was read of the tables of others.
-    pub(super) known: RefCell<HashMap<usize, KnownTable>>,
-    pub(super) attached: RefCell<HashMap<Attachment, Registration>>,
+    epochs: RawWindow,
+    attached: RefCell<HashMap<Attachment, Registration>>,
     last: Cell<u64>,
-    imports: RefCell<HashMap<(usize, u64), RemoteRegion>>,
 }
 
 impl RawDynamicWindow {
@@ -61,9 +58,40 @@ impl RawDynamicWindow {
         let len = TABLE + MAX_ATTACHED * ENTRY;
         let table = RawWindow::allocate_of(team, Ok(len), Options::default(), element)?;
         table.lock_all(Assert::NOCHECK)?;
-        let epochs = RawWindow::attaching(team, options)?;
-        let known = RefCell::default();
-        Ok(Self { table, epochs, known, attached: RefCell::default(), last: Cell::new(0), imports: RefCell::default() })
+        let attachments = Rc::new(Attachments::new(table));
+        let epochs = RawWindow::attaching(team, options, Rc::clone(&attachments))?;
+        Ok(Self { attachments, epochs, attached: RefCell::default(), last: Cell::new(0) })
+    }
+
+    /// The window whose epochs the operations by address belong to: it has no memory of its own, and its offsets are the
+    /// addresses that memory has at its owner. They fail with `NotAttached` where a target has not attached all of the bytes.
+    #[must_use]
+    pub fn window(&self) -> &RawWindow {
+        &self.epochs
+    }
+
+    fn table(&self) -> &RawWindow {
+        &self.attachments.table
+    }
+
+    /// The attachment of this rank that begins at `base`.
+    #[must_use]
+    pub fn attachment_at(&self, base: *const u8) -> Option<Attachment> {
+        let attached = self.attached.borrow();
+        attached.iter().find(|(_, own)| own.base.cast_const() == base).map(|(attachment, _)| *attachment)
+    }
+
+    /// Whether some attachment of this rank has one of these bytes.
+    #[must_use]
+    pub fn has_attached(&self, base: *const u8, len: usize) -> bool {
+        let (from, to) = (base.addr(), base.addr().saturating_add(len));
+        self.attached.borrow().values().any(|own| own.base.addr() < to && from < own.base.addr() + own.len)
+    }
+
+    /// Tells the others that the table has changed.
+    fn changed(&self) {
+        // Release half: pairs with the look of an origin at the version, before and after it reads the table.
+        self.word_at(0).fetch_add(1, Ordering::AcqRel);
     }
 
     fn word(&self, slot: u64, index: usize) -> &AtomicU64 {
@@ -71,10 +99,10 @@ impl RawDynamicWindow {
     }
 
     /// A word of this rank's table.
-    pub(super) fn word_at(&self, index: usize) -> &AtomicU64 {
+    fn word_at(&self, index: usize) -> &AtomicU64 {
         debug_assert!(index < (TABLE + MAX_ATTACHED * ENTRY) / 8);
         // SAFETY: inside this rank's table, aligned, and an atomic for all that access it.
-        unsafe { AtomicU64::from_ptr(self.table.base().cast::<u64>().add(index).cast()) }
+        unsafe { AtomicU64::from_ptr(self.table().base().cast::<u64>().add(index).cast()) }
     }
 
     /// Attaches `len` bytes at `base`. Local: no message.
@@ -89,7 +117,7 @@ impl RawDynamicWindow {
         let free = |slot: &u64| self.word(*slot, 0).load(Ordering::Relaxed) == 0; // Own word, own thread.
         let slot = (0..MAX_ATTACHED as u64).find(free).ok_or_else(|| {
             Error::new(ErrorKind::Limit, "attach memory")
-                .rank(self.table.job().rank())
+                .rank(self.table().job().rank())
                 .cause(format!("{MAX_ATTACHED} are attached"))
                 .remedy("detach some")
         })?;
@@ -97,11 +125,11 @@ impl RawDynamicWindow {
             accumulate: Some(crate::op::apply_bytes),
             passive: true,
             revocable: true,
-            one_node: self.table.team().is_on_one_node(),
+            one_node: self.table().team().is_on_one_node(),
             ..Region::of(base, len)
         };
         // SAFETY: the same contract.
-        let registration = unsafe { self.table.job().device().register(region) }?;
+        let registration = unsafe { self.table().job().device().register(region) }?;
         let id = self.last.get() + 1;
         self.last.set(id);
         let mut key = [0u8; MAX_KEY];
@@ -130,69 +158,16 @@ impl RawDynamicWindow {
     /// `NotAttached`; `System` if the memory cannot be taken back, and must not be reused.
     pub fn detach(&self, attachment: Attachment) -> Result<()> {
         let registration = self.attached.borrow_mut().remove(&attachment);
-        let gone = || self.not_attached("detach memory", self.table.team().rank(), attachment);
+        let gone = || self.not_attached("detach memory", self.table().team().rank(), attachment);
         let registration = registration.ok_or_else(gone)?;
         self.word(attachment.slot, 0).store(0, Ordering::SeqCst);
         self.changed();
         // SAFETY: operations of this rank are complete or cancelled before they return.
-        unsafe { self.table.job().device().release(registration.handle) }
+        unsafe { self.table().job().device().release(registration.handle) }
     }
 
-    #[cold]
     fn not_attached(&self, operation: &'static str, target: usize, attachment: Attachment) -> Error {
-        Error::new(ErrorKind::NotAttached, operation)
-            .rank(self.table.job().rank())
-            .peer(self.table.team().members().get(target).copied().unwrap_or(target as u32))
-            .cause(format!("attachment {}", attachment.id))
-    }
-
-    /// Copies words of a target's table. One read where the table is not mapped.
-    pub(super) fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
-        self.table.or_abandon(|| {
-            // SAFETY: complete when the flush returns; abandoned if it fails.
-            unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
-            self.table.flush(target)
-        })
-    }
-
-    /// The region of an attachment: looked up in its owner's table every time, imported the first time.
-    pub(super) fn region(
-        &self,
-        operation: &'static str,
-        target: usize,
-        attachment: Attachment,
-    ) -> Result<RemoteRegion> {
-        let gone = || self.not_attached(operation, target, attachment);
-        let peer = self.table.team().job_rank(target)?;
-        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)?;
-        let offset = TABLE + offset * ENTRY;
-        let device = self.table.job().device();
-        let mut id = [0u64; 1];
-        self.look_up(&mut id, target, offset)?;
-        if id[0] != attachment.id || attachment.id == 0 {
-            if let Some(r) = self.imports.borrow_mut().remove(&(target, attachment.id)) {
-                // SAFETY: operations of this rank are complete or cancelled before they return.
-                unsafe { device.forget(r.handle) };
-            }
-            return Err(gone());
-        }
-        if let Some(r) = self.imports.borrow().get(&(target, attachment.id)) {
-            return Ok(*r);
-        }
-        let mut entry = [0u64; ENTRY / 8];
-        self.look_up(&mut entry, target, offset)?;
-        self.look_up(&mut id, target, offset)?;
-        let key_len = entry[2] as usize;
-        if entry[0] != attachment.id || id[0] != attachment.id || key_len > MAX_KEY {
-            return Err(gone());
-        }
-        let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
-        let region = device.import(peer, key, Some(crate::op::apply_bytes)).map_err(|e| {
-            // Detached between the look-up and the import.
-            if e.kind() == ErrorKind::PeerLost { gone() } else { e }
-        })?;
-        self.imports.borrow_mut().insert((target, attachment.id), region);
-        Ok(region)
+        self.attachments.not_attached(operation, target, format!("attachment {}", attachment.id))
     }
 
     /// Carries out an operation on an attachment: `issue` issues it on the given window and region. On return, or after a
@@ -204,10 +179,10 @@ impl RawDynamicWindow {
         attachment: Attachment,
         issue: impl FnOnce(&RawWindow, &RemoteRegion) -> Result<()>,
     ) -> Result<()> {
-        let region = self.region(name, target, attachment)?;
-        let track = &self.table.target(target, name)?.track;
-        let _open = CancelOnDrop::new(self.table.job(), track);
-        issue(&self.table, &region).and_then(|()| self.table.flush(target)).map_err(|e| {
+        let region = self.attachments.region(name, target, attachment)?;
+        let track = &self.table().target(target, name)?.track;
+        let _open = CancelOnDrop::new(self.table().job(), track);
+        issue(self.table(), &region).and_then(|()| self.table().flush(target)).map_err(|e| {
             // The owner took the key back: detached since the look-up.
             if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e }
         })
@@ -219,17 +194,13 @@ impl RawDynamicWindow {
     /// `PeerLost`; `System` if memory could not be given back.
     pub fn free(&self) -> Result<()> {
         self.epochs.free()?;
-        self.table.unlock_all()?;
-        self.table.team().barrier()
+        self.table().unlock_all()?;
+        self.table().team().barrier()
     }
 }
 
 impl Drop for RawDynamicWindow {
     fn drop(&mut self) {
-        for r in self.imports.borrow().values() {
-            // SAFETY: operations of this rank are complete or cancelled before they return.
-            unsafe { self.table.job().device().forget(r.handle) };
-        }
         let all: Vec<Attachment> = self.attached.borrow().keys().copied().collect();
         for attachment in all {
             if let Err(e) = self.detach(attachment) {

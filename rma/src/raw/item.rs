@@ -126,6 +126,18 @@ impl Item {
         }
     }
 
+    /// The same operation, whose offset is an address, on the attached region that begins at address `base`.
+    pub(super) fn by_address(mut self, region: RemoteRegion, base: usize) -> Self {
+        if let Item::Put { offset, .. }
+        | Item::Get { offset, .. }
+        | Item::Accumulate { offset, .. }
+        | Item::CompareSwap { offset, .. } = &mut self
+        {
+            *offset -= base;
+        }
+        Item::At(Box::new((region, self)))
+    }
+
     /// The attached region that it is on.
     pub(super) fn attached(&self) -> Option<&RemoteRegion> {
         if let Item::At(at) = self { Some(&at.0) } else { None }

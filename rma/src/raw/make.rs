@@ -2,6 +2,7 @@
 //! How a window is made.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use farside_core::bill::Account;
 use farside_core::coll;
@@ -10,6 +11,7 @@ use farside_core::memory::keys::AccumulateFn;
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
+use super::address::Attachments;
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
@@ -44,7 +46,7 @@ impl RawWindow {
         let own = len
             .map_err(|e| e.rank(team.job().rank()))
             .and_then(|len| device.allocate(Self::region(team, Region::allocated(len), options)));
-        Self::new(team, own, options, element, false)
+        Self::new(team, own, options, element, None)
     }
 
     /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
@@ -76,11 +78,11 @@ impl RawWindow {
     ) -> Result<Self> {
         if base.is_null() {
             let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
-            return Self::new(team, Err(e), options, element, false);
+            return Self::new(team, Err(e), options, element, None);
         }
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
-        Self::new(team, own, options, element, false)
+        Self::new(team, own, options, element, None)
     }
 
     pub(super) fn region(team: &Team, memory: Region, options: Options) -> Region {
@@ -90,9 +92,9 @@ impl RawWindow {
 
     /// A window without memory of its own, whose operations are on regions that targets attach: none is known to be
     /// complete when it returns.
-    pub(super) fn attaching(team: &Team, options: Options) -> Result<Self> {
+    pub(super) fn attaching(team: &Team, options: Options, attachments: Rc<Attachments>) -> Result<Self> {
         let own = team.job().device().allocate(Self::region(team, Region::allocated(0), options));
-        Self::new(team, own, options, None, true)
+        Self::new(team, own, options, None, Some(attachments))
     }
 
     pub(super) fn new(
@@ -100,7 +102,7 @@ impl RawWindow {
         own: Result<Registration>,
         options: Options,
         element: Option<ElementType>,
-        attaching: bool,
+        attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
         let job = team.job().clone();
         // SAFETY: a new registration of this job; if this fails no window uses it.
@@ -120,7 +122,8 @@ impl RawWindow {
             }
         };
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
-        let mapped = !attaching && regions.iter().all(whole) && (0..team.size()).all(|r| signals.is_mapped(r));
+        let mapped =
+            attachments.is_none() && regions.iter().all(whole) && (0..team.size()).all(|r| signals.is_mapped(r));
         let listener = Listener::new(&job, own.base, own.len);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
@@ -132,6 +135,7 @@ impl RawWindow {
             targets,
             options,
             mapped,
+            attachments,
             access: Cell::new(Access::None),
             epoch: Cell::new(NO_EPOCH),
             last_epoch: Cell::new(0),

@@ -17,6 +17,18 @@ impl RawWindow {
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
         let t = self.target(target, name)?;
+        let item = match (&self.attachments, item.range()) {
+            (Some(attachments), Some((address, len))) => {
+                self.usable(name)?;
+                self.permit(name, target)?;
+                if len == 0 {
+                    return Ok(());
+                }
+                let (region, base) = attachments.place(name, target, address, len)?;
+                item.by_address(region, base)
+            }
+            _ => item,
+        };
         let all = item.attached().map_or(t.region.len, |region| region.len);
         if let Some((offset, len)) = item.range()
             && offset.checked_add(len).is_none_or(|end| end > all)
@@ -217,7 +229,7 @@ impl RawWindow {
 
     /// The first operation of an epoch comes this way, and then is a copy like those after it.
     fn copied(&self, t: &Target, item: &Item) -> bool {
-        let Some((offset, len)) = item.range() else { return false };
+        let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return false };
         let Some(remote) = self.direct(t.team_rank, offset, len) else { return false };
         match *item {
             Item::Put { from, .. } => {

@@ -20,6 +20,7 @@
 
 use std::rc::Rc;
 
+use farside_core::device::RemoteRegion;
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -150,13 +151,38 @@ impl RawWindow {
         Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
+    /// An operation between layouts that was checked for `t`. Where offsets are addresses, it is then one on the region that has
+    /// its bytes, which comes to `region`.
+    pub(super) fn checked<'a>(
+        &self,
+        t: &Target,
+        mut l: Layouts<'a>,
+        region: &'a mut Option<RemoteRegion>,
+    ) -> Result<Layouts<'a>> {
+        let mut base = 0;
+        if let Some(attachments) = &self.attachments
+            && l.target.size() > 0
+        {
+            let name = l.action.name();
+            self.permit(name, t.team_rank)?;
+            let (address, len) = reach(l.target, l.offset).unwrap_or((l.offset, usize::MAX));
+            let (found, first) = attachments.place(name, t.team_rank, address, len)?;
+            (l.attached, base) = (Some(&*region.insert(found)), first);
+        }
+        let len = l.attached.unwrap_or(&t.region).len;
+        l.check(base, len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))?;
+        // Below 0, as it wraps, for a layout whose bytes are those behind an address before the region.
+        l.offset = l.offset.wrapping_sub(base);
+        Ok(l)
+    }
+
     /// Starts an operation between layouts, or queues it until its target is ready.
     pub(crate) fn issue_layouts(&self, target: usize, l: Layouts<'_>, request: Option<&Request>) -> Result<()> {
         let name = l.action.name();
         self.usable(name)?;
         let t = self.target(target, name)?;
-        let len = l.attached.unwrap_or(&t.region).len;
-        l.check(len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))?;
+        let mut region = None;
+        let l = self.checked(t, l, &mut region)?;
         if l.target.size() == 0 {
             return self.permit(name, target);
         }

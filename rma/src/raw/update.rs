@@ -10,7 +10,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_core::device::RemoteRegion;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Private, TypeMap};
 
@@ -63,26 +62,16 @@ impl RawWindow {
         offset: usize,
         at: &TypeMap,
     ) -> Result<()> {
-        self.update_in(update, operands, old, (target, offset, at), None)
-    }
-
-    pub(super) fn update_in(
-        &self,
-        update: &Update,
-        operands: Option<(*const u8, &TypeMap)>,
-        old: Option<(*mut u8, &TypeMap)>,
-        (target, offset, at): (usize, usize, &TypeMap),
-        attached: Option<&RemoteRegion>,
-    ) -> Result<()> {
         let action = Action::Accumulate { code: 0 };
         let name = action.name();
         self.usable(name)?;
         // Where there are no operands their side is that of the target.
         let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
-        let layouts = Layouts { action, local, origin, offset, target: at, old, attached };
+        let layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
         let t = self.target(target, name)?;
         let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
-        layouts.check(attached.unwrap_or(&t.region).len).map_err(blamed)?;
+        let mut region = None;
+        let layouts = self.checked(t, layouts, &mut region)?;
         update.array.check_elements(at).map_err(|e| blamed(refused(name, &e)))?;
         if update.array.true_lb() < 0 || update.array.true_ub() > update.len as i64 {
             return Err(blamed(

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use farside_core::bill::{Account, Awaited};
 use farside_core::device::Registration;
@@ -11,6 +12,7 @@ use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
+use super::address::Attachments;
 use super::item::{Item, Queued, Request, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
@@ -60,6 +62,8 @@ pub struct RawWindow {
     pub(super) options: Options,
     /// All targets are mapped whole, signal arrays included.
     pub(super) mapped: bool,
+    /// Of a window without memory of its own: what the ranks have attached. Offsets are addresses there.
+    pub(super) attachments: Option<Rc<Attachments>>,
     pub(super) access: Cell<Access>,
     /// Number of the access epoch; [`NO_EPOCH`] outside.
     pub(super) epoch: Cell<u64>,
@@ -200,10 +204,12 @@ impl RawWindow {
     #[inline(always)]
     pub(super) fn direct(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let t = self.targets.get(target)?;
-        if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
+        if t.ready.get() != self.epoch.get() {
+            None
+        } else if offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
             Some(t.base.wrapping_add(offset))
         } else {
-            None
+            self.attachments.as_ref()?.direct(target, offset, len)
         }
     }
 
