@@ -1,9 +1,14 @@
+#![allow(unsafe_code)]
 //! Dynamic windows: attach, use, detach, and what happens to those who come late.
 
 use std::cell::RefCell;
 
+use farside_rma::core::settings::Settings;
+use farside_rma::core::stats::Kind;
 use farside_rma::prelude::Team;
-use farside_rma::{Attachment, DynamicWindow, ErrorKind, Job, Op, Result};
+use farside_rma::raw::Options;
+use farside_rma::raw::dynamic::RawDynamicWindow;
+use farside_rma::{Assert, Attachment, DynamicWindow, ErrorKind, Job, Op, Result};
 
 /// The attachment of rank 0, on all ranks.
 fn broadcast(team: &Team, mine: Attachment) -> Result<Attachment> {
@@ -11,8 +16,8 @@ fn broadcast(team: &Team, mine: Attachment) -> Result<Attachment> {
     Ok(bytemuck::pod_read_unaligned(&bytes))
 }
 
-fn run(fault: &str, user_memory: &str) {
-    let settings = farside_rma::core::settings::Settings::from_lookup(|name| match name {
+fn settings(fault: &str, user_memory: &str) -> Settings {
+    Settings::from_lookup(|name| match name {
         "FARSIDE_FAULT" => Some(fault.to_owned()),
         "FARSIDE_SHM_USER_MEMORY" => Some(user_memory.to_owned()),
         // The device comes from the environment.
@@ -20,8 +25,11 @@ fn run(fault: &str, user_memory: &str) {
         _ if name.starts_with("FARSIDE_VERBS_") => std::env::var(name).ok(),
         _ => None,
     })
-    .unwrap();
-    Job::threads_with(3, &settings, |job| {
+    .unwrap()
+}
+
+fn run(fault: &str, user_memory: &str) {
+    Job::threads_with(3, &settings(fault, user_memory), |job| {
         let team = job.world()?;
         let me = team.rank();
         let window = DynamicWindow::<u64>::new(&team)?;
@@ -94,4 +102,76 @@ fn attach_more_than_the_table_holds_is_an_error() {
         window.free()
     })
     .unwrap();
+}
+
+/// Words of the memory that each rank attaches: whole pages in the middle.
+const WORDS: usize = 2048;
+
+/// What one rank counts of ten rounds of a put, a get, a fetch-and-op and a compare-and-swap on word `word` of `target`, which
+/// it names by address: requests, and reads, of which ten are those of the gets.
+fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, u64) {
+    let counted = Job::threads_with(2, &settings(fault, user_memory), |job| {
+        let team = job.world()?;
+        let mut memory = vec![0u64; WORDS];
+        let window = RawDynamicWindow::new(&team, None, Options::default())?;
+        // SAFETY: the memory outlives the window, and is not touched meanwhile.
+        unsafe { window.attach(memory.as_mut_ptr().cast(), 8 * WORDS) }?;
+        let bases = farside_rma::core::coll::allgather(&team, &memory.as_ptr().addr().to_le_bytes())?;
+        let base = usize::from_le_bytes(bases[target].as_slice().try_into().unwrap());
+        let (raw, at) = (window.window(), base + 8 * word);
+        raw.lock_all(Assert::empty())?;
+        let round = |i: u64| {
+            let (mut got, mut old, mut former) = (0u64, 0u64, 0u64);
+            // SAFETY: the buffers outlive the flushes.
+            unsafe {
+                raw.put((&raw const i).cast(), 8, target, at)?;
+                raw.flush(target)?;
+                raw.get((&raw mut got).cast(), 8, target, at)?;
+                raw.accumulate(Op::Sum, &raw const i, &raw mut old, 1, target, at)?;
+                raw.flush(target)?;
+                raw.compare_and_swap(2 * i, i, &raw mut former, target, at)?;
+                raw.flush(target)?;
+            }
+            assert_eq!((got, old, former), (i, i, 2 * i));
+            Ok(())
+        };
+        let mut counted = (0, 0);
+        if team.rank() == 0 {
+            // The first finds and imports the attachment.
+            round(1)?;
+            let before = job.stats();
+            (0..10).try_for_each(round)?;
+            let of = |kind| job.stats().count(kind) - before.count(kind);
+            counted = (of(Kind::Request), of(Kind::Read));
+        }
+        team.barrier()?;
+        raw.unlock_all()?;
+        team.barrier()?;
+        // What was known of the memory does not outlive it.
+        if team.rank() == target {
+            window.detach(window.attachment_at(memory.as_ptr().cast()).unwrap())?;
+        }
+        team.barrier()?;
+        raw.lock_all(Assert::empty())?;
+        let mut got = 0u64;
+        // SAFETY: the buffer outlives the epoch.
+        let gone = unsafe { raw.get((&raw mut got).cast(), 8, target, at) };
+        assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotAttached);
+        raw.unlock_all()?;
+        window.free()?;
+        Ok(counted)
+    });
+    counted.unwrap()[0]
+}
+
+#[test]
+fn operations_by_address_are_loads_and_stores_or_one_request_each() {
+    if std::env::var_os("FARSIDE_DEVICE").is_some() || std::env::var_os("FARSIDE_NODES").is_some() {
+        return;
+    }
+    assert_eq!(counted("none", "ring", 0, 1), (0, 10), "memory of the rank itself");
+    assert_eq!(counted("none", "remap", 1, WORDS / 2), (0, 10), "a page that is shared");
+    assert_eq!(counted("none", "ring", 1, WORDS / 2), (40, 10), "memory of another");
+    // Each looks whether the table has changed.
+    assert_eq!(counted("unmapped", "remap", 1, WORDS / 2), (0, 50), "tables that are not mapped");
 }

@@ -21,6 +21,28 @@ int main(void) {
     OK(MPI_Get_address(memory, &at));
     FAILS(MPI_ERR_RMA_RANGE, MPI_Put(memory, 1, MPI_INT, 0, at - 4, 1, MPI_INT, win));
     FAILS(MPI_ERR_RMA_RANGE, MPI_Get(memory, 8, MPI_INT, 0, at + 4, 8, MPI_INT, win));
+    /* Types with addresses, counted from 0 and from before the memory. */
+    for (int from = 0; from < 2; from++) {
+        MPI_Datatype absolute;
+        MPI_Aint before = from ? at - 100 : 0, there = MPI_Aint_diff(at + 8, before);
+        OK(MPI_Type_create_hindexed(1, &value, &there, MPI_INT, &absolute));
+        OK(MPI_Type_commit(&absolute));
+        OK(MPI_Put(&value, 1, MPI_INT, 0, before, 1, absolute, win));
+        OK(MPI_Accumulate(&value, 1, MPI_INT, 0, before, 1, absolute, MPI_SUM, win));
+        OK(MPI_Win_flush(0, win));
+        CHECK(memory[2] == 2);
+        FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, 0, before + 24, 1, absolute, win));
+        OK(MPI_Type_free(&absolute));
+    }
+    /* An address that was used is of no use once its memory is detached, and of use again when that is attached again. */
+    for (int i = 0; i < 2; i++) {
+        OK(MPI_Put(&value, 1, MPI_INT, 0, at, 1, MPI_INT, win));
+        OK(MPI_Win_flush(0, win));
+        OK(MPI_Win_detach(win, memory));
+        FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, 0, at, 1, MPI_INT, win));
+        FAILS(MPI_ERR_RMA_RANGE, MPI_Fetch_and_op(&value, &other, MPI_INT, 0, at, MPI_SUM, win));
+        OK(MPI_Win_attach(win, memory, sizeof memory));
+    }
     OK(MPI_Win_unlock(0, win));
     OK(MPI_Win_detach(win, memory));
     FAILS(MPI_ERR_RMA_ATTACH, MPI_Win_detach(win, memory));

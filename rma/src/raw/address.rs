@@ -186,39 +186,43 @@ impl Attachments {
         attachment: Attachment,
     ) -> Result<RemoteRegion> {
         let gone = || self.not_attached(operation, target, format!("attachment {}", attachment.id));
-        let peer = self.table.team().job_rank(target)?;
+        self.table.target(target, operation)?;
         let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)?;
         let offset = TABLE + offset * ENTRY;
-        let known = &self.known[target];
-        let imported = || known.borrow().imports.get(&attachment.id).copied();
         let mut id = [0u64; 1];
         self.look_up(&mut id, target, offset)?;
         if id[0] != attachment.id || attachment.id == 0 {
-            let region = known.borrow_mut().set_import(attachment.id, None);
+            let region = self.known[target].borrow_mut().set_import(attachment.id, None);
             region.into_iter().for_each(|region| self.forget(region));
             return Err(gone());
         }
-        if let Some(region) = imported() {
+        if let Some(region) = self.imported(target, attachment) {
             return Ok(region);
         }
         let mut entry = [0u64; ENTRY / 8];
         self.look_up(&mut entry, target, offset)?;
         self.look_up(&mut id, target, offset)?;
-        // Another thread may have imported it meanwhile.
-        if let Some(region) = imported() {
-            return Ok(region);
-        }
         let key_len = entry[2] as usize;
         if entry[0] != attachment.id || id[0] != attachment.id || key_len > MAX_KEY {
             return Err(gone());
         }
         let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
-        let device = self.table.job().device();
-        let region = device.import(peer, key, Some(crate::op::apply_bytes)).map_err(|e| {
-            // Detached between the look-up and the import.
-            if e.kind() == ErrorKind::PeerLost { gone() } else { e }
-        })?;
-        known.borrow_mut().set_import(attachment.id, Some(region));
+        // Detached between the look-up and the import.
+        self.import(target, attachment, key).map_err(|e| if e.kind() == ErrorKind::PeerLost { gone() } else { e })
+    }
+
+    fn imported(&self, target: usize, attachment: Attachment) -> Option<RemoteRegion> {
+        self.known[target].borrow().imports.get(&attachment.id).copied()
+    }
+
+    /// Imports the region of an attachment, unless another thread has done that while this one read the key.
+    pub(super) fn import(&self, target: usize, attachment: Attachment, key: &[u8]) -> Result<RemoteRegion> {
+        if let Some(region) = self.imported(target, attachment) {
+            return Ok(region);
+        }
+        let (team, device) = (self.table.team(), self.table.job().device());
+        let region = device.import(team.job_rank(target)?, key, Some(crate::op::apply_bytes))?;
+        self.known[target].borrow_mut().set_import(attachment.id, Some(region));
         Ok(region)
     }
 }
@@ -227,5 +231,44 @@ impl Drop for Attachments {
     fn drop(&mut self) {
         let all: Vec<_> = self.known.iter_mut().flat_map(|known| known.get_mut().imports.drain()).collect();
         all.into_iter().for_each(|(_, region)| self.forget(region));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table with attachments of these numbers, of 8 bytes each.
+    fn table(ids: &[u64]) -> Vec<u64> {
+        let entry = |id: &u64| {
+            let mut entry = [0; ENTRY / 8];
+            (entry[0], entry[1], entry[3]) = (*id, 8, 1000 - 8 * *id);
+            entry
+        };
+        ids.iter().flat_map(entry).collect()
+    }
+
+    #[test]
+    fn imports_of_what_is_detached_are_given_back_and_tables_that_are_older_change_nothing() {
+        let mut known = KnownTable::default();
+        assert!(known.update(1, &table(&[1, 0, 3])).is_empty());
+        let region = |handle| Some(RemoteRegion { peer: 0, len: 8, handle, mapped: None, lists: None });
+        for id in [1, 3] {
+            assert!(known.set_import(id, region(100 + id)).is_none());
+        }
+        let found = |known: &KnownTable, address| {
+            known.find(address, 8).map(|one| (one.attachment.slot, one.region.map(|region| region.handle)))
+        };
+        assert_eq!(
+            [976, 992, 984, 977].map(|at| found(&known, at)),
+            [Some((2, Some(103))), Some((0, Some(101))), None, None]
+        );
+        let gone = known.update(3, &table(&[1, 4, 0]));
+        assert_eq!(gone.iter().map(|region| region.handle).collect::<Vec<_>>(), [103]);
+        assert_eq!([976, 992, 968].map(|at| found(&known, at)), [None, Some((0, Some(101))), Some((1, None))]);
+        assert!(known.update(2, &table(&[])).is_empty());
+        assert_eq!(found(&known, 992), Some((0, Some(101))));
+        assert!(known.set_import(1, None).is_some() && known.set_import(1, None).is_none());
+        assert_eq!(found(&known, 992), Some((0, None)));
     }
 }

@@ -209,3 +209,25 @@ impl Drop for RawDynamicWindow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farside_core::Job;
+
+    use super::*;
+
+    #[test]
+    fn region_that_two_threads_have_looked_up_is_imported_once() {
+        Job::threads(1, |job| {
+            let mut memory = [0u64; 4];
+            let window = RawDynamicWindow::new(&job.world()?, None, Options::default())?;
+            // SAFETY: the memory outlives the window, and nothing else touches it meanwhile.
+            let attachment = unsafe { window.attach(memory.as_mut_ptr().cast(), size_of_val(&memory)) }?;
+            let key = window.attached.borrow()[&attachment].key.clone();
+            let [one, other] = [(); 2].map(|()| window.attachments.import(0, attachment, &key));
+            assert_eq!(one?.handle, other?.handle);
+            window.free()
+        })
+        .unwrap();
+    }
+}

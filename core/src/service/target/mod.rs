@@ -125,7 +125,7 @@ impl<M: SharedMemory> TargetService<M> {
             turns.store(turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             any |= self.target.serve(stats);
         }
-        if !self.transfers.borrow().is_idle() {
+        if self.transfers.borrow_mut().look(&*self.target.memory, stats) {
             let finished = self.transfers.borrow_mut().advance(&*self.target.memory, stats);
             for (id, result) in finished {
                 any = true;

@@ -163,14 +163,24 @@ impl Transfers {
         !self.is_idle() && self.queues.iter().enumerate().any(|(peer, queue)| queue.is_served(memory, peer))
     }
 
+    /// Whether a target has served something, so that [`advance`](Self::advance) has something to do: what is not sent yet
+    /// waits for a slot or a chunk, and nothing gives either back but what was served. Counts turns in vain.
+    #[inline]
+    pub(super) fn look(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
+        let served = self.any_served(memory);
+        if !served && !self.is_idle() {
+            self.idle_turns += 1;
+            if self.idle_turns.is_multiple_of(PATIENCE) {
+                self.wake_agents(memory, stats);
+            }
+        }
+        served
+    }
+
     /// Collects what was served, sends what there is room for, and returns the ids of finished transfers.
     pub(super) fn advance(&mut self, memory: &impl SharedMemory, stats: &Stats) -> SmallVec<[(u64, Result<()>); 1]> {
         self.collect(memory, stats);
         self.issue(memory, stats);
-        self.idle_turns += 1;
-        if self.idle_turns.is_multiple_of(PATIENCE) {
-            self.wake_agents(memory, stats);
-        }
         let mut finished = SmallVec::new();
         self.active.retain_mut(|t| {
             let ends = t.outstanding == 0 && (t.next == t.pieces.len() || t.error.is_some());
