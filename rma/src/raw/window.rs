@@ -204,13 +204,19 @@ impl RawWindow {
     #[inline(always)]
     pub(super) fn direct(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let t = self.targets.get(target)?;
-        if t.ready.get() != self.epoch.get() {
-            None
-        } else if offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
+        if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
             Some(t.base.wrapping_add(offset))
         } else {
-            self.attachments.as_ref()?.direct(target, offset, len)
+            self.direct_attached(t, offset, len)
         }
+    }
+
+    /// The same of memory that the target has attached. Not inlined, so that the way to other memory stays short.
+    #[cold]
+    #[inline(never)]
+    fn direct_attached(&self, t: &Target, address: usize, len: usize) -> Option<*mut u8> {
+        let attachments = self.attachments.as_ref().filter(|_| t.ready.get() == self.epoch.get())?;
+        attachments.direct(t.team_rank, address, len)
     }
 
     /// The address for an atomic operation on a ready and mapped target: not past an operation that is withheld, and not
