@@ -173,17 +173,19 @@ pub fn wtick() -> f64 {
     1e-9
 }
 
-/// Alignment of memory from `MPI_Alloc_mem`, unless more is asked for.
+/// Alignment of memory from `MPI_Alloc_mem`, unless more is asked for: of a page or more a page, since whole pages are what
+/// ranks of the node can map when the memory is in a window.
 const ALIGNMENT: usize = 64;
+const PAGE: usize = 4096;
 
 pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -> Result {
-    let mut alignment = ALIGNMENT;
+    let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
+    let mut alignment = if bytes < PAGE { ALIGNMENT } else { PAGE };
     if info != MPI_INFO_NULL {
         let asked = call.infos.get(info)?.get(b"mpi_minimum_memory_alignment");
         let asked = asked.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
         alignment = asked.filter(|n: &usize| n.is_power_of_two()).map_or(alignment, |n| n.max(alignment));
     }
-    let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
     if baseptr.is_null() {
         return Err(fail(MPI_ERR_ARG, "is a null pointer").named("baseptr"));
     }
