@@ -262,8 +262,13 @@ impl SignalArray {
     /// Where the values of cell `cell` of rank `writer` that are even, or odd, as `value` is, stand in a signal array.
     #[inline(always)]
     fn offset(&self, writer: usize, cell: usize, value: u64) -> usize {
-        let half = if value & 1 == 0 { 0 } else { self.size };
-        (half + writer) * LINE + cell * 8
+        offset(self.size, writer, cell, value)
+    }
+
+    /// The cells that others set here, for a handler that sets one since a message says so.
+    #[must_use]
+    pub fn own_cells(&self) -> OwnCells {
+        OwnCells { base: self.own.base, size: self.size }
     }
 
     /// Whether cells and words of team rank `of` are mapped here.
@@ -460,6 +465,36 @@ impl SignalArray {
         // SAFETY: inside the array's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }
+    }
+}
+
+/// Where the values of a cell that are even, or odd, as `value` is, stand in the signal array of a team of `size` ranks.
+#[inline(always)]
+fn offset(size: usize, writer: usize, cell: usize, value: u64) -> usize {
+    let half = if value & 1 == 0 { 0 } else { size };
+    (half + writer) * LINE + cell * 8
+}
+
+/// The cells of a signal array that the ranks of its team set at this rank.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnCells {
+    base: *mut u8,
+    size: usize,
+}
+
+impl OwnCells {
+    /// Sets cell `cell` of team rank `from`, whose message says so, as [`SignalArray::set`] of that rank does. Its messages
+    /// come behind the signals that it has sent before. A cell that does not exist is left out.
+    ///
+    /// # Safety
+    /// The signal array has not been dropped.
+    pub unsafe fn set(self, from: usize, cell: usize, value: u64) {
+        if from < self.size && cell < CELLS {
+            let at = self.base.wrapping_add(offset(self.size, from, cell, value));
+            // SAFETY: a cell of the array, which lives by the contract, aligned, accessed as an atomic by all.
+            // Release: pairs with the Acquire of `get`.
+            unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
+        }
     }
 }
 

@@ -60,8 +60,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
     }
 
-    /// Accumulates `operand` into `target`, each element atomically; accumulates of this rank to one element
-    /// are applied in order. One message.
+    /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those of
+    /// this rank to one element are applied in order. One message. In fence and PSCW epochs over verbs several share a packet,
+    /// or one takes as many as its bytes need, and the target carries them out when it is in the runtime, at the latest when it
+    /// closes the epoch.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
@@ -73,7 +75,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     }
 
     /// Accumulates `operand` into `target`, and gets the former values into `old`, of the same length. One
-    /// message and its answer.
+    /// message and its answer; packets as of [`accumulate`](Self::accumulate), and an answer to each.
     ///
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.

@@ -20,6 +20,8 @@ use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, Job, LockKind, Op, Result, Team};
 
 const NONE: Assert = Assert::empty();
+/// Elements of a long accumulate.
+const LONG: usize = 1024;
 
 /// Packets that the devices have sent.
 fn sent() -> Option<u64> {
@@ -80,7 +82,7 @@ type Row = (&'static str, u64, (u64, u64, u64));
 fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
     let team = job.world()?;
     let me = team.rank();
-    let window = RawWindow::allocate(&team, 256, Options::default())?;
+    let window = RawWindow::allocate(&team, 64 + 8 * LONG, Options::default())?;
     let w = &window;
     let mut rows: Vec<Row> = Vec::new();
     let row = |name, expected, f: &mut dyn FnMut() -> Result<()>| Ok((name, expected, slope(&team, meeting, f)?));
@@ -101,7 +103,40 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         w.put_value(7u64, me, 0)?;
         w.fence(NONE)
     })?);
+    // Records for the target's processor: packets of 494 elements, the last of which is the notification.
+    let (doubles, nowhere) = (vec![1.5f64; LONG], std::ptr::null_mut());
+    // SAFETY: the elements outlive the epoch.
+    let sum = |n, to| unsafe { w.accumulate(Op::Sum, doubles.as_ptr(), nowhere, n, to, 64) };
+    rows.push(row("accumulate (128 doubles) + fence", 4, &mut || {
+        if me == 0 {
+            sum(128, 1)?;
+        }
+        w.fence(NONE)
+    })?);
+    // Both, so that neither asks how many of its packets were taken.
+    rows.push(row("both accumulate (1024 doubles) + fence", 12, &mut || {
+        sum(LONG, 1 - me)?;
+        w.fence(NONE)
+    })?);
+    let (mut former, one) = (0u64, 3u64);
+    let former = &raw mut former;
+    rows.push(row("fetch_and_op (64-bit sum) + fence", 6, &mut || {
+        if me == 0 {
+            // SAFETY: the variables outlive the epoch.
+            unsafe { w.accumulate(Op::Sum, &raw const one, former, 1, 1, 8) }?;
+        }
+        w.fence(NONE)
+    })?);
     w.fence(Assert::NOSUCCEED)?;
+    rows.push(row("post, start, accumulate (128 doubles), complete, wait", 4, &mut || {
+        if me == 1 {
+            w.post(&[0], NONE)?;
+            return w.wait();
+        }
+        w.start(&[1], NONE)?;
+        sum(128, 1)?;
+        w.complete()
+    })?);
     for (name, puts) in [("post, start, put, complete, wait", 1), ("empty post, start, complete, wait", 0)] {
         rows.push(row(name, 4, &mut || {
             if me == 1 {

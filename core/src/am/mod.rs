@@ -39,7 +39,7 @@ pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, Message, QuickFn, Token};
 pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{eager, try_send_short};
-pub use send::{send, start_rendezvous, start_send, try_send};
+pub use send::{room, send, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Received, Sink, Source};
 
 /// The active messages of a job.

@@ -250,8 +250,9 @@ pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
 }
 
 /// Bytes of data that fit into a packet with a header of this length.
+#[must_use]
 #[inline]
-fn room(job: &Job, header_len: usize) -> usize {
+pub fn room(job: &Job, header_len: usize) -> usize {
     job.max_packet() - PREFIX - header_len
 }
 

@@ -322,7 +322,7 @@ impl Device for Loopback {
         let handle = self.last_import.get() + 1;
         self.last_import.set(handle);
         self.imports.borrow_mut().insert(handle, Import { peer, key });
-        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None })
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None, steps: false })
     }
 
     unsafe fn forget(&self, handle: u64) {

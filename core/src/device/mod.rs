@@ -137,6 +137,9 @@ pub struct RemoteRegion {
     /// [`Operation::ReadBlocks`]), and the bytes of the shortest block for which that is better than to pack here and to
     /// unpack there, where the other rank does so; 0 where any of it is mapped.
     pub lists: Option<u64>,
+    /// Whether accumulates on it are made of steps in which its rank takes no part ([`service::steps`](crate::service::steps)):
+    /// where it does take part, the processor of that rank needs fewer messages.
+    pub steps: bool,
 }
 
 /// The directly mapped part of a peer's region: byte `i` of the region is at `base + i` for `lo <= i < hi`.

@@ -531,7 +531,7 @@ impl Device for Steps {
         let lock = Place { region: self.peer_lock(peer, lock)?, offset: offset as usize };
         let target = Target { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock };
         self.targets.borrow_mut().insert(region.handle, target);
-        Ok(region)
+        Ok(RemoteRegion { steps: true, ..region })
     }
 
     unsafe fn forget(&self, handle: u64) {

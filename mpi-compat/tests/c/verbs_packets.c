@@ -13,10 +13,11 @@
 
 enum { LONGEST = 1024 };
 
-/* A read of each 256 elements and a compare-and-swap of every one, with their answers. The HCA's atomics, of one element each, are what
-   other origins use on the same elements at the same time, so the target's processor cannot take part: it would not be
-   atomic with them. A library whose target does all accumulates needs as many packets as the bytes have. */
-#define LONG_SUM(elements) (2 * (((elements) + 255) / 256) + 2 * (elements))
+/* Between fences, and from start to complete, the target's processor carries out accumulates: packets of 494 elements, the last of
+   which is the notification, and the acknowledgement of each. Under locks a read of each 256 elements and a compare-and-swap of every one,
+   with their answers: there the target takes no part. */
+#define LONG_SUM(elements) (2 * (((elements) + 493) / 494) - 2)
+#define LONG_SUM_LOCKED(elements) (2 * (((elements) + 255) / 256) + 2 * (elements))
 
 /* Packets that all devices of the machine have sent; -1 without any that counts. */
 static long sent(void) {
@@ -59,6 +60,8 @@ static void open_meeting(void) {
 static void rest(void) { nanosleep(&(struct timespec){0, 30000000}, NULL); }
 
 static long packets_of(void (*iteration)(void), int times) {
+    /* A message tells its receiver how many of its own were taken: none asks for that while packets are counted. */
+    OK(MPI_Sendrecv(NULL, 0, MPI_BYTE, 1 - me, 0, NULL, 0, MPI_BYTE, 1 - me, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     MPI_Barrier(MPI_COMM_WORLD);
     rest();
     meet();
@@ -96,6 +99,7 @@ static MPI_Group other;
 static int64_t value = 7, old;
 static int32_t half = 3, old_half;
 static double doubles[LONGEST];
+static int64_t integers[LONGEST];
 static int count;
 
 static void put_to(int target) { OK(MPI_Put(&value, 1, MPI_INT64_T, target, 0, 1, MPI_INT64_T, win)); }
@@ -103,6 +107,17 @@ static void put_to(int target) { OK(MPI_Put(&value, 1, MPI_INT64_T, target, 0, 1
 static void accumulate(void) {
     OK(MPI_Accumulate(doubles, count, MPI_DOUBLE, 1, 8, count, MPI_DOUBLE, MPI_SUM, win));
 }
+
+static void accumulate_integers(void) {
+    OK(MPI_Accumulate(integers, count, MPI_INT64_T, 1, 8, count, MPI_INT64_T, MPI_SUM, win));
+}
+
+static void get_accumulate(void) {
+    static double former[LONGEST];
+    OK(MPI_Get_accumulate(doubles, count, MPI_DOUBLE, former, count, MPI_DOUBLE, 1, 8, count, MPI_DOUBLE, MPI_SUM, win));
+}
+
+static void fetch_and_op(void) { OK(MPI_Fetch_and_op(&value, &old, MPI_INT64_T, 1, 1, MPI_SUM, win)); }
 
 static void barrier(void) { OK(MPI_Barrier(MPI_COMM_WORLD)); }
 
@@ -121,10 +136,16 @@ static void own_put_fence(void) {
     FENCE();
 }
 
-static void accumulate_fence(void) {
-    if (me == 0) accumulate();
-    FENCE();
-}
+#define FENCED(name, operation) \
+    static void name(void) { \
+        if (me == 0) operation; \
+        FENCE(); \
+    }
+FENCED(accumulate_fence, accumulate())
+FENCED(integers_fence, accumulate_integers())
+FENCED(get_accumulate_fence, get_accumulate())
+FENCED(fetch_and_op_fence, fetch_and_op())
+FENCED(fetch_and_ops_fence, for (int i = 0; i < 10; i++) fetch_and_op())
 
 static void in_pscw(void (*operation)(void)) {
     if (me == 1) {
@@ -161,6 +182,7 @@ FLUSHED(flushed_fetch_and_op, MPI_Fetch_and_op(&value, &old, MPI_INT64_T, 1, 1, 
 FLUSHED(flushed_compare_and_swap, MPI_Compare_and_swap(&value, &value, &old, MPI_INT64_T, 1, 2, win))
 FLUSHED(flushed_sum, MPI_Accumulate(&value, 1, MPI_INT64_T, 1, 1, 1, MPI_INT64_T, MPI_SUM, win))
 FLUSHED(flushed_no_op, MPI_Get_accumulate(&value, 1, MPI_INT64_T, &old, 1, MPI_INT64_T, 1, 1, 1, MPI_INT64_T, MPI_NO_OP, win))
+FLUSHED(flushed_long, MPI_Accumulate(doubles, count, MPI_DOUBLE, 1, 8, count, MPI_DOUBLE, MPI_SUM, win))
 FLUSHED(flushed_max, MPI_Accumulate(&value, 1, MPI_INT64_T, 1, 3, 1, MPI_INT64_T, MPI_MAX, win))
 FLUSHED(flushed_half, MPI_Accumulate(&half, 1, MPI_INT32_T, 1, 4, 1, MPI_INT32_T, MPI_SUM, win))
 FLUSHED(flushed_half_swap, MPI_Compare_and_swap(&half, &half, &old_half, MPI_INT32_T, 1, 5, win))
@@ -186,6 +208,10 @@ int main(void) {
     row("accumulate of 128 doubles + fence", 4 + LONG_SUM(128), accumulate_fence);
     count = 1024;
     row("accumulate of 1024 doubles + fence", 4 + LONG_SUM(1024), accumulate_fence);
+    row("accumulate of 1024 64-bit integers + fence", 4 + LONG_SUM(1024), integers_fence);
+    row("get_accumulate of 1024 doubles + fence", 4 + LONG_SUM(1024) + 6, get_accumulate_fence);
+    row("fetch_and_op (64-bit sum) + fence", 6, fetch_and_op_fence);
+    row("ten times fetch_and_op (64-bit sum) + fence", 6, fetch_and_ops_fence);
     OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, win));
     row("post, start, put, complete, wait", 4, pscw_put);
     row("empty post, start, complete, wait", 4, pscw_empty);
@@ -197,6 +223,8 @@ int main(void) {
     OK(MPI_Win_lock_all(0, win));
     row("put + flush", 2, flushed_put);
     row("get + flush", 2, flushed_get);
+    count = 128;
+    row("accumulate of 128 doubles + flush", LONG_SUM_LOCKED(128), flushed_long);
     row("fetch_and_op (64-bit sum) + flush", 2, flushed_fetch_and_op);
     row("compare_and_swap (64-bit) + flush", 2, flushed_compare_and_swap);
     row("accumulate (one 64-bit sum) + flush", 2, flushed_sum);

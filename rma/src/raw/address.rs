@@ -252,7 +252,7 @@ mod tests {
     fn imports_of_what_is_detached_are_given_back_and_tables_that_are_older_change_nothing() {
         let mut known = KnownTable::default();
         assert!(known.update(1, &table(&[1, 0, 3])).is_empty());
-        let region = |handle| Some(RemoteRegion { peer: 0, len: 8, handle, mapped: None, lists: None });
+        let region = |handle| Some(RemoteRegion { peer: 0, len: 8, handle, mapped: None, lists: None, steps: false });
         for id in [1, 3] {
             assert!(known.set_import(id, region(100 + id)).is_none());
         }

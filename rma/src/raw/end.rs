@@ -140,10 +140,12 @@ impl RawWindow {
         }
         for t in &self.targets {
             t.withheld.replace(None);
+            t.batch.take();
             if t.track.open() > 0 {
                 self.job.cancel(&t.track);
             }
         }
+        self.answers.forget();
         self.copies.borrow_mut().clear();
         self.broken.set(true);
         self.no_epoch();

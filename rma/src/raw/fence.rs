@@ -11,6 +11,9 @@
 //! | not mapped, exposure not known | the signals of a barrier before, after which operations start |
 //! | `NOPRECEDE` | nothing |
 //!
+//! Accumulates that the target's processor carries out ([`super::batch`]) are operations in this sense: with two ranks their last
+//! packet is the notification, with more each target of some answers before the signals.
+//!
 //! "Exposure known": the fence that opened the epoch has itself shown that all ranks had come to it; then operations start
 //! when they are issued. A rank leaves the fence when the operations of all ranks on all targets are complete, not only those
 //! on itself: its next operation may be on bytes of a second rank that a third one has put there before the fence. That is

@@ -12,6 +12,7 @@ use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::address::Attachments;
+use super::batch;
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
@@ -19,6 +20,9 @@ use super::target::{ClaimWords, Target};
 use super::window::{Access, NO_EPOCH, Options, RawWindow};
 use super::words::word;
 use crate::op::ElementType;
+
+/// Announced in place of an alignment: accumulates are not carried out by this rank's processor.
+const NOT_SERVED: u8 = u8::MAX;
 
 impl RawWindow {
     /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
@@ -124,7 +128,10 @@ impl RawWindow {
         let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
         let mapped =
             attachments.is_none() && regions.iter().all(whole) && (0..team.size()).all(|r| signals.is_mapped(r));
-        let listener = Listener::new(&job, own.base, own.len);
+        let answers = Rc::default();
+        let listener = Listener::new(&job, (own.base, own.len), signals.own_cells(), &answers);
+        let steps =
+            attachments.is_none() && regions.iter().all(|r| r.steps) && listener.id() != 0 && batch::has_room(&job);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
             stats: job.stats_of(account),
@@ -160,6 +167,8 @@ impl RawWindow {
             sleepers_fence: job.device().capabilities().sleepers_fence,
             listener,
             packed: Cell::new(false),
+            serves: false,
+            answers,
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
@@ -173,6 +182,7 @@ impl RawWindow {
         // 0 where elements have no type.
         let element = element.map_or(0, |element| element as u8 + 1);
         announcement.push(element);
+        announcement.push(if steps { (window.own.base.addr() % 16) as u8 } else { NOT_SERVED });
         announcement.extend(Sgrs::announcement(lists.as_ref()));
         let all = coll::allgather(team, &announcement)?;
         if all.iter().any(|other| other.get(4) != all[0].get(4)) {
@@ -188,8 +198,10 @@ impl RawWindow {
         }
         for (t, m) in window.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
+            t.alignment = m.get(5).map_or(0, |alignment| usize::from(*alignment));
         }
-        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(5..).unwrap_or_default()).collect();
+        window.serves = !window.mapped && all.iter().all(|m| m.get(5).is_some_and(|a| *a != NOT_SERVED));
+        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(6..).unwrap_or_default()).collect();
         window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.with_announcements(&announcements));
         window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
         if options.locks && !window.in_line {

@@ -8,6 +8,7 @@
 //! else (no epoch, target not exposed yet, memory not mapped) goes through [`operations`].
 
 mod address;
+mod batch;
 mod bias;
 pub mod dynamic;
 mod end;
@@ -25,6 +26,7 @@ mod packed;
 mod packed_put;
 pub mod pscw;
 mod segment;
+mod served;
 mod sgrs;
 pub(crate) mod target;
 mod typed;

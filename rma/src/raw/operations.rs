@@ -202,7 +202,7 @@ impl RawWindow {
             _ => {}
         }
         self.about_to(item.reads_and_stores());
-        if (self.mapped || t.apart) && self.copied(t, &item) {
+        if (self.mapped || t.apart) && self.copied(t, &item) || self.batched(t, &item, request.is_some())? {
             return Ok(());
         }
         if self.holds_back() {
@@ -323,20 +323,29 @@ impl RawWindow {
 
     /// Whether this epoch has an operation for `target` that has not been posted yet.
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
-        self.targets[target].withheld.borrow().is_some()
+        let t = &self.targets[target];
+        t.withheld.borrow().is_some()
+            || !t.batch.borrow().is_empty()
             || self.has_lists(target)
             || self.queue.borrow().iter().any(|q| q.target == target)
     }
 
-    /// Posts the operation that was withheld, with the notification, or sends the notification alone once
-    /// everything before it is complete.
+    /// Sends what was withheld or gathered, with the notification, or the notification alone once everything before it is
+    /// complete.
     pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         let t = &self.targets[target];
+        let gathered = !t.batch.borrow().is_empty();
+        if gathered && let Some(item) = t.withheld.take() {
+            self.send(t, &item, None, None)?;
+        }
         // The notification speaks for all operations before it, and devices order at most those on the same
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
-        self.complete_at(target)?;
+        self.run_lists(target)?;
+        self.wait_while(target, Target::has_requests)?;
         match t.withheld.take() {
             Some(item) => self.send(t, &item, Some((self.signals.cell_at(target, cell, value), value)), None),
+            // Accumulates that were sent before are carried out before these.
+            None if gathered => self.send_batch(t, Some((cell, value)), false),
             None => self.signals.set(target, cell, value),
         }
     }
@@ -344,17 +353,23 @@ impl RawWindow {
     /// Waits until all operations to `target` are complete there.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
+        self.send_batch(&self.targets[target], None, true)?;
+        self.wait_while(target, Target::is_busy)
+    }
+
+    fn wait_while(&self, target: usize, is_busy: fn(&Target) -> bool) -> Result<()> {
         let t = &self.targets[target];
-        if t.is_busy() {
+        if is_busy(t) {
             // Only progress can bring this about: no use in looking before.
             let awaited = || self.awaited("complete operations", target);
-            self.job.wait_for(awaited, || Ok((!t.is_busy()).then_some(())))?;
+            self.job.wait_for(awaited, || Ok((!is_busy(t)).then_some(())))?;
         }
         t.track.check()
     }
 
     /// Waits until all operations to all targets are complete.
     pub(crate) fn complete_all(&self) -> Result<()> {
+        self.targets.iter().try_for_each(|t| self.send_batch(t, None, true))?;
         (0..self.targets.len()).try_for_each(|t| self.complete_at(t))
     }
 }

@@ -10,16 +10,19 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use farside_core::am::{Delivery, HandlerId, Message, Received, Sink, Then};
+use farside_core::signal::OwnCells;
 use farside_core::stats::{Kind, Stats};
 use farside_core::wire::Reader;
 use farside_core::{Job, Result};
 use farside_datatype::TypeMap;
 
+use super::batch::Answers;
 use super::layouts::{Shared, reach};
+use super::served::Served;
 
-/// This rank's own memory, as what unpacks into it sees it.
-#[derive(Clone)]
-struct WindowBytes {
+/// This rank's own memory, as handlers that write to it see it.
+#[derive(Clone, Debug)]
+pub(super) struct WindowBytes {
     base: *mut u8,
     len: usize,
     stats: NonNull<Stats>,
@@ -27,7 +30,7 @@ struct WindowBytes {
     alive: Rc<Cell<bool>>,
 }
 
-/// Takes in packed pieces for a window, until it is forgotten.
+/// Takes in packed pieces for a window, accumulates ([`Served`]) and answers to those of this rank, until it is forgotten.
 #[derive(Debug)]
 pub(super) struct Listener {
     id: u16,
@@ -35,12 +38,16 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// For the window over `len` bytes at `base`.
-    pub(super) fn new(job: &Job, base: *mut u8, len: usize) -> Self {
+    /// For the window over `len` bytes at `base`, whose signal array has these cells.
+    pub(super) fn new(job: &Job, (base, len): (*mut u8, usize), cells: OwnCells, answers: &Rc<Answers>) -> Self {
         let alive = Rc::new(Cell::new(true));
-        let own = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
+        let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
+        let served = Served { bytes, cells, answers: Rc::clone(answers) };
         let handler = move |m: Message<'_>| {
-            let own = own.clone();
+            if !m.header.is_empty() {
+                return served.receive(&m);
+            }
+            let own = served.bytes.clone();
             let unpack = move |bytes: &[u8]| {
                 if own.unpack(bytes).is_none() {
                     tracing::error!("{} bytes for a window are no packed piece of it, and left out", bytes.len());
@@ -74,6 +81,17 @@ impl Listener {
 }
 
 impl WindowBytes {
+    /// Whether it is still the window's.
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive.get()
+    }
+
+    /// The address of `len` bytes from `offset` on, if they are the window's.
+    pub(super) fn range(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        let inside = offset <= self.len && len <= self.len - offset;
+        (inside && self.is_alive()).then(|| self.base.wrapping_add(offset))
+    }
+
     /// Unpacks a piece as [`super::packed_put`] makes it; `None` for anything else.
     fn unpack(&self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader::new(bytes);
@@ -82,8 +100,8 @@ impl WindowBytes {
         let (wire, packed) = bytes.get(24..)?.split_at_checked(wire)?;
         let map = TypeMap::from_wire(wire).ok()?;
         let (start, reached) = reach(&map, offset)?;
-        let inside = start <= self.len && reached <= self.len - start;
-        if !self.alive.get() || !inside || from.checked_add(packed.len() as u64)? > map.size() {
+        self.range(start, reached)?;
+        if from.checked_add(packed.len() as u64)? > map.size() {
             return None;
         }
         // SAFETY: the counters live as long as the job, which dispatches to nobody after its end.

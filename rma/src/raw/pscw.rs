@@ -7,7 +7,9 @@
 //! | complete | one signal to each target, on the last operation to it where operations are messages | the posts of targets that it has operations for; its own operations |
 //! | wait | nothing | the completes of its origins |
 //!
-//! Operations start when they are issued if the target's post has come, and wait in a queue if not.
+//! Operations start when they are issued if the target's post has come, and wait in a queue if not. Accumulates that the
+//! target's processor carries out ([`super::batch`]) wait for a full packet or for complete; where they bring former values
+//! back, complete also waits for an answer of the target, which comes into the runtime in wait at the latest.
 
 use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};

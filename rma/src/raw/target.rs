@@ -11,6 +11,7 @@ use farside_core::device::{Registration, RemoteRegion};
 use farside_core::job::Track;
 use farside_core::signal::SignalArray;
 
+use super::batch::Batch;
 use super::item::Item;
 use super::lockword::Ticket;
 use super::words::word;
@@ -69,6 +70,11 @@ pub(crate) struct Target {
     pub(super) listens: u16,
     pub(super) packed: Cell<u64>,
     pub(super) unpacked: Counter,
+    /// Its first address modulo 16.
+    pub(super) alignment: usize,
+    /// Accumulates for it that have not been sent; answers of it that have not come.
+    pub(super) batch: RefCell<Batch>,
+    pub(super) unanswered: Rc<Cell<usize>>,
     /// How often this rank has started an access to it, and posted an exposure to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
@@ -151,6 +157,9 @@ impl Target {
             listens: 0,
             packed: Cell::new(0),
             unpacked: Counter::new(),
+            alignment: 0,
+            batch: RefCell::default(),
+            unanswered: Rc::default(),
             starts: Cell::new(0),
             posts: Cell::new(0),
             lock: Cell::new(LockState::No),
@@ -168,10 +177,16 @@ impl Target {
         self.packed.get() != self.unpacked.value()
     }
 
+    /// Whether requests or packed pieces are under way.
+    #[inline]
+    pub(super) fn has_requests(&self) -> bool {
+        self.track.open() > 0 || self.has_packed()
+    }
+
     /// Whether anything is under way.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.track.open() > 0 || self.has_packed()
+        self.has_requests() || self.unanswered.get() > 0
     }
 
     /// Lets puts and gets to this target, which is this rank itself with the memory `own`, be copies.

@@ -14,8 +14,8 @@
 //! Inter-node, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
 //! many short blocks go in lists on both sides ([`super::sgrs`]).
 //!
-//! Accumulates are one message for each piece that is consecutive on all sides, and applied in packed order, each
-//! element atomically. The last message of a transfer carries the notification of the closing call, as the last of the
+//! Accumulates are one message for each piece that is consecutive on all sides, or a record of one ([`super::batch`]), and
+//! applied in packed order, each element atomically. The last message of a transfer carries the notification of the closing call, as the last of the
 //! contiguous operations does.
 
 use std::rc::Rc;

@@ -4,7 +4,8 @@
 //!
 //! The origin does them, under a word of the target that keeps out all others that do one there: it gets the elements,
 //! combines them, and puts them back. So they are atomic among themselves, each as a whole, and in the order in which one
-//! rank issues them, but not atomic beside the accumulates of devices: all accumulates on an element go the same way.
+//! rank issues them, but not atomic beside the accumulates of devices and of [`super::batch`]: all accumulates on an element go the
+//! same way.
 //! Messages: the word twice (an exchange, and another each time that it is taken), a get, a put. On mapped windows none.
 
 use std::cell::Cell;

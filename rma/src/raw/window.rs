@@ -13,6 +13,7 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::address::Attachments;
+use super::batch::Answers;
 use super::item::{Item, Queued, Request, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
@@ -106,6 +107,10 @@ pub struct RawWindow {
     /// Receives packed pieces for this rank's memory; and whether this rank has sent pieces that it has not waited for.
     pub(super) listener: Listener,
     pub(super) packed: Cell<bool>,
+    /// Whether the processor of each target carries out the accumulates of epochs in which it takes part; the answers to
+    /// those of this rank.
+    pub(super) serves: bool,
+    pub(super) answers: Rc<Answers>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
 }

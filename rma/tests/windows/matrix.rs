@@ -76,6 +76,11 @@ macro_rules! few {
 
 few! {
     accumulate_fence_long_then_short: ordering::long_then_short, Fence;
+    accumulate_fence_together: op::together::<f64>, Fence;
+    accumulate_fences_together: op::together::<u64>, Fences;
+    accumulate_pscw_together: op::together::<f64>, Pscw;
+    accumulate_lock_shared_together: op::together::<f64>, LockShared;
+    accumulate_lock_all_together: op::together::<u16>, LockAll;
     put_fence_one_has_all: ordering::one_has_all, Fence;
     put_fences_one_has_all: ordering::one_has_all, Fences;
     put_pscw_one_has_all: ordering::one_has_all, Pscw;

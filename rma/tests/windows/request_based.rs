@@ -1,6 +1,10 @@
+#![allow(unsafe_code)]
 //! Request-based operations x ways to complete them.
 
-use crate::checks::config::everywhere;
+use farside_rma::raw::{Options, RawWindow};
+use farside_rma::{Assert, Op};
+
+use crate::checks::config::{everywhere, everywhere_with};
 use crate::checks::requests::{self, Complete};
 
 macro_rules! matrix {
@@ -37,4 +41,27 @@ matrix! {
 #[test]
 fn operations_that_are_complete_when_they_return_lock_all() {
     everywhere(requests::now);
+}
+
+/// A request in an epoch that the target takes part in, beside accumulates that wait for its end.
+#[test]
+fn accumulate_fence_of_a_request_is_complete_after_those_before_it() {
+    everywhere_with(&[2, 3], |team, config| {
+        let mut memory = vec![0u64; 4];
+        // SAFETY: the memory outlives the window.
+        let w = unsafe { RawWindow::create(team, memory.as_mut_ptr().cast(), 32, Options { locks: false }) }?;
+        let (me, one) = (team.rank(), 1u64);
+        let (mut old, none) = (9u64, std::ptr::null_mut());
+        w.fence(Assert::empty())?;
+        let offset = 8 * (me % 4);
+        // SAFETY: the variables outlive the epoch.
+        let add = |op, old| unsafe { w.accumulate(op, &raw const one, old, 1, 0, offset) };
+        add(Op::Sum, none)?;
+        let request = w.request(|| add(Op::NoOp, &raw mut old))?;
+        w.wait_request(&request, 0)?;
+        assert_eq!(old, 1, "{}", config.name);
+        w.fence(Assert::NOSUCCEED)?;
+        assert!(me != 0 || memory[..team.size()].iter().all(|x| *x == 1), "{memory:?}");
+        w.free()
+    });
 }

@@ -368,6 +368,7 @@ pub(super) fn import(
         handle,
         mapped: (import.mapped.lo < import.mapped.hi || import.len == 0).then_some(import.mapped),
         lists: Some(import.lists_from()),
+        steps: false,
     };
     device.imports.borrow_mut().insert(handle, import);
     Ok(remote)

@@ -130,6 +130,47 @@ pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
     win.free()
 }
 
+/// All add to all elements of all, each rank in other pieces, long ones and short ones that fetch, and read them meanwhile.
+pub fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+    let (p, me, part) = (team.size(), team.rank(), accumulated());
+    let mut win = Win::<T>::new(team, config, sync, part)?;
+    let (one, ones, cut) = (T::of(1), vec![T::of(1); part], 30 + 70 * me);
+    let mut read = vec![vec![T::of(127); part + 3]; p];
+    let mut slots: Vec<Option<&mut [T]>> = read.iter_mut().map(|v| Some(&mut v[..])).collect();
+    let places = [0, part / 2, part - 1];
+    win.epoch(sync, |e, targets| {
+        for t in targets {
+            let (seen, former) = slots[*t].take().unwrap().split_at_mut(part);
+            e.accumulate(Op::Sum, &ones[..cut], *t, 0)?;
+            e.accumulate(Op::Sum, &ones[cut..], *t, cut)?;
+            for (old, at) in former.iter_mut().zip(places) {
+                e.fetch_and_op(Op::Sum, &one, old, *t, at)?;
+            }
+            e.get_accumulate(Op::NoOp, &ones, seen, *t, 0)?;
+            e.accumulate(Op::Sum, &ones, *t, 0)?;
+        }
+        Ok(())
+    })?;
+    let added = |i: usize| if places.contains(&i) { 3 } else { 2 };
+    for (t, values) in read.iter().enumerate() {
+        let number =
+            |x: &T| (0..(3 * p) as u64).find(|n| T::of(*n) == *x).expect("a sum that was never there") as usize;
+        let (seen, former) = values.split_at(part);
+        for (old, at) in former.iter().zip(places) {
+            assert!(number(old) >= 1 && number(&seen[at]) > number(old), "element {at} of rank {t}: {old:?}, {seen:?}");
+        }
+        for (i, x) in seen.iter().enumerate() {
+            assert!((1..p * added(i)).contains(&number(x)), "element {i} of rank {t}: {x:?}");
+        }
+    }
+    win.local(|l| {
+        for (i, x) in l.iter().enumerate() {
+            assert_eq!(*x, T::of((p * added(i)) as u64), "element {i} of rank {me}");
+        }
+    })?;
+    win.free()
+}
+
 /// Every origin adds to its own part and gets what was there; all of them read one element that none writes.
 pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());

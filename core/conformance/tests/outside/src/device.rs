@@ -281,7 +281,7 @@ impl Device for Channels {
         };
         let handle = self.next();
         self.imports.borrow_mut().insert(handle, (peer, key));
-        Ok(RemoteRegion { peer, len: len as usize, handle, mapped: None, lists: None })
+        Ok(RemoteRegion { peer, len: len as usize, handle, mapped: None, lists: None, steps: false })
     }
 
     unsafe fn forget(&self, handle: u64) {

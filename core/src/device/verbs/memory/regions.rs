@@ -260,7 +260,7 @@ impl Regions {
         self.imports.add(Import { peer, base, len, key, number });
         let lists = witness.map(|witness| self.lent.imported(handle, witness));
         // Nothing is mapped, not even this rank's own memory: the processor's atomics and the HCA's do not mix.
-        Ok(RemoteRegion { peer, len, handle, mapped: None, lists })
+        Ok(RemoteRegion { peer, len, handle, mapped: None, lists, steps: false })
     }
 
     pub(crate) fn forget(&mut self, handle: u64) -> Option<Import> {
