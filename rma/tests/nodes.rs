@@ -5,7 +5,7 @@
 use farside_rma::core::settings::Settings;
 use farside_rma::core::stats::{Kind, Snapshot};
 use farside_rma::prelude::*;
-use farside_rma::{ErrorKind, SharedWindow};
+use farside_rma::{Epoch, ErrorKind, SharedWindow};
 
 const RANKS: [u32; 3] = [2, 3, 4];
 
@@ -82,6 +82,48 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
             }
             team.barrier()?;
             small.free()?;
+            window.free()?;
+        }
+        Ok(())
+    });
+}
+
+/// Elements of a long accumulate.
+const LONG: usize = 1500;
+
+/// Adds one to all elements of rank 0, to some of them one more, to the first another one; gets what the first had, and what
+/// the last has.
+fn add<'s>(e: &'s Epoch<'s, '_, f64>, ones: &'s [f64], first: &'s mut f64, last: &'s mut f64) -> Result<()> {
+    e.accumulate(Op::Sum, ones, 0, 0)?;
+    (0..LONG).step_by(100).try_for_each(|at| e.accumulate(Op::Sum, &ones[..1], 0, at))?;
+    e.fetch_and_op(Op::Sum, &ones[0], first, 0, 0)?;
+    e.get_accumulate(Op::NoOp, &ones[..1], std::slice::from_mut(last), 0, LONG - 1)
+}
+
+/// The same between fences, with accumulates of every length, and by post and start: those of the node come by shared memory.
+#[test]
+fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
+    every(|job| {
+        for team in teams(job)? {
+            let (p, me) = (team.size(), team.rank());
+            let (all, none) = ((0..p).collect::<Vec<_>>(), Assert::empty());
+            let mut window = Window::<f64>::allocate(&team, LONG)?;
+            let ones = vec![1.0; LONG];
+            for round in 1..=10 {
+                let (mut first, mut last) = (-1.0, -1.0);
+                if round % 2 == 0 {
+                    window.fence(none, |e| add(e, &ones, &mut first, &mut last))?;
+                } else {
+                    window.expose(&all, none, |x| x.start(&all, none, |e| add(e, &ones, &mut first, &mut last)))?;
+                }
+                let before = ((round - 1) * p) as f64;
+                assert!(first >= 3.0 * before + 2.0 && last > before && last <= before + p as f64, "{first}, {last}");
+                for (at, sum) in window.local()?.iter().enumerate() {
+                    let adds = if at == 0 { 3 } else { 1 + usize::from(at % 100 == 0) };
+                    assert_eq!(*sum, if me == 0 { (round * p * adds) as f64 } else { 0.0 }, "element {at}");
+                }
+                team.barrier()?;
+            }
             window.free()?;
         }
         Ok(())
