@@ -32,6 +32,8 @@ const PHASES: &[&str] = &[
     "lock-shared",
     "lock-all",
     "layouts",
+    "accumulates-fence",
+    "accumulates-start",
     "user-window",
     "active-message",
     "dynamic",
@@ -161,6 +163,29 @@ fn rank(phase: &str) -> Result<()> {
                 unsafe { window.put_typed(bytes.as_ptr(), &vector, (me + 1) % 3, 0, &vector) }?;
                 if round == 2 {
                     die(me);
+                }
+            }
+            Ok(())
+        }
+        // Over verbs: carried out by the targets, which answer with the former values. The victim does so twice.
+        "accumulates-fence" | "accumulates-start" => {
+            let mut w = Window::<f64>::allocate(&team, 2000)?;
+            let (ones, mut old) = (vec![1.0; 2000], vec![0.0; 2000]);
+            for round in 0.. {
+                let victim = if round == 2 { me } else { 0 };
+                if phase == "accumulates-fence" {
+                    w.fence(Assert::empty(), |e| {
+                        e.get_accumulate(Op::Sum, &ones, &mut old, (me + 1) % 3, 0)?;
+                        die(victim);
+                        Ok(())
+                    })?;
+                } else {
+                    w.expose(&others, Assert::empty(), |x| {
+                        die(victim);
+                        x.start(&others, Assert::empty(), |e| {
+                            e.get_accumulate(Op::Sum, &ones, &mut old, (me + 1) % 3, 0)
+                        })
+                    })?;
                 }
             }
             Ok(())
