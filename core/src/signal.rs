@@ -483,8 +483,9 @@ pub struct OwnCells {
 }
 
 impl OwnCells {
-    /// Sets cell `cell` of team rank `from`, whose message says so, as [`SignalArray::set`] of that rank does. Its messages
-    /// come behind the signals that it has sent before. A cell that does not exist is left out.
+    /// Sets cell `cell` of team rank `from`, whose message says so, as [`SignalArray::set`] of that rank does. A cell that does
+    /// not exist is left out. A signal of before that comes late does no harm where its rank sets a value only when the one
+    /// before the last has been seen here: values that follow each other have different places.
     ///
     /// # Safety
     /// The signal array has not been dropped.
