@@ -3,7 +3,7 @@
 #include "rma.h"
 
 int main(void) {
-    int memory[8] = {0}, value = 1, other = 0;
+    int memory[8] = {0}, value = 1, one = 1, other = 0;
     MPI_Aint at;
     start();
     OK(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_SELF, &win));
@@ -25,19 +25,21 @@ int main(void) {
     for (int from = 0; from < 2; from++) {
         MPI_Datatype absolute;
         MPI_Aint before = from ? at - 100 : 0, there = MPI_Aint_diff(at + 8, before);
-        OK(MPI_Type_create_hindexed(1, &value, &there, MPI_INT, &absolute));
+        value = 1 + from;
+        OK(MPI_Type_create_hindexed(1, &one, &there, MPI_INT, &absolute));
         OK(MPI_Type_commit(&absolute));
         OK(MPI_Put(&value, 1, MPI_INT, 0, before, 1, absolute, win));
         OK(MPI_Accumulate(&value, 1, MPI_INT, 0, before, 1, absolute, MPI_SUM, win));
         OK(MPI_Win_flush(0, win));
-        CHECK(memory[2] == 2);
+        CHECK(memory[2] == 2 * value);
         FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, 0, before + 24, 1, absolute, win));
         OK(MPI_Type_free(&absolute));
     }
     /* An address that was used is of no use once its memory is detached, and of use again when that is attached again. */
-    for (int i = 0; i < 2; i++) {
+    for (value = 10; value < 12; value++) {
         OK(MPI_Put(&value, 1, MPI_INT, 0, at, 1, MPI_INT, win));
         OK(MPI_Win_flush(0, win));
+        CHECK(memory[0] == value);
         OK(MPI_Win_detach(win, memory));
         FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, 0, at, 1, MPI_INT, win));
         FAILS(MPI_ERR_RMA_RANGE, MPI_Fetch_and_op(&value, &other, MPI_INT, 0, at, MPI_SUM, win));
