@@ -167,7 +167,7 @@ fn callback_result(code: c_int, which: &str) -> Result {
         return Ok(());
     }
     // Its own code goes to the caller.
-    Err(Fail { code, ..fail(code, format!("the {which} callback of an attribute returned {code}")) })
+    Err(fail(code, format!("the {which} callback of an attribute returned {code}")))
 }
 
 #[cold]

@@ -178,7 +178,7 @@ fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
 
 /// Calls the error handler of an object, else that of `MPI_COMM_SELF`, else ends the job; returns the code.
 #[cold]
-pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
+pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> c_int {
     let mut text = format!("{}: ", call.name);
     if let Some(argument) = failed.argument {
         text += argument;
@@ -190,7 +190,7 @@ pub fn raise(call: &Call<'_>, on: On, failed: Fail) -> c_int {
     // The operation of an error of core is the name too.
     text += failed.text.strip_prefix(&text).unwrap_or(&failed.text);
     let code = call.errors.code_of(failed.code, &text);
-    let own = failed.on.or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
+    let own = failed.on.take().or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
     match own {
         Some((handler, handle)) => handle_error(call, &handler, handle, code, &text),
         None => end(call, code, &text),

@@ -1,6 +1,7 @@
 //! Why a call fails: an error class, and the argument that is to blame.
 
 use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
 
 use farside_core::ErrorKind;
 use farside_datatype::{DatatypeError, DatatypeErrorKind};
@@ -8,9 +9,13 @@ use farside_datatype::{DatatypeError, DatatypeErrorKind};
 use crate::constants::*;
 use crate::errors::{ErrhandlerOf, HasErrhandler};
 
-/// An error of a call.
+/// An error of a call. One word wide, so that results stay cheap.
 #[derive(Clone)]
-pub struct Fail {
+pub struct Fail(Box<Reason>);
+
+/// What an error says.
+#[derive(Clone)]
+pub struct Reason {
     /// A class, or the code that a function of the program returned.
     pub code: c_int,
     pub text: String,
@@ -25,13 +30,33 @@ pub struct Fail {
 /// An error of a class.
 #[cold]
 pub fn fail(class: c_int, text: impl Into<String>) -> Fail {
-    Fail { code: class, text: text.into(), argument: None, handle: None, on: None }
+    Fail(Box::new(Reason { code: class, text: text.into(), argument: None, handle: None, on: None }))
 }
 
 /// What chapters return.
 pub type Result<T = (), E = Fail> = std::result::Result<T, E>;
 
+impl Deref for Fail {
+    type Target = Reason;
+
+    fn deref(&self) -> &Reason {
+        &self.0
+    }
+}
+
+impl DerefMut for Fail {
+    fn deref_mut(&mut self) -> &mut Reason {
+        &mut self.0
+    }
+}
+
 impl Fail {
+    /// Gives it another class.
+    pub fn class(mut self, class: c_int) -> Self {
+        self.code = class;
+        self
+    }
+
     /// Says which argument is to blame.
     pub fn named(mut self, argument: &'static str) -> Self {
         self.argument = Some(argument);

@@ -119,22 +119,27 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     }
 
     /// A new handle.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&self, object: Rc<T>) -> H {
-        let mut slots = self.slots.borrow_mut();
-        let index = match self.free.get() {
-            NONE => slots.len() as u32,
-            free => free,
-        };
-        if index as usize == slots.len() {
-            slots.push(Slot { generation: 0, object: None, holders: NONE });
+        if self.free.get() == NONE {
+            self.add_place();
         }
+        let mut slots = self.slots.borrow_mut();
+        let index = self.free.get();
         let slot = &mut slots[index as usize];
         self.free.set(slot.holders);
         slot.generation = if slot.generation < GENERATIONS - 1 { slot.generation + 1 } else { 1 };
         slot.object = Some(object);
         slot.holders = 1;
         H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
+    }
+
+    /// One more place, which is free.
+    #[cold]
+    fn add_place(&self) {
+        let mut slots = self.slots.borrow_mut();
+        let holders = self.free.replace(slots.len() as u32);
+        slots.push(Slot { generation: 0, object: None, holders });
     }
 
     /// A new handle that stays valid, however often it is released.
@@ -205,6 +210,21 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         let slot = slots.get(Self::index(value)?)?;
         let current = slot.generation as usize == value >> 32 & 0xff_ffff;
         slot.object.as_deref().filter(|_| current).map(f)
+    }
+
+    /// Frees a handle that is held once if `f` says so of its object, which is returned. `f` waits for nothing, and calls no
+    /// function of the program.
+    #[inline(always)]
+    pub fn release_if(&self, handle: H, f: impl FnOnce(&T) -> bool) -> Option<Rc<T>> {
+        let value = handle.value();
+        let index = Self::index(value)?;
+        let mut slots = self.slots.borrow_mut();
+        let slot = slots.get_mut(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff)?;
+        if slot.holders != 1 || !f(slot.object.as_deref()?) {
+            return None;
+        }
+        slot.holders = self.free.replace(index as u32);
+        slot.object.take()
     }
 
     /// Frees a handle: whether it was the last time that it had been given out.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::arguments::{Out, Text, TextOut, strings};
 use crate::constants::*;
-use crate::fail::{Fail, Result, fail};
+use crate::fail::{Result, fail};
 use crate::handle::Info;
 use crate::runtime::{Call, Runtime};
 
@@ -66,7 +66,7 @@ pub fn predefined(runtime: &Runtime) {
 }
 
 fn key_of(key: Text) -> Result<Vec<u8>> {
-    let bytes = key.read().map_err(|failed| Fail { code: MPI_ERR_INFO_KEY, ..failed })?;
+    let bytes = key.read().map_err(|failed| failed.class(MPI_ERR_INFO_KEY))?;
     if bytes.is_empty() || bytes.len() >= MPI_MAX_INFO_KEY {
         return Err(fail(MPI_ERR_INFO_KEY, format!("has {} bytes", bytes.len())).named(key.name()));
     }
@@ -111,7 +111,7 @@ fn own(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
 
 pub fn info_set(call: &Call<'_>, info: Info, key: Text, value: Text) -> Result {
     let (object, key) = (own(call, info)?, key_of(key)?);
-    let text = value.read().map_err(|failed| Fail { code: MPI_ERR_INFO_VALUE, ..failed })?;
+    let text = value.read().map_err(|failed| failed.class(MPI_ERR_INFO_VALUE))?;
     if text.len() >= MPI_MAX_INFO_VAL {
         return Err(fail(MPI_ERR_INFO_VALUE, format!("has {} bytes", text.len())).named("value"));
     }

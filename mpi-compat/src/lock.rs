@@ -113,14 +113,27 @@ impl<W: Word<u64>> Ownership<W> {
     /// Gives it back once; whether others may be able to take it then.
     #[inline(always)]
     fn give(&self, order: impl Fn()) -> bool {
-        let word = self.depth();
-        // Relaxed: of the depth only the owner reads and writes.
-        let depth = word.load(Ordering::Relaxed) - 1;
+        // Relaxed: this thread has stored the owner itself; of the depth only the owner reads and writes, here and below.
+        if self.owner.load(Ordering::Relaxed) & FAVOURED != 0 {
+            let inside = self.inside.load(Ordering::Relaxed) - 1;
+            return self.leave_favoured(inside, order);
+        }
+        let depth = self.depth.load(Ordering::Relaxed) - 1;
         if depth > 0 {
-            word.store(depth, Ordering::Relaxed);
+            self.depth.store(depth, Ordering::Relaxed);
             return false;
         }
         self.give_all(order)
+    }
+
+    /// The favoured owner has it so often from now on; whether others may be able to take it.
+    #[inline(always)]
+    fn leave_favoured(&self, inside: u64, order: impl Fn()) -> bool {
+        // Release: pairs with the Acquire of `take_from`.
+        self.inside.store(inside, Ordering::Release);
+        order();
+        // Relaxed: `order` and the barrier of `take_from` keep it behind the store before it.
+        inside == 0 && self.favour.load(Ordering::Relaxed) == 0
     }
 
     #[inline(always)]
@@ -132,11 +145,7 @@ impl<W: Word<u64>> Ownership<W> {
             order();
             return true;
         }
-        // Release: pairs with the Acquire of `take_from`.
-        self.inside.store(0, Ordering::Release);
-        order();
-        // Relaxed: `order` and the barrier of `take_from` keep it behind the store before it.
-        self.favour.load(Ordering::Relaxed) == 0
+        self.leave_favoured(0, order)
     }
 }
 

@@ -87,7 +87,7 @@ impl Partitions {
     fn ended(&self, known: Result<Status>) -> Outcome {
         match known {
             Ok(status) => Outcome::from(status),
-            Err(failed) => Outcome { status: Status::EMPTY, failed: Some(Box::new(failed.on(&self.comm))) },
+            Err(failed) => Outcome { status: Status::EMPTY, failed: Some(failed.on(&self.comm)) },
         }
     }
 }

@@ -52,7 +52,10 @@ fn hints(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
 
 pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session: Out<Session>) -> Result {
     let handler = fitting(call, Target::Session, errhandler)?;
-    let named = |failed| Fail { on: Some((Rc::clone(&handler), MPI_SESSION_NULL.0)), ..failed };
+    let named = |mut failed: Fail| {
+        failed.on = Some((Rc::clone(&handler), MPI_SESSION_NULL.0));
+        failed
+    };
     let info = hints(call, info).map_err(named)?;
     start_job(call).map_err(named)?;
     leave_at_exit();

@@ -57,7 +57,7 @@ fn count(program: &Path, operations: u64, arguments: &[&str], function: Option<&
 }
 
 #[test]
-fn isend_takes_at_most_540_instructions_and_a_message_with_all_its_calls_at_most_1680() {
+fn isend_takes_at_most_400_instructions_and_a_message_with_all_its_calls_at_most_1180() {
     if !instructions::has_valgrind() {
         farside_harness::skip("instructions of messages", "valgrind does not start");
         return;
@@ -66,8 +66,8 @@ fn isend_takes_at_most_540_instructions_and_a_message_with_all_its_calls_at_most
     let program = program(folder.path(), "mpi");
     let (isend, all) = (of_one(&program, &[], Some("MPI_Isend")), of_one(&program, &[], None));
     println!("MPI_Isend of 8 bytes: {isend:.1} instructions; with Irecv and both waits: {all:.1}");
-    assert!((50.0..=540.0).contains(&isend), "{isend} instructions");
-    assert!(all > isend && all <= 1680.0, "{all} instructions");
+    assert!((50.0..=400.0).contains(&isend), "{isend} instructions");
+    assert!(all > isend && all <= 1180.0, "{all} instructions");
 }
 
 #[test]

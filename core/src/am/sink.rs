@@ -38,6 +38,13 @@ impl fmt::Debug for Sink {
     }
 }
 
+impl Default for Sink {
+    /// As [`discard`](Self::discard).
+    fn default() -> Self {
+        Self::discard()
+    }
+}
+
 impl Sink {
     /// Nowhere. Data that waits at its sender is not sent.
     #[must_use]

@@ -41,24 +41,51 @@ impl Pattern {
         self.context == e.context && self.source.is_none_or(|s| s == e.source) && self.tag.is_none_or(|t| t == e.tag)
     }
 
-    #[inline]
+    #[inline(always)]
     fn kind(&self) -> usize {
         usize::from(self.source.is_none()) + 2 * usize::from(self.tag.is_none())
+    }
+
+    #[inline(always)]
+    fn key(&self) -> Key {
+        Key::new(self.kind(), self.context, self.source.unwrap_or(0), self.tag.unwrap_or(0))
     }
 }
 
 /// Kinds of patterns: exact, any source, any tag, both.
 const KINDS: usize = 4;
 
+/// A pattern in two words, in which what it leaves open is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    /// Context and tag.
+    low: u64,
+    /// Source and kind.
+    high: u64,
+}
+
+impl Key {
+    #[inline(always)]
+    fn new(kind: usize, context: u32, source: u32, tag: i32) -> Self {
+        Self { low: u64::from(context) | u64::from(tag as u32) << 32, high: u64::from(source) | (kind as u64) << 32 }
+    }
+
+    #[inline(always)]
+    fn kind(&self) -> usize {
+        (self.high >> 32) as usize
+    }
+
+    fn context(&self) -> u32 {
+        self.low as u32
+    }
+}
+
 impl Envelope {
     /// The pattern of a kind that this envelope fits.
     #[inline(always)]
-    fn pattern(&self, kind: usize) -> Pattern {
-        Pattern {
-            context: self.context,
-            source: (kind & 1 == 0).then_some(self.source),
-            tag: (kind & 2 == 0).then_some(self.tag),
-        }
+    fn key(&self, kind: usize) -> Key {
+        let source = if kind & 1 == 0 { self.source } else { 0 };
+        Key::new(kind, self.context, source, if kind & 2 == 0 { self.tag } else { 0 })
     }
 }
 
@@ -69,38 +96,49 @@ pub struct Ticket {
     generation: u32,
 }
 
+/// No slot.
+const END: u32 = u32::MAX;
+
+/// What stands in up to `N` queues.
 #[derive(Debug)]
-struct Slot<T> {
+struct Slot<T, const N: usize> {
     generation: u32,
     content: Option<T>,
-    links: [Link; KINDS],
-    /// Of receives: the order of posting. Of messages: the order of coming.
+    links: [Link; N],
+    /// Of receives: the order of posting. Of messages: the order of coming. Of a slot that is free: the next such slot.
     number: u64,
 }
 
 /// Slots that are used again.
 #[derive(Debug)]
-struct Slab<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+struct Slab<T, const N: usize> {
+    slots: Vec<Slot<T, N>>,
+    /// The first slot that is free; `END` if there is none.
+    free: u32,
+    used: usize,
 }
 
-impl<T> Default for Slab<T> {
+impl<T, const N: usize> Default for Slab<T, N> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: END, used: 0 }
     }
 }
 
-impl<T> Slab<T> {
-    #[inline]
+impl<T, const N: usize> Slab<T, N> {
+    #[inline(always)]
     fn insert(&mut self, content: T, number: u64) -> Ticket {
-        if let Some(slot) = self.free.pop() {
-            let at = &mut self.slots[slot as usize];
-            (at.content, at.number) = (Some(content), number);
-            return Ticket { slot, generation: at.generation };
-        }
+        self.used += 1;
+        let slot = self.free;
+        let Some(at) = self.slots.get_mut(slot as usize) else { return self.add(content, number) };
+        self.free = at.number as u32;
+        (at.content, at.number) = (Some(content), number);
+        Ticket { slot, generation: at.generation }
+    }
+
+    #[cold]
+    fn add(&mut self, content: T, number: u64) -> Ticket {
         let slot = self.slots.len() as u32;
-        self.slots.push(Slot { generation: 0, content: Some(content), links: [Link::NONE; KINDS], number });
+        self.slots.push(Slot { generation: 0, content: Some(content), links: [Link::NONE; N], number });
         Ticket { slot, generation: 0 }
     }
 
@@ -108,12 +146,14 @@ impl<T> Slab<T> {
         self.slots.get(ticket.slot as usize).filter(|s| s.generation == ticket.generation)?.content.as_ref()
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, slot: u32) -> Option<T> {
         let at = &mut self.slots[slot as usize];
         let content = at.content.take()?;
         at.generation = at.generation.wrapping_add(1);
-        self.free.push(slot);
+        at.number = self.free.into();
+        self.free = slot;
+        self.used -= 1;
         Some(content)
     }
 
@@ -125,12 +165,12 @@ impl<T> Slab<T> {
 /// Posted receives with an `R` each, and unexpected messages with an `M` each.
 #[derive(Debug)]
 pub struct Matching<R, M> {
-    posted: Slab<(Pattern, R)>,
+    posted: Slab<(Key, R), 1>,
     /// Each receive stands in the queue of its pattern.
     receives: Queues,
     /// Posted receives of each kind of pattern.
-    waiting: [usize; KINDS],
-    unexpected: Slab<(Envelope, M)>,
+    waiting: [u32; KINDS],
+    unexpected: Slab<(Envelope, M), KINDS>,
     /// Each unexpected message stands in a queue for each kind of pattern that is in use.
     messages: Queues,
     /// Kinds of patterns by which unexpected messages are found: those that were ever asked for.
@@ -162,14 +202,14 @@ impl<R, M> Matching<R, M> {
     /// Posted receives.
     #[must_use]
     pub fn posted(&self) -> usize {
-        self.waiting.iter().sum()
+        self.posted.used
     }
 
     /// Unexpected messages.
     #[must_use]
     #[inline]
     pub fn unexpected(&self) -> usize {
-        self.unexpected.slots.len() - self.unexpected.free.len()
+        self.unexpected.used
     }
 
     fn next(&mut self) -> u64 {
@@ -180,43 +220,35 @@ impl<R, M> Matching<R, M> {
     /// Posts a receive, for which no unexpected message was there ([`take_unexpected`](Self::take_unexpected) first).
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
-        let number = self.next();
-        let ticket = self.posted.insert((pattern, receive), number);
-        self.receives.push(pattern, ticket.slot, pattern.kind(), &mut self.posted.slots);
-        self.waiting[pattern.kind()] += 1;
+        let (key, number) = (pattern.key(), self.next());
+        let ticket = self.posted.insert((key, receive), number);
+        self.receives.push(key, ticket.slot, 0, &mut self.posted.slots);
+        self.waiting[key.kind()] += 1;
         ticket
     }
 
     /// The posted receive that gets a message, which is posted no more.
     #[inline]
     pub fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
-        let mut first = None;
-        self.look::<0>(envelope, &mut first);
-        self.look::<1>(envelope, &mut first);
-        self.look::<2>(envelope, &mut first);
-        self.look::<3>(envelope, &mut first);
-        self.unpost(first?.1)
+        let exact = self.receives.head(&envelope.key(0));
+        let first = if self.waiting[1..] == [0; KINDS - 1] { exact } else { self.first_posted(envelope, exact) };
+        self.unpost(first?)
     }
 
-    /// Sets `first` to number and slot of the first posted receive of a kind, if it was posted before that.
+    /// The receive posted first of `exact` and those that fit a message and leave something open.
+    #[inline(never)]
+    fn first_posted(&self, envelope: &Envelope, exact: Option<u32>) -> Option<u32> {
+        let kinds = (1..KINDS).filter(|kind| self.waiting[*kind] > 0);
+        let heads = kinds.filter_map(|kind| self.receives.head(&envelope.key(kind)));
+        exact.into_iter().chain(heads).min_by_key(|slot| self.posted.slots[*slot as usize].number)
+    }
+
     #[inline(always)]
-    fn look<const KIND: usize>(&self, envelope: &Envelope, first: &mut Option<(u64, u32)>) {
-        if self.waiting[KIND] > 0
-            && let Some(slot) = self.receives.head(&envelope.pattern(KIND))
-        {
-            let number = self.posted.slots[slot as usize].number;
-            if first.is_none_or(|(n, _)| number < n) {
-                *first = Some((number, slot));
-            }
-        }
-    }
-
-    #[inline]
     fn unpost(&mut self, slot: u32) -> Option<R> {
-        let kind = self.posted.slots[slot as usize].content.as_ref()?.0.kind();
-        self.receives.unlink(slot, kind, &mut self.posted.slots);
-        self.waiting[kind] -= 1;
-        self.posted.remove(slot).map(|(_, receive)| receive)
+        self.receives.unlink(slot, 0, &mut self.posted.slots);
+        let (key, receive) = self.posted.remove(slot)?;
+        self.waiting[key.kind()] -= 1;
+        Some(receive)
     }
 
     /// A posted receive that is to be no more; `None` if it has been matched.
@@ -230,7 +262,7 @@ impl<R, M> Matching<R, M> {
         let number = self.next();
         let ticket = self.unexpected.insert((envelope, message), number);
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
-            self.messages.push(envelope.pattern(kind), ticket.slot, kind, &mut self.unexpected.slots);
+            self.messages.push(envelope.key(kind), ticket.slot, kind, &mut self.unexpected.slots);
         }
         ticket
     }
@@ -238,7 +270,7 @@ impl<R, M> Matching<R, M> {
     /// The unexpected message that a pattern gets, and its name.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
         self.index(pattern.kind());
-        let slot = self.messages.head(pattern)?;
+        let slot = self.messages.head(&pattern.key())?;
         let ticket = self.unexpected.ticket(slot);
         let (envelope, message) = self.unexpected.slots[slot as usize].content.as_mut()?;
         Some((ticket, *envelope, message))
@@ -247,7 +279,7 @@ impl<R, M> Matching<R, M> {
     /// The unexpected message that a pattern gets, which is kept no more.
     pub fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
         self.index(pattern.kind());
-        let slot = self.messages.head(pattern)?;
+        let slot = self.messages.head(&pattern.key())?;
         self.take_slot(slot)
     }
 
@@ -281,7 +313,7 @@ impl<R, M> Matching<R, M> {
             slots.filter_map(|(i, s)| Some((s.number, i as u32, s.content.as_ref()?.0))).collect();
         kept.sort_unstable_by_key(|(number, ..)| *number);
         for (_, slot, envelope) in kept {
-            self.messages.push(envelope.pattern(kind), slot, kind, &mut self.unexpected.slots);
+            self.messages.push(envelope.key(kind), slot, kind, &mut self.unexpected.slots);
         }
     }
 
@@ -289,7 +321,9 @@ impl<R, M> Matching<R, M> {
     pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<(Envelope, M)>) {
         let of = |slots: usize| 0..slots as u32;
         let posted: Vec<u32> = of(self.posted.slots.len())
-            .filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| p.context == context))
+            .filter(|i| {
+                self.posted.slots[*i as usize].content.as_ref().is_some_and(|(key, _)| key.context() == context)
+            })
             .collect();
         let unexpected: Vec<u32> = of(self.unexpected.slots.len())
             .filter(|i| self.unexpected.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))

@@ -1,9 +1,7 @@
 //! Queues by pattern, whose members are linked through the slots that hold them, so that any of them leaves in constant
 //! time. A queue without members stays for the next one of its pattern, until its place is needed.
 
-use super::{KINDS, Pattern, Slot};
-
-const END: u32 = u32::MAX;
+use super::{END, Key, Slot};
 
 /// The neighbours of a slot in a queue, and which queue that is.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +18,7 @@ impl Link {
 /// A queue.
 #[derive(Debug)]
 struct Queue {
-    pattern: Pattern,
+    key: Key,
     /// Its first member; `END` if it has none.
     first: u32,
     last: u32,
@@ -46,19 +44,18 @@ impl Default for Queues {
 
 impl Queues {
     #[inline(always)]
-    fn bucket(&self, pattern: &Pattern) -> usize {
+    fn bucket(&self, key: &Key) -> usize {
         /// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let words = u64::from(pattern.context) | u64::from(pattern.tag.unwrap_or(0) as u32) << 32;
-        let hash = (words.wrapping_mul(FACTOR) ^ u64::from(pattern.source.unwrap_or(0))).wrapping_mul(FACTOR);
+        let hash = (key.low.wrapping_mul(FACTOR) ^ key.high).wrapping_mul(FACTOR);
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
     #[inline(always)]
-    fn find(&self, pattern: &Pattern) -> Option<u32> {
-        let mut at = self.buckets[self.bucket(pattern)];
+    fn find(&self, key: &Key) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(key)];
         while let Some(queue) = self.queues.get(at as usize) {
-            if queue.pattern == *pattern {
+            if queue.key == *key {
                 return Some(at);
             }
             at = queue.next;
@@ -68,20 +65,20 @@ impl Queues {
 
     /// The first member of a pattern's queue.
     #[inline(always)]
-    pub(super) fn head(&self, pattern: &Pattern) -> Option<u32> {
-        let first = self.queues[self.find(pattern)? as usize].first;
+    pub(super) fn head(&self, key: &Key) -> Option<u32> {
+        let first = self.queues[self.find(key)? as usize].first;
         (first != END).then_some(first)
     }
 
     /// A new queue for a pattern that has none.
     #[cold]
-    fn add(&mut self, pattern: Pattern) -> u32 {
+    fn add(&mut self, key: Key) -> u32 {
         if self.free.is_empty() && self.queues.len() == self.buckets.len() {
             self.rebuild();
         }
-        let bucket = self.bucket(&pattern);
+        let bucket = self.bucket(&key);
         let next = self.buckets[bucket];
-        let queue = Queue { pattern, first: END, last: END, next };
+        let queue = Queue { key, first: END, last: END, next };
         let at = match self.free.pop() {
             Some(at) => {
                 self.queues[at as usize] = queue;
@@ -105,16 +102,15 @@ impl Queues {
         self.buckets = vec![END; self.buckets.len() * factor];
         self.free = free;
         for at in used {
-            let bucket = self.bucket(&self.queues[at as usize].pattern);
+            let bucket = self.bucket(&self.queues[at as usize].key);
             self.queues[at as usize].next = std::mem::replace(&mut self.buckets[bucket], at);
         }
     }
 
-    /// Puts a slot at the end of a pattern's queue, linked by its links of kind `kind`.
+    /// Puts a slot at the end of a pattern's queue, linked by its links of number `kind`.
     #[inline(always)]
-    pub(super) fn push<T>(&mut self, pattern: Pattern, slot: u32, kind: usize, slots: &mut [Slot<T>]) {
-        debug_assert!(kind < KINDS);
-        let at = self.find(&pattern).unwrap_or_else(|| self.add(pattern));
+    pub(super) fn push<T, const N: usize>(&mut self, key: Key, slot: u32, kind: usize, slots: &mut [Slot<T, N>]) {
+        let at = self.find(&key).unwrap_or_else(|| self.add(key));
         let queue = &mut self.queues[at as usize];
         let previous = std::mem::replace(&mut queue.last, slot);
         slots[slot as usize].links[kind] = Link { previous, next: END, queue: at };
@@ -124,10 +120,10 @@ impl Queues {
         }
     }
 
-    /// Takes a slot out of the queue in which it is linked by its links of kind `kind`.
+    /// Takes a slot out of the queue in which it is linked by its links of number `kind`.
     #[inline(always)]
-    pub(super) fn unlink<T>(&mut self, slot: u32, kind: usize, slots: &mut [Slot<T>]) {
-        let Link { previous, next, queue } = std::mem::replace(&mut slots[slot as usize].links[kind], Link::NONE);
+    pub(super) fn unlink<T, const N: usize>(&mut self, slot: u32, kind: usize, slots: &mut [Slot<T, N>]) {
+        let Link { previous, next, queue } = slots[slot as usize].links[kind];
         let queue = &mut self.queues[queue as usize];
         match slots.get_mut(previous as usize) {
             Some(before) => before.links[kind].next = next,
@@ -147,9 +143,9 @@ mod tests {
     #[test]
     fn queues_without_members_give_their_places_to_other_patterns() {
         let mut queues = Queues::default();
-        let mut slots: Vec<Slot<()>> =
-            (0..2u64).map(|number| Slot { generation: 0, content: None, links: [Link::NONE; KINDS], number }).collect();
-        let pattern = |tag| Pattern { context: 1, source: Some(2), tag: Some(tag) };
+        let mut slots: Vec<Slot<(), 1>> =
+            (0..2u64).map(|number| Slot { generation: 0, content: None, links: [Link::NONE], number }).collect();
+        let pattern = |tag| Key::new(0, 1, 2, tag);
         queues.push(pattern(-1), 1, 0, &mut slots);
         for tag in 0..10_000 {
             queues.push(pattern(tag), 0, 0, &mut slots);

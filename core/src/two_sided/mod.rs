@@ -56,12 +56,6 @@ impl TwoSided {
             tracing::warn!("a malformed two-sided message from rank {} was dropped", m.source);
             return Delivery::Done;
         };
-        self.take(envelope, m)
-    }
-
-    /// A message goes to its receive, or is kept.
-    #[inline]
-    fn take(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
         let posted = self.matching.borrow_mut().take_posted(&envelope);
         let Some(receive) = posted else { return self.keep(envelope, m) };
         if !m.waits {

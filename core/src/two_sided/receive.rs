@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::check;
-use super::state::{Matched, Receive, State, Status, Unexpected, status};
+use super::state::{Matched, Receive, Status, Unexpected, status};
 use crate::am::{self, Sink, Then};
 use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,8 +33,11 @@ impl Job {
     pub unsafe fn start_receive(&self, receive: &Rc<Receive>, pattern: Pattern, sink: Sink) -> Result<()> {
         check(self, "receive a message", &pattern)?;
         receive.check_free()?;
-        self.give_credit()?;
-        if self.two_sided().has_unexpected()
+        let two_sided = self.two_sided();
+        if two_sided.owes_credit() {
+            self.give_credit()?;
+        }
+        if two_sided.has_unexpected()
             && let Some(matched) = self.take_unexpected(&pattern)
         {
             if let Some(bill) = self.bill() {
@@ -47,8 +50,8 @@ impl Job {
             bill.called(Account::team(pattern.context), RECEIVE);
             receive.awaited.set(Some(awaited(pattern.context, pattern.source)));
         }
-        receive.begin(State::Posted(sink));
-        let ticket = self.two_sided().matching.borrow_mut().post(pattern, Rc::clone(receive));
+        receive.post(sink);
+        let ticket = two_sided.matching.borrow_mut().post(pattern, Rc::clone(receive));
         receive.ticket.set(Some(ticket));
         Ok(())
     }
@@ -90,14 +93,14 @@ impl Job {
         }
         match unexpected {
             Unexpected::Whole(data, counted) => {
-                receive.begin(State::Coming(None));
+                receive.come(None);
                 receive.fill(envelope, sink, &data);
                 if counted {
                     credits.taken(envelope.source, data.len());
                 }
             }
             Unexpected::Held(token, _) => {
-                receive.begin(State::Coming(Some(token)));
+                receive.come(Some(token));
                 let to = Rc::clone(receive);
                 let then = Then::quick(move |received| to.complete(envelope, received));
                 return am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive));
@@ -105,10 +108,10 @@ impl Job {
             Unexpected::Coming(coming, token, len) => {
                 credits.taken(envelope.source, len);
                 if let Some(data) = coming.data.take() {
-                    receive.begin(State::Coming(None));
+                    receive.come(None);
                     receive.complete_whole(envelope, sink, data);
                 } else {
-                    receive.begin(State::Coming(Some(token)));
+                    receive.come(Some(token));
                     coming.receive.set(Some((Rc::clone(receive), sink)));
                 }
             }
@@ -122,7 +125,7 @@ impl Job {
         let Some(ticket) = receive.ticket.get() else { return false };
         let cancelled = self.two_sided().matching.borrow_mut().cancel(ticket).is_some();
         if cancelled {
-            receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("it was cancelled")));
+            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("it was cancelled"));
         }
         cancelled
     }
@@ -133,10 +136,10 @@ impl Job {
             return;
         }
         // Not there when what is abandoned comes back here.
-        if let State::Coming(Some(token)) = receive.state.take() {
+        if let Some(token) = receive.coming() {
             am::abandon(self, token);
         }
-        receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("it was given up")));
+        receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("it was given up"));
     }
 
     /// The message that a receive of `pattern` would get now. Makes no progress: see [`wait`](Self::wait) and
@@ -169,7 +172,7 @@ impl Job {
     pub fn forget_context(&self, context: u32) {
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {
-            receive.end(Err(Error::new(ErrorKind::Aborted, "receive a message").cause("its team has ended")));
+            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("its team has ended"));
         }
         let credits = &self.two_sided().credits;
         for (envelope, unexpected) in messages {

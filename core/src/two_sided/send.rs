@@ -104,7 +104,8 @@ impl Job {
             bill.called(account, "send");
             bill.posted(account, |stats| stats.add(Kind::Send, len));
         }
-        let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && self.spend(target, len)?;
+        let own = target == self.rank();
+        let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && (own || self.spend(target, len)?);
         if !eager {
             let mut header = [1; HEADER + 1];
             header[..HEADER].copy_from_slice(&words.to_le_bytes());
@@ -118,10 +119,14 @@ impl Job {
         if let Source::Bytes(block) = &source {
             // SAFETY: valid during the call.
             let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
-            if target == self.rank() && !self.active_messages().has_own() {
-                let envelope = Envelope { context, source: target, tag };
-                // All of it is here, so that it has been copied afterwards.
-                let _ = self.two_sided().take(envelope, Message::whole(target, &header, data));
+            if own && !self.active_messages().has_own() {
+                let (envelope, two_sided) = (Envelope { context, source: target, tag }, self.two_sided());
+                let posted = two_sided.matching.borrow_mut().take_posted(&envelope);
+                match posted {
+                    Some(receive) => receive.take(envelope, data),
+                    // All of it is here, so that it is copied.
+                    None => _ = two_sided.keep(envelope, Message::whole(target, &header, data)),
+                }
                 return Ok(Sending::Done);
             }
             if len <= SHORT && am::try_send_short(self, target, HANDLER, words, data)? {

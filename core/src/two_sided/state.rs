@@ -51,7 +51,7 @@ impl TwoSided {
 }
 
 /// What was received, or is there to be received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The sender, as a rank of the job.
     pub source: u32,
@@ -117,31 +117,39 @@ pub(super) fn status(envelope: &Envelope, unexpected: &Unexpected) -> Status {
     Status { source: envelope.source, tag: envelope.tag, len, kept: len }
 }
 
-#[derive(Default)]
-pub(super) enum State {
-    /// Posted: where the bytes are to go.
-    Posted(Sink),
-    /// Its message was found, and the bytes are coming; by which name, if they come from another rank in packets.
-    Coming(Option<Token>),
-    Ended(Result<Status>),
+/// What a receive is at.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    /// It was not started, or its outcome has been taken.
     #[default]
-    Taken,
+    Idle,
+    Ended,
+    Failed,
+    Posted,
+    /// Its message was found, and the bytes are coming.
+    Coming,
 }
 
 /// A receive: started, ended, and started again.
 #[derive(Default)]
 pub struct Receive {
-    pub(super) state: Cell<State>,
+    stage: Cell<Stage>,
+    /// Of one that is posted: where the bytes are to go.
+    sink: Cell<Sink>,
+    /// The name of the message whose bytes are coming, if they come from another rank in packets.
+    token: Cell<Option<Token>>,
+    /// Of one that has ended.
+    status: Cell<Status>,
+    /// Of one that has failed.
+    error: Cell<Option<Error>>,
     pub(super) ticket: Cell<Option<Ticket>>,
-    /// Whether it has been started and has not ended.
-    open: Cell<bool>,
     /// For the bill, if one is kept: what it waits for.
     pub(super) awaited: Cell<Option<Awaited>>,
 }
 
 impl fmt::Debug for Receive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receive").field("ticket", &self.ticket).field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("Receive").field("ticket", &self.ticket).field("open", &!self.is_done()).finish_non_exhaustive()
     }
 }
 
@@ -164,21 +172,29 @@ impl Receive {
     /// `BadArgument` if the receive before has not ended.
     #[inline]
     pub(super) fn check_free(&self) -> Result<()> {
-        if self.open.get() { Err(wrong("the receive before it has not ended")) } else { Ok(()) }
+        if self.is_done() { Ok(()) } else { Err(wrong("the receive before it has not ended")) }
     }
 
+    /// It begins, and its message has not come.
     #[inline]
-    pub(super) fn begin(&self, state: State) {
-        self.open.set(true);
+    pub(super) fn post(&self, sink: Sink) {
+        self.sink.set(sink);
+        self.stage.set(Stage::Posted);
+    }
+
+    /// It begins, and its message is coming.
+    #[inline]
+    pub(super) fn come(&self, token: Option<Token>) {
+        self.token.set(token);
         self.ticket.set(None);
-        self.state.set(state);
+        self.stage.set(Stage::Coming);
     }
 
     /// Whether it has ended, or was not started: its memory is not touched any more.
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
-        !self.open.get()
+        matches!(self.stage.get(), Stage::Idle | Stage::Ended | Stage::Failed)
     }
 
     /// How it has ended, if it has; once.
@@ -190,27 +206,28 @@ impl Receive {
         if !self.is_done() {
             return Ok(None);
         }
-        match self.state.take() {
-            State::Ended(result) => result.map(Some),
-            _ => Err(wrong("its outcome has been taken")),
+        match self.stage.replace(Stage::Idle) {
+            Stage::Ended => Ok(Some(self.status.get())),
+            _ => Err(self.error.take().unwrap_or_else(|| wrong("its outcome has been taken"))),
         }
     }
 
     /// Its message has been found: gives its sink.
     #[inline]
     pub(super) fn matched(&self, token: Option<Token>) -> Sink {
-        match self.state.replace(State::Coming(token)) {
-            State::Posted(sink) => sink,
-            _ => Sink::discard(),
-        }
+        self.come(token);
+        self.sink.take()
     }
 
     /// Its message has been found, and is here.
     #[inline]
     pub(super) fn take(&self, envelope: Envelope, data: &[u8]) {
-        if let State::Posted(sink) = self.state.take() {
-            self.fill(envelope, sink, data);
-        }
+        self.fill(envelope, self.sink.take(), data);
+    }
+
+    /// The name of the message whose bytes are coming, once, if they come in packets.
+    pub(super) fn coming(&self) -> Option<Token> {
+        self.token.take()
     }
 
     /// Its message is here, and goes to `sink`.
@@ -236,10 +253,21 @@ impl Receive {
 
     #[inline]
     pub(super) fn end(&self, ended: Result<Status>) {
-        let former = self.state.replace(State::Ended(ended));
-        self.open.set(false);
+        match ended {
+            Ok(status) => {
+                self.status.set(status);
+                self.stage.set(Stage::Ended);
+            }
+            Err(e) => self.fail(e),
+        }
+    }
+
+    #[cold]
+    pub(super) fn fail(&self, error: Error) {
+        self.error.set(Some(error));
+        self.stage.set(Stage::Failed);
         // What a layout holds may come back here.
-        drop(former);
+        drop(self.sink.take());
     }
 }
 

@@ -111,7 +111,7 @@ impl Operation for Pending {
         let ended = known.unwrap_or_else(|| self.end(call).map_err(|failed| failed.on(&self.comm)));
         self.is_active.set(then == Then::Keep);
         *self.ended.borrow_mut() = (then == Then::Keep).then(|| ended.clone());
-        Outcome { status: Status::EMPTY, failed: ended.err().map(Box::new) }
+        Outcome { status: Status::EMPTY, failed: ended.err() }
     }
 
     fn start(&self, _: &Call<'_>) -> Result {

@@ -117,7 +117,10 @@ fn from_group(
 
 /// Errors of a call that makes a communicator go to the error handler that it is to have.
 fn raised_on(handler: &Rc<ErrhandlerObject>) -> impl Fn(Fail) -> Fail + '_ {
-    |failed| Fail { on: Some((Rc::clone(handler), MPI_COMM_NULL.0)), ..failed }
+    |mut failed| {
+        failed.on = Some((Rc::clone(handler), MPI_COMM_NULL.0));
+        failed
+    }
 }
 
 pub fn comm_create_from_group(

@@ -63,9 +63,18 @@ impl Data {
     /// null pointer, unless the type has absolute addresses.
     #[inline(always)]
     pub fn new(call: &Call<'_>, names: &Names, buffer: *const c_void, n: i64, datatype: Type) -> Result<Self> {
+        let base = buffer.cast_mut().cast::<u8>();
+        match call.plain.size(n, datatype) {
+            Some(len) => Self::contiguous(names, base, len),
+            None => Self::of_type(call, names, base, n, datatype),
+        }
+    }
+
+    /// The same, of other than some elements of a predefined type without gaps.
+    #[inline(never)]
+    fn of_type(call: &Call<'_>, names: &Names, base: *mut u8, n: i64, datatype: Type) -> Result<Self> {
         let n = count(n, names.count)?;
         let object = committed(call, datatype)?;
-        let base = buffer.cast_mut().cast::<u8>();
         let Some(size) = object.plain else { return Self::typed(names, base, object.layout.message(n)?) };
         let len = size.checked_mul(n).filter(|len| *len <= isize::MAX as u64);
         let len = len.ok_or_else(|| too_many(names, n))?;

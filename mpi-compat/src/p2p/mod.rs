@@ -119,12 +119,12 @@ impl Message {
     }
 
     #[cold]
-    fn truncated(&self, received: &two_sided::Status, source: c_int) -> Box<Fail> {
+    fn truncated(&self, received: &two_sided::Status, source: c_int) -> Fail {
         let text = format!(
             "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
             received.len, received.tag, received.kept
         );
-        Box::new(fail(MPI_ERR_TRUNCATE, text).on(&self.comm))
+        fail(MPI_ERR_TRUNCATE, text).on(&self.comm)
     }
 }
 
@@ -162,18 +162,34 @@ fn begin_send(
     }
     let target = target_of(&object, dest, names)?;
     let data = Data::new(call, names, buffer, n, datatype)?;
-    let (way, stage, sending) = match target {
-        None => (Way::Nobody, Stage::Nothing, Sending::Done),
+    let sending = match target {
+        None => None,
         Some(target) => match start_send(call, &object, (target, tag), mode, &data) {
             Ok(Sending::Done) => return Ok(None),
-            Ok(open) => (Way::To(target, mode), Stage::Sending, open),
+            Ok(open) => Some((Way::To(target, mode), open)),
             Err(failed) => return Err(failed.on(&(comm, object))),
         },
     };
-    let operation = PointToPoint::new(call, Message { comm: (comm, object), way, tag, data }, false);
+    Ok(Some(open_send(call, (comm, object), sending, tag, data)))
+}
+
+/// A send that is not complete, or is to nobody.
+#[inline(never)]
+fn open_send(
+    call: &Call<'_>,
+    comm: (Comm, Rc<CommObject>),
+    sending: Option<(Way, Sending)>,
+    tag: c_int,
+    data: Data,
+) -> Rc<PointToPoint> {
+    let (way, stage, sending) = match sending {
+        None => (Way::Nobody, Stage::Nothing, Sending::Done),
+        Some((way, sending)) => (way, Stage::Sending, sending),
+    };
+    let operation = PointToPoint::new(call, Message { comm, way, tag, data }, false);
     let _ = operation.sending.replace(sending);
     operation.stage.set(stage);
-    Ok(Some(operation))
+    operation
 }
 
 /// Starts a receive.
@@ -184,8 +200,13 @@ fn begin_receive(
     data: (*mut c_void, i64, Type),
     from: (c_int, c_int, Comm),
 ) -> Result<Rc<PointToPoint>> {
-    let operation = PointToPoint::new(call, Message::receive(call, names, data, from)?, false);
-    operation.begin(call, None)?;
+    let message = Message::receive(call, names, data, from)?;
+    let (way, tag) = (message.way, message.tag);
+    let operation = PointToPoint::new(call, message, false);
+    match (way, operation.message.get()) {
+        (Way::From(source), Some(message)) => operation.begin_receive(&message.comm, (source, tag), &message.data)?,
+        _ => operation.stage.set(Stage::Nothing),
+    }
     Ok(operation)
 }
 

@@ -2,7 +2,8 @@
 //! A send or a receive that has been started, and what programs do with it by its request. Up to 256
 //! that are over are used again, so that a message of contiguous data needs no memory for its operation.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::bill::{Account, Awaited};
@@ -10,8 +11,10 @@ use farside_core::two_sided::{Receive, Sending};
 use farside_core::{ErrorKind, Job};
 
 use super::{Data, Message, Way, pattern, start_send};
+use crate::comm::CommObject;
 use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result};
+use crate::handle::Comm;
 use crate::request::{Operation, Outcome, Then};
 use crate::runtime::Call;
 use crate::status::Status;
@@ -30,20 +33,20 @@ pub(super) enum Stage {
 
 /// A send or a receive that is started, once or more often.
 pub struct PointToPoint {
-    /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
-    pub(super) message: Option<Message>,
+    /// Nothing while it is spare, and for `MPI_MESSAGE_NO_PROC`.
+    pub(super) message: OnceCell<Message>,
     pub(super) stage: Cell<Stage>,
     /// What core knows of a send.
     pub(super) sending: RefCell<Sending>,
     /// What core knows of a receive.
     pub(super) receive: Rc<Receive>,
-    persistent: bool,
+    persistent: Cell<bool>,
     cancelled: Cell<bool>,
     /// An outcome that was looked at.
     known: Cell<Option<Box<Outcome>>>,
 }
 
-/// Operations that are over, of which new ones are made.
+/// Operations that are over and held by nothing else, of which new ones are made.
 #[derive(Default)]
 pub struct Spare(RefCell<Vec<Rc<PointToPoint>>>);
 
@@ -64,54 +67,66 @@ impl PointToPoint {
     #[inline(always)]
     pub(super) fn new(call: &Call<'_>, message: Message, persistent: bool) -> Rc<Self> {
         let spare = call.spare.0.borrow_mut().pop();
-        if let Some(mut operation) = spare
-            && let Some(own) = Rc::get_mut(&mut operation)
-        {
-            (own.message, own.persistent) = (Some(message), persistent);
-            own.cancelled.set(false);
-            return operation;
-        }
-        let (stage, cancelled, known) = Default::default();
+        let operation = spare.unwrap_or_else(|| Self::empty(Stage::Inactive, None));
+        operation.persistent.set(persistent);
+        operation.cancelled.set(false);
+        operation.message.get_or_init(|| message);
+        operation
+    }
+
+    #[cold]
+    fn empty(stage: Stage, known: Option<Outcome>) -> Rc<Self> {
+        let (message, persistent, cancelled) = Default::default();
         let (sending, receive) = (RefCell::new(Sending::Done), Receive::new());
-        Rc::new(Self { message: Some(message), stage, sending, receive, persistent, cancelled, known })
+        let (stage, known) = (Cell::new(stage), Cell::new(known.map(Box::new)));
+        Rc::new(Self { message, stage, sending, receive, persistent, cancelled, known })
     }
 
     /// The receive of `MPI_MESSAGE_NO_PROC`, which is over.
     pub(super) fn of_nobody() -> Rc<Self> {
-        let (stage, known) = (Cell::new(Stage::Nothing), Cell::new(Some(Box::new(Status::FROM_NOBODY.into()))));
-        let (sending, receive) = (RefCell::new(Sending::Done), Receive::new());
-        Rc::new(Self { message: None, stage, sending, receive, persistent: false, cancelled: Cell::default(), known })
+        Self::empty(Stage::Nothing, Some(Status::FROM_NOBODY.into()))
     }
 
     /// Starts it; a send takes its data from `copy` if there is one.
-    #[inline(always)]
     pub(super) fn begin(&self, call: &Call<'_>, copy: Option<&[u8]>) -> Result {
-        let Some(message) = &self.message else { return Ok(()) };
-        let begun = match message.way {
-            Way::Nobody => Ok(Stage::Nothing),
+        let Some(message) = self.message.get() else { return Ok(()) };
+        match message.way {
+            Way::Nobody => self.stage.set(Stage::Nothing),
             Way::To(target, mode) => {
                 let copy = copy.map(Data::of);
                 let data = copy.as_ref().unwrap_or(&message.data);
                 let sent = start_send(call, &message.comm.1, (target, message.tag), mode, data);
-                sent.map(|sending| self.sending.replace(sending)).map(|_| Stage::Sending)
+                let _ = self.sending.replace(sent.map_err(|failed| failed.on(&message.comm))?);
+                self.stage.set(Stage::Sending);
             }
-            Way::From(source) => {
-                let (comm, pattern) = (&message.comm.1, pattern(&message.comm.1, source, message.tag));
-                // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails,
-                // and requests are kept until they are over.
-                let begun = unsafe { comm.team.job().start_receive(&self.receive, pattern, message.data.sink()) };
-                let begun = begun.inspect_err(|_| comm.team.job().forget_receive(&self.receive));
-                begun.map(|()| Stage::Receiving).map_err(Fail::from)
-            }
-        };
-        self.stage.set(begun.map_err(|failed| failed.on(&message.comm))?);
+            Way::From(source) => self.begin_receive(&message.comm, (source, message.tag), &message.data)?,
+        }
+        Ok(())
+    }
+
+    /// Starts a receive.
+    #[inline(always)]
+    pub(super) fn begin_receive(
+        &self,
+        comm: &(Comm, Rc<CommObject>),
+        (source, tag): (Option<u32>, c_int),
+        data: &Data,
+    ) -> Result {
+        let (job, pattern) = (comm.1.team.job(), pattern(&comm.1, source, tag));
+        // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails, and
+        // requests are kept until they are over.
+        if let Err(e) = unsafe { job.start_receive(&self.receive, pattern, data.sink()) } {
+            job.forget_receive(&self.receive);
+            return Err(Fail::from(e).on(comm));
+        }
+        self.stage.set(Stage::Receiving);
         Ok(())
     }
 
     /// How it has ended, once, after it is over.
-    #[inline]
+    #[inline(always)]
     fn ended(&self, stage: Stage) -> Outcome {
-        let Some(message) = &self.message else { return Outcome::from(Status::EMPTY) };
+        let Some(message) = self.message.get() else { return Outcome::from(Status::EMPTY) };
         let ended = match stage {
             Stage::Receiving => self.receive.outcome(),
             Stage::Nothing if matches!(message.way, Way::Nobody) => return Outcome::from(Status::FROM_NOBODY),
@@ -122,18 +137,18 @@ impl PointToPoint {
             Ok(Some(received)) => message.status(&received),
             Ok(None) => Outcome::from(Status::EMPTY),
             Err(e) if self.cancelled.get() && e.kind() == ErrorKind::Aborted => Outcome::from(Status::CANCELLED),
-            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Box::new(Fail::from(e).on(&message.comm))) },
+            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Fail::from(e).on(&message.comm)) },
         }
     }
 }
 
 impl Operation for PointToPoint {
     fn object(&self) -> Option<&dyn HasErrhandler> {
-        self.message.as_ref().map(|message| &message.comm as &dyn HasErrhandler)
+        self.message.get().map(|message| &message.comm as &dyn HasErrhandler)
     }
 
     fn is_persistent(&self) -> bool {
-        self.persistent
+        self.persistent.get()
     }
 
     #[inline]
@@ -166,7 +181,7 @@ impl Operation for PointToPoint {
     }
 
     fn awaits(&self) -> Option<Awaited> {
-        let message = self.message.as_ref()?;
+        let message = self.message.get()?;
         match (self.stage.get(), &message.way) {
             (Stage::Sending, Way::To(target, _)) => {
                 let account = Some(Account::team(message.comm.1.context));
@@ -204,12 +219,16 @@ impl Operation for PointToPoint {
 
     #[inline]
     fn complete(mut self: Rc<Self>, call: &Call<'_>) -> Outcome {
-        let outcome = self.outcome(call, Then::Complete);
+        let stage = self.stage.take();
+        let outcome = match self.known.take() {
+            Some(known) => *known,
+            None => self.ended(stage),
+        };
         // One that others hold too is not used again.
         if let Some(own) = Rc::get_mut(&mut self)
-            && Rc::get_mut(&mut own.receive).is_some()
+            && Rc::strong_count(&own.receive) == 1
         {
-            own.message = None;
+            drop(own.message.take());
             call.spare.keep(self);
         }
         outcome

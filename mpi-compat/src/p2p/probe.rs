@@ -179,7 +179,7 @@ fn start(
 impl PointToPoint {
     /// Starts to receive a matched message.
     fn begin_taken(&self, call: &Call<'_>, taken: Matched) -> Result {
-        let Some(message) = &self.message else { return Ok(()) };
+        let Some(message) = self.message.get() else { return Ok(()) };
         let job = call.job()?;
         // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
         let begun = unsafe { job.receive_message(&self.receive, taken, message.data.sink()) };

@@ -16,7 +16,7 @@ use crate::runtime::Call;
 
 const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
 
-#[inline]
+#[inline(always)]
 pub fn recv(
     call: &Call<'_>,
     buf: *mut c_void,
@@ -30,7 +30,7 @@ pub fn recv(
     finish(call, begin_receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?, status)
 }
 
-#[inline]
+#[inline(always)]
 pub fn irecv(
     call: &Call<'_>,
     buf: *mut c_void,

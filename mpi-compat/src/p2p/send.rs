@@ -13,7 +13,7 @@ const NAMES: Names = Names { buffer: "buf", count: "count", rank: "dest", tag: "
 
 macro_rules! sends {
     ($($mode:ident: $send:ident, $start:ident, $init:ident;)*) => {$(
-        #[inline]
+        #[inline(always)]
         pub fn $send(
             call: &Call<'_>,
             buf: *const c_void,
@@ -29,7 +29,7 @@ macro_rules! sends {
             }
         }
 
-        #[inline]
+        #[inline(always)]
         pub fn $start(
             call: &Call<'_>,
             buf: *const c_void,

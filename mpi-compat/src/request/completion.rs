@@ -34,13 +34,28 @@ fn take(call: &Call<'_>, operation: Rc<dyn Operation>, request: &mut Request, th
     operation.complete(call)
 }
 
-pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
-    let mut handle = request.get();
+/// Completes a request that goes, if its operation is over; `None` if it is not, or there is none.
+#[inline(always)]
+fn finished(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Option<Result> {
+    let handle = request.get();
     if handle == complete_send(call) {
         request.set(MPI_REQUEST_NULL);
         status.set(Status::EMPTY);
-        return Ok(());
+        return Some(Ok(()));
     }
+    let operation = call.requests.release_if(handle, Operation::is_finished)?;
+    request.set(MPI_REQUEST_NULL);
+    Some(operation.complete(call).put(status))
+}
+
+#[inline(always)]
+pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
+    finished(call, request, status).unwrap_or_else(|| wait_open(call, request, status))
+}
+
+#[inline(never)]
+fn wait_open(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
+    let mut handle = request.get();
     let Some(operation) = active(call, handle, "request")? else {
         status.set_empty();
         return Ok(());
@@ -62,7 +77,19 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
     if over { take(call, operation, handle, then).put(status) } else { Ok(()) }
 }
 
+#[inline(always)]
 pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
+    match finished(call, request, status) {
+        Some(completed) => {
+            flag.set(1);
+            completed
+        }
+        None => test_open(call, request, flag, status),
+    }
+}
+
+#[inline(never)]
+fn test_open(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
     let mut handle = request.get();
     let tested = test_one(call, &mut handle, flag, status, Then::Complete);
     request.set(handle);
@@ -189,9 +216,9 @@ impl<'c> Requests<'c> {
         for (i, _, failed) in &failures {
             statuses.at(*i).set_error(self.call.errors.code_of(failed.code, &failed.text));
         }
-        let (_, at, first) = failures.swap_remove(0);
+        let (_, at, mut first) = failures.swap_remove(0);
         let mut failed = fail(MPI_ERR_IN_STATUS, format!("request {at}: {}", first.text)).named("array_of_statuses");
-        failed.on = first.on;
+        failed.on = first.on.take();
         Err(failed)
     }
 }

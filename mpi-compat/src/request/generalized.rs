@@ -65,7 +65,7 @@ impl Operation for Generalized {
     fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
         let (status, queried) = self.query();
         let freed = if then == Then::Complete { self.run_free() } else { Ok(()) };
-        Outcome { status, failed: queried.and(freed).err().map(Box::new) }
+        Outcome { status, failed: queried.and(freed).err() }
     }
 
     fn carried_out(&self) -> Result<bool> {

@@ -26,7 +26,7 @@ pub use generalized::*;
 #[derive(Clone)]
 pub struct Outcome {
     pub status: Status,
-    pub failed: Option<Box<Fail>>,
+    pub failed: Option<Fail>,
 }
 
 impl From<Status> for Outcome {
@@ -37,9 +37,10 @@ impl From<Status> for Outcome {
 
 impl Outcome {
     /// Hands the status to the program, and the error to the caller.
+    #[inline]
     pub fn put(self, status: StatusOut) -> Result {
         status.set(self.status);
-        self.failed.map_or(Ok(()), |failed| Err(*failed))
+        self.failed.map_or(Ok(()), Err)
     }
 }
 
@@ -71,6 +72,11 @@ pub trait Operation {
 
     /// Whether it can be completed without waiting. Makes no progress, and calls no function of the program.
     fn is_over(&self) -> bool;
+
+    /// Whether its request goes when it is completed now.
+    fn is_finished(&self) -> bool {
+        self.is_active() && self.is_over() && !self.is_persistent()
+    }
 
     /// How it has ended, after it is over.
     fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome;
@@ -148,7 +154,8 @@ pub fn complete_send(call: &Call<'_>) -> Request {
 }
 
 /// Waits for an operation that has no request, and gives it up if that fails.
-pub fn finish(call: &Call<'_>, operation: Rc<dyn Operation>, status: StatusOut) -> Result {
+#[inline]
+pub fn finish(call: &Call<'_>, operation: Rc<impl Operation>, status: StatusOut) -> Result {
     if let Err(failed) = call.wait_until(|| operation.awaits(), || operation.is_over()) {
         operation.give_up(&call.job()?);
         return Err(on(&*operation, failed));

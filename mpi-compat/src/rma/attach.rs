@@ -42,7 +42,7 @@ pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Re
         return Err(fail(MPI_ERR_RMA_ATTACH, "has bytes that are attached already").named("base"));
     }
     // SAFETY: the program leaves the memory to the window until it is detached or the window is freed.
-    unsafe { dynamic.attach(base, len) }.map_err(|e| Fail { code: MPI_ERR_RMA_ATTACH, ..Fail::from(e) })?;
+    unsafe { dynamic.attach(base, len) }.map_err(|e| Fail::from(e).class(MPI_ERR_RMA_ATTACH))?;
     Ok(())
 }
 

@@ -35,7 +35,7 @@ impl Operation for OnWindow {
     }
 
     fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
-        let failed = self.request.outcome().err().map(|e| Box::new(Fail::from(e).on(&self.win)));
+        let failed = self.request.outcome().err().map(|e| Fail::from(e).on(&self.win));
         Outcome { status: Status::EMPTY, failed }
     }
 

@@ -200,7 +200,7 @@ pub fn win_allocate(
 fn not_shared(e: farside_rma::Error) -> Fail {
     let unshared = e.kind() == ErrorKind::Unsupported;
     let failed = Fail::from(e);
-    if unshared { Fail { code: MPI_ERR_RMA_SHARED, ..failed } } else { failed }
+    if unshared { failed.class(MPI_ERR_RMA_SHARED) } else { failed }
 }
 
 pub fn win_allocate_shared(
