@@ -35,10 +35,10 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
 }
 
 fn from(source: u32, tag: i32) -> Pattern {
-    Pattern { context: CONTEXT, source: Some(source), tag: Some(tag) }
+    Pattern::new(CONTEXT, Some(source), Some(tag))
 }
 
-const ANY: Pattern = Pattern { context: CONTEXT, source: None, tag: None };
+const ANY: Pattern = Pattern::new(CONTEXT, None, None);
 
 /// # Safety
 /// The memory of the sink is valid and used by nothing else until the receive is done or forgotten.
@@ -398,7 +398,7 @@ fn context_that_ends_takes_its_receives_and_messages_with_it() {
             return sent(job, &short);
         }
         let mut into = vec![0; 10];
-        let posted = post(job, Pattern { tag: Some(4), ..ANY }, &mut into)?;
+        let posted = post(job, Pattern::new(CONTEXT, None, Some(4)), &mut into)?;
         meet(job)?;
         job.wait("both messages", || Ok((job.two_sided().waiting() == (1, 2)).then_some(())))?;
         job.forget_context(CONTEXT);

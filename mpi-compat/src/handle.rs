@@ -190,15 +190,21 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     #[inline(always)]
     pub fn get(&self, handle: H) -> Result<Rc<T>, Fail> {
         let value = handle.value();
-        let found = match Self::index(value) {
+        match Self::index(value) {
             Some(index) => {
                 let slots = self.slots.borrow();
                 let slot = slots.get(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff);
-                slot.and_then(|slot| slot.object.clone())
+                if let Some(object) = slot.and_then(|slot| slot.object.as_ref()) {
+                    return Ok(Rc::clone(object));
+                }
             }
-            None => self.fixed.borrow().get(value.wrapping_sub(H::NULL)).cloned().flatten(),
-        };
-        found.ok_or_else(|| bad::<H>(value))
+            None => {
+                if let Some(Some(object)) = self.fixed.borrow().get(value.wrapping_sub(H::NULL)) {
+                    return Ok(Rc::clone(object));
+                }
+            }
+        }
+        Err(bad::<H>(value))
     }
 
     /// What `f` makes of the object of a handle that is not predefined; `None` if it is none. `f` waits for nothing, and calls no

@@ -252,7 +252,7 @@ impl PartitionedReceive {
         for partition in 0..offer.number {
             let from = ((partition * offer.len) as usize).min(room);
             let part = all.data.part(from, (offer.len as usize).min(room - from));
-            let pattern = Pattern { context: offer.context, source: all.peer, tag: Some(partition as i32) };
+            let pattern = Pattern::new(offer.context, all.peer, Some(partition as i32));
             let receive = Receive::new();
             round.push((Rc::clone(&receive), Cell::new(None)));
             // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over, and
@@ -423,7 +423,7 @@ pub fn precv_init(
     let (job, mut coming) = (call.job()?, None);
     if let Some(peer) = all.peer {
         let bytes = Box::new(Cell::new([0; OFFER]));
-        let pattern = Pattern { context: all.offers(), source: Some(peer), tag: Some(tag) };
+        let pattern = Pattern::new(all.offers(), Some(peer), Some(tag));
         let receive = Receive::new();
         // SAFETY: the bytes are kept until the receive is done, or forgotten; a cell may be written meanwhile.
         let started = unsafe { job.start_receive(&receive, pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) };

@@ -77,23 +77,21 @@ impl Sink {
         Self(SinkKind::Layout(layout))
     }
 
+    /// If it is contiguous memory: takes a message that is here as a whole; how many of its first bytes.
+    #[inline(always)]
+    pub(crate) fn take_into_memory(&self, data: &[u8]) -> Option<usize> {
+        let SinkKind::Memory { base, len } = self.0 else { return None };
+        let kept = data.len().min(len);
+        // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
+        unsafe { copy::store(data.as_ptr(), base, kept) };
+        Some(kept)
+    }
+
     /// Takes a message that is here as a whole; how many of its first bytes.
     ///
     /// # Errors
     /// As its completion would get.
-    #[inline]
     pub(crate) fn take_whole(self, data: &[u8]) -> Result<usize> {
-        if let SinkKind::Memory { base, len } = self.0 {
-            let kept = data.len().min(len);
-            // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
-            unsafe { copy::store(data.as_ptr(), base, kept) };
-            return Ok(kept);
-        }
-        self.take_other(data)
-    }
-
-    #[inline(never)]
-    fn take_other(self, data: &[u8]) -> Result<usize> {
         let mut filling = Filling::new(self, data.len())?;
         filling.take(data);
         filling.received().map(|received| received.kept)

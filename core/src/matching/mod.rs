@@ -10,6 +10,8 @@
 
 mod queues;
 
+use std::fmt;
+
 use queues::{Link, Queues};
 
 /// What a message is known by.
@@ -23,69 +25,79 @@ pub struct Envelope {
     pub tag: i32,
 }
 
-/// What a receive asks for; `None` takes any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a receive asks for, in two words, in which what it leaves open is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    /// The context of the team.
-    pub context: u32,
-    /// The sender, as a rank of the job.
-    pub source: Option<u32>,
-    /// The tag.
-    pub tag: Option<i32>,
-}
-
-impl Pattern {
-    /// Whether a message fits.
-    #[must_use]
-    pub fn fits(&self, e: &Envelope) -> bool {
-        self.context == e.context && self.source.is_none_or(|s| s == e.source) && self.tag.is_none_or(|t| t == e.tag)
-    }
-
-    #[inline(always)]
-    fn kind(&self) -> usize {
-        usize::from(self.source.is_none()) + 2 * usize::from(self.tag.is_none())
-    }
-
-    #[inline(always)]
-    fn key(&self) -> Key {
-        Key::new(self.kind(), self.context, self.source.unwrap_or(0), self.tag.unwrap_or(0))
-    }
-}
-
-/// Kinds of patterns: exact, any source, any tag, both.
-const KINDS: usize = 4;
-
-/// A pattern in two words, in which what it leaves open is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
     /// Context and tag.
     low: u64,
     /// Source and kind.
     high: u64,
 }
 
-impl Key {
+/// Kinds of patterns: exact, any source, any tag, both.
+const KINDS: usize = 4;
+
+impl Pattern {
+    /// Of messages of a context; `None` takes any source or tag.
+    #[must_use]
     #[inline(always)]
-    fn new(kind: usize, context: u32, source: u32, tag: i32) -> Self {
-        Self { low: u64::from(context) | u64::from(tag as u32) << 32, high: u64::from(source) | (kind as u64) << 32 }
+    pub const fn new(context: u32, source: Option<u32>, tag: Option<i32>) -> Self {
+        let (source, any_source) = match source {
+            Some(source) => (source, 0),
+            None => (0, 1),
+        };
+        let (tag, any_tag) = match tag {
+            Some(tag) => (tag, 0),
+            None => (0, 2),
+        };
+        Self { low: context as u64 | (tag as u32 as u64) << 32, high: source as u64 | (any_source + any_tag) << 32 }
+    }
+
+    /// The context of the team.
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.low as u32
+    }
+
+    /// The sender, as a rank of the job; `None` for any.
+    #[must_use]
+    #[inline(always)]
+    pub fn source(&self) -> Option<u32> {
+        (self.kind() & 1 == 0).then_some(self.high as u32)
+    }
+
+    /// The tag; `None` for any.
+    #[must_use]
+    pub fn tag(&self) -> Option<i32> {
+        (self.kind() & 2 == 0).then_some((self.low >> 32) as i32)
+    }
+
+    /// Whether a message fits.
+    #[must_use]
+    pub fn fits(&self, e: &Envelope) -> bool {
+        let (source, tag) = (self.source(), self.tag());
+        self.context() == e.context && source.is_none_or(|s| s == e.source) && tag.is_none_or(|t| t == e.tag)
     }
 
     #[inline(always)]
     fn kind(&self) -> usize {
-        (self.high >> 32) as usize
+        (self.high >> 32) as usize % KINDS
     }
+}
 
-    fn context(&self) -> u32 {
-        self.low as u32
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (context, source, tag) = (self.context(), self.source(), self.tag());
+        f.debug_struct("Pattern").field("context", &context).field("source", &source).field("tag", &tag).finish()
     }
 }
 
 impl Envelope {
     /// The pattern of a kind that this envelope fits.
     #[inline(always)]
-    fn key(&self, kind: usize) -> Key {
-        let source = if kind & 1 == 0 { self.source } else { 0 };
-        Key::new(kind, self.context, source, if kind & 2 == 0 { self.tag } else { 0 })
+    fn pattern(&self, kind: usize) -> Pattern {
+        let source = (kind & 1 == 0).then_some(self.source);
+        Pattern::new(self.context, source, (kind & 2 == 0).then_some(self.tag))
     }
 }
 
@@ -115,19 +127,17 @@ struct Slab<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
     /// The first slot that is free; `END` if there is none.
     free: u32,
-    used: usize,
 }
 
 impl<T, const N: usize> Default for Slab<T, N> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: END, used: 0 }
+        Self { slots: Vec::new(), free: END }
     }
 }
 
 impl<T, const N: usize> Slab<T, N> {
     #[inline(always)]
     fn insert(&mut self, content: T, number: u64) -> Ticket {
-        self.used += 1;
         let slot = self.free;
         let Some(at) = self.slots.get_mut(slot as usize) else { return self.add(content, number) };
         self.free = at.number as u32;
@@ -147,30 +157,27 @@ impl<T, const N: usize> Slab<T, N> {
     }
 
     #[inline(always)]
-    fn remove(&mut self, slot: u32) -> Option<T> {
-        let at = &mut self.slots[slot as usize];
+    fn remove(&mut self, slot: u32) -> Option<(T, [Link; N])> {
+        let at = self.slots.get_mut(slot as usize)?;
         let content = at.content.take()?;
         at.generation = at.generation.wrapping_add(1);
         at.number = self.free.into();
         self.free = slot;
-        self.used -= 1;
-        Some(content)
-    }
-
-    fn ticket(&self, slot: u32) -> Ticket {
-        Ticket { slot, generation: self.slots[slot as usize].generation }
+        Some((content, at.links))
     }
 }
 
 /// Posted receives with an `R` each, and unexpected messages with an `M` each.
 #[derive(Debug)]
 pub struct Matching<R, M> {
-    posted: Slab<(Key, R), 1>,
+    posted: Slab<(Pattern, R), 1>,
     /// Each receive stands in the queue of its pattern.
     receives: Queues,
     /// Posted receives of each kind of pattern.
     waiting: [u32; KINDS],
     unexpected: Slab<(Envelope, M), KINDS>,
+    /// Unexpected messages.
+    kept: usize,
     /// Each unexpected message stands in a queue for each kind of pattern that is in use.
     messages: Queues,
     /// Kinds of patterns by which unexpected messages are found: those that were ever asked for.
@@ -185,6 +192,7 @@ impl<R, M> Default for Matching<R, M> {
             receives: Queues::default(),
             waiting: [0; KINDS],
             unexpected: Slab::default(),
+            kept: 0,
             messages: Queues::default(),
             used: [true, false, false, false],
             number: 0,
@@ -202,14 +210,14 @@ impl<R, M> Matching<R, M> {
     /// Posted receives.
     #[must_use]
     pub fn posted(&self) -> usize {
-        self.posted.used
+        self.waiting.iter().map(|waiting| *waiting as usize).sum()
     }
 
     /// Unexpected messages.
     #[must_use]
     #[inline]
     pub fn unexpected(&self) -> usize {
-        self.unexpected.used
+        self.kept
     }
 
     fn next(&mut self) -> u64 {
@@ -220,34 +228,35 @@ impl<R, M> Matching<R, M> {
     /// Posts a receive, for which no unexpected message was there ([`take_unexpected`](Self::take_unexpected) first).
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
-        let (key, number) = (pattern.key(), self.next());
-        let ticket = self.posted.insert((key, receive), number);
-        self.receives.push(key, ticket.slot, 0, &mut self.posted.slots);
-        self.waiting[key.kind()] += 1;
+        let number = self.next();
+        let ticket = self.posted.insert((pattern, receive), number);
+        self.receives.push(pattern, ticket.slot, 0, &mut self.posted.slots);
+        self.waiting[pattern.kind()] += 1;
         ticket
     }
 
     /// The posted receive that gets a message, which is posted no more.
     #[inline]
     pub fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
-        let exact = self.receives.head(&envelope.key(0));
+        let exact = self.receives.head(&envelope.pattern(0));
         let first = if self.waiting[1..] == [0; KINDS - 1] { exact } else { self.first_posted(envelope, exact) };
-        self.unpost(first?)
+        self.unpost(first)
     }
 
     /// The receive posted first of `exact` and those that fit a message and leave something open.
     #[inline(never)]
-    fn first_posted(&self, envelope: &Envelope, exact: Option<u32>) -> Option<u32> {
+    fn first_posted(&self, envelope: &Envelope, exact: u32) -> u32 {
         let kinds = (1..KINDS).filter(|kind| self.waiting[*kind] > 0);
-        let heads = kinds.filter_map(|kind| self.receives.head(&envelope.key(kind)));
-        exact.into_iter().chain(heads).min_by_key(|slot| self.posted.slots[*slot as usize].number)
+        let heads = kinds.map(|kind| self.receives.head(&envelope.pattern(kind)));
+        let number = |slot: &u32| self.posted.slots.get(*slot as usize).map_or(u64::MAX, |at| at.number);
+        heads.fold(exact, |first, other| if number(&other) < number(&first) { other } else { first })
     }
 
     #[inline(always)]
     fn unpost(&mut self, slot: u32) -> Option<R> {
-        self.receives.unlink(slot, 0, &mut self.posted.slots);
-        let (key, receive) = self.posted.remove(slot)?;
-        self.waiting[key.kind()] -= 1;
+        let ((pattern, receive), [link]) = self.posted.remove(slot)?;
+        self.receives.unlink(link, 0, &mut self.posted.slots);
+        self.waiting[pattern.kind()] -= 1;
         Some(receive)
     }
 
@@ -261,8 +270,9 @@ impl<R, M> Matching<R, M> {
     pub fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
         let number = self.next();
         let ticket = self.unexpected.insert((envelope, message), number);
+        self.kept += 1;
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
-            self.messages.push(envelope.key(kind), ticket.slot, kind, &mut self.unexpected.slots);
+            self.messages.push(envelope.pattern(kind), ticket.slot, kind, &mut self.unexpected.slots);
         }
         ticket
     }
@@ -270,17 +280,16 @@ impl<R, M> Matching<R, M> {
     /// The unexpected message that a pattern gets, and its name.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
         self.index(pattern.kind());
-        let slot = self.messages.head(&pattern.key())?;
-        let ticket = self.unexpected.ticket(slot);
-        let (envelope, message) = self.unexpected.slots[slot as usize].content.as_mut()?;
-        Some((ticket, *envelope, message))
+        let slot = self.messages.head(pattern);
+        let at = self.unexpected.slots.get_mut(slot as usize)?;
+        let (envelope, message) = at.content.as_mut()?;
+        Some((Ticket { slot, generation: at.generation }, *envelope, message))
     }
 
     /// The unexpected message that a pattern gets, which is kept no more.
     pub fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
         self.index(pattern.kind());
-        let slot = self.messages.head(&pattern.key())?;
-        self.take_slot(slot)
+        self.take_slot(self.messages.head(pattern))
     }
 
     /// An unexpected message by its name, which is kept no more; `None` if it was taken.
@@ -290,10 +299,12 @@ impl<R, M> Matching<R, M> {
     }
 
     fn take_slot(&mut self, slot: u32) -> Option<(Envelope, M)> {
+        let (taken, links) = self.unexpected.remove(slot)?;
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {
-            self.messages.unlink(slot, kind, &mut self.unexpected.slots);
+            self.messages.unlink(links[kind], kind, &mut self.unexpected.slots);
         }
-        self.unexpected.remove(slot)
+        self.kept -= 1;
+        Some(taken)
     }
 
     /// From now on unexpected messages are found by patterns of this kind: those that have come are put into its queues. A program
@@ -313,7 +324,7 @@ impl<R, M> Matching<R, M> {
             slots.filter_map(|(i, s)| Some((s.number, i as u32, s.content.as_ref()?.0))).collect();
         kept.sort_unstable_by_key(|(number, ..)| *number);
         for (_, slot, envelope) in kept {
-            self.messages.push(envelope.key(kind), slot, kind, &mut self.unexpected.slots);
+            self.messages.push(envelope.pattern(kind), slot, kind, &mut self.unexpected.slots);
         }
     }
 
@@ -321,9 +332,7 @@ impl<R, M> Matching<R, M> {
     pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<(Envelope, M)>) {
         let of = |slots: usize| 0..slots as u32;
         let posted: Vec<u32> = of(self.posted.slots.len())
-            .filter(|i| {
-                self.posted.slots[*i as usize].content.as_ref().is_some_and(|(key, _)| key.context() == context)
-            })
+            .filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| p.context() == context))
             .collect();
         let unexpected: Vec<u32> = of(self.unexpected.slots.len())
             .filter(|i| self.unexpected.slots[*i as usize].content.as_ref().is_some_and(|(e, _)| e.context == context))

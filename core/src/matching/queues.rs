@@ -1,7 +1,7 @@
 //! Queues by pattern, whose members are linked through the slots that hold them, so that any of them leaves in constant
 //! time. A queue without members stays for the next one of its pattern, until its place is needed.
 
-use super::{END, Key, Slot};
+use super::{END, Pattern, Slot};
 
 /// The neighbours of a slot in a queue, and which queue that is.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl Link {
 /// A queue.
 #[derive(Debug)]
 struct Queue {
-    key: Key,
+    pattern: Pattern,
     /// Its first member; `END` if it has none.
     first: u32,
     last: u32,
@@ -44,18 +44,18 @@ impl Default for Queues {
 
 impl Queues {
     #[inline(always)]
-    fn bucket(&self, key: &Key) -> usize {
+    fn bucket(&self, pattern: &Pattern) -> usize {
         /// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let hash = (key.low.wrapping_mul(FACTOR) ^ key.high).wrapping_mul(FACTOR);
+        let hash = (pattern.low.wrapping_mul(FACTOR) ^ pattern.high).wrapping_mul(FACTOR);
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
     #[inline(always)]
-    fn find(&self, key: &Key) -> Option<u32> {
-        let mut at = self.buckets[self.bucket(key)];
+    fn find(&self, pattern: &Pattern) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(pattern)];
         while let Some(queue) = self.queues.get(at as usize) {
-            if queue.key == *key {
+            if queue.pattern == *pattern {
                 return Some(at);
             }
             at = queue.next;
@@ -63,22 +63,21 @@ impl Queues {
         None
     }
 
-    /// The first member of a pattern's queue.
+    /// The first member of a pattern's queue; `END` if there is none.
     #[inline(always)]
-    pub(super) fn head(&self, key: &Key) -> Option<u32> {
-        let first = self.queues[self.find(key)? as usize].first;
-        (first != END).then_some(first)
+    pub(super) fn head(&self, pattern: &Pattern) -> u32 {
+        self.find(pattern).map_or(END, |at| self.queues[at as usize].first)
     }
 
     /// A new queue for a pattern that has none.
     #[cold]
-    fn add(&mut self, key: Key) -> u32 {
+    fn add(&mut self, pattern: Pattern) -> u32 {
         if self.free.is_empty() && self.queues.len() == self.buckets.len() {
             self.rebuild();
         }
-        let bucket = self.bucket(&key);
+        let bucket = self.bucket(&pattern);
         let next = self.buckets[bucket];
-        let queue = Queue { key, first: END, last: END, next };
+        let queue = Queue { pattern, first: END, last: END, next };
         let at = match self.free.pop() {
             Some(at) => {
                 self.queues[at as usize] = queue;
@@ -102,15 +101,21 @@ impl Queues {
         self.buckets = vec![END; self.buckets.len() * factor];
         self.free = free;
         for at in used {
-            let bucket = self.bucket(&self.queues[at as usize].key);
+            let bucket = self.bucket(&self.queues[at as usize].pattern);
             self.queues[at as usize].next = std::mem::replace(&mut self.buckets[bucket], at);
         }
     }
 
     /// Puts a slot at the end of a pattern's queue, linked by its links of number `kind`.
     #[inline(always)]
-    pub(super) fn push<T, const N: usize>(&mut self, key: Key, slot: u32, kind: usize, slots: &mut [Slot<T, N>]) {
-        let at = self.find(&key).unwrap_or_else(|| self.add(key));
+    pub(super) fn push<T, const N: usize>(
+        &mut self,
+        pattern: Pattern,
+        slot: u32,
+        kind: usize,
+        slots: &mut [Slot<T, N>],
+    ) {
+        let at = self.find(&pattern).unwrap_or_else(|| self.add(pattern));
         let queue = &mut self.queues[at as usize];
         let previous = std::mem::replace(&mut queue.last, slot);
         slots[slot as usize].links[kind] = Link { previous, next: END, queue: at };
@@ -120,10 +125,10 @@ impl Queues {
         }
     }
 
-    /// Takes a slot out of the queue in which it is linked by its links of number `kind`.
+    /// Takes a slot out of its queue, which had this link of number `kind` there.
     #[inline(always)]
-    pub(super) fn unlink<T, const N: usize>(&mut self, slot: u32, kind: usize, slots: &mut [Slot<T, N>]) {
-        let Link { previous, next, queue } = slots[slot as usize].links[kind];
+    pub(super) fn unlink<T, const N: usize>(&mut self, link: Link, kind: usize, slots: &mut [Slot<T, N>]) {
+        let Link { previous, next, queue } = link;
         let queue = &mut self.queues[queue as usize];
         match slots.get_mut(previous as usize) {
             Some(before) => before.links[kind].next = next,
@@ -145,15 +150,15 @@ mod tests {
         let mut queues = Queues::default();
         let mut slots: Vec<Slot<(), 1>> =
             (0..2u64).map(|number| Slot { generation: 0, content: None, links: [Link::NONE], number }).collect();
-        let pattern = |tag| Key::new(0, 1, 2, tag);
+        let pattern = |tag| Pattern::new(1, Some(2), Some(tag));
         queues.push(pattern(-1), 1, 0, &mut slots);
         for tag in 0..10_000 {
             queues.push(pattern(tag), 0, 0, &mut slots);
-            assert_eq!(queues.head(&pattern(tag)), Some(0));
-            queues.unlink(0, 0, &mut slots);
-            assert_eq!(queues.head(&pattern(tag)), None);
+            assert_eq!(queues.head(&pattern(tag)), 0);
+            queues.unlink(slots[0].links[0], 0, &mut slots);
+            assert_eq!(queues.head(&pattern(tag)), END);
         }
-        assert_eq!(queues.head(&pattern(-1)), Some(1));
+        assert_eq!(queues.head(&pattern(-1)), 1);
         assert!(queues.queues.len() <= 16, "{}", queues.queues.len());
     }
 }

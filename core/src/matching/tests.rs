@@ -25,11 +25,8 @@ fn envelopes() -> impl Strategy<Value = Envelope> {
 }
 
 fn patterns() -> impl Strategy<Value = Pattern> {
-    (0..2u32, proptest::option::of(0..3u32), proptest::option::of(0..3i32)).prop_map(|(context, source, tag)| Pattern {
-        context,
-        source,
-        tag,
-    })
+    (0..2u32, proptest::option::of(0..3u32), proptest::option::of(0..3i32))
+        .prop_map(|(context, source, tag)| Pattern::new(context, source, tag))
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -85,12 +82,12 @@ proptest! {
                     receives.sort_unstable();
                     messages.sort_unstable_by_key(|(_, v)| *v);
                     let want: Vec<u32> =
-                        model.posted.iter().filter(|(_, p, _)| p.context == context).map(|(.., v)| *v).collect();
+                        model.posted.iter().filter(|(_, p, _)| p.context() == context).map(|(.., v)| *v).collect();
                     prop_assert_eq!(receives, want);
                     let want: Vec<(Envelope, u32)> =
                         model.unexpected.iter().filter(|(_, e, _)| e.context == context).map(|(_, e, v)| (*e, *v)).collect();
                     prop_assert_eq!(messages, want);
-                    model.posted.retain(|(_, p, _)| p.context != context);
+                    model.posted.retain(|(_, p, _)| p.context() != context);
                     model.unexpected.retain(|(_, e, _)| e.context != context);
                 }
                 _ => {}
@@ -104,7 +101,7 @@ proptest! {
 fn nothing_grows_once_all_is_matched() {
     let mut m = Matching::<u32, u32>::new();
     for tag in 0..100_000 {
-        let pattern = Pattern { context: 0, source: Some(1), tag: Some(tag) };
+        let pattern = Pattern::new(0, Some(1), Some(tag));
         m.post(pattern, 0);
         assert!(m.take_posted(&Envelope { context: 0, source: 1, tag }).is_some());
         m.keep(Envelope { context: 0, source: 1, tag }, 0);

@@ -107,7 +107,7 @@ impl Job {
 /// Whether a receive of `pattern` names a rank that there is.
 #[inline]
 fn check(job: &Job, operation: &'static str, pattern: &Pattern) -> Result<()> {
-    match pattern.source {
+    match pattern.source() {
         Some(source) if source >= job.size() => {
             Err(Error::new(ErrorKind::NoSuchRank, operation).peer(source).rank(job.rank()))
         }

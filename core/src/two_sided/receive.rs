@@ -41,14 +41,14 @@ impl Job {
             && let Some(matched) = self.take_unexpected(&pattern)
         {
             if let Some(bill) = self.bill() {
-                bill.called(Account::team(pattern.context), RECEIVE);
+                bill.called(Account::team(pattern.context()), RECEIVE);
             }
             // SAFETY: the same contract.
             return unsafe { self.receive_message(receive, matched, sink) };
         }
         if let Some(bill) = self.bill() {
-            bill.called(Account::team(pattern.context), RECEIVE);
-            receive.awaited.set(Some(awaited(pattern.context, pattern.source)));
+            bill.called(Account::team(pattern.context()), RECEIVE);
+            receive.awaited.set(Some(awaited(pattern.context(), pattern.source())));
         }
         receive.post(sink);
         let ticket = two_sided.matching.borrow_mut().post(pattern, Rc::clone(receive));

@@ -56,6 +56,12 @@ impl Sending {
 /// Length of the header: context and tag. A synchronous message has one byte more.
 const HEADER: usize = 8;
 
+/// The header of a message, as a word.
+#[inline(always)]
+fn header(context: u32, tag: i32) -> u64 {
+    u64::from(context) | u64::from(tag as u32) << 32
+}
+
 /// The envelope that a header says.
 #[inline]
 pub(super) fn envelope(source: u32, header: &[u8]) -> Option<Envelope> {
@@ -97,43 +103,71 @@ impl Job {
         if target >= self.size() {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target).rank(self.rank()));
         }
-        let words = u64::from(context) | u64::from(tag as u32) << 32;
         let len = source.len();
         if let Some(bill) = self.bill() {
             let account = Account::team(context);
             bill.called(account, "send");
             bill.posted(account, |stats| stats.add(Kind::Send, len));
         }
-        let own = target == self.rank();
-        let eager = mode == Mode::Standard && len <= am::eager(self, HEADER) && (own || self.spend(target, len)?);
+        let eager = mode == Mode::Standard
+            && len <= am::eager(self, HEADER)
+            && (target == self.rank() || self.spend(target, len)?);
+        if eager && let Source::Bytes(block) = &source {
+            // SAFETY: valid during the call.
+            let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
+            if self.send_at_once(target, context, tag, data)? {
+                return Ok(Sending::Done);
+            }
+        }
+        // SAFETY: the same contract.
+        unsafe { self.start_open(target, header(context, tag), source, mode, eager) }
+    }
+
+    /// Sends a message that goes to this rank, or fits into one short packet, if nothing is queued before it.
+    #[inline(always)]
+    fn send_at_once(&self, target: u32, context: u32, tag: i32, data: &[u8]) -> Result<bool> {
+        if target != self.rank() {
+            return if data.len() <= SHORT {
+                am::try_send_short(self, target, HANDLER, header(context, tag), data)
+            } else {
+                Ok(false)
+            };
+        }
+        if self.active_messages().has_own() {
+            return Ok(false);
+        }
+        let envelope = Envelope { context, source: target, tag };
+        let posted = self.two_sided().matching.borrow_mut().take_posted(&envelope);
+        match posted {
+            Some(receive) => receive.take(envelope, data),
+            None => self.keep_own(envelope, data),
+        }
+        Ok(true)
+    }
+
+    /// No receive is posted for a message of this rank to itself, all of which is here, so that it is copied.
+    #[inline(never)]
+    fn keep_own(&self, envelope: Envelope, data: &[u8]) {
+        let header = header(envelope.context, envelope.tag).to_le_bytes();
+        let _ = self.two_sided().keep(envelope, Message::whole(self.rank(), &header, data));
+    }
+
+    /// Starts a message that may wait at its sender; with `eager` one that the target has room for.
+    ///
+    /// # Safety
+    /// As [`start_message`](Self::start_message).
+    #[inline(never)]
+    unsafe fn start_open(&self, target: u32, words: u64, source: Source, mode: Mode, eager: bool) -> Result<Sending> {
+        let (track, len) = (Track::new(), source.len());
         if !eager {
             let mut header = [1; HEADER + 1];
             header[..HEADER].copy_from_slice(&words.to_le_bytes());
             let header = if mode == Mode::Standard { &header[..HEADER] } else { &header[..] };
-            let track = Track::new();
             // SAFETY: the same contract.
             unsafe { am::start_rendezvous(self, target, HANDLER, header, source, &track) }?;
             return Ok(Sending::Open(track));
         }
         let header = words.to_le_bytes();
-        if let Source::Bytes(block) = &source {
-            // SAFETY: valid during the call.
-            let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
-            if own && !self.active_messages().has_own() {
-                let (envelope, two_sided) = (Envelope { context, source: target, tag }, self.two_sided());
-                let posted = two_sided.matching.borrow_mut().take_posted(&envelope);
-                match posted {
-                    Some(receive) => receive.take(envelope, data),
-                    // All of it is here, so that it is copied.
-                    None => _ = two_sided.keep(envelope, Message::whole(target, &header, data)),
-                }
-                return Ok(Sending::Done);
-            }
-            if len <= SHORT && am::try_send_short(self, target, HANDLER, words, data)? {
-                return Ok(Sending::Done);
-            }
-        }
-        let track = Track::new();
         // SAFETY: the same contract.
         match unsafe { am::start_send(self, target, HANDLER, &header, source, Counters::default(), &track) } {
             Ok(true) => Ok(Sending::Done),

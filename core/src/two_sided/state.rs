@@ -134,8 +134,8 @@ enum Stage {
 #[derive(Default)]
 pub struct Receive {
     stage: Cell<Stage>,
-    /// Of one that is posted: where the bytes are to go.
-    sink: Cell<Sink>,
+    /// Of one that is posted: where the bytes are to go. Memory that it names is not used after the end.
+    sink: RefCell<Sink>,
     /// The name of the message whose bytes are coming, if they come from another rank in packets.
     token: Cell<Option<Token>>,
     /// Of one that has ended.
@@ -178,7 +178,7 @@ impl Receive {
     /// It begins, and its message has not come.
     #[inline]
     pub(super) fn post(&self, sink: Sink) {
-        self.sink.set(sink);
+        drop(self.sink.replace(sink));
         self.stage.set(Stage::Posted);
     }
 
@@ -220,9 +220,13 @@ impl Receive {
     }
 
     /// Its message has been found, and is here.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, envelope: Envelope, data: &[u8]) {
-        self.fill(envelope, self.sink.take(), data);
+        let kept = self.sink.borrow().take_into_memory(data);
+        match kept {
+            Some(kept) => self.end(Ok(Status { source: envelope.source, tag: envelope.tag, len: data.len(), kept })),
+            None => self.fill(envelope, self.sink.take(), data),
+        }
     }
 
     /// The name of the message whose bytes are coming, once, if they come in packets.
@@ -231,7 +235,7 @@ impl Receive {
     }
 
     /// Its message is here, and goes to `sink`.
-    #[inline]
+    #[inline(never)]
     pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: &[u8]) {
         let kept = sink.take_whole(data);
         self.end(kept.map(|kept| Status { source: envelope.source, tag: envelope.tag, len: data.len(), kept }));

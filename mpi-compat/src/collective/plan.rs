@@ -61,7 +61,7 @@ impl<'a> Caller<'a> {
 
     /// Ranks that blocks come from and go to: of an intercommunicator those of the remote group.
     pub fn peers(&self) -> usize {
-        self.comm.peers().members.len()
+        self.comm.peers.members.len()
     }
 
     pub fn local_size(&self) -> usize {

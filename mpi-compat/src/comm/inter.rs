@@ -22,9 +22,9 @@ use crate::runtime::Call;
 fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_int, tag: c_int) -> Result<Vec<u32>> {
     let named = |failed: crate::fail::Fail| failed.named("peer_comm");
     let peers = call.comms.get(peer).map_err(named)?;
-    let found = usize::try_from(remote_leader).ok().and_then(|rank| peers.peers().members.get(rank).copied());
+    let found = usize::try_from(remote_leader).ok().and_then(|rank| peers.peers.members.get(rank).copied());
     let other = found.ok_or_else(|| {
-        let text = format!("is {remote_leader}, and peer_comm has {} ranks", peers.peers().members.len());
+        let text = format!("is {remote_leader}, and peer_comm has {} ranks", peers.peers.members.len());
         fail(MPI_ERR_RANK, text).named("remote_leader")
     })?;
     let (job, mine) = (peers.team.job(), &local.comm.group.members);

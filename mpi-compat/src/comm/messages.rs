@@ -35,7 +35,7 @@ pub fn send_beside<R>(
 /// Waits for words.
 pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec<u32>> {
     let job = call.job()?;
-    let pattern = Pattern { context, source: Some(from), tag: Some(tag) };
+    let pattern = Pattern::new(context, Some(from), Some(tag));
     let mut found = None;
     let mut failed = None;
     call.wait(|| {

@@ -38,6 +38,8 @@ pub struct CommObject {
     pub group: Rc<GroupObject>,
     /// Of intercommunicators.
     pub remote: Option<Rc<GroupObject>>,
+    /// The group whose ranks calls name: of an intercommunicator the remote one.
+    pub peers: Rc<GroupObject>,
     /// This rank in `group`.
     pub rank: usize,
     /// The number that keeps its messages apart from those of others: of its team, for collectives, and of point-to-point
@@ -71,6 +73,7 @@ impl CommObject {
         let rank = members.local.rank_of(me);
         Ok(Self {
             rank: rank.ok_or_else(|| fail(MPI_ERR_INTERN, "a communicator without this rank is made"))?,
+            peers: Rc::clone(members.remote.as_ref().unwrap_or(&members.local)),
             group: members.local,
             remote: members.remote,
             context: contexts[0],
@@ -105,18 +108,12 @@ impl CommObject {
         Self::new(team, members, contexts, errhandler)
     }
 
-    /// The group whose ranks calls name: of an intercommunicator the remote one.
-    #[inline]
-    pub fn peers(&self) -> &GroupObject {
-        self.remote.as_ref().unwrap_or(&self.group)
-    }
-
     /// Of an intercommunicator: whether the local group comes first in the team.
     pub fn is_local_first(&self) -> bool {
         self.team.members().first() == self.group.members.first()
     }
 
-    /// The rank in the team of a rank of [`peers`](Self::peers).
+    /// The rank in the team of a rank of `peers`.
     pub fn team_rank(&self, rank: usize) -> usize {
         if self.remote.is_some() && self.is_local_first() { self.group.members.len() + rank } else { rank }
     }

@@ -88,7 +88,6 @@ impl Message {
     }
 
     /// A receive.
-    #[inline(always)]
     pub fn receive(
         call: &Call<'_>,
         names: &Names,
@@ -107,25 +106,32 @@ impl Message {
 
     /// A persistent request for it.
     fn persistent(self, call: &Call<'_>) -> Request {
-        call.requests.insert(PointToPoint::new(call, self, true))
+        call.requests.insert(PointToPoint::new(call, self.comm, Some((self.way, self.tag, self.data))))
     }
 
-    /// The status of what came in for it.
-    #[inline]
-    fn status(&self, received: &two_sided::Status) -> Outcome {
-        let status = Status::received(rank_of(&self.comm.1, received.source), received.tag, received.kept);
-        let failed = (received.kept < received.len).then(|| self.truncated(received, status.source));
-        Outcome { status, failed }
+    /// Starts it; a send takes its data from `copy` if there is one.
+    fn begin(self, call: &Call<'_>, copy: Option<&[u8]>) -> Result<Rc<PointToPoint>> {
+        let operation = PointToPoint::new(call, self.comm, None);
+        operation.begin(call, self.way, self.tag, &copy.map_or(self.data, Data::of))?;
+        Ok(operation)
     }
+}
 
-    #[cold]
-    fn truncated(&self, received: &two_sided::Status, source: c_int) -> Fail {
-        let text = format!(
-            "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
-            received.len, received.tag, received.kept
-        );
-        fail(MPI_ERR_TRUNCATE, text).on(&self.comm)
-    }
+/// The status of what a receive has got.
+#[inline(always)]
+fn received_status(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status) -> Outcome {
+    let status = Status::received(rank_of(&comm.1, received.source), received.tag, received.kept);
+    let failed = (received.kept < received.len).then(|| truncated(comm, received, status.source));
+    Outcome { status, failed }
+}
+
+#[cold]
+fn truncated(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status, source: c_int) -> Fail {
+    let text = format!(
+        "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
+        received.len, received.tag, received.kept
+    );
+    fail(MPI_ERR_TRUNCATE, text).on(comm)
 }
 
 /// Starts a send to rank `target` of the job.
@@ -166,29 +172,21 @@ fn begin_send(
         None => None,
         Some(target) => match start_send(call, &object, (target, tag), mode, &data) {
             Ok(Sending::Done) => return Ok(None),
-            Ok(open) => Some((Way::To(target, mode), open)),
+            Ok(open) => Some((target, open)),
             Err(failed) => return Err(failed.on(&(comm, object))),
         },
     };
-    Ok(Some(open_send(call, (comm, object), sending, tag, data)))
+    Ok(Some(open_send(call, (comm, object), sending)))
 }
 
 /// A send that is not complete, or is to nobody.
 #[inline(never)]
-fn open_send(
-    call: &Call<'_>,
-    comm: (Comm, Rc<CommObject>),
-    sending: Option<(Way, Sending)>,
-    tag: c_int,
-    data: Data,
-) -> Rc<PointToPoint> {
-    let (way, stage, sending) = match sending {
-        None => (Way::Nobody, Stage::Nothing, Sending::Done),
-        Some((way, sending)) => (way, Stage::Sending, sending),
-    };
-    let operation = PointToPoint::new(call, Message { comm, way, tag, data }, false);
-    let _ = operation.sending.replace(sending);
-    operation.stage.set(stage);
+fn open_send(call: &Call<'_>, comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> Rc<PointToPoint> {
+    let operation = PointToPoint::new(call, comm, None);
+    match sending {
+        None => operation.stage.set(Stage::Nobody),
+        Some((target, sending)) => operation.sends(target, sending),
+    }
     operation
 }
 
@@ -197,28 +195,30 @@ fn open_send(
 fn begin_receive(
     call: &Call<'_>,
     names: &Names,
-    data: (*mut c_void, i64, Type),
-    from: (c_int, c_int, Comm),
+    (buffer, n, datatype): (*mut c_void, i64, Type),
+    (source, tag, comm): (c_int, c_int, Comm),
 ) -> Result<Rc<PointToPoint>> {
-    let message = Message::receive(call, names, data, from)?;
-    let (way, tag) = (message.way, message.tag);
-    let operation = PointToPoint::new(call, message, false);
-    match (way, operation.message.get()) {
-        (Way::From(source), Some(message)) => operation.begin_receive(&message.comm, (source, tag), &message.data)?,
-        _ => operation.stage.set(Stage::Nothing),
+    let object = call.comms.get(comm)?;
+    let way = from(&object, names, source, tag)?;
+    let data = Data::new(call, names, buffer, n, datatype)?;
+    let operation = PointToPoint::new(call, (comm, object), None);
+    match way {
+        Way::From(source) => operation.begin_receive((source, tag), &data)?,
+        _ => operation.stage.set(Stage::Nobody),
     }
     Ok(operation)
 }
 
 /// The rank in a communicator of a rank of the job.
+#[inline(always)]
 fn rank_of(comm: &CommObject, job_rank: u32) -> c_int {
-    comm.peers().rank_of(job_rank).map_or(MPI_UNDEFINED, |rank| rank as c_int)
+    comm.peers.rank_of(job_rank).map_or(MPI_UNDEFINED, |rank| rank as c_int)
 }
 
 /// The rank of the job that a rank argument means; `None` for `MPI_PROC_NULL`.
 #[inline]
 pub fn target_of(comm: &CommObject, rank: c_int, names: &Names) -> Result<Option<u32>> {
-    let members = &comm.peers().members;
+    let members = &comm.peers.members;
     match usize::try_from(rank).ok().and_then(|rank| members.get(rank)) {
         Some(member) => Ok(Some(*member)),
         None if rank == MPI_PROC_NULL => Ok(None),
@@ -249,7 +249,7 @@ fn from(comm: &CommObject, names: &Names, source: c_int, tag: c_int) -> Result<W
 /// The pattern of a receive or probe on a communicator.
 #[inline]
 fn pattern(comm: &CommObject, source: Option<u32>, tag: c_int) -> Pattern {
-    Pattern { context: comm.context, source, tag: (tag != MPI_ANY_TAG).then_some(tag) }
+    Pattern::new(comm.context, source, (tag != MPI_ANY_TAG).then_some(tag))
 }
 
 #[cold]

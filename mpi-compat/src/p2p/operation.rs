@@ -2,7 +2,7 @@
 //! A send or a receive that has been started, and what programs do with it by its request. Up to 256
 //! that are over are used again, so that a message of contiguous data needs no memory for its operation.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -10,7 +10,8 @@ use farside_core::bill::{Account, Awaited};
 use farside_core::two_sided::{Receive, Sending};
 use farside_core::{ErrorKind, Job};
 
-use super::{Data, Message, Way, pattern, start_send};
+use super::{Data, Way, pattern, received_status, start_send};
+use crate::arguments::StatusOut;
 use crate::comm::CommObject;
 use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result};
@@ -25,22 +26,26 @@ pub(super) enum Stage {
     /// It was not started, or has been completed.
     #[default]
     Inactive,
-    /// It is with `MPI_PROC_NULL`, or its outcome is known.
-    Nothing,
+    /// Its outcome is known.
+    Known,
+    /// It is with `MPI_PROC_NULL`.
+    Nobody,
     Sending,
     Receiving,
 }
 
 /// A send or a receive that is started, once or more often.
 pub struct PointToPoint {
-    /// Nothing while it is spare, and for `MPI_MESSAGE_NO_PROC`.
-    pub(super) message: OnceCell<Message>,
+    /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
+    comm: Option<(Comm, Rc<CommObject>)>,
+    /// Of a persistent one: what is started.
+    again: Option<(Way, c_int, Data)>,
     pub(super) stage: Cell<Stage>,
-    /// What core knows of a send.
-    pub(super) sending: RefCell<Sending>,
+    /// What core knows of a send, and its target.
+    sending: RefCell<Sending>,
+    target: Cell<u32>,
     /// What core knows of a receive.
     pub(super) receive: Rc<Receive>,
-    persistent: Cell<bool>,
     cancelled: Cell<bool>,
     /// An outcome that was looked at.
     known: Cell<Option<Box<Outcome>>>,
@@ -63,55 +68,59 @@ impl Spare {
 }
 
 impl PointToPoint {
-    /// Not started.
+    /// Not started; a persistent one with what is started `again`.
     #[inline(always)]
-    pub(super) fn new(call: &Call<'_>, message: Message, persistent: bool) -> Rc<Self> {
+    pub(super) fn new(call: &Call<'_>, comm: (Comm, Rc<CommObject>), again: Option<(Way, c_int, Data)>) -> Rc<Self> {
         let spare = call.spare.0.borrow_mut().pop();
-        let operation = spare.unwrap_or_else(|| Self::empty(Stage::Inactive, None));
-        operation.persistent.set(persistent);
-        operation.cancelled.set(false);
-        operation.message.get_or_init(|| message);
+        let mut operation = spare.unwrap_or_else(|| Self::empty(Stage::Inactive, None));
+        // Held by nothing else.
+        if let Some(own) = Rc::get_mut(&mut operation) {
+            own.comm = Some(comm);
+            if again.is_some() {
+                own.again = again;
+            }
+        }
         operation
     }
 
     #[cold]
     fn empty(stage: Stage, known: Option<Outcome>) -> Rc<Self> {
-        let (message, persistent, cancelled) = Default::default();
+        let (comm, again, target, cancelled) = Default::default();
         let (sending, receive) = (RefCell::new(Sending::Done), Receive::new());
         let (stage, known) = (Cell::new(stage), Cell::new(known.map(Box::new)));
-        Rc::new(Self { message, stage, sending, receive, persistent, cancelled, known })
+        Rc::new(Self { comm, again, stage, sending, target, receive, cancelled, known })
     }
 
     /// The receive of `MPI_MESSAGE_NO_PROC`, which is over.
     pub(super) fn of_nobody() -> Rc<Self> {
-        Self::empty(Stage::Nothing, Some(Status::FROM_NOBODY.into()))
+        Self::empty(Stage::Known, Some(Status::FROM_NOBODY.into()))
     }
 
-    /// Starts it; a send takes its data from `copy` if there is one.
-    pub(super) fn begin(&self, call: &Call<'_>, copy: Option<&[u8]>) -> Result {
-        let Some(message) = self.message.get() else { return Ok(()) };
-        match message.way {
-            Way::Nobody => self.stage.set(Stage::Nothing),
+    /// Starts it.
+    pub(super) fn begin(&self, call: &Call<'_>, way: Way, tag: c_int, data: &Data) -> Result {
+        let Some(comm) = &self.comm else { return Ok(()) };
+        match way {
+            Way::Nobody => self.stage.set(Stage::Nobody),
             Way::To(target, mode) => {
-                let copy = copy.map(Data::of);
-                let data = copy.as_ref().unwrap_or(&message.data);
-                let sent = start_send(call, &message.comm.1, (target, message.tag), mode, data);
-                let _ = self.sending.replace(sent.map_err(|failed| failed.on(&message.comm))?);
-                self.stage.set(Stage::Sending);
+                let sent = start_send(call, &comm.1, (target, tag), mode, data);
+                self.sends(target, sent.map_err(|failed| failed.on(comm))?);
             }
-            Way::From(source) => self.begin_receive(&message.comm, (source, message.tag), &message.data)?,
+            Way::From(source) => self.begin_receive((source, tag), data)?,
         }
         Ok(())
     }
 
+    /// A send to rank `target` of the job was started for it.
+    pub(super) fn sends(&self, target: u32, sending: Sending) {
+        let _ = self.sending.replace(sending);
+        self.target.set(target);
+        self.stage.set(Stage::Sending);
+    }
+
     /// Starts a receive.
     #[inline(always)]
-    pub(super) fn begin_receive(
-        &self,
-        comm: &(Comm, Rc<CommObject>),
-        (source, tag): (Option<u32>, c_int),
-        data: &Data,
-    ) -> Result {
+    pub(super) fn begin_receive(&self, (source, tag): (Option<u32>, c_int), data: &Data) -> Result {
+        let Some(comm) = &self.comm else { return Ok(()) };
         let (job, pattern) = (comm.1.team.job(), pattern(&comm.1, source, tag));
         // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails, and
         // requests are kept until they are over.
@@ -126,29 +135,29 @@ impl PointToPoint {
     /// How it has ended, once, after it is over.
     #[inline(always)]
     fn ended(&self, stage: Stage) -> Outcome {
-        let Some(message) = self.message.get() else { return Outcome::from(Status::EMPTY) };
+        let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };
         let ended = match stage {
+            Stage::Nobody => return Outcome::from(Status::FROM_NOBODY),
+            Stage::Inactive | Stage::Known => return Outcome::from(Status::EMPTY),
             Stage::Receiving => self.receive.outcome(),
-            Stage::Nothing if matches!(message.way, Way::Nobody) => return Outcome::from(Status::FROM_NOBODY),
-            Stage::Inactive | Stage::Nothing => return Outcome::from(Status::EMPTY),
             Stage::Sending => self.sending.replace(Sending::Done).outcome().map(|_| None),
         };
         match ended {
-            Ok(Some(received)) => message.status(&received),
+            Ok(Some(received)) => received_status(comm, &received),
             Ok(None) => Outcome::from(Status::EMPTY),
             Err(e) if self.cancelled.get() && e.kind() == ErrorKind::Aborted => Outcome::from(Status::CANCELLED),
-            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Fail::from(e).on(&message.comm)) },
+            Err(e) => Outcome { status: Status::EMPTY, failed: Some(Fail::from(e).on(comm)) },
         }
     }
 }
 
 impl Operation for PointToPoint {
     fn object(&self) -> Option<&dyn HasErrhandler> {
-        self.message.get().map(|message| &message.comm as &dyn HasErrhandler)
+        self.comm.as_ref().map(|comm| comm as &dyn HasErrhandler)
     }
 
     fn is_persistent(&self) -> bool {
-        self.persistent.get()
+        self.again.is_some()
     }
 
     #[inline]
@@ -158,10 +167,12 @@ impl Operation for PointToPoint {
 
     #[inline]
     fn is_over(&self) -> bool {
-        match self.stage.get() {
-            Stage::Receiving => self.receive.is_done(),
-            Stage::Sending => self.sending.borrow().is_done(),
-            Stage::Inactive | Stage::Nothing => true,
+        let stage = self.stage.get();
+        // A chain: a table of jumps costs more.
+        if stage == Stage::Receiving {
+            self.receive.is_done()
+        } else {
+            stage != Stage::Sending || self.sending.borrow().is_done()
         }
     }
 
@@ -174,27 +185,28 @@ impl Operation for PointToPoint {
         };
         if then == Then::Keep {
             // Over, whatever it was.
-            self.stage.set(Stage::Nothing);
+            self.stage.set(Stage::Known);
             self.known.set(Some(Box::new(outcome.clone())));
         }
         outcome
     }
 
     fn awaits(&self) -> Option<Awaited> {
-        let message = self.message.get()?;
-        match (self.stage.get(), &message.way) {
-            (Stage::Sending, Way::To(target, _)) => {
-                let account = Some(Account::team(message.comm.1.context));
-                Some(Awaited { account, operation: "send", call: 0, from: Some(*target) })
+        let comm = self.comm.as_ref()?;
+        match self.stage.get() {
+            Stage::Sending => {
+                let account = Some(Account::team(comm.1.context));
+                Some(Awaited { account, operation: "send", call: 0, from: Some(self.target.get()) })
             }
-            (Stage::Receiving, _) => Some(self.receive.awaits()),
+            Stage::Receiving => Some(self.receive.awaits()),
             _ => None,
         }
     }
 
     fn start(&self, call: &Call<'_>) -> Result {
+        let Some((way, tag, data)) = &self.again else { return Ok(()) };
         self.cancelled.set(false);
-        self.begin(call, None)
+        self.begin(call, *way, *tag, data)
     }
 
     fn cancel(&self, call: &Call<'_>) -> Result {
@@ -211,26 +223,27 @@ impl Operation for PointToPoint {
 
     fn give_up(&self, job: &Job) {
         match self.stage.get() {
-            Stage::Inactive | Stage::Nothing => {}
+            Stage::Inactive | Stage::Known | Stage::Nobody => {}
             Stage::Sending => job.forget_send(&self.sending.borrow()),
             Stage::Receiving => job.forget_receive(&self.receive),
         }
     }
 
     #[inline]
-    fn complete(mut self: Rc<Self>, call: &Call<'_>) -> Outcome {
+    fn complete(mut self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
         let stage = self.stage.take();
-        let outcome = match self.known.take() {
-            Some(known) => *known,
-            None => self.ended(stage),
+        let completed = match self.known.take() {
+            Some(known) => known.put(status),
+            None => self.ended(stage).put(status),
         };
         // One that others hold too is not used again.
         if let Some(own) = Rc::get_mut(&mut self)
             && Rc::strong_count(&own.receive) == 1
         {
-            drop(own.message.take());
+            own.comm = None;
+            own.cancelled.set(false);
             call.spare.keep(self);
         }
-        outcome
+        completed
     }
 }

@@ -10,7 +10,7 @@ use farside_core::matching::Pattern;
 use farside_core::two_sided::Matched;
 
 use super::operation::Stage;
-use super::{Data, Message, Names, PointToPoint, Way, from, pattern, rank_of};
+use super::{Data, Names, PointToPoint, Way, from, pattern, rank_of};
 use crate::arguments::{Out, StatusOut};
 use crate::comm::CommObject;
 use crate::constants::*;
@@ -70,8 +70,12 @@ impl Probe {
 
     fn wait(&self, call: &Call<'_>) -> Result {
         let account = Account::team(self.comm.1.context);
-        let awaited =
-            |pattern: &Pattern| Awaited { account: Some(account), operation: call.name, call: 0, from: pattern.source };
+        let awaited = |pattern: &Pattern| Awaited {
+            account: Some(account),
+            operation: call.name,
+            call: 0,
+            from: pattern.source(),
+        };
         call.wait_until(|| self.pattern.as_ref().map(awaited), || self.is_there(call))
     }
 
@@ -170,19 +174,17 @@ fn start(
     let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(blame))?;
     call.messages.release(handle)?;
     message.set(MPI_MESSAGE_NULL);
-    let source = Some(taken.status().source);
-    let received = PointToPoint::new(call, Message { comm, way: Way::From(source), tag: MPI_ANY_TAG, data }, false);
-    received.begin_taken(call, taken).map_err(|failed| failed.on(blame))?;
+    let received = PointToPoint::new(call, comm, None);
+    received.begin_taken(call, taken, &data).map_err(|failed| failed.on(blame))?;
     Ok(received)
 }
 
 impl PointToPoint {
     /// Starts to receive a matched message.
-    fn begin_taken(&self, call: &Call<'_>, taken: Matched) -> Result {
-        let Some(message) = self.message.get() else { return Ok(()) };
+    fn begin_taken(&self, call: &Call<'_>, taken: Matched, data: &Data) -> Result {
         let job = call.job()?;
         // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
-        let begun = unsafe { job.receive_message(&self.receive, taken, message.data.sink()) };
+        let begun = unsafe { job.receive_message(&self.receive, taken, data.sink()) };
         begun.inspect_err(|_| job.forget_receive(&self.receive))?;
         self.stage.set(Stage::Receiving);
         Ok(())

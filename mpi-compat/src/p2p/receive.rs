@@ -71,14 +71,14 @@ struct Exchange {
 impl Exchange {
     /// Starts both; the send takes its data from `copy` if there is one.
     fn start(call: &Call<'_>, send: Message, receive: Message, copy: Option<Box<[u8]>>) -> Result<Self> {
-        let receive = PointToPoint::new(call, receive, false);
-        receive.begin(call, None)?;
-        let send = PointToPoint::new(call, send, false);
-        if let Err(failed) = send.begin(call, copy.as_deref()) {
-            receive.give_up(&call.job()?);
-            return Err(failed);
+        let receive = receive.begin(call, None)?;
+        match send.begin(call, copy.as_deref()) {
+            Ok(send) => Ok(Self { send, receive, _copy: copy }),
+            Err(failed) => {
+                receive.give_up(&call.job()?);
+                Err(failed)
+            }
         }
-        Ok(Self { send, receive, _copy: copy })
     }
 }
 
@@ -96,13 +96,13 @@ impl Operation for Exchange {
         Outcome { failed: received.failed.or(sent.failed), ..received }
     }
 
-    fn complete(self: Rc<Self>, call: &Call<'_>) -> Outcome {
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
         match Rc::try_unwrap(self) {
             Ok(Self { send, receive, .. }) => {
-                let (sent, received) = (send.complete(call), receive.complete(call));
-                Outcome { failed: received.failed.or(sent.failed), ..received }
+                let sent = send.complete(call, StatusOut::IGNORE);
+                receive.complete(call, status).and(sent)
             }
-            Err(shared) => shared.outcome(call, Then::Complete),
+            Err(shared) => shared.outcome(call, Then::Complete).put(status),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use super::{Operation, Outcome, Then, complete_send, get, is_null, on};
+use super::{Operation, Then, complete_send, get, is_null, on};
 use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
@@ -22,16 +22,16 @@ fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Optio
     Ok(operation.is_active().then_some(operation))
 }
 
-/// The outcome of an operation that is over; the handle is set to null where the request goes.
+/// Hands out how an operation has ended that is over; the handle is set to null where the request goes.
 #[inline]
-fn take(call: &Call<'_>, operation: Rc<dyn Operation>, request: &mut Request, then: Then) -> Outcome {
+fn take(call: &Call<'_>, operation: Rc<dyn Operation>, request: &mut Request, then: Then, status: StatusOut) -> Result {
     if then == Then::Keep || operation.is_persistent() {
-        return operation.outcome(call, then);
+        return operation.outcome(call, then).put(status);
     }
     // One that is named twice is gone already.
     let _ = call.requests.release(*request);
     *request = MPI_REQUEST_NULL;
-    operation.complete(call)
+    operation.complete(call, status)
 }
 
 /// Completes a request that goes, if its operation is over; `None` if it is not, or there is none.
@@ -45,7 +45,7 @@ fn finished(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Option
     }
     let operation = call.requests.release_if(handle, Operation::is_finished)?;
     request.set(MPI_REQUEST_NULL);
-    Some(operation.complete(call).put(status))
+    Some(operation.complete(call, status))
 }
 
 #[inline(always)]
@@ -61,9 +61,9 @@ fn wait_open(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Resul
         return Ok(());
     };
     call.wait_until(|| operation.awaits(), || operation.is_over()).map_err(|failed| on(&*operation, failed))?;
-    let outcome = take(call, operation, &mut handle, Then::Complete);
+    let completed = take(call, operation, &mut handle, Then::Complete, status);
     request.set(handle);
-    outcome.put(status)
+    completed
 }
 
 fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: StatusOut, then: Then) -> Result {
@@ -74,7 +74,7 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
     };
     let over = call.test(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
     flag.set(over.into());
-    if over { take(call, operation, handle, then).put(status) } else { Ok(()) }
+    if over { take(call, operation, handle, then, status) } else { Ok(()) }
 }
 
 #[inline(always)]
@@ -168,7 +168,7 @@ impl<'c> Requests<'c> {
         let first = self.first_over();
         indx.set(first.map_or(MPI_UNDEFINED, |at| at as c_int));
         match first {
-            Some(at) => self.take(at).put(status),
+            Some(at) => self.take(at, status),
             None => {
                 if over {
                     status.set_empty();
@@ -192,11 +192,14 @@ impl<'c> Requests<'c> {
         self.take_all(which.into_iter(), statuses)
     }
 
-    /// The outcome of number `at`, which is over.
-    fn take(&mut self, at: usize) -> Outcome {
+    /// Hands out how number `at` has ended, which is over.
+    fn take(&mut self, at: usize, status: StatusOut) -> Result {
         match self.operations[at].take() {
-            Some(operation) => take(self.call, operation, &mut self.handles[at], self.then),
-            None => Outcome::from(Status::EMPTY),
+            Some(operation) => take(self.call, operation, &mut self.handles[at], self.then, status),
+            None => {
+                status.set(Status::EMPTY);
+                Ok(())
+            }
         }
     }
 
@@ -205,9 +208,8 @@ impl<'c> Requests<'c> {
     fn take_all(&mut self, which: impl ExactSizeIterator<Item = usize>, statuses: StatusOut) -> Result {
         let (len, mut failures) = (which.len(), Vec::new());
         for (i, at) in which.enumerate() {
-            let Outcome { status, failed } = self.take(at);
-            statuses.at(i).set(status);
-            failures.extend(failed.map(|failed| (i, at, failed)));
+            let taken = self.take(at, statuses.at(i));
+            failures.extend(taken.err().map(|failed| (i, at, failed)));
         }
         if failures.is_empty() {
             return Ok(());

@@ -117,9 +117,9 @@ pub trait Operation {
     /// Its memory is not touched any more.
     fn give_up(&self, job: &Job);
 
-    /// How it has ended, after it is over, where nothing else holds it any more than its callers do.
-    fn complete(self: Rc<Self>, call: &Call<'_>) -> Outcome {
-        self.outcome(call, Then::Complete)
+    /// Hands out how it has ended, after it is over, where nothing else holds it any more than its callers do.
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+        self.outcome(call, Then::Complete).put(status)
     }
 }
 
@@ -160,7 +160,7 @@ pub fn finish(call: &Call<'_>, operation: Rc<impl Operation>, status: StatusOut)
         operation.give_up(&call.job()?);
         return Err(on(&*operation, failed));
     }
-    operation.complete(call).put(status)
+    operation.complete(call, status)
 }
 
 /// Raises an error on the operation's object.

@@ -24,7 +24,7 @@ pub(super) const PROBE: &str = "probe for a message";
 #[inline]
 pub(super) fn pattern(team: &Team, source: Option<usize>, tag: Option<i32>) -> Result<Pattern> {
     let source = source.map(|source| team.job_rank(source)).transpose()?;
-    Ok(Pattern { context: team.context(), source, tag })
+    Ok(Pattern::new(team.context(), source, tag))
 }
 
 /// A send in progress.
@@ -89,8 +89,8 @@ impl Drop for Sending {
 
 /// A wait for a message that fits a pattern.
 pub(super) fn probing(pattern: &Pattern) -> Awaited {
-    let account = Some(Account::team(pattern.context));
-    Awaited { account, operation: PROBE, call: 0, from: pattern.source }
+    let account = Some(Account::team(pattern.context()));
+    Awaited { account, operation: PROBE, call: 0, from: pattern.source() }
 }
 
 /// A receive in progress.
