@@ -298,6 +298,7 @@ impl<R, M> Matching<R, M> {
         self.take_slot(ticket.slot)
     }
 
+    #[inline]
     fn take_slot(&mut self, slot: u32) -> Option<(Envelope, M)> {
         let (taken, links) = self.unexpected.remove(slot)?;
         for kind in (0..KINDS).filter(|kind| self.used[*kind]) {

@@ -18,6 +18,8 @@ pub(crate) mod state;
 
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Sink, Source, Then, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
@@ -79,7 +81,7 @@ impl TwoSided {
         let (unexpected, delivery) = match m.data {
             // What is here is taken, so that its sender can go on, unless it wants to wait.
             Some(data) if !m.waits || send::may_leave(m.header, data.len()) => {
-                (Unexpected::Whole(data.into(), !m.waits), Delivery::Done)
+                (Unexpected::Whole(SmallVec::from_slice(data), !m.waits), Delivery::Done)
             }
             _ if m.waits => (Unexpected::Held(m.token(), m.len), Delivery::Hold),
             _ => {

@@ -3,8 +3,11 @@
 
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use super::HANDLER;
-use crate::am::{self, Counters, Message, Source};
+use super::state::Unexpected;
+use crate::am::{self, Counters, Source};
 use crate::bill::Account;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
@@ -148,8 +151,7 @@ impl Job {
     /// No receive is posted for a message of this rank to itself, all of which is here, so that it is copied.
     #[inline(never)]
     fn keep_own(&self, envelope: Envelope, data: &[u8]) {
-        let header = header(envelope.context, envelope.tag).to_le_bytes();
-        let _ = self.two_sided().keep(envelope, Message::whole(self.rank(), &header, data));
+        self.two_sided().matching.borrow_mut().keep(envelope, Unexpected::Whole(SmallVec::from_slice(data), false));
     }
 
     /// Starts a message that may wait at its sender; with `eager` one that the target has room for.

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use super::credit::Credits;
 use crate::am::{Received, Sink, Token};
 use crate::bill::Awaited;
@@ -63,10 +65,13 @@ pub struct Status {
     pub kept: usize,
 }
 
+/// Longest data that needs no memory of its own.
+const SHORT: usize = 16;
+
 /// An unexpected message.
 pub(super) enum Unexpected {
     /// All of it is here; whether it was counted by its sender.
-    Whole(Box<[u8]>, bool),
+    Whole(SmallVec<[u8; SHORT]>, bool),
     /// It waits at its sender; its length.
     Held(Token, usize),
     /// Its bytes are coming into a buffer; its length.
@@ -178,7 +183,7 @@ impl Receive {
     /// It begins, and its message has not come.
     #[inline]
     pub(super) fn post(&self, sink: Sink) {
-        drop(self.sink.replace(sink));
+        *self.sink.borrow_mut() = sink;
         self.stage.set(Stage::Posted);
     }
 
@@ -224,7 +229,7 @@ impl Receive {
     pub(super) fn take(&self, envelope: Envelope, data: &[u8]) {
         let kept = self.sink.borrow().take_into_memory(data);
         match kept {
-            Some(kept) => self.end(Ok(Status { source: envelope.source, tag: envelope.tag, len: data.len(), kept })),
+            Some(kept) => self.came(envelope, data.len(), kept),
             None => self.fill(envelope, self.sink.take(), data),
         }
     }
@@ -235,37 +240,40 @@ impl Receive {
     }
 
     /// Its message is here, and goes to `sink`.
-    #[inline(never)]
     pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: &[u8]) {
-        let kept = sink.take_whole(data);
-        self.end(kept.map(|kept| Status { source: envelope.source, tag: envelope.tag, len: data.len(), kept }));
+        if let Some(kept) = sink.take_into_memory(data) {
+            return self.came(envelope, data.len(), kept);
+        }
+        match sink.take_whole(data) {
+            Ok(kept) => self.came(envelope, data.len(), kept),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Its message is where it belongs: the first `kept` of `len` bytes.
+    #[inline(always)]
+    fn came(&self, envelope: Envelope, len: usize, kept: usize) {
+        self.status.set(Status { source: envelope.source, tag: envelope.tag, len, kept });
+        self.stage.set(Stage::Ended);
     }
 
     /// Its message has come into a buffer, or will not come.
     pub(super) fn complete_whole(&self, envelope: Envelope, sink: Sink, data: Result<Vec<u8>>) {
         match data {
             Ok(data) => self.fill(envelope, sink, &data),
-            Err(e) => self.end(Err(e)),
+            Err(e) => self.fail(e),
         }
     }
 
     /// The bytes of its message are where they belong, or will not come.
     pub(super) fn complete(&self, envelope: Envelope, received: Result<Received>) {
-        let ended = received.map(|r| Status { source: envelope.source, tag: envelope.tag, len: r.len, kept: r.kept });
-        self.end(ended);
-    }
-
-    #[inline]
-    pub(super) fn end(&self, ended: Result<Status>) {
-        match ended {
-            Ok(status) => {
-                self.status.set(status);
-                self.stage.set(Stage::Ended);
-            }
+        match received {
+            Ok(received) => self.came(envelope, received.len, received.kept),
             Err(e) => self.fail(e),
         }
     }
 
+    /// It ends without its message.
     #[cold]
     pub(super) fn fail(&self, error: Error) {
         self.error.set(Some(error));
