@@ -89,6 +89,17 @@ impl<T: Copy> List<T> {
         Ok((0..len).map(|i| unsafe { self.0.add(i).read_unaligned() }).collect())
     }
 
+    /// Element `at` of `len`.
+    #[inline]
+    pub fn get(self, at: usize, len: usize) -> Result<T, Fail> {
+        assert!(at < len);
+        if self.0.is_null() {
+            return Err(null(self.1));
+        }
+        // SAFETY: the promise of `new`, and `at < len`.
+        Ok(unsafe { self.0.add(at).read_unaligned() })
+    }
+
     /// The name of the parameter.
     pub fn name(self) -> &'static str {
         self.1
@@ -126,7 +137,12 @@ impl<T: Copy> ListOut<T> {
 
     /// The elements as they are.
     pub fn read(self, len: i64) -> Result<Vec<T>, Fail> {
-        List(self.0.cast_const(), self.1).read(len)
+        self.as_list().read(len)
+    }
+
+    /// The same without the right to write them.
+    pub fn as_list(self) -> List<T> {
+        List(self.0.cast_const(), self.1)
     }
 
     pub fn write(self, values: &[T]) -> Result<(), Fail> {

@@ -4,6 +4,8 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use super::{Operation, Then, complete_send, get, is_null, on};
 use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
@@ -101,28 +103,32 @@ pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, s
     test_one(call, &mut handle, flag, status, Then::Keep)
 }
 
+/// So many requests of a call need no memory of their own.
+const FEW: usize = 8;
+
 /// The requests of a call.
 struct Requests<'c> {
     call: &'c Call<'c>,
-    handles: Vec<Request>,
+    handles: SmallVec<[Request; FEW]>,
     /// Of each request, unless it is null or inactive.
-    operations: Vec<Option<Rc<dyn Operation>>>,
+    operations: SmallVec<[Option<Rc<dyn Operation>>; FEW]>,
     then: Then,
 }
 
 impl<'c> Requests<'c> {
-    fn read(call: &'c Call<'c>, handles: Vec<Request>, then: Then) -> Result<Self> {
-        let active = |handle: &Request| active(call, *handle, "array_of_requests");
-        let operations = handles.iter().map(active).collect::<Result<_>>()?;
-        Ok(Self { call, handles, operations, then })
+    fn none(call: &'c Call<'c>, then: Then) -> Self {
+        Self { call, handles: SmallVec::new(), operations: SmallVec::new(), then }
     }
 
-    fn new(call: &'c Call<'c>, n: c_int, name: &'static str, requests: ListOut<Request>) -> Result<Self> {
-        Self::read(call, requests.read(count(n.into(), name)? as i64)?, Then::Complete)
-    }
-
-    fn of(call: &'c Call<'c>, n: c_int, name: &'static str, requests: List<Request>) -> Result<Self> {
-        Self::read(call, requests.read(count(n.into(), name)? as i64)?, Then::Keep)
+    /// Reads those of an array of `n`.
+    fn read(&mut self, (n, name): (c_int, &'static str), array: List<Request>) -> Result {
+        let len = count(n.into(), name)? as usize;
+        for at in 0..len {
+            let handle = array.get(at, len)?;
+            self.operations.push(active(self.call, handle, "array_of_requests")?);
+            self.handles.push(handle);
+        }
+        Ok(())
     }
 
     /// The first whose operation is over.
@@ -228,14 +234,27 @@ impl<'c> Requests<'c> {
 /// Does `f` with the requests of an array, and writes back what becomes of them.
 fn with(
     call: &Call<'_>,
-    (n, name): (c_int, &'static str),
+    array_of: (c_int, &'static str),
     array: ListOut<Request>,
     f: impl FnOnce(&mut Requests<'_>) -> Result,
 ) -> Result {
-    let mut requests = Requests::new(call, n, name, array)?;
+    let mut requests = Requests::none(call, Then::Complete);
+    requests.read(array_of, array.as_list())?;
     let done = f(&mut requests);
     array.write(&requests.handles)?;
     done
+}
+
+/// Does `f` with the requests of an array, which stay.
+fn kept(
+    call: &Call<'_>,
+    array_of: (c_int, &'static str),
+    array: List<Request>,
+    f: impl FnOnce(&mut Requests<'_>) -> Result,
+) -> Result {
+    let mut requests = Requests::none(call, Then::Keep);
+    requests.read(array_of, array)?;
+    f(&mut requests)
 }
 
 pub fn waitall(call: &Call<'_>, n: c_int, array: ListOut<Request>, statuses: StatusOut) -> Result {
@@ -253,7 +272,7 @@ pub fn request_get_status_all(
     flag: Out<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    Requests::of(call, n, "count", array)?.all_now(flag, statuses)
+    kept(call, (n, "count"), array, |requests| requests.all_now(flag, statuses))
 }
 
 pub fn waitany(call: &Call<'_>, n: c_int, array: ListOut<Request>, indx: Out<c_int>, status: StatusOut) -> Result {
@@ -279,7 +298,7 @@ pub fn request_get_status_any(
     flag: Out<c_int>,
     status: StatusOut,
 ) -> Result {
-    Requests::of(call, n, "count", array)?.any(false, Some(flag), indx, status)
+    kept(call, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
 }
 
 pub fn waitsome(
@@ -312,5 +331,5 @@ pub fn request_get_status_some(
     indices: ListOut<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    Requests::of(call, n, "incount", array)?.some(false, outcount, indices, statuses)
+    kept(call, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
 }
