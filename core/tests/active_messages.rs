@@ -372,6 +372,13 @@ fn hostile_packets_of_every_sort_are_refused() {
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 9), Some(true)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(false)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(true)),
+        // The same with long pieces.
+        (with(prefix(2, 0, 7, 5, 0, 0, 0), 2000), Some(true)),
+        (with(prefix(1, 1, 7, 6, 3000, 0, 0), 1001), Some(false)),
+        (with(prefix(2, 0, 7, 6, 2000, 0, 0), 1000), Some(true)),
+        (with(prefix(2, 0, 7, 6, 1000, 0, 0), 2001), Some(true)),
+        (with(prefix(2, 0, 7, 6, 1000, 0, 0), 2000), Some(false)),
+        (with(prefix(2, 0, 7, 6, 1000, 0, 0), 2000), Some(true)),
         // Acknowledgements of what was never sent.
         (prefix(3, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(3, 0, 0, 0, 0, 0, 0), Some(true)),
@@ -412,7 +419,7 @@ fn hostile_packets_at_random_never_panic() {
     let structured = (fields, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(f, data)| {
         let handler = if f[2] % 3 == 0 { u16::MAX } else { 7 };
         let mut p = prefix(f[0] as u8 % 9, f[1] as u8, handler, f[3] as u32 % 4, f[4], f[5] as u32 % 3, f[6] as u32);
-        p.extend(data);
+        p.extend(data.repeat(if f[6] % 4 == 0 { 10 } else { 1 }));
         p
     });
     let packet = prop_oneof![3 => structured, 1 => prop::collection::vec(any::<u8>(), 0..400)];
