@@ -180,6 +180,8 @@ pub(super) unsafe fn apply(code: u32, to: *mut u8, operand: *const u8, old: *mut
 pub(super) struct Answers {
     last: Cell<u32>,
     awaited: RefCell<FxHashMap<u32, Awaited>>,
+    /// The rank whose answer had other former values than were asked for.
+    wrong: Cell<Option<u32>>,
 }
 
 #[derive(Debug)]
@@ -206,18 +208,30 @@ impl Answers {
         number
     }
 
-    /// Takes in the former values that an answer brings; `None` if they are others than were asked for.
-    pub(super) fn take(&self, number: u32, mut values: &[u8]) -> Option<()> {
+    /// Takes in the former values that an answer of rank `source` brings; `None` if they are others than were asked for.
+    pub(super) fn take(&self, source: u32, number: u32, mut values: &[u8]) -> Option<()> {
         // One that is not awaited was given up.
         let Some(awaited) = self.awaited.borrow_mut().remove(&number) else { return Some(()) };
+        awaited.open.set(awaited.open.get() - 1);
+        if awaited.old.iter().map(|(_, len)| len).sum::<usize>() != values.len() {
+            self.wrong.set(Some(source));
+            return None;
+        }
         for (old, len) in awaited.old {
-            let (now, rest) = values.split_at_checked(len)?;
+            let (now, rest) = values.split_at(len);
             // SAFETY: valid for writes until the epoch is closed, which waits for the answer, or abandoned, which forgets it.
             unsafe { copy::store(now.as_ptr(), old, len) };
             values = rest;
         }
-        awaited.open.set(awaited.open.get() - 1);
-        values.is_empty().then_some(())
+        Some(())
+    }
+
+    /// Fails if an answer was wrong.
+    pub(super) fn check(&self) -> Result<()> {
+        self.wrong.take().map_or(Ok(()), |source| {
+            let e = Error::new(ErrorKind::Protocol, "accumulate").peer(source);
+            Err(e.cause("an answer with other former values than were asked for"))
+        })
     }
 
     /// Gives all up: nothing is written any more.
@@ -339,11 +353,16 @@ mod tests {
         let (answers, open) = (Answers::default(), Rc::default());
         let number = answers.expect(&open, batch.old);
         assert_eq!((number, open.get()), (1, 1));
-        assert!(answers.take(7, &[]).is_some() && open.get() == 1, "one that was given up");
-        assert!(answers.take(number, &[9; 1000]).is_some());
+        assert!(answers.take(3, 7, &[]).is_some() && open.get() == 1, "one that was given up");
+        assert!(answers.take(3, number, &[9; 1000]).is_some());
         assert_eq!((open.get(), &old[998..1002]), (0, &[9, 9, 0, 0][..]));
+        for wrong in [7, 9] {
+            let number = answers.expect(&open, vec![(old.as_mut_ptr(), 8)]);
+            assert!(answers.take(3, number, &vec![1; wrong]).is_none() && open.get() == 0 && old[0] == 9);
+            assert_eq!(answers.check().unwrap_err().blamed(), Some(3));
+        }
         let number = answers.expect(&open, vec![(old.as_mut_ptr(), 8)]);
         answers.forget();
-        assert!(answers.take(number, &[1; 8]).is_some() && open.get() == 0 && old[0] == 9);
+        assert!(answers.take(3, number, &[1; 8]).is_some() && open.get() == 0 && old[0] == 9);
     }
 }

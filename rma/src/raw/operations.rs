@@ -363,6 +363,7 @@ impl RawWindow {
             // Only progress can bring this about: no use in looking before.
             let awaited = || self.awaited("complete operations", target);
             self.job.wait_for(awaited, || Ok((!is_busy(t)).then_some(())))?;
+            self.answers.check()?;
         }
         t.track.check()
     }

@@ -32,7 +32,7 @@ impl Served {
     fn take(&self, m: &Message<'_>) -> Option<Delivery> {
         let (mut header, data) = (Reader::new(m.header), m.data?);
         match header.u8()? {
-            ANSWER => self.answers.take(header.u32()?, data)?,
+            ANSWER => self.answers.take(m.source, header.u32()?, data)?,
             RECORDS => {
                 let (cell, reply) = (header.u8()?, u16::try_from(header.u32()?).ok()?);
                 let (from, number, value) = (header.u32()?, header.u32()?, header.u64()?);
