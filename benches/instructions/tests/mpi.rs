@@ -91,7 +91,7 @@ fn operations_of_windows_on_8_bytes_in_an_epoch_on_all_targets() {
         ("MPI_Accumulate", 240.0, 360.0),
         ("MPI_Fetch_and_op", 240.0, 360.0),
         ("MPI_Compare_and_swap", 190.0, 320.0),
-        ("MPI_Win_flush", 160.0, 200.0),
+        ("MPI_Win_flush", 160.0, 215.0),
     ] {
         for (window, arguments, most) in [("mapped", &[][..], most), ("dynamic", &["dynamic"], attached)] {
             let one = of_one(&program, arguments, Some(function));

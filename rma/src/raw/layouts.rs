@@ -177,6 +177,7 @@ impl<'a> Layouts<'a> {
     ///
     /// # Errors
     /// `BadArgument` for sides with different elements and for a receiving side that has a byte twice; `OutOfRange`.
+    #[inline]
     pub(crate) fn check(&self, base: usize, len: usize) -> Result<()> {
         let name = self.action.name();
         self.origin.check_elements(self.target).map_err(|e| refused(name, &e))?;

@@ -353,11 +353,14 @@ impl RawWindow {
     /// Waits until all operations to `target` are complete there.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
-        self.send_batch(&self.targets[target], None, true)?;
+        if self.serves {
+            self.send_batch(&self.targets[target], None, true)?;
+        }
         self.wait_while(target, Target::is_busy)
     }
 
-    fn wait_while(&self, target: usize, is_busy: fn(&Target) -> bool) -> Result<()> {
+    #[inline]
+    fn wait_while(&self, target: usize, is_busy: impl Fn(&Target) -> bool) -> Result<()> {
         let t = &self.targets[target];
         if is_busy(t) {
             // Only progress can bring this about: no use in looking before.
@@ -370,7 +373,9 @@ impl RawWindow {
 
     /// Waits until all operations to all targets are complete.
     pub(crate) fn complete_all(&self) -> Result<()> {
-        self.targets.iter().try_for_each(|t| self.send_batch(t, None, true))?;
+        if self.serves {
+            self.targets.iter().try_for_each(|t| self.send_batch(t, None, true))?;
+        }
         (0..self.targets.len()).try_for_each(|t| self.complete_at(t))
     }
 }

@@ -151,29 +151,31 @@ impl RawWindow {
         Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
-    /// An operation between layouts that was checked for `t`. Where offsets are addresses, it is then one on the region that has
-    /// its bytes, which comes to `region`.
-    pub(super) fn checked<'a>(
+    /// Checks an operation between layouts for `t`. Where offsets are addresses, it is then one on the region that has its bytes,
+    /// which comes to `region`.
+    #[inline]
+    pub(super) fn check<'a>(
         &self,
         t: &Target,
-        mut l: Layouts<'a>,
+        l: &mut Layouts<'a>,
         region: &'a mut Option<RemoteRegion>,
-    ) -> Result<Layouts<'a>> {
-        let mut base = 0;
+    ) -> Result<()> {
+        let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
         if let Some(attachments) = &self.attachments
             && l.target.size() > 0
         {
             let name = l.action.name();
             self.permit(name, t.team_rank)?;
             let (address, len) = reach(l.target, l.offset).unwrap_or((l.offset, usize::MAX));
-            let (found, first) = attachments.place(name, t.team_rank, address, len)?;
-            (l.attached, base) = (Some(&*region.insert(found)), first);
+            let (found, base) = attachments.place(name, t.team_rank, address, len)?;
+            let found = &*region.insert(found);
+            l.attached = Some(found);
+            l.check(base, found.len).map_err(blamed)?;
+            // Below 0, as it wraps, for a layout whose bytes are those behind an address before the region.
+            l.offset = l.offset.wrapping_sub(base);
+            return Ok(());
         }
-        let len = l.attached.unwrap_or(&t.region).len;
-        l.check(base, len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))?;
-        // Below 0, as it wraps, for a layout whose bytes are those behind an address before the region.
-        l.offset = l.offset.wrapping_sub(base);
-        Ok(l)
+        l.check(0, l.attached.unwrap_or(&t.region).len).map_err(blamed)
     }
 
     /// Starts an operation between layouts, or queues it until its target is ready.
@@ -181,8 +183,8 @@ impl RawWindow {
         let name = l.action.name();
         self.usable(name)?;
         let t = self.target(target, name)?;
-        let mut region = None;
-        let l = self.checked(t, l, &mut region)?;
+        let (mut region, mut l) = (None, l);
+        self.check(t, &mut l, &mut region)?;
         if l.target.size() == 0 {
             return self.permit(name, target);
         }

@@ -68,11 +68,11 @@ impl RawWindow {
         self.usable(name)?;
         // Where there are no operands their side is that of the target.
         let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
-        let layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
+        let mut region = None;
+        let mut layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
         let t = self.target(target, name)?;
         let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
-        let mut region = None;
-        let layouts = self.checked(t, layouts, &mut region)?;
+        self.check(t, &mut layouts, &mut region)?;
         update.array.check_elements(at).map_err(|e| blamed(refused(name, &e)))?;
         if update.array.true_lb() < 0 || update.array.true_ub() > update.len as i64 {
             return Err(blamed(

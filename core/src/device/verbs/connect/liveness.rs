@@ -20,7 +20,7 @@ const AT_ONCE: usize = 32;
 /// How long the port may be down.
 const DOWN: Duration = Duration::from_secs(5);
 /// How long the word of a rank that has ended may take.
-const WORD: Duration = Duration::from_millis(250);
+const WORD: Duration = Duration::from_secs(1);
 
 /// How long a refusal waits for an answer of who refused, beyond the silence after which that is lost.
 const DOUBT: Duration = Duration::from_secs(2);
