@@ -113,11 +113,12 @@ impl<W: Word<u64>> Ownership<W> {
     /// Gives it back once; whether others may be able to take it then.
     #[inline(always)]
     fn give(&self, order: impl Fn()) -> bool {
-        // Relaxed: this thread has stored the owner itself; of the depth only the owner reads and writes, here and below.
+        // Relaxed: this thread has stored the owner itself.
         if self.owner.load(Ordering::Relaxed) & FAVOURED != 0 {
             let inside = self.inside.load(Ordering::Relaxed) - 1;
             return self.leave_favoured(inside, order);
         }
+        // Relaxed: of the depth only the owner reads and writes.
         let depth = self.depth.load(Ordering::Relaxed) - 1;
         if depth > 0 {
             self.depth.store(depth, Ordering::Relaxed);
