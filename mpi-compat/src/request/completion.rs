@@ -116,10 +116,6 @@ struct Requests<'c> {
 }
 
 impl<'c> Requests<'c> {
-    fn none(call: &'c Call<'c>, then: Then) -> Self {
-        Self { call, handles: SmallVec::new(), operations: SmallVec::new(), then }
-    }
-
     /// Reads those of an array of `n`.
     fn read(&mut self, (n, name): (c_int, &'static str), array: List<Request>) -> Result {
         let len = count(n.into(), name)? as usize;
@@ -231,6 +227,19 @@ impl<'c> Requests<'c> {
     }
 }
 
+/// Does `f` with the requests of an array, of which those that it completes go as `then` says.
+fn of(
+    call: &Call<'_>,
+    then: Then,
+    array_of: (c_int, &'static str),
+    array: List<Request>,
+    f: impl FnOnce(&mut Requests<'_>) -> Result,
+) -> Result {
+    let mut requests = Requests { call, handles: SmallVec::new(), operations: SmallVec::new(), then };
+    requests.read(array_of, array)?;
+    f(&mut requests)
+}
+
 /// Does `f` with the requests of an array, and writes back what becomes of them.
 fn with(
     call: &Call<'_>,
@@ -238,23 +247,11 @@ fn with(
     array: ListOut<Request>,
     f: impl FnOnce(&mut Requests<'_>) -> Result,
 ) -> Result {
-    let mut requests = Requests::none(call, Then::Complete);
-    requests.read(array_of, array.as_list())?;
-    let done = f(&mut requests);
-    array.write(&requests.handles)?;
-    done
-}
-
-/// Does `f` with the requests of an array, which stay.
-fn kept(
-    call: &Call<'_>,
-    array_of: (c_int, &'static str),
-    array: List<Request>,
-    f: impl FnOnce(&mut Requests<'_>) -> Result,
-) -> Result {
-    let mut requests = Requests::none(call, Then::Keep);
-    requests.read(array_of, array)?;
-    f(&mut requests)
+    of(call, Then::Complete, array_of, array.as_list(), |requests| {
+        let done = f(requests);
+        array.write(&requests.handles)?;
+        done
+    })
 }
 
 pub fn waitall(call: &Call<'_>, n: c_int, array: ListOut<Request>, statuses: StatusOut) -> Result {
@@ -272,7 +269,7 @@ pub fn request_get_status_all(
     flag: Out<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    kept(call, (n, "count"), array, |requests| requests.all_now(flag, statuses))
+    of(call, Then::Keep, (n, "count"), array, |requests| requests.all_now(flag, statuses))
 }
 
 pub fn waitany(call: &Call<'_>, n: c_int, array: ListOut<Request>, indx: Out<c_int>, status: StatusOut) -> Result {
@@ -298,7 +295,7 @@ pub fn request_get_status_any(
     flag: Out<c_int>,
     status: StatusOut,
 ) -> Result {
-    kept(call, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
+    of(call, Then::Keep, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
 }
 
 pub fn waitsome(
@@ -331,5 +328,5 @@ pub fn request_get_status_some(
     indices: ListOut<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    kept(call, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
+    of(call, Then::Keep, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
 }
