@@ -208,17 +208,22 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     }
 }
 
-/// The constants, and the names of predefined datatypes.
+/// The types of handles, the constants, and the names of predefined datatypes.
 pub fn constants(table: &Table) -> String {
     let mut out = String::new();
     for group in &table.groups {
+        let of = if group.kind == "handle" { base_type(&group.of) } else { String::new() };
+        if group.kind == "handle" && of != "Opaque" {
+            writeln!(
+                out,
+                "#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(transparent)]\npub struct {of}(pub usize);"
+            )
+            .expect("a string");
+        }
         for constant in &group.constants {
             let (name, value) = (&constant.name, &constant.value);
             let (c_type, value) = match group.kind.as_str() {
-                "handle" => {
-                    let of = base_type(&group.of);
-                    (of.clone(), format!("{of}({value})"))
-                }
+                "handle" => (of.clone(), format!("{of}({value})")),
                 "enum" => ("c_int".to_owned(), value.clone()),
                 "macro" | "pointer" if !value.starts_with('-') => ("usize".to_owned(), value.clone()),
                 _ => continue,

@@ -7,19 +7,9 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
-use crate::constants::{MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE};
+use crate::constants::{MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE, Status};
+pub use crate::constants::{Callback, Opaque};
 use crate::fail::{Fail, fail};
-use crate::status::Status;
-
-/// A function of the program. Some values are no functions: see `constants.txt`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct Callback(pub usize);
-
-/// A handle of the tool interface.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Opaque(pub usize);
 
 #[cold]
 fn null(name: &'static str) -> Fail {

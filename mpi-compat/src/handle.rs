@@ -11,6 +11,8 @@ use std::rc::Rc;
 use crate::constants::*;
 use crate::fail::{Fail, fail};
 
+pub use crate::constants::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
+
 /// The first value of handles that are not predefined.
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
@@ -40,11 +42,6 @@ pub trait Handle: Copy {
 macro_rules! handles {
     ($($kind:literal $name:ident: $what:literal, $null:ident, $class:ident;)*) => {
         $(
-            #[doc = concat!("A handle of a ", $what, ".")]
-            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-            #[repr(transparent)]
-            pub struct $name(pub usize);
-
             impl Handle for $name {
                 const KIND: usize = $kind;
                 const WHAT: &'static str = $what;

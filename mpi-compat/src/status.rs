@@ -9,54 +9,7 @@ use crate::fail::{Result, fail};
 use crate::handle::Type;
 use crate::runtime::Call;
 
-/// `MPI_Status`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Status {
-    pub source: c_int,
-    pub tag: c_int,
-    pub error: c_int,
-    cancelled: c_int,
-    /// Bytes received, as two halves: a status is aligned to `int` only.
-    bytes: [c_int; 2],
-    unused: [c_int; 2],
-}
-
-impl Status {
-    /// Of a request that is null or inactive, and of a send.
-    pub const EMPTY: Self = Self {
-        source: MPI_ANY_SOURCE,
-        tag: MPI_ANY_TAG,
-        error: MPI_SUCCESS,
-        cancelled: 0,
-        bytes: [0; 2],
-        unused: [0; 2],
-    };
-    /// Of what is received from `MPI_PROC_NULL`.
-    pub const FROM_NOBODY: Self = Self { source: MPI_PROC_NULL, ..Self::EMPTY };
-
-    /// Of an operation that was cancelled.
-    pub const CANCELLED: Self = Self { cancelled: 1, ..Self::EMPTY };
-
-    /// Of what came.
-    pub fn received(source: c_int, tag: c_int, bytes: usize) -> Self {
-        let mut status = Self { source, tag, ..Self::EMPTY };
-        status.set_bytes(bytes as u64);
-        status
-    }
-
-    /// Bytes received.
-    pub fn bytes(&self) -> u64 {
-        let half = |at: usize| self.bytes[at].to_ne_bytes();
-        let ([a, b, c, d], [e, f, g, h]) = (half(0), half(1));
-        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
-    }
-
-    pub fn set_bytes(&mut self, bytes: u64) {
-        let [a, b, c, d, e, f, g, h] = bytes.to_ne_bytes();
-        self.bytes = [[a, b, c, d], [e, f, g, h]].map(c_int::from_ne_bytes);
-    }
-}
+pub use crate::constants::Status;
 
 pub fn get_count(call: &Call<'_>, status: In<Status>, datatype: Type, to: LongOut) -> Result {
     let (bytes, size) = (status.get().bytes(), call.types.get(datatype)?.layout.size());
