@@ -6,8 +6,6 @@
 //!   walked from any byte, with the signature of its elements and a wire form.
 //! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`]: its bytes, moved; [`Datatype::pack_external`]: external32.
 //! - [`Plan`]: from two type maps, a device's limits and cut-offs, the scheme of a transfer and its messages.
-//! - [`Layout`]: a contiguous or nested-strided layout that owns no memory, for callers that need no types;
-//!   [`pair_blocks`] walks two of them together.
 //!
 //! ```
 //! use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
@@ -21,20 +19,8 @@
 //! assert_eq!(plan.descriptors().count(), 3);
 //! # Ok::<(), farside_datatype::DatatypeError>(())
 //! ```
-//!
-//! ```
-//! use farside_datatype::{Layout, pair_blocks};
-//!
-//! // Three rows of 16 bytes, 64 bytes apart, into a packed buffer.
-//! let section = Layout::section_2d(64, 3, 16)?;
-//! let packed = Layout::contiguous(section.size());
-//! let pieces: Vec<_> = pair_blocks(&section, &packed)?.collect();
-//! assert_eq!(pieces, [(0, 0, 16), (64, 16, 16), (128, 32, 16)]);
-//! # Ok::<(), farside_datatype::LayoutError>(())
-//! ```
 
 mod arrays;
-mod blocks;
 mod contents;
 mod copy;
 mod datatype;
@@ -42,7 +28,6 @@ mod descriptors;
 mod error;
 mod external32;
 mod kernels;
-mod layout;
 mod long_double;
 mod named;
 mod overlap;
@@ -55,13 +40,11 @@ mod typemap;
 mod wire;
 
 pub use arrays::{Darray, Distribution, Order, Subarray};
-pub use blocks::{Blocks, PairBlocks, pair_blocks};
 pub use contents::{Combiner, Contents, Envelope};
 pub use datatype::Datatype;
 pub use descriptors::{BlockList, Descriptor, Descriptors};
 pub use error::{DatatypeError, DatatypeErrorKind, Result};
 pub use kernels::{Mover, Private};
-pub use layout::{Layout, LayoutError, MAX_DIMS};
 pub use named::{Class, Named};
 pub use overlap::Overlap;
 pub use plan::{CutOffs, Direction, Plan, PlanLimits, Scheme};

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{DatatypeError, Result};
-use crate::layout::Layout;
 use crate::named::Named;
 use crate::overlap::Overlap;
 use crate::pack::check_signatures;
@@ -14,8 +13,7 @@ use crate::signature::Signature;
 /// A message of some datatype (MPI-4.1 §5.1: type map and type signature): its bytes in packed order, normalized.
 ///
 /// Memory does not grow with counts, only with the lists that indexed and struct types were given. Made by
-/// [`Datatype::message`](crate::Datatype::message), from a [`Layout`], or from its wire form
-/// ([`TypeMap::from_wire`]). Offsets are relative to the address that the transfer is given, and may be negative.
+/// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are relative to the address that the transfer is given, and may be negative.
 #[derive(Clone, Debug)]
 pub struct TypeMap {
     pub(crate) shape: Shape,
@@ -138,23 +136,5 @@ impl TypeMap {
             return Ok(self.clone());
         }
         Ok(Self::new(self.shape.repeat(count, stride, call)?, self.signature.repeat(count)))
-    }
-}
-
-impl TryFrom<&Layout> for TypeMap {
-    type Error = DatatypeError;
-
-    /// The bytes of `layout`, as elements of `MPI_BYTE`.
-    ///
-    /// # Errors
-    /// None for a layout that exists: its extent fits.
-    fn try_from(layout: &Layout) -> Result<Self> {
-        let call = "TypeMap::try_from(Layout)";
-        let too_far = || DatatypeError::overflow(call, "the reach of the layout");
-        let mut map = Self::named(Named::Byte)?.repeat(layout.block as u64, 1, call)?;
-        for dim in layout.dims() {
-            map = map.repeat(dim.count as u64, i64::try_from(dim.stride).map_err(|_| too_far())?, call)?;
-        }
-        Ok(map)
     }
 }

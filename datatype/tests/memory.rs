@@ -1,10 +1,10 @@
-//! What a layout costs: no heap, whatever it describes; and a datatype: a few words.
+//! A datatype takes a few words whatever its counts, and walking it allocates nothing.
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout as Request, System};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use farside_datatype::{Datatype, Layout, Named, pair_blocks};
+use farside_datatype::{Datatype, Named};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -16,17 +16,17 @@ struct Counting;
 
 // SAFETY: every call goes to `System` as it came; the count allocates nothing.
 unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, request: Request) -> *mut u8 {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        BYTES.set(BYTES.get().wrapping_add(request.size()));
+        BYTES.set(BYTES.get().wrapping_add(layout.size()));
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
-        unsafe { System.alloc(request) }
+        unsafe { System.alloc(layout) }
     }
 
-    unsafe fn dealloc(&self, pointer: *mut u8, request: Request) {
-        BYTES.set(BYTES.get().wrapping_sub(request.size()));
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.set(BYTES.get().wrapping_sub(layout.size()));
         // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
-        unsafe { System.dealloc(pointer, request) }
+        unsafe { System.dealloc(pointer, layout) }
     }
 }
 
@@ -34,30 +34,10 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[test]
-fn ten_million_blocks_no_heap() {
-    const BLOCKS: usize = 10_000_000;
-    drop(Box::new(0));
-    let before = ALLOCATIONS.get();
-    assert!(before > 0, "the counter does not count");
-
-    let vector = Layout::strided(BLOCKS, 8, 24).unwrap();
-    let packed = Layout::contiguous(vector.size());
-    let (mut count, mut last) = (0, (0, 0, 0));
-    for piece in pair_blocks(&vector, &packed).unwrap() {
-        count += 1;
-        last = piece;
-    }
-    let tail = vector.blocks(vector.size() - 3).next();
-
-    assert_eq!(ALLOCATIONS.get(), before);
-    assert_eq!((count, last), (BLOCKS, ((BLOCKS - 1) * 24, (BLOCKS - 1) * 8, 8)));
-    assert_eq!(tail, Some(((BLOCKS - 1) * 24 + 5, 3)));
-    assert!(size_of::<Layout>() < 200, "{}", size_of::<Layout>());
-}
-
-#[test]
 fn datatype_of_ten_million_blocks_below_200_bytes() {
     const BLOCKS: u64 = 10_000_000;
+    drop(Box::new(0));
+    assert!(ALLOCATIONS.get() > 0, "the counter does not count");
     let before = BYTES.get();
     let vector = Datatype::vector(BLOCKS, 1, 3, &Named::Double.into()).unwrap();
     let held = BYTES.get().wrapping_sub(before);

@@ -1,8 +1,8 @@
 //! Datatypes by hand: predefined types, normal form, bounds, limits, errors, contents.
 
 use farside_datatype::{
-    Combiner, Contents, Darray, Datatype, DatatypeErrorKind, Distribution, Layout, MAX_DEPTH, Named, Order, Overlap,
-    Run, Subarray, TypeMap,
+    Combiner, Contents, Darray, Datatype, DatatypeErrorKind, Distribution, MAX_DEPTH, Named, Order, Overlap, Run,
+    Subarray, TypeMap,
 };
 
 fn t(named: Named) -> Datatype {
@@ -247,14 +247,4 @@ fn contents_are_the_arguments() {
     assert_eq!(int.envelope().combiner, Combiner::Named);
     let vector = Datatype::hvector(2, 1, 9, &int).unwrap().envelope();
     assert_eq!((vector.combiner, vector.integers, vector.addresses), (Combiner::Hvector, 2, 1));
-}
-
-#[test]
-fn type_map_of_a_layout_has_its_blocks() {
-    let plane = Layout::section_2d(10, 2, 4).unwrap();
-    let layout = Layout::nested(&plane, 3, 100).unwrap();
-    let map = TypeMap::try_from(&layout).unwrap();
-    let blocks: Vec<_> = layout.blocks(0).map(|(offset, len)| (offset as i64, len as u64)).collect();
-    assert_eq!(map.blocks(0).collect::<Vec<_>>(), blocks);
-    assert_eq!(map.signature(), t(Named::Byte).message(24).unwrap().signature());
 }
