@@ -112,9 +112,9 @@ impl Datatype {
     /// The part of a distributed array that one process has. Its extent is that of the whole array.
     ///
     /// # Errors
-    /// `BadArgument` if lists differ in length or are empty, the grid does not have `size` processes, `rank` is none
-    /// of them, a length is 0, a dimension that is not dealt out has several processes, or blocks of the given length
-    /// do not cover a dimension; else see [`Datatype`].
+    /// `BadArgument` if lists differ in length or are empty, the grid does not have `size` processes, `rank` is not
+    /// below `size`, a length is 0, a dimension that is not distributed has several processes, or blocks of the given
+    /// length do not cover a dimension; else see [`Datatype`].
     pub fn darray(array: &Darray) -> Result<Self> {
         let call = "Datatype::darray";
         let Darray { size, rank, gsizes, distributions, psizes, order, old } = array;

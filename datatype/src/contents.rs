@@ -1,4 +1,4 @@
-//! What a type was made from (MPI-4.1 §5.1.13): envelope and contents.
+//! Envelope and contents of a datatype (MPI-4.1 §5.1.13): the constructor and its arguments.
 
 use std::sync::Arc;
 

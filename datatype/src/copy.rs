@@ -9,9 +9,9 @@ use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, PairClass, Steps, TO, list
 use crate::runs::{Run, Runs};
 use crate::shape::{Inner, Node, Shape};
 
-/// A distance between repetitions of which a page holds few.
+/// Repetitions at least this far apart are few in a page.
 const FAR_BYTES: u64 = 1024;
-/// Repetitions below which they are not copied in tiles, and pieces above which they are not.
+/// Fewest repetitions, and most pieces, that are copied in tiles.
 const TILE_MIN: usize = 4;
 const PIECES_MAX: u64 = 16;
 /// Blocks that are looked at to find how many have the same length before these are copied.
@@ -48,7 +48,7 @@ pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
 /// [`walk`] of any shape.
 ///
 /// # Safety
-/// As there.
+/// The same as its contract.
 #[inline(never)]
 unsafe fn walk_any<M: Mover, const PACKED: usize>(
     shape: &Shape,
@@ -100,7 +100,7 @@ pub(crate) unsafe fn transfer<M: Mover>(
 /// [`transfer`] between any shapes.
 ///
 /// # Safety
-/// As there.
+/// The same as its contract.
 #[inline(never)]
 unsafe fn transfer_any<M: Mover>(
     from: &Shape,
@@ -127,10 +127,10 @@ unsafe fn transfer_any<M: Mover>(
     len as usize
 }
 
-/// Moves all of a node of which one loop copies all, and says whether it is one.
+/// Moves all of a node if one loop can copy it, and says whether it did.
 ///
 /// # Safety
-/// As [`walk`], with the first block, or the first packed byte, at `from` and `to`.
+/// The contract of [`walk`], with the first block, or the first packed byte, at `from` and `to`.
 #[inline(always)]
 unsafe fn by_one_loop<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) -> bool {
     // SAFETY: the caller's promise.
@@ -154,7 +154,7 @@ unsafe fn by_one_loop<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *
 /// Moves repetitions of two blocks, if they are that and of lengths that a loop has.
 ///
 /// # Safety
-/// As [`walk`], for every repetition.
+/// The contract of [`walk`], for every repetition.
 #[inline(always)]
 unsafe fn repeated_pairs<M: Mover, const PACKED: usize>(
     inner: &Inner,
@@ -178,7 +178,7 @@ unsafe fn repeated_pairs<M: Mover, const PACKED: usize>(
 /// Moves all of a node.
 ///
 /// # Safety
-/// As [`walk`], with the first block, or the first packed byte, at `from` and `to`.
+/// The contract of [`walk`], with the first block, or the first packed byte, at `from` and `to`.
 #[inline(always)]
 unsafe fn whole<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise.
@@ -196,7 +196,7 @@ unsafe fn whole<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const 
 /// Moves some pieces of a node. The packed side starts with the first of them, the other with the node.
 ///
 /// # Safety
-/// As [`walk`].
+/// The contract of [`walk`].
 unsafe fn pieces<M: Mover, const PACKED: usize>(
     a: &Node,
     b: &Node,
@@ -269,7 +269,7 @@ struct Times {
 /// Moves the inner nodes of two repetitions: each with its stride from start to start where it is not packed.
 ///
 /// # Safety
-/// As [`walk`], for every repetition.
+/// The contract of [`walk`], for every repetition.
 unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
     count: usize,
     (stride, inner): (i64, &Inner),
@@ -297,11 +297,11 @@ unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
     }
 }
 
-/// Moves a node so many times. What has several small pieces goes piece by piece, each for a tile of repetitions that
-/// stays in the nearest cache, so that one loop has blocks of one length.
+/// Moves all repetitions of a node. A node of several small pieces is moved piece by piece, each for a tile of
+/// repetitions that stays in the nearest cache, so that one loop has blocks of one length.
 ///
 /// # Safety
-/// As [`walk`], for every repetition.
+/// The contract of [`walk`], for every repetition.
 unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) {
     let Times { steps, tile } = times;
     let after = |n: usize, from: *const u8, to: *mut u8| {
@@ -343,11 +343,11 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
     }
 }
 
-/// Moves `len` bytes of a node from packed byte `skip` on; there are so many, and `len` is not 0. `packed` is where the
-/// first of them is, `at` where the node starts.
+/// Moves `len` bytes of a node from packed byte `skip` on; `len` is not 0, and the node has them. `packed` is the address
+/// of the first of them, `at` that of the node.
 ///
 /// # Safety
-/// As [`walk`].
+/// The contract of [`walk`].
 unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u64, len: u64, packed: *mut u8) {
     let end = skip + len;
     let (first, last) = (node.piece_at(skip), node.piece_at(end));
@@ -387,13 +387,13 @@ unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u6
 /// Copies the bytes of any runs to those of any others; the shorter side ends it.
 ///
 /// # Safety
-/// As [`transfer`].
+/// The contract of [`transfer`].
 unsafe fn by_runs<M: Mover>(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, to_base: *mut u8) {
     let (mut from, mut to) = (RunsSide::new(from), RunsSide::new(to));
     while let (Some((a, a_step, a_len)), Some((b, b_step, b_len))) = (from.at_hand(), to.at_hand()) {
         let (whole_a, whole_b) = (from.done == 0, to.done == 0);
-        // Blocks of one length pair off as long as both runs last, and a longer block is taken for a run of the other
-        // side's; else one piece.
+        // Blocks of one length are copied pairwise as long as both runs last; a longer block counts as a run of blocks
+        // of the other side's length; anything else is one piece.
         let (count, len, a_step, b_step) = if whole_a && whole_b && a_len == b_len {
             (from.run.count.min(to.run.count), a_len, a_step, b_step)
         } else if whole_b && a_len > b_len {
@@ -414,7 +414,7 @@ unsafe fn by_runs<M: Mover>(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, 
     }
 }
 
-/// One side of a transfer: the run at hand, of whose first block `done` bytes are copied.
+/// One side of a transfer: the current run, of whose first block `done` bytes are copied.
 struct RunsSide<'a> {
     runs: Runs<'a>,
     run: Run,
@@ -426,7 +426,7 @@ impl<'a> RunsSide<'a> {
         Self { runs, run: Run { offset: 0, count: 0, stride: 0, len: 0 }, done: 0 }
     }
 
-    /// Offset of what comes next, the stride of its run, and the bytes left of its block.
+    /// Offset of the next byte, the stride of its run, and the bytes left of its block.
     fn at_hand(&mut self) -> Option<(i64, i64, u64)> {
         if self.run.count == 0 {
             self.run = self.runs.next()?;
@@ -434,7 +434,7 @@ impl<'a> RunsSide<'a> {
         Some((self.run.offset + self.done as i64, self.run.stride, self.run.len - self.done))
     }
 
-    /// The next `bytes` are copied: whole blocks, or a part of one.
+    /// Advances by `bytes`, which were copied: whole blocks, or a part of one.
     fn take(&mut self, bytes: u64) {
         self.done += bytes;
         let blocks = self.done / self.run.len;

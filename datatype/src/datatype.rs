@@ -230,7 +230,7 @@ impl Datatype {
         self.ub() - self.lb()
     }
 
-    /// Where the lowest byte of data lies; 0 if there is none.
+    /// Offset of the lowest byte of data; 0 for an empty type.
     #[must_use]
     pub fn true_lb(&self) -> i64 {
         match &self.0 {
@@ -387,7 +387,7 @@ impl Draft {
     }
 }
 
-/// What a C compiler adds to the end of a struct of these bytes.
+/// Bytes that a C compiler adds to the end of a struct that spans `low..high`.
 fn padding(low: i64, high: i64, align_log: u8) -> i64 {
     let align = 1_i64 << align_log;
     (align - (high - low) % align) % align

@@ -27,7 +27,7 @@ pub enum DatatypeErrorKind {
 }
 
 impl DatatypeErrorKind {
-    /// What usually helps.
+    /// The usual remedy.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl DatatypeError {
         Self::new(DatatypeErrorKind::BadArgument, call, cause)
     }
 
-    /// What went wrong, as data.
+    /// The cause, as data.
     #[must_use]
     pub fn kind(&self) -> DatatypeErrorKind {
         self.kind

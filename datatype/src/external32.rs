@@ -167,7 +167,7 @@ fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> 
         scalar.copy_from_slice(from);
         big_endian(scalar);
         let (dropped, kept) = scalar.split_at(unit - external);
-        // What is dropped must be what unpacking puts there again.
+        // Only bytes that unpacking can restore may be dropped.
         if dropped.iter().any(|byte| *byte != extension(named, kept[0])) {
             let cause = format!("a value of {} needs more than {external} bytes", named.mpi_name());
             return Err(DatatypeError::new(DatatypeErrorKind::External, call, cause));

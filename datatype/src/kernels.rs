@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 
 use crate::shape::Block;
 
-/// How the copy loops access memory. [`Private`] serves memory that nobody else accesses during the call; for memory that
-/// others may access at the same time the caller brings an implementation that the compiler cannot reason about.
+/// How the copy loops access memory. [`Private`] serves memory that no other thread or rank accesses during the call; for
+/// memory that is accessed concurrently the caller supplies an implementation that the compiler cannot reason about.
 pub trait Mover: 'static {
     /// The same for functions with AVX2 enabled, which are only called on processors that have it.
     type Wide: Mover;
@@ -21,11 +21,11 @@ pub trait Mover: 'static {
     /// Copies `len` bytes, of a block too long to be copied in line.
     ///
     /// # Safety
-    /// As for [`fixed`](Self::fixed), for `len` bytes.
+    /// `from` is readable and `to` writable for `len` bytes, at any alignment, and the two ranges are disjoint.
     unsafe fn long(from: *const u8, to: *mut u8, len: usize);
 }
 
-/// Plain copies, for memory that nobody else writes, and of which nobody else accesses what is written.
+/// Plain copies, for sources that no one else writes and targets that no one else accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Private;
 
@@ -52,7 +52,7 @@ trait Length: Copy {
     fn len(self) -> usize;
 
     /// # Safety
-    /// As [`Mover::long`], for a block.
+    /// The contract of [`Mover::long`], for a block of this length.
     unsafe fn copy<M: Mover>(self, from: *const u8, to: *mut u8);
 }
 
@@ -140,9 +140,10 @@ const COLUMN_MIN: usize = 16;
 /// Blocks of this length and more are copied by a call for each.
 const LONG: usize = 256;
 const CLASSES: usize = 14;
-/// Blocks whole pages apart lie in one set of the nearest cache, where the lines for the stores that a processor prepares
-/// evict each other; so it finishes a few before it starts the next. From so many blocks on, and up to this length.
+/// Blocks whole pages apart lie in one set of the nearest cache, where the lines that pending stores need evict each
+/// other. So such stores are paced: a few are finished before the next start.
 const PAGE: isize = 4096;
+/// Fewest blocks, and the longest in bytes, for which pacing pays.
 const PACED_MIN: usize = 24;
 const PACED_MAX: usize = 128;
 
@@ -189,7 +190,7 @@ macro_rules! each_second {
 pub(crate) struct Class(u8);
 
 impl Class {
-    /// Of no blocks.
+    /// The class of an empty run.
     pub(crate) const NONE: Self = Self(0);
 
     /// The class of blocks of `len` bytes: two for each power of two up to 64, the power itself and what is longer.
@@ -271,7 +272,7 @@ pub(crate) struct Pair {
 /// Length of the blocks, number, steps at either side, and where the first blocks are.
 type Strided = unsafe fn(usize, usize, isize, isize, *const u8, *mut u8);
 type Nested = unsafe fn(usize, &Steps, &Steps, *const u8, *mut u8);
-/// Length of the blocks, their places at either side, which are as many, and the addresses that these count from.
+/// Length of the blocks, equally many places on either side, and the addresses that these count from.
 type Listed<P> = unsafe fn(usize, &[P], *const P, *const u8, *mut u8);
 type Pairs = unsafe fn(&Pair, *const u8, *mut u8);
 
@@ -323,7 +324,7 @@ pub(crate) unsafe fn strided<M: Mover, const PACKED: usize>(
     unsafe { copy(len, steps.count, steps.from, steps.to, from, to) };
 }
 
-/// As [`strided`], for each of `outer` the blocks of `inner`.
+/// Copies, for each step of `outer`, the blocks of `inner`, like [`strided`].
 ///
 /// # Safety
 /// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
@@ -344,8 +345,8 @@ pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
     unsafe { copy(len, &outer, &inner, from, to) };
 }
 
-/// Copies blocks of `len` bytes, which are consecutive at the `PACKED` side and lie at `a` and `b`, which are as many, of
-/// a side that is not, in their order.
+/// Copies blocks of `len` bytes in their order. They are consecutive at the `PACKED` side; at a side that is not packed
+/// they lie at the places `a` or `b`, two lists of equal length.
 ///
 /// # Safety
 /// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
@@ -389,7 +390,7 @@ impl PairClass {
 /// Copies repetitions of two blocks, in their order, and says whether it has a loop for their class.
 ///
 /// # Safety
-/// As [`strided`]. What the `PACKED` side has between repetitions is given, but the two blocks are consecutive there.
+/// The contract of [`strided`]. The step of the `PACKED` side is the caller's; its two blocks are consecutive.
 #[inline(always)]
 pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(
     class: PairClass,
@@ -404,7 +405,7 @@ pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(
 }
 
 /// # Safety
-/// As [`strided`], on a processor with AVX2.
+/// The contract of [`strided`], on a processor with AVX2.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn copy_strided_wide<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
@@ -419,7 +420,7 @@ unsafe fn copy_strided_wide<M: Mover, const PACKED: usize, L: Length>(
 }
 
 /// # Safety
-/// As [`strided`], on a processor with AVX2.
+/// The contract of [`strided`], on a processor with AVX2.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn copy_nested_wide<M: Mover, const PACKED: usize, L: Length>(
     len: usize,
@@ -433,7 +434,7 @@ unsafe fn copy_nested_wide<M: Mover, const PACKED: usize, L: Length>(
 }
 
 /// # Safety
-/// As [`strided`], on a processor with AVX2.
+/// The contract of [`strided`], on a processor with AVX2.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn copy_listed_wide<M: Mover, P: Place, const PACKED: usize, L: Length>(
     len: usize,
@@ -540,7 +541,7 @@ unsafe fn copy_nested<M: Mover, const PACKED: usize, L: Length>(
 }
 
 /// # Safety
-/// As [`strided`]; `b` has as many places as `a`.
+/// The contract of [`strided`]; `a` and `b` have equal lengths.
 #[inline(always)]
 unsafe fn copy_listed<M: Mover, P: Place, const PACKED: usize, L: Length>(
     len: usize,
@@ -552,7 +553,7 @@ unsafe fn copy_listed<M: Mover, P: Place, const PACKED: usize, L: Length>(
     let block = L::of(len);
     for (i, a) in a.iter().enumerate() {
         // Only the side of the target has places of its own in a copy to another layout.
-        // SAFETY: there are as many.
+        // SAFETY: `a` and `b` have equal lengths.
         let b = if PACKED == NEITHER { unsafe { (*b.add(i)).at() } } else { a.at() };
         let (from_at, to_at) = sides::<PACKED, _>((i * block.len()) as isize, a.at(), b);
         // SAFETY: a block that the caller vouches for.
@@ -561,7 +562,7 @@ unsafe fn copy_listed<M: Mover, P: Place, const PACKED: usize, L: Length>(
 }
 
 /// # Safety
-/// As [`pairs`].
+/// The contract of [`pairs`].
 unsafe fn copy_pairs<M: Mover, const PACKED: usize, A: Length, B: Length>(
     pair: &Pair,
     mut from: *const u8,

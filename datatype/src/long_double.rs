@@ -33,7 +33,7 @@ pub(crate) fn narrow(bits: u128) -> [u8; 10] {
     let fraction = bits & ((1 << FRACTION_BITS) - 1);
     let mut significand = (fraction >> MORE) as u64;
     if exponent == SPECIAL {
-        // A number that is none stays so, and quiet, where all that distinguishes it from infinity is cut off.
+        // NaN stays NaN: if the bits that distinguish it from infinity are cut off, it becomes a quiet NaN.
         if significand == 0 && fraction != 0 {
             significand = 1 << 62;
         }

@@ -108,7 +108,7 @@ struct Search {
 }
 
 impl Search {
-    /// Where two blocks overlap, from the first block's start; `None`: not found out.
+    /// Where two blocks overlap, from the first block's start; `None` if the search gave up.
     fn of(mut dims: Vec<Dim>, len: i128) -> Option<Option<i128>> {
         dims.sort_by_key(|dim| std::cmp::Reverse(dim.stride.abs()));
         if dims.last().is_some_and(|dim| dim.stride == 0) {
@@ -118,7 +118,7 @@ impl Search {
         if !search.near(0, false)? {
             return Some(None);
         }
-        // The one block has the differences above zero as its indices, the other those below.
+        // Positive differences are the indices of one block, negative ones those of the other.
         let of = |sign: i128| search.dims.iter().zip(&search.chosen).map(|(d, n)| d.stride * (sign * n).max(0)).sum();
         let (one, other): (i128, i128) = (of(1), of(-1));
         Some(Some(one.max(other)))
@@ -130,13 +130,13 @@ impl Search {
         let Some(Dim { stride, count }) = self.dims.get(level).copied() else {
             return Some(any && apart.abs() < self.len);
         };
-        // What the others can still make up for.
+        // The largest distance that the remaining dimensions can bridge.
         let reach: i128 = self.dims[level + 1..].iter().map(|dim| dim.stride.abs() * (dim.count - 1)).sum();
         let reach = reach + self.len - 1;
         let (from, to) = (-reach - apart, reach - apart);
         let (from, to) = if stride > 0 { (from, to) } else { (-to, -from) };
         let step = stride.abs();
-        // Of a pair of blocks either may be the first, so that the first difference that is not zero may be above.
+        // Either block of a pair may be taken as the first, so it suffices to try a positive first difference.
         let lowest = if any { 1 - count } else { 0 };
         let first = (-(-from).div_euclid(step)).max(lowest);
         let last = to.div_euclid(step).min(count - 1);

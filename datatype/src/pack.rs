@@ -58,8 +58,8 @@ impl TypeMap {
         Ok(unsafe { self.unpack_raw::<Private>(input.as_ptr(), from, at, input.len()) })
     }
 
-    /// As [`TypeMap::pack`] of `len` bytes. Memory that others may access meanwhile needs a [`Mover`] that allows it; what
-    /// they write may or may not be in the copy.
+    /// Packs `len` bytes, like [`TypeMap::pack`]. Memory that others may access during the call needs a [`Mover`] that
+    /// permits it; bytes that they write meanwhile may or may not be in the copy.
     ///
     /// # Safety
     /// All bytes of the message relative to `buffer` must be readable, `out` writable for `len` bytes, and the two must
@@ -70,7 +70,8 @@ impl TypeMap {
         unsafe { walk::<M, TO>(&self.shape, buffer.cast_mut(), from, len as u64, out) }
     }
 
-    /// As [`TypeMap::unpack`] of `len` bytes, with a [`Mover`] as for [`TypeMap::pack_raw`].
+    /// Unpacks `len` bytes, like [`TypeMap::unpack`]. Memory that others may access during the call needs a [`Mover`]
+    /// that permits it.
     ///
     /// # Safety
     /// All bytes of the message relative to `buffer` must be writable, `input` readable for `len` bytes, and the two
@@ -138,7 +139,7 @@ pub(crate) fn check_signatures(origin: &TypeMap, target: &TypeMap, call: &'stati
     if same_length && (is_bytes(origin) || is_bytes(target)) { Ok(()) } else { Err(different(origin, target, call)) }
 }
 
-/// Whether the elements are bytes, which match any others of as many bytes.
+/// Whether the elements are `MPI_BYTE`, which matches any elements of the same total size.
 #[cold]
 fn is_bytes(map: &TypeMap) -> bool {
     let bytes = |named: Named| named.signature().repeat(map.size()) == map.signature;

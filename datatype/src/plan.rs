@@ -20,7 +20,7 @@ pub enum Direction {
     Get,
 }
 
-/// What the device can do for a pair of ranks, as data.
+/// Capabilities of the device for a pair of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanLimits {
     /// Blocks of a gather or scatter list; 0 counts as 1.
@@ -33,8 +33,8 @@ pub struct PlanLimits {
     pub target_helps: bool,
 }
 
-/// Where one scheme becomes better than another; measured for a device. Bytes; a block's length is the mean over the
-/// pieces into which both sides' blocks cut the message.
+/// Sizes in bytes at which one scheme becomes better than another, measured for a device. The length of a block is the
+/// mean over the pieces into which both sides' blocks cut the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOffs {
     /// Shortest block for which a write gathers or a read scatters, when the target could help instead.
@@ -50,8 +50,8 @@ pub struct CutOffs {
 }
 
 impl Default for CutOffs {
-    /// The paper's proportions: Generic for blocks below 512 bytes in messages below 64 KiB. To be replaced by what
-    /// was measured on the device.
+    /// The order of the schemes in the source paper: Generic for short blocks and messages, then SGRS, then Multi-W.
+    /// A device replaces these by its own measurements (`Capabilities::cut_offs` in core).
     fn default() -> Self {
         Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 }
     }
@@ -112,7 +112,7 @@ impl<'a> Plan<'a> {
     /// A plan by the scheme that the caller wants, for measurements and tests.
     ///
     /// # Errors
-    /// As [`Plan::new`]; and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous` needs
+    /// Those of [`Plan::new`], and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous` needs
     /// a block on both sides, `Mapped` mapped memory, `Generic` and `Sgrs` the target's help, `WriteGather` a put and
     /// `ReadScatter` a get.
     pub fn with_scheme(

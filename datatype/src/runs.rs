@@ -9,9 +9,9 @@ use crate::shape::{Node, Shape};
 /// `count` blocks of `len` bytes, the first at `offset`, `stride` bytes from start to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Of the first block, relative to the buffer's address.
+    /// Offset of the first block, relative to the buffer's address.
     pub offset: i64,
-    /// Blocks, at least 1.
+    /// Number of blocks, at least 1.
     pub count: u64,
     /// Bytes from start to start; may be negative.
     pub stride: i64,
@@ -19,7 +19,7 @@ pub struct Run {
     pub len: u64,
 }
 
-/// A level on the way down: what comes next in it.
+/// A level on the way down, and the piece of it that comes next.
 #[derive(Clone, Debug)]
 struct Frame<'a> {
     node: &'a Node,
@@ -31,7 +31,7 @@ struct Frame<'a> {
 #[derive(Clone, Debug)]
 pub struct Runs<'a> {
     stack: SmallVec<[Frame<'a>; 6]>,
-    /// The run at hand, and what follows it before the stack is looked at.
+    /// The current run, and the one that follows it before the stack is consulted.
     ready: Option<Run>,
     after: Option<Run>,
     /// Packed bytes still to be given.
@@ -48,7 +48,7 @@ impl<'a> Runs<'a> {
         runs
     }
 
-    /// Goes down to the block that holds packed byte `skip` of `node`.
+    /// Descends to the block that holds packed byte `skip` of `node`.
     #[inline]
     fn descend(&mut self, mut node: &'a Node, mut base: i64, mut skip: u64) {
         loop {

@@ -12,7 +12,7 @@ pub const MAX_DEPTH: usize = 64;
 /// nearest cache.
 const TILE_BYTES: u64 = 8192;
 
-/// Of so many blocks one may be two, for all to count as equal.
+/// One block in this many may be split in two, and the blocks still count as equal.
 const FEW: u64 = 64;
 
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
@@ -27,11 +27,11 @@ pub(crate) enum Node {
     Same { at: Arc<[i64]>, inner: Arc<Inner> },
     /// Blocks of different lengths.
     Blocks(Arc<[Block]>),
-    /// Different things one after the other.
+    /// Different nodes, one after the other.
     Parts(Arc<Parts>),
 }
 
-/// What a level repeats; never empty.
+/// The node that a level repeats; never empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Inner {
     pub(crate) node: Node,
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     /// How many of it make a tile; see [`TILE_BYTES`].
     pub(crate) in_tile: u32,
     depth: u32,
-    /// Of two blocks.
+    /// The class of its two blocks, if it has two.
     pub(crate) pair: PairClass,
 }
 
@@ -214,11 +214,11 @@ impl Node {
 /// A tree and where it stands relative to the address that the caller passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Of the first block in packed order.
+    /// Offset of the first block in packed order.
     pub(crate) offset: i64,
     /// Packed bytes.
     pub(crate) size: u64,
-    /// The lowest byte, and one past the highest; both 0 if there is none.
+    /// The lowest byte, and one past the highest; both 0 for no bytes.
     pub(crate) low: i64,
     pub(crate) high: i64,
     pub(crate) node: Node,

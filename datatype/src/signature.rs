@@ -20,7 +20,7 @@ fn multiply(a: u64, b: u64) -> u64 {
     add((product & u128::from(PRIME)) as u64, (product >> 61) as u64)
 }
 
-/// Of two values up to the prime.
+/// The sum of two residues, modulo the prime.
 fn add(a: u64, b: u64) -> u64 {
     let sum = a + b;
     if sum >= PRIME { sum - PRIME } else { sum }

@@ -13,16 +13,17 @@ use crate::signature::Signature;
 /// A message of some datatype (MPI-4.1 §5.1: type map and type signature): its bytes in packed order, normalized.
 ///
 /// Memory does not grow with counts, only with the lists that indexed and struct types were given. Made by
-/// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are relative to the address that the transfer is given, and may be negative.
+/// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are relative
+/// to the address that the transfer is given, and may be negative.
 #[derive(Clone, Debug)]
 pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
-    /// What [`TypeMap::overlap`] has found, shared with clones; none where that costs less than to look it up.
+    /// The cached result of [`TypeMap::overlap`], shared with clones; `None` where computing it costs less than a look-up.
     pub(crate) overlap: Known,
 }
 
-/// A place for what has been found out about overlaps.
+/// A cache of the result of [`TypeMap::overlap`].
 pub(crate) type Known = Option<Arc<OnceLock<Overlap>>>;
 
 impl PartialEq for TypeMap {
@@ -49,21 +50,21 @@ impl TypeMap {
         self.shape.size
     }
 
-    /// Where the lowest byte lies (MPI: true lower bound); 0 if there is none.
+    /// Offset of the lowest byte (MPI: true lower bound); 0 for an empty message.
     #[must_use]
     #[inline]
     pub fn true_lb(&self) -> i64 {
         self.shape.low
     }
 
-    /// One past the highest byte; 0 if there is none.
+    /// One past the offset of the highest byte; 0 for an empty message.
     #[must_use]
     #[inline]
     pub fn true_ub(&self) -> i64 {
         self.shape.high
     }
 
-    /// The elements, for a check against the other side's.
+    /// The signature of the elements, to be compared with the other side's.
     #[must_use]
     pub fn signature(&self) -> Signature {
         self.signature
@@ -97,8 +98,8 @@ impl TypeMap {
         self.shape.node.block_count()
     }
 
-    /// The runs of `len` packed bytes from packed byte `from` on, fewer at the end of the message. To find the start
-    /// takes a step per level, a binary search at those of indexed types.
+    /// The runs of `len` packed bytes from packed byte `from` on, fewer at the end of the message. Finding the start
+    /// takes one step per level, and a binary search at a level of an indexed type.
     #[must_use]
     pub fn runs(&self, from: u64, len: u64) -> Runs<'_> {
         Runs::new(&self.shape, from, len)
