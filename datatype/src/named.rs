@@ -60,7 +60,7 @@ macro_rules! named {
 
 named! {
     basic {
-        Char = "MPI_CHAR", 1 x 1, Unsigned, external 1;
+        Char = "MPI_CHAR", 1 x 1, Signed, external 1;
         SignedChar = "MPI_SIGNED_CHAR", 1 x 1, Signed, external 1;
         UnsignedChar = "MPI_UNSIGNED_CHAR", 1 x 1, Unsigned, external 1;
         Short = "MPI_SHORT", 1 x 2, Signed, external 2;

@@ -149,8 +149,8 @@ impl Buffer {
 
     /// `n` elements for each block.
     pub fn equal(call: &Call<'_>, place: Place, n: i64, datatype: Type, blocks: Blocks<'_>) -> Result<Self> {
-        let object = committed(call, datatype)?;
         let n = count(n, place.count)?;
+        let object = used(call, datatype, n)?;
         let bytes = bytes(&object, n, place)?;
         let (map, at) = match blocks {
             Blocks::All(blocks) => {
@@ -177,9 +177,9 @@ impl Buffer {
         datatype: Type,
         blocks: Blocks<'_>,
     ) -> Result<Self> {
-        let object = committed(call, datatype)?;
         let total = blocks.total() as i64;
         let (counts, displs) = (blocks.of(counts.counts(total)?), blocks.of(displs.read(total)?));
+        let object = used(call, datatype, counts.iter().copied().max().unwrap_or(0))?;
         let extent = object.layout.extent();
         let at = displs.iter().map(|displ| displ.checked_mul(extent)).collect::<Option<Vec<_>>>();
         let at = at.ok_or_else(|| too_far(place))?;
@@ -201,8 +201,8 @@ impl Buffer {
         let total = blocks.total() as i64;
         let (counts, at) = (blocks.of(counts.counts(total)?), blocks.of(displs.read(total)?));
         let named = |failed: crate::fail::Fail| failed.named(types.name());
-        let objects =
-            blocks.of(types.read(total)?).into_iter().map(|datatype| committed(call, datatype).map_err(named));
+        let types = blocks.of(types.read(total)?);
+        let objects = types.into_iter().zip(&counts).map(|(datatype, n)| used(call, datatype, *n).map_err(named));
         let objects = objects.collect::<Result<Vec<_>>>()?;
         let sizes = counts.iter().zip(&objects).map(|(n, object)| bytes(object, *n, place));
         let sizes = sizes.collect::<Result<Vec<_>>>()?;
@@ -237,6 +237,11 @@ impl Buffer {
         }
         Ok(())
     }
+}
+
+/// The type of `n` elements. Without elements it may be `MPI_DATATYPE_NULL`.
+fn used(call: &Call<'_>, datatype: Type, n: u64) -> Result<Rc<TypeObject>> {
+    committed(call, if n == 0 && datatype == MPI_DATATYPE_NULL { MPI_BYTE } else { datatype })
 }
 
 /// Where blocks of elements without gaps begin; `None` of others.

@@ -33,14 +33,14 @@ enum Kind {
     Logical,
     Byte,
     Pair,
-    /// Characters, and what is packed.
+    /// Characters that are no numbers, and packed data.
     None,
 }
 
 fn kind_of(named: Named) -> Kind {
     use Named as N;
     match named {
-        N::Char | N::Wchar | N::Character | N::Packed => Kind::None,
+        N::Wchar | N::Character | N::Packed => Kind::None,
         N::Byte => Kind::Byte,
         N::CBool | N::CxxBool | N::Logical => Kind::Logical,
         N::Logical1 | N::Logical2 | N::Logical4 | N::Logical8 | N::Logical16 => Kind::Logical,
@@ -54,13 +54,14 @@ fn kind_of(named: Named) -> Kind {
     }
 }
 
-/// Whether a type is one that compare-and-swap is defined on (section 12.3.4).
+/// Whether compare-and-swap is defined on a type (section 12.3.4), or other libraries take it there (`MPI_CHAR`).
 pub fn is_swapped(named: Named) -> bool {
     matches!(kind_of(named), Kind::Integer | Kind::Logical | Kind::Byte)
 }
 
 impl Predefined {
-    /// Whether it is defined on a type, by the table of section 6.9.2.
+    /// Whether it is defined on a type, by the table of section 6.9.2. `MPI_CHAR`, which the table leaves out, is taken as
+    /// `MPI_SIGNED_CHAR`: programs use it so, and other libraries accept it.
     pub fn allowed(self, named: Named) -> bool {
         if named.class() == Class::LongDouble && !X87::EXISTS {
             return false;

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use farside_rma::raw::Options;
 use farside_rma::raw::dynamic::RawDynamicWindow;
 
 use super::window::{Given, make, put_handle};
@@ -15,8 +16,8 @@ use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
     let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, baseptr: None };
-    let object = make(call, comm, &given, |team, _, options, _| {
-        Ok(Memory::Attached(RawDynamicWindow::new(team, None, options)?))
+    let object = make(call, comm, &given, |team, _, _| {
+        Ok(Memory::Attached(RawDynamicWindow::new(team, None, Options::default())?))
     })?;
     put_handle(call, object, win);
     Ok(())

@@ -103,12 +103,6 @@ impl WinObject {
         }
     }
 
-    /// A rank argument, which must be a rank.
-    fn rank(&self, rank: c_int) -> Result<usize> {
-        let none = || fail(MPI_ERR_RANK, "is MPI_PROC_NULL").named("rank");
-        self.target(rank, "rank")?.ok_or_else(none)
-    }
-
     /// The window below, a rank of it, and the byte there that a displacement means, or the address.
     #[inline(always)]
     fn place(&self, rank: c_int, displacement: i64) -> Option<(&RawWindow, usize, usize)> {

@@ -85,12 +85,11 @@ fn lockable(object: &WinObject, own: bool) -> Result {
             fail(MPI_ERR_RMA_CONFLICT, "is exposed here by MPI_Win_post, and cannot be locked too").named("win")
         );
     }
-    if object.info.get(b"no_locks").as_deref() == Some(b"true") {
-        return Err(fail(MPI_ERR_RMA_SYNC, "was made with the info key no_locks").named("win"));
-    }
     Ok(())
 }
 
+/// Opens an access to a rank; to `MPI_PROC_NULL`, which the standard allows in operations alone, there is nothing to open, as in
+/// the calls below that name a rank.
 pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let kind = match lock_type {
@@ -98,7 +97,8 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
         MPI_LOCK_SHARED => LockKind::Shared,
         _ => return Err(fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}")).named("lock_type")),
     };
-    let (target, asserts) = (object.rank(rank)?, asserts(assert, MPI_MODE_NOCHECK)?);
+    let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
+    let Some(target) = object.target(rank, "rank")? else { return Ok(()) };
     lockable(&object, target == object.raw().team().rank())?;
     object.raw().lock(kind, target, asserts)?;
     hold_if_loaded(&object, target)
@@ -124,7 +124,7 @@ pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
 
 pub fn win_unlock(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
-    Ok(object.raw().unlock(object.rank(rank)?)?)
+    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().unlock(target)?))
 }
 
 pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
@@ -134,7 +134,7 @@ pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
 #[inline]
 pub fn win_flush(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
-    Ok(object.raw().flush(object.rank(rank)?)?)
+    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().flush(target)?))
 }
 
 pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {
@@ -143,7 +143,7 @@ pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {
 
 pub fn win_flush_local(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
-    Ok(object.raw().flush_local(object.rank(rank)?)?)
+    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().flush_local(target)?))
 }
 
 pub fn win_flush_local_all(call: &Call<'_>, win: Win) -> Result {

@@ -21,9 +21,9 @@ use crate::handle::{Comm, Group, Info, Win};
 use crate::info::InfoObject;
 use crate::runtime::Call;
 
-/// The hints of the chapter with their defaults. `no_locks` saves the agent that serves memory which is not mapped;
-/// `alloc_shared_noncontig` gives each rank pages of its own; `same_size` and `same_disp_unit` are checked. The others promise
-/// what is not needed here, or ask for less order than there always is.
+/// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank pages of its own; `same_size` and
+/// `same_disp_unit` are checked. The others change nothing: programs lock windows in spite of `no_locks`, and there is always as
+/// much order as any value of the rest asks for.
 const HINTS: [(&str, &str); 8] = [
     ("no_locks", "false"),
     ("accumulate_ordering", "rar,raw,war,waw"),
@@ -88,7 +88,7 @@ pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
     given: &Given,
-    memory: impl FnOnce(&Team, usize, Options, &InfoObject) -> Result<Memory>,
+    memory: impl FnOnce(&Team, usize, &InfoObject) -> Result<Memory>,
 ) -> Result<WinObject> {
     let caller = Caller::new(call, comm)?;
     if caller.is_inter() {
@@ -111,18 +111,18 @@ pub(super) fn make(
     let words = Words::gather(call, &old.team, &[context, unit[0], unit[1], bytes[0], bytes[1], promises])?;
     let said = |rank| words.of(rank);
     let size = old.team.size();
-    let locks = !(0..size).all(|rank| said(rank)[5] & 1 != 0);
     for (promise, at, key, class) in [(2, 3, "same_size", MPI_ERR_SIZE), (4, 1, "same_disp_unit", MPI_ERR_DISP)] {
         let differs = (0..size).find(|rank| said(*rank)[at..at + 2] != said(0)[at..at + 2]);
         if let (Some(rank), true) = (differs, (0..size).any(|rank| said(rank)[5] & promise != 0)) {
             return Err(fail(class, format!("promises {key}, and rank {rank} differs from rank 0")).named("info"));
         }
     }
-    info.set(b"no_locks".to_vec(), (!locks).to_string().into());
+    let no_locks = (0..size).all(|rank| said(rank)[5] & 1 != 0);
+    info.set(b"no_locks".to_vec(), no_locks.to_string().into());
     let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
     let context = said(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
-    let memory = memory(&team, len, Options { locks }, &info)?;
+    let memory = memory(&team, len, &info)?;
     let base = if let (Memory::Own(raw), 1..) = (&memory, len) { raw.base().addr() } else { 0 };
     let follows = given.flavor == MPI_WIN_FLAVOR_SHARED && is_set("alloc_shared_noncontig") == 0;
     if base > 0 && !follows && given.flavor != MPI_WIN_FLAVOR_CREATE {
@@ -162,12 +162,12 @@ pub fn win_create(
     win: Out<Win>,
 ) -> Result {
     let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, baseptr: None };
-    let mut object = make(call, comm, &given, |team, len, options, _| {
+    let mut object = make(call, comm, &given, |team, len, _| {
         if len == 0 {
-            return Ok(Memory::Own(RawWindow::allocate(team, 0, options)?));
+            return Ok(Memory::Own(RawWindow::allocate(team, 0, Options::default())?));
         }
         // SAFETY: the program leaves the memory to the window until that is freed.
-        Ok(Memory::Own(unsafe { RawWindow::create(team, base.cast(), len, options) }?))
+        Ok(Memory::Own(unsafe { RawWindow::create(team, base.cast(), len, Options::default()) }?))
     })?;
     object.facts.base = base.addr();
     put_handle(call, object, win);
@@ -189,7 +189,7 @@ pub fn win_allocate(
 ) -> Result {
     let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, baseptr: Some(baseptr) };
     let object =
-        make(call, comm, &given, |team, len, options, _| Ok(Memory::Own(RawWindow::allocate(team, len, options)?)))?;
+        make(call, comm, &given, |team, len, _| Ok(Memory::Own(RawWindow::allocate(team, len, Options::default())?)))?;
     // SAFETY: the program gives the address of a pointer.
     unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
@@ -213,11 +213,11 @@ pub fn win_allocate_shared(
     win: Out<Win>,
 ) -> Result {
     let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, baseptr: Some(baseptr) };
-    let object = make(call, comm, &given, |team, len, options, info| {
+    let object = make(call, comm, &given, |team, len, info| {
         if info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true") {
-            return RawWindow::allocate_segment(team, len, options).map(Memory::Own).map_err(not_shared);
+            return RawWindow::allocate_segment(team, len, Options::default()).map(Memory::Own).map_err(not_shared);
         }
-        let raw = RawWindow::allocate(team, len, options)?;
+        let raw = RawWindow::allocate(team, len, Options::default())?;
         if !raw.is_mapped() && team.size() > 1 {
             raw.free()?;
             return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that do not map each other's memory").value(comm.0));
