@@ -22,7 +22,7 @@ pub const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 pub enum Memory {
     /// Every rank maps every other's memory.
     Mapped,
-    /// Operations are messages, as on a network (`FARSIDE_FAULT=unmapped`).
+    /// Operations are messages, as on a network (`FARSIDE_TEST_FAULT=unmapped`).
     Unmapped,
 }
 
@@ -72,7 +72,7 @@ impl Row {
 /// What the calls fail with.
 pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
     let settings = Settings::from_lookup(|name| match (name, memory) {
-        ("FARSIDE_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
+        ("FARSIDE_TEST_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
         _ => None,
     })?;
     let counted = Job::threads_with(ranks, &settings, |job| count(job, memory, neighbours))?;

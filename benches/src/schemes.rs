@@ -297,7 +297,10 @@ pub fn report(rounds: u32, quick: bool) -> Result<()> {
     let measured: Vec<_> = plain.iter().enumerate().map(|(i, shape)| (*shape, us(i))).collect();
     let c = cut_offs(&measured, CutOffs::UNMEASURED);
     println!("cut-offs that follow: {c:?}");
-    println!("FARSIDE_CUT_OFFS={},{},{},{},{}", c.gather_block, c.multi_w_block, c.sgrs_block, c.sgrs_bytes, c.segment);
+    println!(
+        "FARSIDE_TRANSFER=multi-w-block:{},sgrs-block:{},sgrs-message:{}",
+        c.multi_w_block, c.sgrs_block, c.sgrs_bytes
+    );
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The only place that waits: spin, then yield, then park.
 //!
-//! With a core for every rank a waiting rank spins for `FARSIDE_SPIN_US` and then sleeps; with more ranks than
+//! With a core for every rank a waiting rank spins, as long as `FARSIDE_WAIT` says, and then sleeps; with more ranks than
 //! cores it yields, a few times, and then sleeps. Two ranks that run at the same time need no turn of a core to answer
 //! each other, so as long as answers come like that, a rank spins for a moment before it yields. Every sleep is bounded
 //! by `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead one is an error within that time
@@ -82,10 +82,9 @@ impl Progress {
     /// From the settings, whether more ranks than there are cores share this rank's, and whether memory is mapped.
     #[must_use]
     pub fn new(settings: &Settings, crowded: bool, mapped: bool) -> Self {
-        let spin_us = Duration::from_micros(u64::from(settings.spin_us));
         let (spin, yields, park) = match settings.wait {
-            WaitPolicy::Auto if !crowded => (spin_us, 0, true),
-            WaitPolicy::Auto => (Duration::ZERO, 8, true),
+            WaitPolicy::Auto(spin) if !crowded => (spin, 0, true),
+            WaitPolicy::Auto(_) => (Duration::ZERO, 8, true),
             WaitPolicy::Spin => (Duration::MAX, 0, false),
             WaitPolicy::Yield => (Duration::ZERO, u32::MAX, false),
             WaitPolicy::Park => (Duration::ZERO, 0, true),
@@ -317,8 +316,7 @@ mod tests {
     fn what_is_taken_at_the_last_look_before_sleep_is_returned() {
         let hub = Hub::new(1);
         let device = Loopback::new(&hub, 0);
-        let mut settings = Settings::from_lookup(|_| None).unwrap();
-        settings.wait = WaitPolicy::Park;
+        let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "park".into())).unwrap();
         let progress = Progress::new(&settings, true, true);
         // There once, at the second look, which is that of `park`.
         let looks = Cell::new(0);

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use crate::coll::operation::Operation;
-use crate::coll::selection::Choice;
-use crate::device::{CutOffs, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 
 /// One row of the table.
@@ -23,8 +20,8 @@ pub struct Setting {
 /// How a waiting rank spends its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// Spin, yield, then park; park early when there are more ranks than cores.
-    Auto,
+    /// Spin for this long, or yield where ranks outnumber cores; then park.
+    Auto(Duration),
     /// Never give up the core.
     Spin,
     /// Give up the core at every turn, never sleep.
@@ -60,9 +57,10 @@ pub enum DeviceChoice {
 }
 
 /// How transfers between two layouts travel where memory is not mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransferScheme {
     /// As the planner finds best by the device's cut-offs.
+    #[default]
     Auto,
     /// Packed, sent, unpacked.
     Generic,
@@ -74,19 +72,71 @@ pub enum TransferScheme {
     Sgrs,
 }
 
-/// Numbers with commas between them.
-fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
-    text.split(',').map(number).collect::<Option<Vec<u64>>>()?.try_into().ok()
+/// A scheme for all transfers between two layouts, and byte counts that take the place of a device's cut-offs
+/// ([`CutOffs`](crate::device::CutOffs), [`MessageCutOffs`](crate::device::MessageCutOffs)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Transfer {
+    pub scheme: TransferScheme,
+    pub gather_block: Option<u64>,
+    pub multi_w_block: Option<u64>,
+    pub sgrs_block: Option<u64>,
+    pub sgrs_message: Option<u64>,
+    pub segment: Option<u64>,
+    pub eager: Option<u64>,
+    pub read_intra: Option<u64>,
+    pub read_inter: Option<u64>,
 }
 
-fn cut_offs(text: &str) -> Option<CutOffs> {
-    let [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment] = numbers(text)?;
-    Some(CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment })
+impl Transfer {
+    /// Reads `auto`, or schemes and `CUT-OFF:BYTES` with commas between them.
+    fn parse(text: &str) -> Option<Self> {
+        text.split(',').try_fold(Self::default(), |mut all, item| {
+            match item.trim().split_once(':') {
+                Some((name, bytes)) => *all.cut_off(name)? = Some(number(bytes)?),
+                None => all.scheme = scheme(item.trim())?,
+            }
+            Some(all)
+        })
+    }
+
+    fn cut_off(&mut self, name: &str) -> Option<&mut Option<u64>> {
+        Some(match name {
+            "gather-block" => &mut self.gather_block,
+            "multi-w-block" => &mut self.multi_w_block,
+            "sgrs-block" => &mut self.sgrs_block,
+            "sgrs-message" => &mut self.sgrs_message,
+            "segment" => &mut self.segment,
+            "eager" => &mut self.eager,
+            "read-intra" => &mut self.read_intra,
+            "read-inter" => &mut self.read_inter,
+            _ => return None,
+        })
+    }
 }
 
-fn message_cut_offs(text: &str) -> Option<MessageCutOffs> {
-    let [eager, read_intra, read_inter] = numbers(text)?.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-    Some(MessageCutOffs { eager, read_intra, read_crowded: read_intra, read_inter })
+fn scheme(text: &str) -> Option<TransferScheme> {
+    Some(match text {
+        "auto" => TransferScheme::Auto,
+        "generic" => TransferScheme::Generic,
+        "gather" => TransferScheme::Gather,
+        "multi-w" => TransferScheme::MultiW,
+        "sgrs" => TransferScheme::Sgrs,
+        _ => return None,
+    })
+}
+
+fn wait_policy(text: &str) -> Option<WaitPolicy> {
+    Some(match text {
+        "spin" => WaitPolicy::Spin,
+        "yield" => WaitPolicy::Yield,
+        "park" => WaitPolicy::Park,
+        "auto" => WaitPolicy::Auto(Duration::from_micros(100)),
+        _ => {
+            let time = number(text.strip_prefix("auto(")?.strip_suffix(')')?);
+            WaitPolicy::Auto(Duration::from_micros(time.filter(|us| *us <= 1_000_000)?))
+        }
+    })
 }
 
 fn log_level(text: &str) -> Option<tracing::Level> {
@@ -94,20 +144,6 @@ fn log_level(text: &str) -> Option<tracing::Level> {
     [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE]
         .into_iter()
         .find(|level| level.as_str().eq_ignore_ascii_case(text))
-}
-
-/// An algorithm of an operation, if the runtime is not to choose.
-fn algorithm(operation: Operation, text: &str) -> Option<Option<Choice>> {
-    if text == "auto" { Some(None) } else { Choice::parse(operation, text).ok().map(Some) }
-}
-
-/// What is wrong with the value of a setting.
-fn refusal(name: &str, text: &str, values: &str) -> String {
-    let fixes = |o: &Operation| name.strip_prefix("FARSIDE_COLL_").is_some_and(|n| n.eq_ignore_ascii_case(o.name()));
-    match Operation::ALL.into_iter().find(fixes).map(|o| Choice::parse(o, text)) {
-        Some(Err(why)) => why,
-        _ => format!("allowed: {values}"),
-    }
 }
 
 /// A number that may be left to the runtime.
@@ -120,19 +156,24 @@ macro_rules! settings {
         /// The table.
         pub const TABLE: &[Setting] = &[$(Setting { name: $name, default: $default, values: $values, help: $help },)*];
 
-        /// The settings of one job, each with where its value came from.
+        /// The value of every setting, within its limits.
         #[derive(Clone, Debug)]
-        pub struct Settings {
+        #[non_exhaustive]
+        pub struct Values {
             $(#[doc = $help] pub $field: $ty,)*
-            origins: Vec<(&'static str, String, Origin)>,
         }
 
         impl Settings {
-            /// Reads every setting through `lookup` (the environment, or a test's own).
+            /// Reads every setting through `lookup`: the environment, or what a program sets itself.
             ///
             /// # Errors
-            /// `Setting`, naming the variable, the value and what is allowed.
+            /// `Setting`, naming the variable, the value and what is allowed; for the former name of a setting, its new one.
             pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+                if let Some((old, new)) = FORMER.iter().find(|(old, _)| lookup(old).is_some()) {
+                    return Err(Error::new(ErrorKind::Setting, "read the settings")
+                        .cause(format!("{old} is set, and has another name now"))
+                        .remedy(format!("set {new}")));
+                }
                 let mut origins = Vec::new();
                 $(
                     let (text, origin) = match lookup($name) {
@@ -142,26 +183,62 @@ macro_rules! settings {
                     let parse: fn(&str) -> Option<$ty> = $parse;
                     let $field = parse(&text).ok_or_else(|| {
                         Error::new(ErrorKind::Setting, "read the settings")
-                            .cause(format!("{}={text:?}: {}", $name, refusal($name, &text, $values)))
+                            .cause(format!("{}={text:?}: allowed: {}", $name, $values))
                     })?;
                     origins.push(($name, text, origin));
                 )*
-                Ok(Self { $($field,)* origins })
+                Ok(Self { values: Values { $($field,)* }, origins })
             }
         }
     };
 }
+
+/// The settings of one job, each with where its value came from. Values are read through [`Values`], and set as text only, so
+/// that none is beyond its limits.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    values: Values,
+    origins: Vec<(&'static str, String, Origin)>,
+}
+
+impl std::ops::Deref for Settings {
+    type Target = Values;
+
+    fn deref(&self) -> &Values {
+        &self.values
+    }
+}
+
+/// Former names of settings, which are refused, and what takes their place.
+const FORMER: &[(&str, &str)] = &[
+    ("FARSIDE_SPIN_US", "FARSIDE_WAIT=auto(MICROSECONDS)"),
+    ("FARSIDE_NODES", "FARSIDE_TEST_NODES"),
+    ("FARSIDE_FAULT", "FARSIDE_TEST_FAULT"),
+    ("FARSIDE_VERBS_CACHE_ENTRIES", "FARSIDE_VERBS_CACHE, a limit of the bytes"),
+    ("FARSIDE_CUT_OFFS", "FARSIDE_TRANSFER=CUT-OFF:BYTES,..."),
+    ("FARSIDE_MESSAGE_CUT_OFFS", "FARSIDE_TRANSFER=eager:BYTES,read-intra:BYTES,read-inter:BYTES"),
+    ("FARSIDE_COLL_BARRIER", "FARSIDE_COLL=barrier:ALGORITHM"),
+    ("FARSIDE_COLL_BROADCAST", "FARSIDE_COLL=broadcast:ALGORITHM"),
+    ("FARSIDE_COLL_SCATTER", "FARSIDE_COLL=scatter:ALGORITHM"),
+    ("FARSIDE_COLL_GATHER", "FARSIDE_COLL=gather:ALGORITHM"),
+    ("FARSIDE_COLL_ALLGATHER", "FARSIDE_COLL=allgather:ALGORITHM"),
+    ("FARSIDE_COLL_ALLTOALL", "FARSIDE_COLL=alltoall:ALGORITHM"),
+    ("FARSIDE_COLL_REDUCE", "FARSIDE_COLL=reduce:ALGORITHM"),
+    ("FARSIDE_COLL_ALLREDUCE", "FARSIDE_COLL=allreduce:ALGORITHM"),
+    ("FARSIDE_COLL_REDUCE_SCATTER", "FARSIDE_COLL=reduce_scatter:ALGORITHM"),
+    ("FARSIDE_COLL_SCAN", "FARSIDE_COLL=scan:ALGORITHM"),
+    ("FARSIDE_COLL_EXSCAN", "FARSIDE_COLL=exscan:ALGORITHM"),
+    ("FARSIDE_COLL_NEIGHBOR_ALLGATHER", "FARSIDE_COLL=neighbor_allgather:ALGORITHM"),
+    ("FARSIDE_COLL_NEIGHBOR_ALLTOALL", "FARSIDE_COLL=neighbor_alltoall:ALGORITHM"),
+];
 
 fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.trim().parse().ok()
 }
 
 settings! {
-    wait: WaitPolicy = "FARSIDE_WAIT", "auto", "auto, spin, yield, park",
-        |s| match s { "auto" => Some(WaitPolicy::Auto), "spin" => Some(WaitPolicy::Spin), "yield" => Some(WaitPolicy::Yield), "park" => Some(WaitPolicy::Park), _ => None },
-        "How a rank waits: auto spins, yields and then sleeps, and sleeps early when ranks outnumber cores.";
-    spin_us: u32 = "FARSIDE_SPIN_US", "100", "microseconds, 0 to 1000000", |s| number(s).filter(|v| *v <= 1_000_000),
-        "How long a rank spins before it sleeps, when it has a core of its own.";
+    wait: WaitPolicy = "FARSIDE_WAIT", "auto(100)", "auto, auto(MICROSECONDS) up to a second, spin, yield, park", wait_policy,
+        "How a rank waits: auto spins, for 100 microseconds or as long as it says, and then sleeps; where ranks outnumber cores it yields and sleeps early.";
     timeout_s: u32 = "FARSIDE_TIMEOUT_S", "60", "seconds, 1 to 86400", |s| number(s).filter(|v| (1..=86_400).contains(v)),
         "How long start-up and orderly end may take before they fail.";
     peer_check_ms: u32 = "FARSIDE_PEER_CHECK_MS", "100", "milliseconds, 1 to 2000", |s| number(s).filter(|v| (1..=2_000).contains(v)),
@@ -178,8 +255,6 @@ settings! {
     device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route",
         |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), _ => None },
         "How ranks reach each other: route is shared memory on a node and verbs between nodes; auto is that, or one of the two where it is enough; verbs uses the HCA on one node too.";
-    nodes: Option<u32> = "FARSIDE_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
-        "For tests: rank r counts as on node r modulo this number, also on one machine.";
     verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
         "The RDMA device and port; auto takes the first active one through which all ranks reach each other.";
     verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),
@@ -202,48 +277,23 @@ settings! {
         "Receive buffers of a rank, which all peers share.";
     verbs_cache: usize = "FARSIDE_VERBS_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
         "Memory of the program that stays registered after an operation, for the next one with the same buffer; 0 keeps none.";
-    verbs_cache_entries: usize = "FARSIDE_VERBS_CACHE_ENTRIES", "1024", "registrations, 0 to 1048576", |s| number(s).filter(|v| *v <= 1 << 20),
-        "How many registrations are kept so; what was not used for longest goes first.";
-    transfer: TransferScheme = "FARSIDE_TRANSFER", "auto", "auto, generic, gather, multi-w, sgrs",
-        |s| match s { "auto" => Some(TransferScheme::Auto), "generic" => Some(TransferScheme::Generic), "gather" => Some(TransferScheme::Gather), "multi-w" => Some(TransferScheme::MultiW), "sgrs" => Some(TransferScheme::Sgrs), _ => None },
-        "How operations with derived datatypes travel: auto is a copy where memory is mapped, and else what the cut-offs say; what a device, a direction or an epoch does not allow is left to the planner.";
-    cut_offs: Option<CutOffs> = "FARSIDE_CUT_OFFS", "auto", "auto, or five byte counts: GATHER,MULTI-W,SGRS-BLOCK,SGRS-MESSAGE,SEGMENT", |s| if s == "auto" { Some(None) } else { cut_offs(s).map(Some) },
-        "From which block a put gathers, from which each block is a message, from which block and message SGRS is used, and the pieces of packed transfers; auto is what was measured on the device.";
-    message_cut_offs: Option<MessageCutOffs> = "FARSIDE_MESSAGE_CUT_OFFS", "auto", "auto, or three byte counts: EAGER,READ-INTRA-NODE,READ-INTER-NODE", |s| if s == "auto" { Some(None) } else { message_cut_offs(s).map(Some) },
-        "Up to which length a message of several packets is sent without asking its target, and from which length of those that are asked for the target reads it out of the sender's memory, within a node and between nodes; auto is what was measured on the device.";
-    coll_barrier: Option<Choice> = "FARSIDE_COLL_BARRIER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Barrier, s),
-        "Algorithm of a barrier and its parameters; a call that it is not for is made as by auto.";
-    coll_broadcast: Option<Choice> = "FARSIDE_COLL_BROADCAST", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Broadcast, s),
-        "Algorithm of a broadcast and its parameters; a call that it is not for is made as by auto.";
-    coll_scatter: Option<Choice> = "FARSIDE_COLL_SCATTER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Scatter, s),
-        "Algorithm of a scatter and its parameters; a call that it is not for is made as by auto.";
-    coll_gather: Option<Choice> = "FARSIDE_COLL_GATHER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Gather, s),
-        "Algorithm of a gather and its parameters; a call that it is not for is made as by auto.";
-    coll_allgather: Option<Choice> = "FARSIDE_COLL_ALLGATHER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Allgather, s),
-        "Algorithm of an allgather and its parameters; a call that it is not for is made as by auto.";
-    coll_alltoall: Option<Choice> = "FARSIDE_COLL_ALLTOALL", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Alltoall, s),
-        "Algorithm of an alltoall and its parameters; a call that it is not for is made as by auto.";
-    coll_reduce: Option<Choice> = "FARSIDE_COLL_REDUCE", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Reduce, s),
-        "Algorithm of a reduce and its parameters; a call that it is not for is made as by auto.";
-    coll_allreduce: Option<Choice> = "FARSIDE_COLL_ALLREDUCE", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Allreduce, s),
-        "Algorithm of an allreduce and its parameters; a call that it is not for is made as by auto.";
-    coll_reduce_scatter: Option<Choice> = "FARSIDE_COLL_REDUCE_SCATTER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::ReduceScatter, s),
-        "Algorithm of a reduce_scatter and its parameters; a call that it is not for is made as by auto.";
-    coll_scan: Option<Choice> = "FARSIDE_COLL_SCAN", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Scan, s),
-        "Algorithm of a scan and its parameters; a call that it is not for is made as by auto.";
-    coll_exscan: Option<Choice> = "FARSIDE_COLL_EXSCAN", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::Exscan, s),
-        "Algorithm of an exscan and its parameters; a call that it is not for is made as by auto.";
-    coll_neighbor_allgather: Option<Choice> = "FARSIDE_COLL_NEIGHBOR_ALLGATHER", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::NeighborAllgather, s),
-        "Algorithm of an allgather of neighbours and its parameters; a call that it is not for is made as by auto.";
-    coll_neighbor_alltoall: Option<Choice> = "FARSIDE_COLL_NEIGHBOR_ALLTOALL", "auto", "auto, NAME or NAME(NUMBER,...)", |s| algorithm(Operation::NeighborAlltoall, s),
-        "Algorithm of an alltoall of neighbours and its parameters; a call that it is not for is made as by auto.";
+    transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES of gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
+        "How data travels: auto is a copy where memory is mapped, and else what the cut-offs measured on the device say. A scheme is taken for all operations with derived datatypes that the device, direction and epoch allow. The cut-offs: from which block a put gathers, from which each block is a message, from which block and message SGRS is used, pieces of packed transfers; the longest message of several packets that is sent without asking its target, and from which length the target reads one out of the sender's memory, within a node and between nodes.";
+    coll: String = "FARSIDE_COLL", "auto", "auto, or OPERATION:NAME,... or OPERATION:NAME(NUMBER,...),...", |s| Some(s.to_owned()),
+        "Algorithms of collective operations and their parameters, as `farside info --coll` lists them; a call that one is not for is made as by auto.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
         "What a rank says on stderr while it runs, with its number in front, unless ranks are threads; a tracing subscriber of the program takes its place.";
     bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for it as JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
         "At the end of the job rank 0 says on stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
     stall: Option<Duration> = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400, with fractions; 0 is never", |s| number::<f64>(s).filter(|s| (0.0..=86_400.0).contains(s)).map(|s| (s > 0.0).then(|| Duration::from_secs_f64(s))),
         "A rank that waits for so long says once on stderr what it waits for, and from whom.";
-    fault: String = "FARSIDE_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
+    verify: u8 = "FARSIDE_VERIFY", "0", "0 to 4", |s| number(s).filter(|v| *v <= 4),
+        "MPI programs: what libfarside_verify.so checks of collective calls; 0 is nothing, 1 the calls, 2 with explanations, 3 Info arguments too, 4 asserts too.";
+    universe_size: Option<u32> = "FARSIDE_UNIVERSE_SIZE", "auto", "auto, or 1 to 2147483647", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=i32::MAX as u32).contains(&n))),
+        "MPI programs: the attribute MPI_UNIVERSE_SIZE; auto is the number of ranks.";
+    test_nodes: Option<u32> = "FARSIDE_TEST_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
+        "For tests: rank r counts as on node r modulo this number, also on one machine.";
+    test_fault: String = "FARSIDE_TEST_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
         "For tests: a wrapper round the device that damages one operation.";
 }
 
@@ -263,27 +313,6 @@ impl Settings {
     /// `Setting`, naming the variable, the value and what is allowed.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var(name).ok())
-    }
-
-    /// The algorithm that is fixed for an operation.
-    #[must_use]
-    pub fn algorithm(&self, operation: Operation) -> Option<&Choice> {
-        let choice = match operation {
-            Operation::Barrier => &self.coll_barrier,
-            Operation::Broadcast => &self.coll_broadcast,
-            Operation::Scatter => &self.coll_scatter,
-            Operation::Gather => &self.coll_gather,
-            Operation::Allgather => &self.coll_allgather,
-            Operation::Alltoall => &self.coll_alltoall,
-            Operation::Reduce => &self.coll_reduce,
-            Operation::Allreduce => &self.coll_allreduce,
-            Operation::ReduceScatter => &self.coll_reduce_scatter,
-            Operation::Scan => &self.coll_scan,
-            Operation::Exscan => &self.coll_exscan,
-            Operation::NeighborAllgather => &self.coll_neighbor_allgather,
-            Operation::NeighborAlltoall => &self.coll_neighbor_alltoall,
-        };
-        choice.as_ref()
     }
 
     /// Name, value in force and origin of every setting, in the order of the table.
@@ -318,7 +347,7 @@ mod tests {
         let s = Settings::from_lookup(|_| None).unwrap();
         assert_eq!(s.origins().count(), TABLE.len());
         assert!(s.origins().all(|(_, _, o)| o == Origin::Default));
-        assert_eq!(s.wait, WaitPolicy::Auto);
+        assert_eq!(s.wait, WaitPolicy::Auto(Duration::from_micros(100)));
     }
 
     #[test]
@@ -327,5 +356,37 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Setting);
         let text = e.to_string();
         assert!(text.contains("FARSIDE_WAIT=\"fast\"") && text.contains("park"), "{text}");
+    }
+    #[test]
+    fn former_names_are_refused_with_what_takes_their_place() {
+        for (old, new) in FORMER {
+            let e = Settings::from_lookup(|n| (n == *old).then(|| "1".into())).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Setting);
+            let text = e.to_string();
+            assert!(text.contains(old) && text.contains(new), "{text}");
+            let name = new.split(['=', ',']).next().unwrap();
+            assert!(TABLE.iter().any(|s| s.name == name) && TABLE.iter().all(|s| s.name != *old), "{old}: {new}");
+        }
+    }
+
+    #[test]
+    fn transfers_have_a_scheme_and_cut_offs_by_name() {
+        let read =
+            |text: &str| Settings::from_lookup(|n| (n == "FARSIDE_TRANSFER").then(|| text.into())).map(|s| s.transfer);
+        let both =
+            Transfer { scheme: TransferScheme::Sgrs, sgrs_block: Some(64), eager: Some(0), ..Transfer::default() };
+        assert_eq!(read("eager:0,sgrs, sgrs-block:64").unwrap(), both);
+        assert_eq!(read("auto").unwrap(), Transfer::default());
+        for wrong in ["", "fast", "eager", "eager:", "eager:-1", "eager:1,", "block:1", "sgrs:1"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_wait_spins_as_long_as_it_says() {
+        let read = |text: &str| Settings::from_lookup(|n| (n == "FARSIDE_WAIT").then(|| text.into())).map(|s| s.wait);
+        assert_eq!(read("auto").unwrap(), WaitPolicy::Auto(Duration::from_micros(100)));
+        assert_eq!(read("auto(1000000)").unwrap(), WaitPolicy::Auto(Duration::from_secs(1)));
+        assert!(["auto(1000001)", "auto(", "auto()", "park(1)"].into_iter().all(|wrong| read(wrong).is_err()));
     }
 }

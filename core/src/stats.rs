@@ -68,7 +68,7 @@ kinds! {
     Park = "park";
     /// Requests served for others.
     Served = "served";
-    /// Operations that `FARSIDE_FAULT` has damaged.
+    /// Operations that `FARSIDE_TEST_FAULT` has damaged.
     Damage = "damage";
 }
 

@@ -18,7 +18,7 @@ const ID: HandlerId = HandlerId(7);
 fn settings(set: &[(&str, &str)]) -> Settings {
     // The device comes from the environment.
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -26,7 +26,7 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 }
 
 /// Reads what does not fit into a packet out of the sender's memory.
-const READING: [(&str, &str); 1] = [("FARSIDE_MESSAGE_CUT_OFFS", "0,1,1")];
+const READING: [(&str, &str); 1] = [("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1")];
 
 /// With all that can be read out of a sender's memory read, and over the smallest rings with ranks that sleep at once, where
 /// nothing is.
@@ -330,7 +330,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
         })?;
         let team = job.world()?;
         let (c, me) = (job.device().capabilities(), job.rank());
-        let cut_offs = settings.message_cut_offs.unwrap_or(c.messages);
+        let cut_offs = c.messages.adjusted(&settings.transfer);
         let read_from = if c.node.is_empty() { cut_offs.read_inter } else { cut_offs.read_intra };
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
             // SAFETY: no message is under way.

@@ -16,7 +16,7 @@ const CONTEXT: u32 = 5;
 fn settings(set: &[(&str, &str)]) -> Settings {
     // The device comes from the environment.
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -24,7 +24,11 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 }
 
 fn over(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    let reading = [("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_MESSAGE_CUT_OFFS", "0,1,1")];
+    let reading = [
+        ("FARSIDE_SHM_RING", "8192"),
+        ("FARSIDE_WAIT", "park"),
+        ("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1"),
+    ];
     for set in [&[][..], &reading] {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
@@ -443,7 +447,8 @@ fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_
 
 #[test]
 fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written() {
-    let set = [("FARSIDE_SHM_RING", "8192"), ("FARSIDE_MESSAGE_CUT_OFFS", "900000,1000000,1000000")];
+    let set =
+        [("FARSIDE_SHM_RING", "8192"), ("FARSIDE_TRANSFER", "eager:900000,read-intra:1000000,read-inter:1000000")];
     let started = std::sync::Barrier::new(2);
     let run = |job: &Job| {
         let data = bytes(6, 500_000);

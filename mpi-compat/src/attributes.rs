@@ -71,7 +71,7 @@ pub struct Predefined {
 pub const TAG_UB: c_int = c_int::MAX;
 
 impl Predefined {
-    pub fn new(size: u32) -> Self {
+    pub fn new(size: u32, universe: Option<u32>) -> Self {
         let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         Self {
             tag_ub: TAG_UB,
@@ -79,7 +79,7 @@ impl Predefined {
             io: MPI_ANY_SOURCE,
             wtime_is_global: 0,
             appnum: variable("PMI_APPNUM").or_else(|| std::env::var_os("PMI_RANK").is_some().then_some(0)),
-            universe_size: variable("FARSIDE_UNIVERSE_SIZE").unwrap_or(size as c_int),
+            universe_size: universe.unwrap_or(size) as c_int,
             last_used: Cell::new(0),
         }
     }

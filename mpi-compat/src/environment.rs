@@ -19,7 +19,7 @@ use crate::runtime::{Call, Phase, Runtime};
 /// Thread levels, from the lowest.
 const LEVELS: [c_int; 4] = [MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE];
 
-/// Whether checks are asked for, and `MPI_` calls come straight to this library.
+/// Whether `MPI_` calls come straight to this library, although another one may stand before it.
 fn is_unchecked() -> bool {
     let library_of = |name: &std::ffi::CStr| {
         // SAFETY: the name is a string; of an address that belongs to no library nothing is written.
@@ -29,8 +29,7 @@ fn is_unchecked() -> bool {
             info.dli_fbase
         }
     };
-    std::env::var_os("FARSIDE_VERIFY").is_some_and(|level| level != "0")
-        && library_of(c"MPI_Bcast") == library_of(c"PMPI_Bcast")
+    library_of(c"MPI_Bcast") == library_of(c"PMPI_Bcast")
 }
 
 fn start(call: &Call<'_>, level: c_int) -> Result {
@@ -56,12 +55,12 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
         return Ok(job.clone());
     }
     let job = Job::init()?;
-    if job.rank() == 0 && is_unchecked() {
+    if job.rank() == 0 && job.settings().verify > 0 && is_unchecked() {
         eprintln!(
             "farside: FARSIDE_VERIFY is set, and libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
         );
     }
-    let _ = call.predefined.set(Predefined::new(job.size()));
+    let _ = call.predefined.set(Predefined::new(job.size(), job.settings().universe_size));
     LOCK.use_barrier();
     job.pause_by(|| {
         if LOCK.is_wanted() {

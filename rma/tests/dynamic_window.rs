@@ -18,10 +18,10 @@ fn broadcast(team: &Team, mine: Attachment) -> Result<Attachment> {
 
 fn settings(fault: &str, user_memory: &str) -> Settings {
     Settings::from_lookup(|name| match name {
-        "FARSIDE_FAULT" => Some(fault.to_owned()),
+        "FARSIDE_TEST_FAULT" => Some(fault.to_owned()),
         "FARSIDE_SHM_USER_MEMORY" => Some(user_memory.to_owned()),
         // The device comes from the environment.
-        "FARSIDE_DEVICE" | "FARSIDE_NODES" => std::env::var(name).ok(),
+        "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES" => std::env::var(name).ok(),
         _ if name.starts_with("FARSIDE_VERBS_") => std::env::var(name).ok(),
         _ => None,
     })
@@ -166,7 +166,7 @@ fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, 
 
 #[test]
 fn operations_by_address_are_loads_and_stores_or_one_request_each() {
-    if std::env::var_os("FARSIDE_DEVICE").is_some() || std::env::var_os("FARSIDE_NODES").is_some() {
+    if std::env::var_os("FARSIDE_DEVICE").is_some() || std::env::var_os("FARSIDE_TEST_NODES").is_some() {
         return;
     }
     assert_eq!(counted("none", "ring", 0, 1), (0, 10), "memory of the rank itself");

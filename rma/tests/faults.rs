@@ -16,7 +16,7 @@ const LEN: usize = 100_000;
 const PANICS: HandlerId = HandlerId(5);
 
 const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
-const FAULT: &str = "FARSIDE_FAULT";
+const FAULT: &str = "FARSIDE_TEST_FAULT";
 
 /// How far the ranks, which are threads, have come.
 #[derive(Default)]
@@ -47,7 +47,7 @@ fn left_by_a_panic<W>(
 ) {
     let given = |name: &str| settings.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
     let of_the_machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let settings = Settings::from_lookup(|name| given(name).or_else(|| of_the_machine(name))).unwrap();

@@ -59,12 +59,12 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
 fn thousand_windows_without_growth() {
     // The device comes from the environment; over verbs all memory is alike.
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let all = [
         &[][..],
-        &[("FARSIDE_FAULT", "unmapped")],
+        &[("FARSIDE_TEST_FAULT", "unmapped")],
         &[("FARSIDE_SHM_USER_MEMORY", "ring")],
         &[("FARSIDE_SHM_USER_MEMORY", "vm")],
     ];

@@ -62,7 +62,7 @@ fn run(launcher: &mut Command, ranks: usize) {
         .env(RANKS, ranks.to_string())
         .env("FARSIDE_VERBS_DEVICE", "auto")
         .env("FARSIDE_DEVICE", "auto")
-        .env_remove("FARSIDE_NODES")
+        .env_remove("FARSIDE_TEST_NODES")
         .stdin(Stdio::null())
         .output()
         .unwrap();

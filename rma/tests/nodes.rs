@@ -1,5 +1,5 @@
 //! Windows in a job whose ranks share memory in part: over all ranks and over those of each node. With `FARSIDE_DEVICE=route`
-//! and `FARSIDE_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2; elsewhere all ranks are on one
+//! and `FARSIDE_TEST_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2; elsewhere all ranks are on one
 //! node, and the same must hold.
 
 use farside_rma::core::settings::Settings;
@@ -23,7 +23,7 @@ fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
 /// Whether the environment asks for nodes on this machine.
 fn nodes() -> Option<u32> {
     let asked = std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "route");
-    asked.then(|| std::env::var("FARSIDE_NODES").ok()?.parse().ok()).flatten()
+    asked.then(|| std::env::var("FARSIDE_TEST_NODES").ok()?.parse().ok()).flatten()
 }
 
 /// The teams of all ranks and of this node.

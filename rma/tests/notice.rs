@@ -200,7 +200,7 @@ impl Drop for Done<'_> {
 /// Runs a check with a fault; the error, or what the ranks have sent. One rank more than the check has only
 /// watches: it ends if the others hang, so that they end too.
 fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<Snapshot>, String> {
-    let settings = config::POSTED.settings(&[("FARSIDE_FAULT", fault)]);
+    let settings = config::POSTED.settings(&[("FARSIDE_TEST_FAULT", fault)]);
     let done = AtomicUsize::new(0);
     let result = Job::threads_with(RANKS + 1, &settings, |job| {
         let team = job.world()?.subteam(&[0, 1])?;

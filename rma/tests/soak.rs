@@ -261,7 +261,7 @@ fn random_operations_equal_the_model_processes() {
             .env("FARSIDE_SOAK_WINDOWS", windows)
             .env("FARSIDE_SOAK_VECTOR", vector.to_string())
             .env("FARSIDE_SHM_USER_MEMORY", user_memory)
-            .env("FARSIDE_FAULT", if runs % 8 == 4 { "unmapped" } else { "none" })
+            .env("FARSIDE_TEST_FAULT", if runs % 8 == 4 { "unmapped" } else { "none" })
             .stdout(log.try_clone().unwrap())
             .stderr(log.try_clone().unwrap())
             .spawn()

@@ -80,9 +80,12 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
     Ok(best)
 }
 
-/// Ways of a message that is longer than a packet, with the `FARSIDE_MESSAGE_CUT_OFFS` that choose each.
-const WAYS: [(&str, &str); 3] =
-    [("eager", "1000000000,1000000000,1000000000"), ("packets", "0,1000000000,1000000000"), ("read", "0,1,1")];
+/// Ways of a message that is longer than a packet, with the `FARSIDE_TRANSFER` that chooses each.
+const WAYS: [(&str, &str); 3] = [
+    ("eager", "eager:1000000000"),
+    ("packets", "eager:0,read-intra:1000000000,read-inter:1000000000"),
+    ("read", "eager:0,read-intra:1,read-inter:1"),
+];
 const BLOCKS: [usize; 3] = [0, 1024, 8192];
 const LENS: [usize; 9] = [5 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20];
 
@@ -90,7 +93,7 @@ fn run() -> Result<()> {
     let mut best = [[[f64::MAX; WAYS.len()]; LENS.len()]; BLOCKS.len()];
     for _ in 0..REPEATS {
         for (way, (_, cut_offs)) in WAYS.iter().enumerate() {
-            let given = |name: &str| (name == "FARSIDE_MESSAGE_CUT_OFFS").then(|| (*cut_offs).to_owned());
+            let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| (*cut_offs).to_owned());
             let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
             let times = Job::threads_with(2, &settings, |job| {
                 let each = |block| LENS.into_iter().map(|len| measure(job, len, block)).collect::<Result<Vec<_>>>();

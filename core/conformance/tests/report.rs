@@ -9,7 +9,7 @@ use farside_core::{ErrorKind, Job};
 
 #[test]
 fn damaged_operation_fails_the_check_and_the_error_names_the_rank() {
-    let fault = |name: &str| (name == "FARSIDE_FAULT").then(|| "lose-atomic:1".to_owned());
+    let fault = |name: &str| (name == "FARSIDE_TEST_FAULT").then(|| "lose-atomic:1".to_owned());
     let settings = Settings::from_lookup(fault).unwrap();
     let launched = Mutex::new(Vec::new());
     let subject = Subject {

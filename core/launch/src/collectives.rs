@@ -22,7 +22,7 @@ const PICTURE: u32 = 256;
 #[derive(Clone, Debug, Args)]
 pub struct Question {
     /// Say what is known of collectives: all, or those of NAME, an operation or operation/algorithm or
-    /// operation/algorithm(parameters), as in FARSIDE_COLL_OPERATION.
+    /// operation/algorithm(parameters), of which FARSIDE_COLL has a : for the slash.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub coll: Option<String>,
     /// Number of ranks, on several nodes.

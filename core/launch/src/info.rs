@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use farside_core::bootstrap::detect::{Start, choose};
+use farside_core::coll::selection::Fixed;
 use farside_core::device::report::devices;
 use farside_core::settings::{Origin, Settings, TABLE};
 use farside_core::{Error, Result};
@@ -17,6 +18,7 @@ use crate::limits::{Amount, Limits, Pair};
 /// `Setting` when a setting has a value that is not allowed; `System` when it cannot be written.
 pub fn print(as_json: bool) -> Result<()> {
     let settings = Settings::from_env()?;
+    Fixed::parse(&settings.coll)?;
     let limits = Limits::now(Path::new(&settings.shm_dir));
     let start = choose(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));
     let text =

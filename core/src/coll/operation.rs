@@ -55,7 +55,7 @@ impl Operation {
         Self::NeighborAlltoall,
     ];
 
-    /// Its name, as in `FARSIDE_COLL_<name>` (there in capitals).
+    /// Its name, as in `FARSIDE_COLL`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -35,10 +35,14 @@ pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
 #[must_use]
 pub fn is_one_round(algorithm: &Algorithm, parameters: &[u32], ranks: u32) -> bool {
     use Operation as O;
-    match (algorithm.operation, algorithm.name) {
-        (O::Barrier, "dissemination") => parameters.first().is_some_and(|n| n + 1 >= ranks),
-        (O::Broadcast, "flat") => parameters == [1],
-        (O::Gather | O::Reduce, "flat") | (O::Allgather | O::Allreduce, "linear") => true,
+    let is = |other: &Algorithm| algorithm.name == other.name;
+    match algorithm.operation {
+        O::Barrier => is(&barrier::dissemination::ALGORITHM) && parameters.first().is_some_and(|n| n + 1 >= ranks),
+        O::Broadcast => is(&broadcast::flat::ALGORITHM) && parameters == [1],
+        O::Gather => is(&gather::flat::ALGORITHM),
+        O::Reduce => is(&reduce::flat::ALGORITHM),
+        O::Allgather => is(&allgather::linear::ALGORITHM),
+        O::Allreduce => is(&allreduce::linear::ALGORITHM),
         _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! What a device can do, and from which sizes on one way is better than another.
 
+use crate::settings::Transfer;
+
 /// What a device can do and how much of it. Each entry steers something above the seam.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -82,6 +84,18 @@ impl CutOffs {
     /// What a device has for which nothing was measured: packing for blocks below 128 bytes in messages below 64 KiB.
     pub const UNMEASURED: Self =
         Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 };
+
+    /// With the byte counts of a setting in place of those that it names.
+    #[must_use]
+    pub fn adjusted(self, by: &Transfer) -> Self {
+        Self {
+            gather_block: by.gather_block.unwrap_or(self.gather_block),
+            multi_w_block: by.multi_w_block.unwrap_or(self.multi_w_block),
+            sgrs_block: by.sgrs_block.unwrap_or(self.sgrs_block),
+            sgrs_bytes: by.sgrs_message.unwrap_or(self.sgrs_bytes),
+            segment: by.segment.unwrap_or(self.segment),
+        }
+    }
 }
 
 /// Where one way of an active message becomes better than another, as measured on a device; in bytes of data.
@@ -102,4 +116,16 @@ impl MessageCutOffs {
     /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
     pub const UNMEASURED: Self =
         Self { eager: 0, read_intra: usize::MAX, read_crowded: usize::MAX, read_inter: usize::MAX };
+
+    /// With the byte counts of a setting in place of those that it names.
+    #[must_use]
+    pub fn adjusted(self, by: &Transfer) -> Self {
+        let or = |bytes: Option<u64>, measured| bytes.map_or(measured, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        Self {
+            eager: or(by.eager, self.eager),
+            read_intra: or(by.read_intra, self.read_intra),
+            read_crowded: or(by.read_intra, self.read_crowded),
+            read_inter: or(by.read_inter, self.read_inter),
+        }
+    }
 }

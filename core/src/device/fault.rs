@@ -91,7 +91,7 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
     if setting == "none" {
         return Ok(device);
     }
-    let bad = || Error::new(ErrorKind::Setting, "read FARSIDE_FAULT").cause(format!("{setting:?}"));
+    let bad = || Error::new(ErrorKind::Setting, "read FARSIDE_TEST_FAULT").cause(format!("{setting:?}"));
     let (damage, number) =
         if setting == "unmapped" { ("unmapped", "0") } else { setting.split_once(':').ok_or_else(bad)? };
     let damage = match damage {

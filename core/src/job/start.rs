@@ -10,6 +10,7 @@ use crate::am::ActiveMessages;
 use crate::bill::Watch;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::execute::{self, Calls};
+use crate::coll::selection::Fixed;
 use crate::device::open::open;
 use crate::device::{Device, Leave, fault};
 use crate::error::{Error, ErrorKind, Result};
@@ -68,8 +69,8 @@ impl Job {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let (sharing, crowded_node) = Sharing::collect(&mut *bootstrap)?;
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
-        let device = fault::wrap(device, &settings.fault)?;
-        let calls = Rc::<Calls>::default();
+        let device = fault::wrap(device, &settings.test_fault)?;
+        let calls = Calls::new(Fixed::parse(&settings.coll)?);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
@@ -77,7 +78,7 @@ impl Job {
         let watch = Watch::new(settings.bill.is_some(), settings.stall, device.now());
         let Sharing { ranks, processors } = sharing;
         let capabilities = device.capabilities();
-        let message_cut_offs = settings.message_cut_offs.unwrap_or(capabilities.messages);
+        let message_cut_offs = capabilities.messages.adjusted(&settings.transfer);
         let max_packet = capabilities.max_packet;
         tracing::debug!(
             rank,

@@ -93,8 +93,10 @@ fn check_all(operation: Operation) {
 /// Long messages in packets, without asking and after it, whatever the device does as a rule; also before their steps.
 #[test]
 fn long_messages_in_packets() {
-    for cut_offs in ["1000000,1000000000,1000000000", "0,1000000000,1000000000"] {
-        let given = |name: &str| (name == "FARSIDE_MESSAGE_CUT_OFFS").then(|| cut_offs.to_owned());
+    for cut_offs in
+        ["eager:1000000", "eager:0"].map(|eager| format!("{eager},read-intra:1000000000,read-inter:1000000000"))
+    {
+        let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| cut_offs.clone());
         let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
         for p in [2, 3] {
             let run = |job: &Job| {

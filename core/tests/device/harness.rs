@@ -59,7 +59,7 @@ impl Config {
 /// Settings with some values given and the others default, whatever the environment says, but for the device.
 pub fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -67,7 +67,7 @@ pub fn settings(set: &[(&str, &str)]) -> Settings {
 }
 
 /// Whether the environment asks for the verbs device, alone or between nodes that have shared memory. Then
-/// `FARSIDE_NODES` is 2, so that the team of all ranks spans nodes in every test, and what it uses is verbs'.
+/// `FARSIDE_TEST_NODES` is 2, so that the team of all ranks spans nodes in every test, and what it uses is verbs'.
 pub fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
@@ -100,7 +100,7 @@ pub const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 const CONFIGS: &[Config] = &[
     Config { name: "mapped", set: &[], user: false, device: None },
     Config { name: "mapped, parking", set: &[("FARSIDE_WAIT", "park")], user: false, device: None },
-    Config { name: "unmapped", set: &[("FARSIDE_FAULT", "unmapped")], user: false, device: None },
+    Config { name: "unmapped", set: &[("FARSIDE_TEST_FAULT", "unmapped")], user: false, device: None },
     Config { name: "user memory, auto", set: &[], user: true, device: None },
     Config { name: "user memory, remap", set: &[(USER_MEMORY, "remap")], user: true, device: None },
     Config { name: "user memory, vm", set: &[(USER_MEMORY, "vm")], user: true, device: None },

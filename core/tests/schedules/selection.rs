@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use farside_core::ErrorKind;
 use farside_core::coll::operation::{Call, Neighbors, Operation};
-use farside_core::coll::selection::{Choice, Facts, Placement, ROWS, Row, row, select};
+use farside_core::coll::selection::{Choice, Facts, Fixed, Placement, ROWS, Row, row, select};
 use farside_core::coll::table;
 use farside_core::settings::Settings;
+use farside_core::{ErrorKind, Job};
 
 /// Elements, of a vector or a block.
 const ELEMENTS: [u64; 12] = [0, 1, 8, 256, 1024, 2049, 6001, 20_000, 93_000, 200_000, 600_000, 1 << 40];
@@ -85,9 +85,8 @@ fn a_setting_fixes_the_algorithm_where_it_is_for_the_call() {
         for a in table::of(operation) {
             let choice = Choice { algorithm: a, parameters: a.defaults() };
             let text = choice.to_string();
-            let name = format!("FARSIDE_COLL_{}", operation.name().to_uppercase());
-            let settings = Settings::from_lookup(|n| (n == name).then(|| text.clone())).unwrap();
-            let fixed = settings.algorithm(operation).unwrap();
+            let all = Fixed::parse(&format!("scan:chain(3), {}:{text}", operation.name())).unwrap();
+            let fixed = all.of(operation).unwrap();
             assert_eq!(fixed.to_string(), text);
             for p in [1, 2, 3, 8, 11, 100] {
                 calls(operation, p, |call, facts| {
@@ -99,7 +98,7 @@ fn a_setting_fixes_the_algorithm_where_it_is_for_the_call() {
                 });
             }
         }
-        assert!(Settings::from_lookup(|_| None).unwrap().algorithm(operation).is_none());
+        assert!(Fixed::parse("auto").unwrap().of(operation).is_none());
     }
 }
 
@@ -112,11 +111,22 @@ fn settings_of_algorithms_take_defaults_for_what_is_not_given() {
     assert_eq!(parse("flat()").unwrap(), "flat(1)");
 }
 
+/// A job with this setting does not start, and says why.
+fn assert_refused(text: &str, said: &[&str]) {
+    let settings = Settings::from_lookup(|n| (n == "FARSIDE_COLL").then(|| text.to_owned())).unwrap();
+    let e = Job::threads_with(1, &settings, |_| Ok(())).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Setting);
+    let shown = e.to_string();
+    for part in ["FARSIDE_COLL", &format!("{text:?}")].iter().chain(said) {
+        assert!(shown.contains(part), "{text}: {shown} should contain {part}");
+    }
+}
+
 #[test]
 fn a_wrong_algorithm_is_an_error_that_says_what_is_allowed() {
     for (text, said) in [
-        ("scatter-rong", &["allowed: auto", "scatter-ring", "k-ary(k,segments)"][..]),
-        ("", &["allowed: auto"]),
+        ("scatter-rong", &["allowed: ", "scatter-ring", "k-ary(k,segments)"][..]),
+        ("", &["allowed: "]),
         ("k-ary(1)", &["k is \"1\"", "2 to 256"]),
         ("k-ary(2,many)", &["segments is \"many\"", "1 to 65536"]),
         ("k-ary(2,3,4)", &["k-ary has 2 parameters"]),
@@ -125,12 +135,9 @@ fn a_wrong_algorithm_is_an_error_that_says_what_is_allowed() {
         ("k-ary(2,-3)", &["segments is \"-3\""]),
         ("k-ary(,)", &["k is \"\""]),
     ] {
-        let name = "FARSIDE_COLL_BROADCAST";
-        let e = Settings::from_lookup(|n| (n == name).then(|| text.to_owned())).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Setting);
-        let shown = e.to_string();
-        for part in [name, &format!("{text:?}")].iter().chain(said) {
-            assert!(shown.contains(part), "{text}: {shown} should contain {part}");
-        }
+        assert_refused(&format!("broadcast:{text}"), said);
     }
+    assert_refused("broadcast", &["OPERATION:ALGORITHM"]);
+    assert_refused("bcast:flat", &["no operation \"bcast\"", "neighbor_alltoall"]);
+    assert_refused("broadcast:flat(1),", &["\"\" is not OPERATION:ALGORITHM"]);
 }

@@ -19,7 +19,7 @@ int main(void) {
         MPI_Barrier(MPI_COMM_WORLD);
         end_window(&wins[i]);
     }
-    if (getenv("FARSIDE_FAULT") == NULL || strcmp(getenv("FARSIDE_FAULT"), "none") == 0) {
+    if (getenv("FARSIDE_TEST_FAULT") == NULL || strcmp(getenv("FARSIDE_TEST_FAULT"), "none") == 0) {
         MPI_Comm node = sharing();
         me = rank_of(node);
         MPI_Comm_size(node, &size);

@@ -6,7 +6,7 @@
 int main(void) {
     int *memory;
     MPI_Info info;
-    setenv("FARSIDE_FAULT", "unmapped", 1);
+    setenv("FARSIDE_TEST_FAULT", "unmapped", 1);
     start();
     FAILS(MPI_ERR_RMA_SHARED, MPI_Win_allocate_shared(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win));
     OK(MPI_Info_create(&info));

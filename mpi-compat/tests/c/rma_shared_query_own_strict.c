@@ -1,7 +1,7 @@
 /* What MPI_Win_shared_query gives where no other rank's memory is mapped: a rank's own memory, and nothing for
    MPI_PROC_NULL, since no rank shares any; and of a dynamic window.
    ranks 4
-   env FARSIDE_FAULT=unmapped
+   env FARSIDE_TEST_FAULT=unmapped
    not on peers: they map the memory */
 #include "check.h"
 

@@ -1,7 +1,7 @@
 //! C programs, one for each promise of the standard: tests/c/CHAPTER_PROMISE.c, which check and print what they get. Each is
 //! built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and on MPICH with
 //! the same output; without MPICH it is built with the header here, and runs on Farside alone. In an emulated machine
-//! (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the next that it knows; with FARSIDE_NODES on three or more,
+//! (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the next that it knows; with FARSIDE_TEST_NODES on three or more,
 //! since two ranks would share no node.
 //!
 //! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
@@ -92,7 +92,7 @@ impl Program {
     fn run(&self, folder: &Path, compiler: Option<&str>) -> Vec<String> {
         let program = folder.join(&self.name);
         let mut wrong = Vec::new();
-        let least = if std::env::var_os("FARSIDE_NODES").is_some() { 3 } else { 2 };
+        let least = if std::env::var_os("FARSIDE_TEST_NODES").is_some() { 3 } else { 2 };
         let ranks = match self.ranks.iter().position(|ranks| *ranks >= least) {
             Some(first) if quick() => &self.ranks[first..=first],
             None if least == 3 => &[],
@@ -107,7 +107,7 @@ impl Program {
             };
             let mut runs = memory.iter().map(|fault| {
                 let mut ours = Marked::run(*ranks, &[&program]);
-                ours.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_FAULT", fault);
+                ours.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_TEST_FAULT", fault);
                 ours.command.envs(self.env.iter().filter_map(|set| set.split_once('=')));
                 let ours = ours.finish();
                 if ours.out.contains("FAILED") || !self.ended_well(&ours) {
@@ -149,7 +149,7 @@ impl Program {
     fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
         let mut run = Marked::new("timeout");
         run.command.arg("3").arg(farside()).args(["run", "-n", &self.ranks.iter().max()?.to_string()]).arg(program);
-        run.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_FAULT", damage).env("FARSIDE_LOG", "info");
+        run.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_TEST_FAULT", damage).env("FARSIDE_LOG", "info");
         let run = run.finish();
         run.err.contains("an operation is damaged").then(|| run.code != Some(0))
     }
@@ -316,7 +316,7 @@ fn killed_in_every_kind_of_epoch() {
             run.command.arg(epoch).args(fatal.then_some("fatal"));
             run.command
                 .env("LD_LIBRARY_PATH", mpi_folder())
-                .env("FARSIDE_FAULT", fault)
+                .env("FARSIDE_TEST_FAULT", fault)
                 .env("FARSIDE_SHM_DIR", memory.path());
             let run = run.finish();
             let text = format!("{epoch}, {fault}: code {:?}\n{}\n{}", run.code, run.out, run.err);

@@ -274,7 +274,7 @@ pub(crate) struct Planner {
 
 impl Planner {
     pub(crate) fn new(capabilities: &Capabilities, settings: &Settings) -> Self {
-        let cut = settings.cut_offs.unwrap_or(capabilities.cut_offs);
+        let cut = capabilities.cut_offs.adjusted(&settings.transfer);
         let max_sge = u32::try_from(capabilities.max_blocks).unwrap_or(u32::MAX);
         Self {
             limits: PlanLimits { max_sge, max_message: MAX_MESSAGE, mapped: false, target_helps: false },
@@ -287,8 +287,8 @@ impl Planner {
                 segment: cut.segment,
             },
             sgrs_bytes: cut.sgrs_bytes,
-            lists_from: settings.cut_offs.map(|cut| cut.sgrs_block),
-            wanted: Cell::new(settings.transfer),
+            lists_from: settings.transfer.sgrs_block,
+            wanted: Cell::new(settings.transfer.scheme),
         }
     }
 

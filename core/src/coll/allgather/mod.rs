@@ -2,7 +2,7 @@
 //! algorithm says so; a message whose blocks are all known to be empty is left out by both sides.
 
 pub(super) mod bruck;
-mod linear;
+pub(super) mod linear;
 mod neighbor_exchange;
 mod recursive_doubling;
 mod ring;

@@ -22,7 +22,7 @@ mod elimination_2_1;
 mod elimination_3_2_non_overlapping;
 mod elimination_3_2_overlapping;
 mod factorized;
-mod linear;
+pub(super) mod linear;
 mod rabenseifner;
 mod recursive_doubling;
 mod ring;

@@ -5,7 +5,7 @@ mod binomial_spanning_tree;
 mod butterfly;
 mod central_counter;
 mod combining_tree;
-mod dissemination;
+pub(super) mod dissemination;
 mod mcs_tree;
 mod pairwise_exchange;
 mod tournament;

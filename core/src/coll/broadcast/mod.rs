@@ -3,7 +3,7 @@
 mod binary;
 pub(super) mod binomial;
 mod chain;
-mod flat;
+pub(super) mod flat;
 mod k_ary;
 mod k_nomial;
 mod scatter_allgather;

@@ -16,6 +16,7 @@ use super::plan::Check;
 use super::run::Run;
 use super::run::question::{OVER, QUESTION, Question};
 use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Received, Sink, Source, Then, Token};
+use crate::coll::selection::Fixed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Continued, Job, Track};
 use crate::wire::{Reader, Writer};
@@ -340,6 +341,8 @@ impl TeamCalls {
 /// The collectives of a job.
 #[derive(Default)]
 pub(crate) struct Calls {
+    /// Algorithms of the settings.
+    pub(super) fixed: Fixed,
     teams: RefCell<FxHashMap<u32, Rc<TeamCalls>>>,
     /// Runs that can go on.
     ready: RefCell<Vec<Rc<Run>>>,
@@ -364,6 +367,10 @@ pub(super) fn notify(job: &Job, to: u32, header: &[u8]) {
 }
 
 impl Calls {
+    pub(crate) fn new(fixed: Fixed) -> Rc<Self> {
+        Rc::new(Self { fixed, ..Self::default() })
+    }
+
     /// The calls on a team that this rank makes; `None` if another team has the context.
     pub(crate) fn of_team(&self, context: u32, members: &Rc<[u32]>) -> Option<Rc<TeamCalls>> {
         let calls = self.team(context);

@@ -118,7 +118,7 @@ impl Plan {
                 };
                 let commutative = arguments.reduction.is_none_or(|r| r.commutative);
                 let facts = Facts::new(&call, arguments.element as u64, commutative, placement);
-                let fixed = job.settings().algorithm(arguments.operation);
+                let fixed = job.calls().fixed.of(arguments.operation);
                 let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
                 (algorithm, parameters)
             }

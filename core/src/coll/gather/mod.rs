@@ -2,7 +2,7 @@
 
 mod binomial;
 mod chain;
-mod flat;
+pub(super) mod flat;
 mod flat_window;
 mod k_nomial;
 

@@ -19,7 +19,7 @@ mod binomial;
 mod binomial_rotated;
 mod chain;
 mod elimination_3_2;
-mod flat;
+pub(super) mod flat;
 mod rabenseifner;
 
 use super::operation::Algorithm;

@@ -10,6 +10,7 @@ pub use rows::{ROWS, Row, Value};
 
 use super::operation::{Algorithm, Call, Operation};
 use super::table;
+use crate::error::{Error, ErrorKind};
 
 /// Where the ranks of a team run: each is a case of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,11 +96,11 @@ impl Choice {
             let mut all = String::new();
             for a in table::of(operation) {
                 let names: Vec<&str> = a.parameters.iter().map(|p| p.name).collect();
-                all += ", ";
+                all += if all.is_empty() { "" } else { ", " };
                 // Writing to a string does not fail.
                 let _ = write_with_list(&mut all, a.name, &names);
             }
-            format!("{} has no algorithm of this name: allowed: auto{all}", operation.name())
+            format!("{} has no algorithm of this name: allowed: {all}", operation.name())
         })?;
         let given: Vec<&str> = list.split(',').map(str::trim).filter(|_| !list.trim().is_empty()).collect();
         if given.len() > algorithm.parameters.len() {
@@ -119,6 +120,44 @@ impl Choice {
     pub fn applies(&self, call: &Call<'_>, facts: &Facts) -> bool {
         let Self { algorithm, parameters } = self;
         (facts.commutative || !algorithm.commutative) && (algorithm.applies)(&Call { parameters, ..*call })
+    }
+}
+
+/// The algorithms that a setting fixes for operations.
+#[derive(Clone, Debug, Default)]
+pub struct Fixed(Vec<(Operation, Choice)>);
+
+impl Fixed {
+    /// Reads `auto`, or items `operation:name` or `operation:name(value,...)` with commas between them, as in `FARSIDE_COLL`.
+    ///
+    /// # Errors
+    /// `Setting`, naming the item, and what is allowed.
+    pub fn parse(text: &str) -> crate::Result<Self> {
+        if text.trim() == "auto" {
+            return Ok(Self::default());
+        }
+        let mut depth = 0;
+        let items = text.split(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            c == ',' && depth <= 0
+        });
+        items.map(|item| Self::item(item.trim())).collect::<Result<_, _>>().map(Self).map_err(|why| {
+            Error::new(ErrorKind::Setting, "read the settings").cause(format!("FARSIDE_COLL={text:?}: {why}"))
+        })
+    }
+
+    fn item(item: &str) -> Result<(Operation, Choice), String> {
+        let (name, algorithm) = item.split_once(':').ok_or_else(|| format!("{item:?} is not OPERATION:ALGORITHM"))?;
+        let operation = Operation::ALL.into_iter().find(|o| o.name() == name.trim()).ok_or_else(|| {
+            format!("no operation {name:?}: allowed: {}", Operation::ALL.map(Operation::name).join(", "))
+        })?;
+        Choice::parse(operation, algorithm.trim()).map(|choice| (operation, choice))
+    }
+
+    /// The algorithm of an operation, if one is fixed; of several the last.
+    #[must_use]
+    pub fn of(&self, operation: Operation) -> Option<&Choice> {
+        self.0.iter().rev().find(|(o, _)| *o == operation).map(|(_, choice)| choice)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::wire::{Reader, Writer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     machine: Vec<u8>,
-    /// As which of the nodes of `FARSIDE_NODES` it counts.
+    /// As which of the nodes of `FARSIDE_TEST_NODES` it counts.
     counted: u32,
 }
 

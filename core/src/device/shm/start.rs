@@ -71,7 +71,7 @@ impl Prepared {
     /// If `ranks` has no number `me`.
     pub fn new(me: usize, ranks: Vec<u32>, settings: &Settings) -> Result<Self> {
         let dir = PathBuf::from(&settings.shm_dir);
-        let node = Node::of(ranks[me], &dir, settings.nodes)?;
+        let node = Node::of(ranks[me], &dir, settings.test_nodes)?;
         let layout = Layout { ranks: ranks.len(), ring: settings.shm_ring, bounce: settings.shm_bounce };
         let own = Segment::create(&dir, layout.len())?;
         let m = own.mapping();

@@ -37,10 +37,12 @@ const PIECES: u32 = 16;
 const LISTS: u32 = 64;
 const LIST_BLOCKS: i32 = 64;
 /// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; an HCA has others
-/// (`FARSIDE_CUT_OFFS`).
+/// (`FARSIDE_TRANSFER`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
 /// Up to two packets go without asking; a read is better than four, whose bytes are copied at both ends.
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 8 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
+/// Registrations of the program's memory that are kept at most; what was not used for longest goes first.
+const CACHE_ENTRIES: usize = 1024;
 /// Inline sizes that are tried, best first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
 /// Reads and atomics under way on one connection.
@@ -211,7 +213,7 @@ impl Prepared {
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
         let pool = Pool::new(&self.domain).map_err(locked)?;
         let regions = Regions::new(&self.domain, self.rank, addresses.len()).map_err(locked)?;
-        let kept = CacheLimits { bytes: self.settings.verbs_cache, entries: self.settings.verbs_cache_entries };
+        let kept = CacheLimits { bytes: self.settings.verbs_cache, entries: CACHE_ENTRIES };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
         let sgrs_sizes = Sizes {

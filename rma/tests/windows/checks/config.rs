@@ -37,7 +37,7 @@ const fn row(name: &'static str, memory: Memory, settings: &'static [(&'static s
 }
 
 pub const MAPPED: Config = row("mapped", Memory::Allocated, &[]);
-pub const POSTED: Config = row("posted", Memory::Allocated, &[("FARSIDE_FAULT", "unmapped")]);
+pub const POSTED: Config = row("posted", Memory::Allocated, &[("FARSIDE_TEST_FAULT", "unmapped")]);
 pub const REMAP: Config = row("remap", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "remap")]);
 pub const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "auto")]);
 pub const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
@@ -70,7 +70,7 @@ pub fn quick() -> bool {
 
 /// Settings of the device that come from the environment whatever a test sets.
 fn of_the_machine(name: &str) -> Option<String> {
-    let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_NODES") || name.starts_with("FARSIDE_VERBS_");
+    let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
     device.then(|| std::env::var(name).ok()).flatten()
 }
 
@@ -96,9 +96,9 @@ pub const TABLE: &[Config] = &[
     AUTO,
     VM,
     RING,
-    row("ring, unmapped", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_FAULT", "unmapped")]),
+    row("ring, unmapped", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_TEST_FAULT", "unmapped")]),
     row("mapped, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
-    row("posted, park", Memory::Allocated, &[("FARSIDE_FAULT", "unmapped"), ("FARSIDE_WAIT", "park")]),
+    row("posted, park", Memory::Allocated, &[("FARSIDE_TEST_FAULT", "unmapped"), ("FARSIDE_WAIT", "park")]),
     row("ring, park", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_WAIT", "park")]),
     loopback("loopback", Memory::Allocated, Loopback::new),
     loopback("loopback, minimal", Memory::Vector, Loopback::minimal),
