@@ -35,6 +35,8 @@ pub(crate) struct Derived {
     /// The strictest alignment of its elements, as a power of two.
     align_log: u8,
     depth: u8,
+    /// Bytes in external32.
+    pub(crate) external: u64,
     pub(crate) contents: Contents,
 }
 
@@ -366,7 +368,7 @@ impl Draft {
 
     pub(crate) fn finish(self, call: &'static str, contents: Contents) -> Result<Datatype> {
         let too_far = || DatatypeError::overflow(call, "the extent of the type");
-        let (low, high) = (self.map.true_lb(), self.map.true_ub());
+        let (low, high, size) = (self.map.true_lb(), self.map.true_ub(), self.map.size());
         let (lb, ub) = match self.marks {
             Some(bounds) => bounds,
             None => {
@@ -382,6 +384,7 @@ impl Draft {
             marks: self.marks.map(Box::new),
             align_log: self.align_log,
             depth: self.depth + 1,
+            external: contents.external(size),
             contents,
         }))))
     }

@@ -5,7 +5,7 @@
 //! converted as [`long_double`] says.
 
 use crate::contents::Contents;
-use crate::datatype::Datatype;
+use crate::datatype::{Datatype, Repr};
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::long_double;
 use crate::named::{Class, Named};
@@ -21,13 +21,16 @@ impl Datatype {
     /// `Overflow` if that, or the message, does not fit 64 bits.
     pub fn external_size(&self, count: u64) -> Result<u64> {
         self.message(count)?;
-        let mut total = 0_u64;
-        self.each_run(count, &mut |named, n| {
-            // External forms are never longer than those here.
-            total += n * named.external_size() as u64;
-            Ok(())
-        })?;
-        Ok(total)
+        // External forms are never longer than those here, so nothing overflows.
+        Ok(count * self.external_element())
+    }
+
+    /// Bytes that one element of this type takes in external32.
+    fn external_element(&self) -> u64 {
+        match &self.0 {
+            Repr::Named(named) => named.external_size() as u64,
+            Repr::Derived(derived) => derived.external,
+        }
     }
 
     /// Packs `count` of this type to external32, and returns its bytes. `origin` is as in
@@ -125,6 +128,22 @@ impl Datatype {
                 fields.all(|field| field == Some(first)).then_some(first)
             }
             contents => contents.old()?.uniform(),
+        }
+    }
+}
+
+impl Contents {
+    /// Bytes in external32 of one element with these contents, whose size is `size`: a product, however many elements there are.
+    pub(crate) fn external(&self, size: u64) -> u64 {
+        match self {
+            Self::Named(named) => named.external_size() as u64,
+            Self::Struct { blocklengths, types, .. } => {
+                blocklengths.iter().zip(types.iter()).map(|(len, old)| len * old.external_element()).sum()
+            }
+            contents => {
+                let old = contents.old().filter(|old| old.size() > 0);
+                old.map_or(0, |old| size / old.size() * old.external_element())
+            }
         }
     }
 }

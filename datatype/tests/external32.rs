@@ -35,6 +35,25 @@ fn elements_big_endian_of_fixed_width() {
     assert_eq!(pack(&Named::Byte.into(), 3, &[1, 2, 3]), [1, 2, 3]);
 }
 
+/// Nothing is walked: neither 2^50 elements, nor the 2^55 of types that each stand twice in the next one.
+#[test]
+fn sizes_are_products() {
+    let mixed =
+        Datatype::structure(&[1, 1, 3], &[0, 8, 16], &[Named::Int, Named::Double, Named::Long].map(Datatype::from));
+    let mixed = mixed.unwrap();
+    assert_eq!(mixed.external_size(1 << 50).unwrap(), 24 << 50);
+    let rows = Datatype::hvector(1 << 20, 1 << 20, 1 << 30, &mixed).unwrap();
+    assert_eq!(rows.external_size(4).unwrap(), 24 << 42);
+    let mut nested: Datatype = Named::Long.into();
+    for _ in 0..14 {
+        nested = Datatype::structure(&[1 << 3, 1 << 3], &[0, nested.extent() << 3], &[nested.clone(), nested.clone()])
+            .unwrap();
+    }
+    assert_eq!(nested.external_size(1).unwrap(), 4 << 56);
+    assert_eq!(nested.external_size(1 << 8).unwrap_err().kind(), DatatypeErrorKind::Overflow);
+    assert_eq!(mixed.external_size(0).unwrap(), 0);
+}
+
 #[test]
 fn value_that_does_not_fit_is_an_error() {
     let mut no_integer_bit = vec![0; 16];

@@ -115,11 +115,17 @@ fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
 }
 
-/// The object whose error handler is called: the first communicator, window, file or session, or the one that is freed.
+/// The object whose error handler is called: the first communicator, window, file or session, or the one that is freed; of a
+/// function that makes an object with a given error handler, that one.
 fn object(function: &Function) -> String {
     let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
     if let Some(first) = function.parameters.iter().filter(|p| p.stars == 0).find(is_object) {
         return format!("On::{}({})", base_type(&first.base), first.name);
+    }
+    if function.parameters.iter().any(|p| p.stars == 0 && p.name == "errhandler") {
+        let new = function.parameters.last().map_or(String::new(), |p| base_type(&p.base));
+        let null = format!("crate::constants::MPI_{}_NULL.0", new.to_uppercase());
+        return format!("On::New({null}, crate::errors::Target::{new}, errhandler)");
     }
     match function.parameters.first().filter(is_object) {
         Some(first) if ["_free", "_disconnect", "_finalize"].iter().any(|end| function.name.ends_with(end)) => {

@@ -7,8 +7,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
-use crate::constants::{MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE, Status};
 pub use crate::constants::{Callback, Opaque};
+use crate::constants::{MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE, MPI_UNDEFINED, Status};
 use crate::fail::{Fail, fail};
 
 #[cold]
@@ -245,11 +245,11 @@ impl LongOut {
         Ok(())
     }
 
-    /// Writes it, or what stands for a value that does not fit.
-    pub fn set_or(self, value: i64, otherwise: c_int) {
+    /// Writes it, or `MPI_UNDEFINED` if there is no value or it does not fit.
+    pub fn set_or_undefined(self, value: Option<u64>) {
         match self.0 {
-            Width::Int(out) => out.set(c_int::try_from(value).unwrap_or(otherwise)),
-            Width::Long(out) => out.set(value),
+            Width::Int(out) => out.set(value.and_then(|value| value.try_into().ok()).unwrap_or(MPI_UNDEFINED)),
+            Width::Long(out) => out.set(value.and_then(|value| value.try_into().ok()).unwrap_or(MPI_UNDEFINED.into())),
         }
     }
 }

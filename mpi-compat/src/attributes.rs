@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
 //! Attributes of communicators, datatypes and windows, and their keys (MPI-5.0 section 7.7).
 //!
-//! A key is a number that is never used again. An attribute holds its key, so that its callbacks are called also after the key
-//! was freed.
+//! A key is a number that is never used again. An attribute holds its key: as long as one does, a key that was freed can be used
+//! like before (but not freed again), and its callbacks are called.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use crate::arguments::{Callback, Out};
 use crate::comm::CommObject;
@@ -40,10 +40,27 @@ pub struct Keyval {
     extra: *mut c_void,
 }
 
+/// How the list of keys holds a key.
+enum Held {
+    /// Until the program frees it.
+    Strong(Rc<Keyval>),
+    /// The program has freed it; attributes may still hold it.
+    Freed(Weak<Keyval>),
+}
+
+impl Held {
+    fn keyval(&self) -> Option<Rc<Keyval>> {
+        match self {
+            Self::Strong(keyval) => Some(Rc::clone(keyval)),
+            Self::Freed(keyval) => keyval.upgrade(),
+        }
+    }
+}
+
 /// The keys of the process.
 #[derive(Default)]
 pub struct Keyvals {
-    keys: RefCell<HashMap<c_int, Rc<Keyval>>>,
+    keys: RefCell<HashMap<c_int, Held>>,
     made: Cell<c_int>,
 }
 
@@ -175,9 +192,9 @@ fn no_key(key: c_int, why: &str) -> Fail {
     fail(MPI_ERR_KEYVAL, format!("is {key}, {why}")).named("keyval")
 }
 
-/// A key that the program has made, for this kind of object.
+/// A key that the program has made, for this kind of object, and not freed unless attributes hold it.
 fn own_key(call: &Call<'_>, target: Target, key: c_int) -> Result<Rc<Keyval>> {
-    let keyval = call.keyvals.keys.borrow().get(&key).cloned();
+    let keyval = call.keyvals.keys.borrow().get(&key).and_then(Held::keyval);
     match keyval {
         Some(keyval) if keyval.target == target => Ok(keyval),
         Some(_) => Err(no_key(key, "a key of another kind of object")),
@@ -198,14 +215,21 @@ fn create(
     let made = call.keyvals.made.get();
     let number = FIRST_KEY.checked_add(made).ok_or_else(|| fail(MPI_ERR_NO_MEM, "there are no more keys"))?;
     call.keyvals.made.set(made + 1);
-    call.keyvals.keys.borrow_mut().insert(number, Rc::new(Keyval { key: number, target, copy, delete, extra }));
+    let keyval = Rc::new(Keyval { key: number, target, copy, delete, extra });
+    call.keyvals.keys.borrow_mut().insert(number, Held::Strong(keyval));
     key.set(number);
     Ok(())
 }
 
 fn free(call: &Call<'_>, target: Target, key: Out<c_int>) -> Result {
-    own_key(call, target, key.get())?;
-    call.keyvals.keys.borrow_mut().remove(&key.get());
+    let keyval = own_key(call, target, key.get())?;
+    let freed = Held::Freed(Rc::downgrade(&keyval));
+    let mut keys = call.keyvals.keys.borrow_mut();
+    if let Some(Held::Freed(_)) = keys.insert(key.get(), freed) {
+        return Err(no_key(key.get(), "which was freed already"));
+    }
+    drop(keyval);
+    keys.retain(|_, held| held.keyval().is_some());
     key.set(MPI_KEYVAL_INVALID);
     Ok(())
 }

@@ -172,6 +172,7 @@ fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
         On::Session(session) => {
             runtime.sessions.get(session).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), session.0))
         }
+        On::New(null, target, errhandler) => fitting(runtime, target, errhandler).ok().map(|handler| (handler, null)),
         On::File(_) | On::Process => None,
     }
 }
@@ -246,8 +247,8 @@ fn create(call: &Call<'_>, target: Target, function: Callback, errhandler: Out<E
 }
 
 /// A handler for objects of this kind.
-pub fn fitting(call: &Call<'_>, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
-    let object = call.errhandlers.get(errhandler)?;
+pub fn fitting(runtime: &Runtime, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
+    let object = runtime.errhandlers.get(errhandler)?;
     match object.action {
         Action::Function(of, _) if of != target => {
             Err(fail(MPI_ERR_ERRHANDLER, format!("is for objects of another kind ({of:?})")).value(errhandler.0))

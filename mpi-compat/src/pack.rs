@@ -63,7 +63,8 @@ pub fn pack_size(call: &Call<'_>, incount: i64, datatype: Type, comm: Comm, size
     call.comms.get(comm)?;
     let object = call.types.get(datatype)?;
     let map = object.layout.message(count(incount, "incount")?)?;
-    size.set(map.size() as i64)
+    size.set_or_undefined(Some(map.size()));
+    Ok(())
 }
 
 pub fn pack(

@@ -56,6 +56,8 @@ pub enum On {
     Win(Win),
     File(File),
     Session(Session),
+    /// An object that the call makes, with an error handler that it is given: the null handle, the kind, the handler.
+    New(usize, errors::Target, Errhandler),
 }
 
 /// The state.

@@ -11,7 +11,7 @@ use crate::buffer::Attached;
 use crate::constants::*;
 use crate::environment::start_job;
 use crate::errors::{ErrhandlerOf, Handler, HasErrhandler, Target, fitting};
-use crate::fail::{Fail, Result, fail};
+use crate::fail::{Result, fail};
 use crate::group::GroupObject;
 use crate::handle::{Errhandler, Group, Info, Session};
 use crate::info::InfoObject;
@@ -52,14 +52,10 @@ fn hints(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
 
 pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session: Out<Session>) -> Result {
     let handler = fitting(call, Target::Session, errhandler)?;
-    let named = |mut failed: Fail| {
-        failed.on = Some((Rc::clone(&handler), MPI_SESSION_NULL.0));
-        failed
-    };
-    let info = hints(call, info).map_err(named)?;
-    start_job(call).map_err(named)?;
+    let info = hints(call, info)?;
+    start_job(call)?;
     leave_at_exit();
-    let object = SessionObject { errhandler: Rc::clone(&handler).into(), buffer: Attached::default(), info };
+    let object = SessionObject { errhandler: handler.into(), buffer: Attached::default(), info };
     call.sessions_open.set(call.sessions_open.get() + 1);
     call.set_active();
     session.set(call.sessions.insert(Rc::new(object)));

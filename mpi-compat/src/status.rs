@@ -18,13 +18,12 @@ pub fn get_count(call: &Call<'_>, status: In<Status>, datatype: Type, to: LongOu
         0 => None,
         _ => (bytes % size == 0).then_some(bytes / size),
     };
-    to.set_or(whole.map_or(MPI_UNDEFINED.into(), |count| count as i64), MPI_UNDEFINED);
+    to.set_or_undefined(whole);
     Ok(())
 }
 
 pub fn get_elements(call: &Call<'_>, status: In<Status>, datatype: Type, to: LongOut) -> Result {
-    let elements = elements_in(&call.types.get(datatype)?.layout, status.get().bytes());
-    to.set_or(elements.map_or(MPI_UNDEFINED.into(), |count| count as i64), MPI_UNDEFINED);
+    to.set_or_undefined(elements_in(&call.types.get(datatype)?.layout, status.get().bytes()));
     Ok(())
 }
 

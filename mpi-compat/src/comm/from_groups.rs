@@ -16,7 +16,7 @@ use super::{CommObject, Members};
 use crate::arguments::{Out, Text};
 use crate::constants::*;
 use crate::errors::{ErrhandlerObject, Target, fitting};
-use crate::fail::{Fail, Result, fail};
+use crate::fail::{Result, fail};
 use crate::group::GroupObject;
 use crate::handle::{Comm, Errhandler, Group, Info};
 use crate::runtime::Call;
@@ -102,7 +102,7 @@ fn from_group(
     group: Group,
     stringtag: Text,
     info: Info,
-    handler: &Rc<ErrhandlerObject>,
+    handler: Rc<ErrhandlerObject>,
 ) -> Result<CommObject> {
     let group = own_group(call, group, "group")?;
     if info != MPI_INFO_NULL {
@@ -112,15 +112,7 @@ fn from_group(
     let contexts = || new_contexts(&agreement.job).map(|contexts| contexts.to_vec());
     let words = agreement.spread(&group, group.members[0], 2, contexts)?;
     let members = Members { local: group, remote: None, local_first: true };
-    CommObject::on(&agreement.job, members, [words[0], words[1]], Rc::clone(handler).into())
-}
-
-/// Errors of a call that makes a communicator go to the error handler that it is to have.
-fn raised_on(handler: &Rc<ErrhandlerObject>) -> impl Fn(Fail) -> Fail + '_ {
-    |mut failed| {
-        failed.on = Some((Rc::clone(handler), MPI_COMM_NULL.0));
-        failed
-    }
+    CommObject::on(&agreement.job, members, [words[0], words[1]], handler.into())
 }
 
 pub fn comm_create_from_group(
@@ -136,8 +128,7 @@ pub fn comm_create_from_group(
         newcomm.set(MPI_COMM_NULL);
         return Ok(());
     }
-    let new = from_group(call, group, stringtag, info, &handler).map_err(raised_on(&handler))?;
-    put(call, Some(new), newcomm);
+    put(call, Some(from_group(call, group, stringtag, info, handler)?), newcomm);
     Ok(())
 }
 
@@ -183,19 +174,17 @@ pub fn intercomm_create_from_groups(
     newintercomm: Out<Comm>,
 ) -> Result {
     let handler = fitting(call, Target::Comm, errhandler)?;
-    let make = || {
-        let local = own_group(call, local_group, "local_group")?;
-        if info != MPI_INFO_NULL {
-            call.infos.get(info)?;
-        }
-        let leader = leader_of(&local, local_leader, "local_leader")?;
-        let agreement = Agreement::new(call, stringtag, &local.members)?;
-        let exchanged = || exchange(call, &local, (remote_group, remote_leader), stringtag);
-        let words = agreement.spread(&local, leader, 4, exchanged)?;
-        let remote = GroupObject::of(words[3..].to_vec(), local.session.as_ref());
-        let members = Members { local, remote: Some(remote), local_first: words[0] == 1 };
-        CommObject::on(&agreement.job, members, [words[1], words[2]], Rc::clone(&handler).into())
-    };
-    put(call, Some(make().map_err(raised_on(&handler))?), newintercomm);
+    let local = own_group(call, local_group, "local_group")?;
+    if info != MPI_INFO_NULL {
+        call.infos.get(info)?;
+    }
+    let leader = leader_of(&local, local_leader, "local_leader")?;
+    let agreement = Agreement::new(call, stringtag, &local.members)?;
+    let exchanged = || exchange(call, &local, (remote_group, remote_leader), stringtag);
+    let words = agreement.spread(&local, leader, 4, exchanged)?;
+    let remote = GroupObject::of(words[3..].to_vec(), local.session.as_ref());
+    let members = Members { local, remote: Some(remote), local_first: words[0] == 1 };
+    let new = CommObject::on(&agreement.job, members, [words[1], words[2]], handler.into())?;
+    put(call, Some(new), newintercomm);
     Ok(())
 }

@@ -3,13 +3,12 @@
 use std::ffi::c_void;
 
 use crate::arguments::{LongOut, Out};
-use crate::constants::MPI_UNDEFINED;
 use crate::fail::Result;
 use crate::handle::Type;
 use crate::runtime::Call;
 
 pub fn type_size(call: &Call<'_>, datatype: Type, size: LongOut) -> Result {
-    size.set_or(call.types.get(datatype)?.layout.size() as i64, MPI_UNDEFINED);
+    size.set_or_undefined(Some(call.types.get(datatype)?.layout.size()));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Cartesian grids (MPI-5.0 sections 8.5.1, 8.5.2 and 8.5.5 to 8.5.8).
+//! Cartesian grids (MPI-5.0 sections 8.5.1 and 8.5.5 to 8.5.8).
 
 use std::ffi::c_int;
 
@@ -188,46 +188,4 @@ pub fn cart_shift(
         rank_dest.set(grid.shifted(rank, dimension, disp));
         Ok(())
     })
-}
-
-/// The most even way to write `n` as a product of `factors` factors, the greatest first.
-fn even_factors(n: usize, factors: usize) -> Vec<usize> {
-    if factors == 1 {
-        return vec![n];
-    }
-    let small: Vec<usize> = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d)).collect();
-    let divisors = small.iter().copied().chain(small.iter().rev().map(|d| n / d));
-    for first in divisors.filter(|d| d.checked_pow(factors as u32).is_none_or(|most| most >= n)) {
-        let rest = even_factors(n / first, factors - 1);
-        if rest[0] <= first {
-            return [vec![first], rest].concat();
-        }
-    }
-    vec![1; factors]
-}
-
-pub fn dims_create(_: &Call<'_>, nnodes: c_int, ndims: c_int, dims: ListOut<c_int>) -> Result {
-    if nnodes <= 0 {
-        return Err(fail(MPI_ERR_ARG, format!("is {nnodes}")).named("nnodes"));
-    }
-    if ndims < 0 || ndims == 0 && nnodes > 1 {
-        return Err(fail(MPI_ERR_DIMS, format!("is {ndims}")).named("ndims"));
-    }
-    let mut values = dims.read(ndims.into())?;
-    if let Some(dim) = values.iter().find(|dim| **dim < 0) {
-        return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
-    }
-    let given = values.iter().filter(|dim| **dim > 0).try_fold(1, |product: c_int, dim| product.checked_mul(*dim));
-    let free = values.iter().filter(|dim| **dim == 0).count();
-    let rest = given.filter(|given| nnodes % given == 0 && (free > 0 || *given == nnodes)).map(|given| nnodes / given);
-    let rest = rest.ok_or_else(|| {
-        fail(MPI_ERR_DIMS, format!("has dimensions given whose product does not fit {nnodes} nodes")).named("dims")
-    })?;
-    if free > 0 {
-        let mut factors = even_factors(rest as usize, free).into_iter();
-        for dim in values.iter_mut().filter(|dim| **dim == 0) {
-            *dim = factors.next().unwrap_or(1) as c_int;
-        }
-    }
-    dims.write(&values)
 }

@@ -3,6 +3,7 @@
 //! Ranks are not reordered: a new communicator has its members in the order of the old one.
 
 mod cart;
+mod dims;
 mod dist_graph;
 mod graph;
 
@@ -18,6 +19,7 @@ use crate::handle::Comm;
 use crate::runtime::Call;
 
 pub use cart::*;
+pub use dims::*;
 pub use dist_graph::*;
 pub use graph::*;
 
