@@ -125,7 +125,7 @@ fn object(function: &Function) -> String {
     if function.parameters.iter().any(|p| p.stars == 0 && p.name == "errhandler") {
         let new = function.parameters.last().map_or(String::new(), |p| base_type(&p.base));
         let null = format!("crate::constants::MPI_{}_NULL.0", new.to_uppercase());
-        return format!("On::New({null}, crate::errors::Target::{new}, errhandler)");
+        return format!("On::New({null}, crate::errhandler::Target::{new}, errhandler)");
     }
     match function.parameters.first().filter(is_object) {
         Some(first) if ["_free", "_disconnect", "_finalize"].iter().any(|end| function.name.ends_with(end)) => {

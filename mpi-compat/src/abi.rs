@@ -1,24 +1,14 @@
 #![allow(unsafe_code)]
 //! ABI queries (MPI-5.0 chapter 20).
 
-use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
-use std::rc::Rc;
 
 use crate::arguments::Out;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Info;
-use crate::info::InfoObject;
+use crate::objects::InfoObject;
 use crate::runtime::Call;
-
-/// What a Fortran library has set.
-#[derive(Default)]
-pub struct Fortran {
-    info: RefCell<Option<Rc<InfoObject>>>,
-    /// True and false, as bytes.
-    booleans: RefCell<Option<(Vec<u8>, Vec<u8>)>>,
-}
 
 pub fn abi_get_version(_: &Call<'_>, abi_major: Out<c_int>, abi_minor: Out<c_int>) -> Result {
     abi_major.set(MPI_ABI_VERSION as c_int);

@@ -8,7 +8,9 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
 pub use crate::constants::{Callback, Opaque};
-use crate::constants::{MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE, MPI_UNDEFINED, Status};
+use crate::constants::{
+    MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, Status,
+};
 use crate::fail::{Fail, fail};
 
 #[cold]
@@ -350,6 +352,13 @@ impl Text {
         }
         // SAFETY: the promise of `new`.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec())
+    }
+
+    /// The name of an object, cut to what programs have room for.
+    pub fn object_name(self) -> Result<Vec<u8>, Fail> {
+        let mut name = self.read()?;
+        name.truncate(MPI_MAX_OBJECT_NAME - 1);
+        Ok(name)
     }
 
     /// The name of the parameter.

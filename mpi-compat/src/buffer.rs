@@ -1,76 +1,25 @@
 #![allow(unsafe_code)]
 //! Buffered sends and the buffers that they copy to (MPI-5.0 section 3.6).
 //!
-//! A buffer is a budget: the copies lie in memory of this library, and together take no more than what was attached. A
-//! buffered send takes the buffer of its communicator, if that has none, of the session that it comes from, and else the process's.
+//! A buffered send takes the buffer of its communicator; if that has none, of the session that it comes from; else the process's.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use farside_core::Job;
-use farside_core::two_sided::Sending;
+use farside_core::two_sided::Mode;
 
 use crate::arguments::{LongOut, Out, count};
-use crate::comm::CommObject;
 use crate::constants::*;
-use crate::errors::HasErrhandler;
+use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Session};
-use crate::p2p::{Data, Mode, start_send};
-use crate::request::{Operation, Outcome, Then};
-use crate::runtime::Call;
-use crate::session::SessionObject;
+use crate::message::start_send;
+use crate::objects::{Attached, Buffer, Buffered, CommObject, Consume, Data, Outcome, SessionObject, room_for};
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// The buffer that is attached, if any.
-pub type Attached = RefCell<Option<Rc<Buffer>>>;
-
-/// A buffer.
-pub struct Buffer {
-    /// What the program attached.
-    address: *mut c_void,
-    size: u64,
-    /// Messages in their order, from the time when they are started until the next call that finds them sent.
-    open: RefCell<VecDeque<Buffered>>,
-    used: Cell<u64>,
-    /// Messages so far.
-    sent: Cell<u64>,
-}
-
-/// A message in a buffer.
-struct Buffered {
-    number: u64,
-    sending: Sending,
-    copy: Box<[u8]>,
-}
-
-/// `MPI_BUFFER_AUTOMATIC`.
-const AUTOMATIC: usize = 2;
-
 impl Buffer {
-    fn is_automatic(&self) -> bool {
-        self.address.addr() == AUTOMATIC
-    }
-
-    /// Lets go of copies that were sent.
-    fn clear(&self) {
-        let mut open = self.open.borrow_mut();
-        open.retain(|message| {
-            let gone = message.sending.is_done();
-            if gone {
-                self.used.set(self.used.get() - room_for(message.copy.len()));
-            }
-            !gone
-        });
-    }
-
-    /// Whether all messages up to number `last` have been sent.
-    fn is_sent(&self, last: u64) -> bool {
-        self.open.borrow().iter().take_while(|message| message.number <= last).all(|message| message.sending.is_done())
-    }
-
     fn flush(&self, call: &Call<'_>) -> Result {
         let last = self.sent.get();
         call.wait(|| self.is_sent(last))?;
@@ -86,11 +35,6 @@ impl Buffer {
         }
         sent
     }
-}
-
-/// What a message takes of a buffer.
-fn room_for(len: usize) -> u64 {
-    len as u64 + MPI_BSEND_OVERHEAD as u64
 }
 
 /// Starts a buffered send.
@@ -115,7 +59,7 @@ pub fn send(call: &Call<'_>, comm: &CommObject, to: (u32, c_int), data: &Data) -
         ));
     }
     let copy = data.copied()?;
-    let sending = start_send(call, comm, to, Mode::Standard, &Data::of(&copy))?;
+    let sending = start_send(comm, to, Mode::Standard, &Data::of(&copy))?;
     let number = buffer.sent.get() + 1;
     buffer.sent.set(number);
     if !sending.is_done() {
@@ -145,7 +89,7 @@ impl Operation for Flush {
         self.buffer.is_sent(self.last)
     }
 
-    fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
+    fn outcome(&self, _: &Call<'_>, _: Consume) -> Outcome {
         Outcome::from(Status::EMPTY)
     }
 

@@ -8,12 +8,11 @@ use std::time::Instant;
 use farside_core::Job;
 
 use crate::arguments::{Out, TextOut};
-use crate::attributes::Predefined;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Info};
-use crate::info::InfoObject;
 use crate::lock::{LOCK, this_thread};
+use crate::objects::{InfoObject, Predefined};
 use crate::runtime::{Call, Phase, Runtime};
 
 /// Thread levels, from the lowest.

@@ -1,160 +1,30 @@
 #![allow(unsafe_code)]
 //! Error handlers, classes, codes and strings (MPI-5.0 chapter 9).
-//!
-//! A code of this library is a class and, in its upper half, the number of the message that says what happened; the last
-//! [`KEPT`] messages are kept for `MPI_Error_string`. Classes and codes that the program adds follow `MPI_ERR_LASTCODE`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::rc::Rc;
 
 use crate::arguments::{Callback, Out, Text, TextOut};
-use crate::comm::CommObject;
 use crate::constants::*;
+use crate::errhandler::{Action, ErrhandlerObject, ErrhandlerOf, Handler, Target};
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Comm, Errhandler, File, Handle, Known, Session, Win};
-use crate::rma::WinObject;
-use crate::runtime::{Call, On, Runtime};
+use crate::handle::{Comm, Errhandler, File, Session, Win};
+use crate::objects::Added;
+use crate::runtime::{Call, Runtime};
 
-/// Messages that are kept.
-const KEPT: usize = 64;
-/// A code's lower half: the class.
-const CLASS: c_int = 0xffff;
-
-/// What an error handler is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    Comm,
-    Win,
-    File,
-    Session,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    /// Ends the job.
-    Abort,
-    Return,
-    Function(Target, Callback),
-}
-
-/// An error handler.
-pub struct ErrhandlerObject {
-    action: Action,
-    handle: Cell<usize>,
-}
-
-impl Known for ErrhandlerObject {
-    fn handle(&self) -> &Cell<usize> {
-        &self.handle
-    }
-}
-
-/// The error handler of an object.
-pub type Handler = RefCell<Rc<ErrhandlerObject>>;
-
-/// An error handler, and the handle of the object that it is called with.
-pub type ErrhandlerOf = (Rc<ErrhandlerObject>, usize);
-
-/// What has an error handler.
-pub trait HasErrhandler {
-    fn errhandler_of(&self) -> ErrhandlerOf;
-}
-
-impl HasErrhandler for (Comm, Rc<CommObject>) {
-    fn errhandler_of(&self) -> ErrhandlerOf {
-        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
-    }
-}
-
-impl HasErrhandler for (Win, Rc<WinObject>) {
-    fn errhandler_of(&self) -> ErrhandlerOf {
-        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
-    }
-}
-
-/// A class or code that the program added.
-struct Added {
-    class: c_int,
-    text: Vec<u8>,
-}
-
-/// The state of this chapter.
-pub struct Errors {
-    /// Numbers and messages.
-    recent: RefCell<VecDeque<(c_int, String)>>,
-    last: Cell<c_int>,
-    added: RefCell<BTreeMap<c_int, Added>>,
-    last_used: Cell<c_int>,
-    /// The handler of files that are opened from now on.
-    pub files: RefCell<Option<Rc<ErrhandlerObject>>>,
-}
-
-impl Default for Errors {
-    fn default() -> Self {
-        let (recent, last, added, files) = Default::default();
-        Self { recent, last, added, last_used: Cell::new(MPI_ERR_LASTCODE), files }
-    }
-}
-
-impl Errors {
-    /// The value of `MPI_LASTUSEDCODE`.
-    pub fn last_used(&self) -> c_int {
-        self.last_used.get()
-    }
-
-    /// A code for a class and a message. What functions of the program return is passed on as it is.
-    pub fn code_of(&self, class: c_int, text: &str) -> c_int {
-        if !(0..=MPI_ERR_LASTCODE).contains(&class) {
-            return class;
-        }
-        let number = self.last.get() % 0x7fff + 1;
-        self.last.set(number);
-        let mut recent = self.recent.borrow_mut();
-        if recent.len() == KEPT {
-            recent.pop_front();
-        }
-        recent.push_back((number, text.into()));
-        number << 16 | class
-    }
-
-    /// The class of a code; `None` if there is no such code.
-    fn class(&self, code: c_int) -> Option<c_int> {
-        let base = code & CLASS;
-        if code < 0 {
-            None
-        } else if ERROR_CLASSES.iter().any(|(_, class, _)| *class == base) && base != MPI_ERR_LASTCODE {
-            Some(base)
-        } else {
-            self.added.borrow().get(&base).map(|added| added.class)
-        }
-    }
-
-    fn text(&self, code: c_int) -> Option<Vec<u8>> {
-        let (base, number) = (code & CLASS, code >> 16);
-        if let Some(added) = self.added.borrow().get(&base) {
-            return Some(added.text.clone());
-        }
-        self.class(code)?;
-        let (name, _, words) = ERROR_CLASSES.iter().find(|(_, class, _)| *class == base)?;
-        let message = self.recent.borrow().iter().find(|(n, _)| *n == number).map(|(_, text)| text.clone());
-        Some(match message {
-            Some(message) => format!("{name}: {words}: {message}").into_bytes(),
-            None => format!("{name}: {words}").into_bytes(),
-        })
-    }
-}
-
-/// Makes the predefined handlers.
-pub fn predefined(runtime: &Runtime) {
-    let actions =
-        [(MPI_ERRORS_ARE_FATAL, Action::Abort), (MPI_ERRORS_ABORT, Action::Abort), (MPI_ERRORS_RETURN, Action::Return)];
-    for (handle, action) in actions {
-        let object = ErrhandlerObject { action, handle: Cell::new(handle.value()) };
-        runtime.errhandlers.fix(handle, Some(Rc::new(object)));
-    }
-    *runtime.errors.files.borrow_mut() = runtime.errhandlers.get(MPI_ERRORS_RETURN).ok();
+/// The object whose error handler gets an error.
+#[derive(Clone, Copy, Debug)]
+pub enum On {
+    /// None: that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
+    Process,
+    Comm(Comm),
+    Win(Win),
+    File(File),
+    Session(Session),
+    /// An object that the call makes, with an error handler that it is given: the null handle, the kind, the handler.
+    New(usize, Target, Errhandler),
 }
 
 /// The handler that communicators begin with.

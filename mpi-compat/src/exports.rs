@@ -7,8 +7,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 #[allow(clippy::wildcard_imports)] // as many of them as the functions that are there need
 use crate::arguments::*;
+use crate::entry::{When, enter, not_yet};
+use crate::errors::On;
 use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
-use crate::runtime::{On, When, enter, not_yet};
 use crate::status::Status;
 
 include!(concat!(env!("OUT_DIR"), "/exports.rs"));

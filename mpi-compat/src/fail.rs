@@ -7,7 +7,7 @@ use farside_core::ErrorKind;
 use farside_datatype::{DatatypeError, DatatypeErrorKind};
 
 use crate::constants::*;
-use crate::errors::{ErrhandlerOf, HasErrhandler};
+use crate::errhandler::{ErrhandlerOf, HasErrhandler};
 
 /// An error of a call. One word wide, so that results stay cheap.
 #[derive(Clone)]

@@ -1,6 +1,5 @@
-//! Groups (MPI-5.0 section 7.3): ordered sets of ranks of the job.
+//! Groups (MPI-5.0 section 7.3).
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -8,59 +7,8 @@ use crate::arguments::{List, ListOut, Out, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Group;
+use crate::objects::GroupObject;
 use crate::runtime::{Call, Runtime};
-use crate::session::SessionObject;
-
-/// A group: ranks of the job in its order.
-pub struct GroupObject {
-    pub members: Rc<[u32]>,
-    /// The session that it comes from.
-    pub session: Option<Rc<SessionObject>>,
-}
-
-impl GroupObject {
-    pub fn new(members: impl Into<Rc<[u32]>>) -> Rc<Self> {
-        Self::of(members, None)
-    }
-
-    /// One of a session.
-    pub fn of(members: impl Into<Rc<[u32]>>, session: Option<&Rc<SessionObject>>) -> Rc<Self> {
-        Rc::new(Self { members: members.into(), session: session.cloned() })
-    }
-
-    /// The rank in the group of a rank of the job.
-    #[inline]
-    pub fn rank_of(&self, job_rank: u32) -> Option<usize> {
-        // In most groups that messages come from every rank has its own number.
-        let own = job_rank as usize;
-        if self.members.get(own) == Some(&job_rank) {
-            return Some(own);
-        }
-        self.members.iter().position(|member| *member == job_rank)
-    }
-
-    /// `MPI_IDENT`, `MPI_SIMILAR` or `MPI_UNEQUAL`.
-    pub fn compare(&self, other: &Self) -> c_int {
-        if self.members == other.members {
-            return MPI_IDENT;
-        }
-        let sorted = |group: &Self| {
-            let mut members = group.members.to_vec();
-            members.sort_unstable();
-            members
-        };
-        if sorted(self) == sorted(other) { MPI_SIMILAR } else { MPI_UNEQUAL }
-    }
-
-    fn places(&self) -> HashMap<u32, usize> {
-        self.members.iter().enumerate().map(|(at, member)| (*member, at)).collect()
-    }
-}
-
-/// Makes the empty group.
-pub fn predefined(runtime: &Runtime) {
-    runtime.groups.fix(MPI_GROUP_EMPTY, Some(GroupObject::new([])));
-}
 
 /// A handle for a new group of the session of another one; that of the empty one for no members.
 pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>, other: &GroupObject) -> Group {

@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
-//! Info objects (MPI-5.0 chapter 10): keys and values in the order in which they were set.
+//! Info objects (MPI-5.0 chapter 10).
 
-use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::rc::Rc;
 
@@ -9,61 +8,8 @@ use crate::arguments::{Out, Text, TextOut, strings};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Info;
-use crate::runtime::{Call, Runtime};
-
-/// An info object.
-#[derive(Debug, Default)]
-pub struct InfoObject {
-    pairs: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
-}
-
-impl InfoObject {
-    /// With these pairs.
-    pub fn of(pairs: &[(&str, &str)]) -> Rc<Self> {
-        let info = Self::default();
-        for (key, value) in pairs {
-            info.set(key.as_bytes().to_vec(), value.as_bytes().to_vec());
-        }
-        Rc::new(info)
-    }
-
-    pub fn set(&self, key: Vec<u8>, value: Vec<u8>) {
-        let mut pairs = self.pairs.borrow_mut();
-        match pairs.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, old)) => *old = value,
-            None => pairs.push((key, value)),
-        }
-    }
-
-    pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.pairs.borrow().iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
-    }
-
-    pub fn copy(&self) -> Rc<Self> {
-        Rc::new(Self { pairs: self.pairs.clone() })
-    }
-}
-
-/// Makes `MPI_INFO_ENV`, with what is known of how the program was started.
-pub fn predefined(runtime: &Runtime) {
-    let info = InfoObject::default();
-    let set = |key: &str, value: Vec<u8>| info.set(key.as_bytes().to_vec(), value);
-    if let Ok(line) = std::fs::read("/proc/self/cmdline") {
-        let mut words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-        if let Some(command) = words.next() {
-            set("command", command.to_vec());
-            set("argv", words.collect::<Vec<_>>().join(&b' '));
-        }
-    }
-    if let Ok(size) = std::env::var("PMI_SIZE") {
-        set("maxprocs", size.into_bytes());
-    }
-    if let Ok(folder) = std::env::current_dir() {
-        set("wdir", folder.into_os_string().into_encoded_bytes());
-    }
-    set("arch", std::env::consts::ARCH.into());
-    runtime.infos.fix(MPI_INFO_ENV, Some(Rc::new(info)));
-}
+use crate::objects::InfoObject;
+use crate::runtime::Call;
 
 fn key_of(key: Text) -> Result<Vec<u8>> {
     let bytes = key.read().map_err(|failed| failed.class(MPI_ERR_INFO_KEY))?;

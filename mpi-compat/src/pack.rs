@@ -8,9 +8,10 @@ use farside_datatype::{Private, TypeMap};
 
 use crate::arguments::{LongOut, Out, Text, count};
 use crate::constants::*;
-use crate::datatype::{TypeObject, committed};
+use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Type};
+use crate::objects::TypeObject;
 use crate::runtime::Call;
 
 /// A position in a packed buffer: it and the bytes from there on.

@@ -17,14 +17,15 @@ use farside_core::matching::Pattern;
 use farside_core::two_sided::{Mode, Receive, Sending};
 
 use crate::arguments::{List, Out, count};
-use crate::comm::{CommObject, PARTITIONED, new_context};
+use crate::comm::new_context;
 use crate::constants::*;
-use crate::errors::HasErrhandler;
+use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request, Type};
-use crate::p2p::{Data, Names, target_of};
-use crate::request::{self, Operation, Outcome, Then};
-use crate::runtime::Call;
+use crate::message::{Names, target_of};
+use crate::objects::{CommObject, Consume, Data, Outcome, PARTITIONED};
+use crate::request;
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
 /// The most partitions of a message: each is a message of its own.
@@ -134,13 +135,13 @@ impl Operation for PartitionedSend {
         gone && round.as_ref().is_none_or(|round| all_done(&self.done, round.len(), |at| is_done(round, at)))
     }
 
-    fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
+    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
         let offered = self.offer.borrow().as_ref().map_or(Ok(None), |(sending, _)| sending.outcome());
         let mut ended = offered.map(|_| ());
         for sending in self.round.borrow().iter().flatten().flatten() {
             ended = ended.and(sending.outcome().map(|_| ()));
         }
-        if then == Then::Complete {
+        if consume == Consume::Yes {
             *self.round.borrow_mut() = None;
         }
         self.all.ended(ended.map(|()| Status::EMPTY).map_err(Fail::from))
@@ -318,12 +319,12 @@ impl Operation for PartitionedReceive {
         !self.active.get() || self.all.peer.is_none() || self.failed.borrow().is_some() || came()
     }
 
-    fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
+    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
         let status = self.status();
         if let Err(failed) = &status {
             self.failed.borrow_mut().get_or_insert_with(|| failed.clone());
         }
-        if then == Then::Complete {
+        if consume == Consume::Yes {
             self.active.set(false);
         }
         self.all.ended(status)

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The state of the library, which is the process's, and the entry of every call into it.
+//! The state of the library, which is the process's, calls into it and their waits, and the operations of requests.
 //!
 //! There is one lock (`lock`). Every call takes it, and a thread that has it takes it again, since functions of the program that a
 //! call runs (error handlers, attribute callbacks, operators) may call MPI. So the state is reached by shared references,
@@ -13,23 +13,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
 use farside_core::Job;
+use farside_core::bill::Awaited;
 
-use crate::attributes::Keyvals;
-use crate::buffer::{Attached, Buffer};
-use crate::comm::CommObject;
+use crate::arguments::StatusOut;
 use crate::constants::*;
-use crate::datatype::{PlainTypes, TypeObject};
-use crate::errors::{self, ErrhandlerObject, Errors};
-use crate::fail::{Fail, Result, fail};
-use crate::group::GroupObject;
-use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
-use crate::info::InfoObject;
-use crate::lock::Taken;
-use crate::op::OpObject;
-use crate::p2p::{MessageObject, Spare};
-use crate::request::Operation;
-use crate::rma::WinObject;
-use crate::session::SessionObject;
+use crate::errhandler::{ErrhandlerObject, HasErrhandler};
+use crate::fail::{Result, fail};
+use crate::handle::{Comm, Errhandler, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
+use crate::lock::{LOCK, Taken};
+use crate::objects::{self, *};
 use crate::waiting::Waiting;
 
 /// Where the program is between `MPI_Init` and `MPI_Finalize`.
@@ -38,26 +30,6 @@ pub enum Phase {
     Before,
     Running,
     After,
-}
-
-/// When a function may be called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    Running,
-    Always,
-}
-
-/// The object whose error handler gets an error.
-#[derive(Clone, Copy, Debug)]
-pub enum On {
-    /// None: that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
-    Process,
-    Comm(Comm),
-    Win(Win),
-    File(File),
-    Session(Session),
-    /// An object that the call makes, with an error handler that it is given: the null handle, the kind, the handler.
-    New(usize, errors::Target, Errhandler),
 }
 
 /// The state.
@@ -100,10 +72,10 @@ pub struct Runtime {
     pub keyvals: Keyvals,
     /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
     pub f90: RefCell<Vec<([c_int; 3], Rc<TypeObject>)>>,
-    pub fortran: crate::abi::Fortran,
-    pub tool: crate::tool::Tool,
+    pub fortran: Fortran,
+    pub tool: Tool,
     /// Values of predefined attributes, which programs get pointers to.
-    pub predefined: OnceCell<crate::attributes::Predefined>,
+    pub predefined: OnceCell<Predefined>,
 }
 
 /// The state, which is reached only with the lock.
@@ -148,17 +120,17 @@ impl Runtime {
             errors: Errors::default(),
             keyvals: Keyvals::default(),
             f90: RefCell::default(),
-            fortran: crate::abi::Fortran::default(),
-            tool: crate::tool::Tool::default(),
+            fortran: Fortran::default(),
+            tool: Tool::default(),
             predefined: OnceCell::new(),
         };
-        errors::predefined(&runtime);
-        crate::datatype::predefined(&runtime);
-        crate::op::predefined(&runtime);
-        crate::group::predefined(&runtime);
-        crate::info::predefined(&runtime);
-        crate::request::predefined(&runtime);
-        crate::p2p::predefined(&runtime);
+        objects::errors::predefined(&runtime.errhandlers, &runtime.errors);
+        objects::datatype::predefined(&runtime.types, &runtime.plain);
+        objects::op::predefined(&runtime.ops);
+        objects::group::predefined(&runtime.groups);
+        objects::info::predefined(&runtime.infos);
+        objects::message::no_proc(&runtime.messages);
+        runtime.complete_send.set(runtime.requests.insert_for_good(Rc::new(CompleteSend)));
         runtime
     }
 
@@ -195,6 +167,14 @@ pub struct Call<'a> {
     pub large: bool,
 }
 
+impl<'a> Call<'a> {
+    /// A call of the thread that has the lock.
+    #[inline(always)]
+    pub fn of(taken: &'a Taken, name: &'static str, large: bool) -> Self {
+        Self { runtime: Runtime::of(taken), name, large }
+    }
+}
+
 impl Deref for Call<'_> {
     type Target = Runtime;
 
@@ -203,52 +183,153 @@ impl Deref for Call<'_> {
     }
 }
 
-/// Runs the body of a function, and tells an error handler if it fails. `handles` are names and values of those among
-/// the arguments.
-#[inline(always)]
-pub fn enter(
-    name: &'static str,
-    large: bool,
-    when: When,
-    on: On,
-    handles: impl FnOnce() -> Vec<(&'static str, usize)>,
-    body: impl FnOnce(&Call<'_>) -> Result,
-) -> c_int {
-    let taken = Taken::new();
-    let call = Call { runtime: Runtime::of(&taken), name, large };
-    let may = when == When::Always || call.active.get();
-    let result = if may { body(&call) } else { Err(not_running(call.phase.get())) };
-    match result {
-        Ok(()) => MPI_SUCCESS,
-        Err(fail) => raise(&call, on, fail, &handles()),
+/// An operation that a request stands for.
+pub trait Operation {
+    /// The object whose error handler gets its errors.
+    fn object(&self) -> Option<&dyn HasErrhandler> {
+        None
+    }
+
+    /// Whether its request stays when it is complete, to be started again.
+    fn is_persistent(&self) -> bool {
+        false
+    }
+
+    /// Whether it was started, and not completed since consume.
+    fn is_active(&self) -> bool {
+        true
+    }
+
+    /// Whether it can be completed without waiting. Makes no progress, and calls no function of the program.
+    fn is_over(&self) -> bool;
+
+    /// Whether its request goes when it is completed now.
+    fn is_finished(&self) -> bool {
+        self.is_active() && self.is_over() && !self.is_persistent()
+    }
+
+    /// How it has ended, after it is over.
+    fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome;
+
+    /// Starts a persistent one that is inactive.
+    fn start(&self, _: &Call<'_>) -> Result {
+        Ok(())
+    }
+
+    /// Cancels it if that is still possible; it is over soon in any case.
+    fn cancel(&self, call: &Call<'_>) -> Result;
+
+    /// Its request is freed by the program; whether the handle is to live on.
+    fn free(&self, _: &Call<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The program says that it has carried out a generalized one; whether its handle is to be released.
+    fn carried_out(&self) -> Result<bool> {
+        Err(fail(MPI_ERR_REQUEST, "is no generalized request"))
+    }
+
+    /// A partition of a partitioned send is ready.
+    fn ready(&self, _: &Call<'_>, _: c_int) -> Result {
+        Err(fail(MPI_ERR_REQUEST, "is no partitioned send").named("request"))
+    }
+
+    /// Whether a partition of a partitioned receive has come, at the latest after one turn of progress.
+    fn arrived(&self, _: &Call<'_>, _: c_int) -> Result<bool> {
+        Err(fail(MPI_ERR_REQUEST, "is no partitioned receive").named("request"))
+    }
+
+    /// What it waits for now, for the bill.
+    fn awaits(&self) -> Option<Awaited> {
+        None
+    }
+
+    /// Its memory is not touched any more.
+    fn give_up(&self, job: &Job);
+
+    /// Hands out how it has ended, after it is over, where nothing else holds it any more than its callers do.
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+        self.outcome(call, Consume::Yes).put(status)
     }
 }
 
-#[cold]
-fn not_running(phase: Phase) -> Fail {
-    let why = if phase == Phase::Before {
-        "called before MPI_Init, and without a session"
-    } else {
-        "called after MPI_Finalize, and without a session"
-    };
-    fail(MPI_ERR_OTHER, why)
-}
+/// A send that was complete when it was started: all such requests are this one.
+struct CompleteSend;
 
-/// Names the argument, and calls the error handler.
-#[cold]
-fn raise(call: &Call<'_>, on: On, mut fail: Fail, handles: &[(&'static str, usize)]) -> c_int {
-    if fail.argument.is_none() {
-        let named = |value| handles.iter().find(|(_, handle)| *handle == value).map(|(name, _)| *name);
-        fail.argument = fail.handle.and_then(named);
+impl Operation for CompleteSend {
+    fn is_over(&self) -> bool {
+        true
     }
-    errors::raise(call, on, fail)
+
+    fn outcome(&self, _: &Call<'_>, _: Consume) -> Outcome {
+        Outcome::from(Status::EMPTY)
+    }
+
+    fn cancel(&self, _: &Call<'_>) -> Result {
+        Ok(())
+    }
+
+    fn give_up(&self, _: &Job) {}
 }
 
-/// A function that is not there yet.
-#[cold]
-pub fn not_yet(name: &'static str, on: On) -> c_int {
-    let body = |_: &Call<'_>| {
-        Err(fail(MPI_ERR_UNSUPPORTED_OPERATION, "is not there yet: see the support table of the README"))
-    };
-    enter(name, false, When::Always, on, Vec::new, body)
+impl Call<'_> {
+    /// Waits until `ready`, which peers or other threads bring about. Makes progress.
+    #[inline]
+    pub fn wait(&self, ready: impl FnMut() -> bool) -> Result {
+        self.wait_until(|| None, ready)
+    }
+
+    /// The same; `awaited` says what for, at any time, if that is known.
+    #[inline]
+    pub fn wait_until(&self, awaited: impl Fn() -> Option<Awaited>, mut ready: impl FnMut() -> bool) -> Result {
+        if ready() {
+            return Ok(());
+        }
+        let awaited = || awaited().unwrap_or(Awaited::unknown(self.name));
+        Ok(self.wait_for(&self.job()?, awaited, ready)?)
+    }
+
+    /// The same, for what is not there yet.
+    pub fn wait_for(
+        &self,
+        job: &Job,
+        awaited: impl Fn() -> Awaited,
+        mut ready: impl FnMut() -> bool,
+    ) -> farside_core::Result<()> {
+        let waiting = &self.waiting;
+        while waiting.driven.get() {
+            waiting.sleep(&mut ready);
+            if ready() {
+                if !waiting.driven.get() {
+                    waiting.wake_next();
+                }
+                return Ok(());
+            }
+        }
+        waiting.driven.set(true);
+        let ended = job.wait_for(awaited, || {
+            if ready() {
+                return Ok(Some(()));
+            }
+            waiting.wake_ready();
+            Ok(None)
+        });
+        waiting.driven.set(false);
+        waiting.wake_next();
+        ended
+    }
+
+    /// Whether `ready`, at the latest after one turn of progress.
+    #[inline]
+    pub fn test(&self, mut ready: impl FnMut() -> bool) -> Result<bool> {
+        if ready() {
+            return Ok(true);
+        }
+        self.job()?.progress_of_test()?;
+        self.waiting.do_deferred();
+        if LOCK.is_wanted() {
+            LOCK.let_in();
+        }
+        Ok(ready())
+    }
 }

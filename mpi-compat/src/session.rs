@@ -7,33 +7,18 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use crate::arguments::{Out, Text, TextOut};
-use crate::buffer::Attached;
 use crate::constants::*;
 use crate::environment::start_job;
-use crate::errors::{ErrhandlerOf, Handler, HasErrhandler, Target, fitting};
+use crate::errhandler::Target;
+use crate::errors::fitting;
 use crate::fail::{Result, fail};
-use crate::group::GroupObject;
 use crate::handle::{Errhandler, Group, Info, Session};
-use crate::info::InfoObject;
+use crate::objects::{Attached, GroupObject, InfoObject, SessionObject};
 use crate::rma::KINDS;
 use crate::runtime::{Call, LEAVES_AT_EXIT, Phase, Runtime};
 
 pub use crate::buffer::{session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer};
 pub use crate::comm::{comm_create_from_group, intercomm_create_from_groups};
-
-/// A session.
-pub struct SessionObject {
-    pub errhandler: Handler,
-    /// Of buffered sends on communicators that come from it.
-    pub buffer: Attached,
-    info: Rc<InfoObject>,
-}
-
-impl HasErrhandler for (Session, Rc<SessionObject>) {
-    fn errhandler_of(&self) -> ErrhandlerOf {
-        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
-    }
-}
 
 const LEVELS: [&[u8]; 4] =
     [b"MPI_THREAD_SINGLE", b"MPI_THREAD_FUNNELED", b"MPI_THREAD_SERIALIZED", b"MPI_THREAD_MULTIPLE"];

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use crate::arguments::{In, LongOut, Out, count};
 use crate::constants::*;
-use crate::datatype::elements::{bytes_of, elements_in};
 use crate::fail::{Result, fail};
 use crate::handle::Type;
+use crate::objects::elements::{bytes_of, elements_in};
 use crate::runtime::Call;
 
 pub use crate::constants::Status;

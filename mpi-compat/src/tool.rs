@@ -2,29 +2,13 @@
 //! The tool interface (MPI-5.0 chapter 15): no control variables, performance variables, events, sources or categories. What
 //! asks how many there are gets 0, what names one gets the error of its kind. Errors go to no error handler.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::arguments::{Callback, Opaque};
 use crate::constants::*;
 use crate::handle::{Info, Type};
+use crate::objects::Tool;
 use crate::runtime::Runtime;
-
-/// The state of the chapter.
-#[derive(Default)]
-pub struct Tool {
-    /// Calls of `MPI_T_init_thread` without their `MPI_T_finalize`.
-    opened: Cell<u32>,
-    /// Sessions of performance variables.
-    sessions: RefCell<Vec<usize>>,
-    last_session: Cell<usize>,
-}
-
-impl Tool {
-    fn has(&self, session: Opaque) -> Result<(), c_int> {
-        self.sessions.borrow().contains(&session.0).then_some(()).ok_or(MPI_T_ERR_INVALID_SESSION)
-    }
-}
 
 /// Runs a call, which needs the interface to be initialized.
 fn call(f: impl FnOnce(&Tool) -> Result<(), c_int>) -> c_int {

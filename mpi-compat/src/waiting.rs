@@ -7,18 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-use farside_core::Job;
-use farside_core::bill::Awaited;
-
-use crate::fail::Result;
 use crate::lock::LOCK;
-use crate::runtime::Call;
 
 /// The threads that wait.
 #[derive(Default)]
 pub struct Waiting {
     /// Whether a thread makes progress.
-    driven: Cell<bool>,
+    pub driven: Cell<bool>,
     sleepers: RefCell<Vec<Sleeper>>,
     /// What is to be done when a message of this library has come.
     deferred: RefCell<Vec<Deferred>>,
@@ -63,7 +58,10 @@ impl Waiting {
     }
 
     /// Wakes the threads whose wait is over.
-    fn wake_ready(&self) {
+    pub fn wake_ready(&self) {
+        if self.sleepers.borrow().is_empty() {
+            return;
+        }
         let mut sleepers = self.sleepers.borrow_mut();
         // SAFETY: the owner of the closure sleeps until it is woken, and the lock is held.
         let ready = sleepers.extract_if(.., |sleeper| unsafe { (*sleeper.ready)() });
@@ -71,13 +69,13 @@ impl Waiting {
     }
 
     /// Wakes a thread that is to make progress now.
-    fn wake_next(&self) {
+    pub fn wake_next(&self) {
         let next = self.sleepers.borrow_mut().pop();
         next.into_iter().for_each(Sleeper::wake);
     }
 
     /// Sleeps, without the lock, until `ready` or until no other thread makes progress.
-    fn sleep(&self, ready: &mut dyn FnMut() -> bool) {
+    pub fn sleep(&self, ready: &mut dyn FnMut() -> bool) {
         let woken = Arc::new(AtomicBool::new(false));
         let ready: *mut (dyn FnMut() -> bool + '_) = ready;
         // SAFETY: only the lifetime changes; it is not used after this function, which returns once the entry is gone.
@@ -90,69 +88,5 @@ impl Waiting {
             std::thread::park();
         }
         LOCK.enter(depth);
-    }
-}
-
-impl Call<'_> {
-    /// Waits until `ready`, which peers or other threads bring about. Makes progress.
-    #[inline]
-    pub fn wait(&self, ready: impl FnMut() -> bool) -> Result {
-        self.wait_until(|| None, ready)
-    }
-
-    /// The same; `awaited` says what for, at any time, if that is known.
-    #[inline]
-    pub fn wait_until(&self, awaited: impl Fn() -> Option<Awaited>, mut ready: impl FnMut() -> bool) -> Result {
-        if ready() {
-            return Ok(());
-        }
-        let awaited = || awaited().unwrap_or(Awaited::unknown(self.name));
-        Ok(self.wait_for(&self.job()?, awaited, ready)?)
-    }
-
-    /// The same, for what is not there yet.
-    pub fn wait_for(
-        &self,
-        job: &Job,
-        awaited: impl Fn() -> Awaited,
-        mut ready: impl FnMut() -> bool,
-    ) -> farside_core::Result<()> {
-        let waiting = &self.waiting;
-        while waiting.driven.get() {
-            waiting.sleep(&mut ready);
-            if ready() {
-                if !waiting.driven.get() {
-                    waiting.wake_next();
-                }
-                return Ok(());
-            }
-        }
-        waiting.driven.set(true);
-        let ended = job.wait_for(awaited, || {
-            if ready() {
-                return Ok(Some(()));
-            }
-            if !waiting.sleepers.borrow().is_empty() {
-                waiting.wake_ready();
-            }
-            Ok(None)
-        });
-        waiting.driven.set(false);
-        waiting.wake_next();
-        ended
-    }
-
-    /// Whether `ready`, at the latest after one turn of progress.
-    #[inline]
-    pub fn test(&self, mut ready: impl FnMut() -> bool) -> Result<bool> {
-        if ready() {
-            return Ok(true);
-        }
-        self.job()?.progress_of_test()?;
-        self.waiting.do_deferred();
-        if LOCK.is_wanted() {
-            LOCK.let_in();
-        }
-        Ok(ready())
     }
 }

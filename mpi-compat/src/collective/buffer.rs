@@ -9,11 +9,14 @@ use farside_datatype::{Datatype, TypeMap};
 
 use crate::arguments::{List, Longs, count};
 use crate::constants::*;
-use crate::datatype::{TypeObject, committed};
+use crate::datatype::committed;
 use crate::fail::{Result, fail};
 use crate::handle::Type;
-use crate::p2p::Typed;
+use crate::objects::{TypeObject, Typed};
 use crate::runtime::Call;
+
+/// Something that is done on this rank alone.
+pub type Step = Box<dyn Fn()>;
 
 /// A buffer of the program, and the names of its parameters.
 #[derive(Clone, Copy)]

@@ -9,13 +9,12 @@ use farside_core::coll::execute::Collective;
 
 use super::plan::{Caller, Plan};
 use crate::arguments::Out;
-use crate::comm::CommObject;
 use crate::constants::*;
-use crate::errors::HasErrhandler;
+use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request};
-use crate::request::{Operation, Outcome, Then};
-use crate::runtime::Call;
+use crate::objects::{CommObject, Consume, Outcome};
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
 /// How a collective is called.
@@ -106,11 +105,11 @@ impl Operation for Pending {
         self.collective.get().map(Collective::awaits)
     }
 
-    fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome {
+    fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome {
         let known = self.ended.borrow().clone();
         let ended = known.unwrap_or_else(|| self.end(call).map_err(|failed| failed.on(&self.comm)));
-        self.is_active.set(then == Then::Keep);
-        *self.ended.borrow_mut() = (then == Then::Keep).then(|| ended.clone());
+        self.is_active.set(consume == Consume::No);
+        *self.ended.borrow_mut() = (consume == Consume::No).then(|| ended.clone());
         Outcome { status: Status::EMPTY, failed: ended.err() }
     }
 
@@ -135,7 +134,7 @@ impl Operation for Pending {
             return Err(fail(MPI_ERR_REQUEST, text).named("request").on(&self.comm));
         }
         // The standard does not allow it, and programs do it.
-        self.outcome(call, Then::Complete).failed.map_or(Ok(false), Err)
+        self.outcome(call, Consume::Yes).failed.map_or(Ok(false), Err)
     }
 
     fn give_up(&self, _: &Job) {

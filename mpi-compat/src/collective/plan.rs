@@ -10,16 +10,13 @@ use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::{Error, ErrorKind, Team};
 use farside_datatype::Private;
 
-use super::buffer::{Buffer, Place, Sizes};
+use super::buffer::{Buffer, Place, Sizes, Step};
 use super::reduction::{Operand, scratch};
-use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Comm;
+use crate::objects::CommObject;
 use crate::runtime::Call;
-
-/// Something that is done on this rank alone.
-pub type Step = Box<dyn Fn()>;
 
 /// The ranks of the team that this one receives from and sends to.
 #[derive(Clone, Debug, Default)]

@@ -12,14 +12,13 @@ use farside_core::coll::execute::Reduction;
 use farside_core::coll::schedule::Side;
 use farside_datatype::{Datatype, Private};
 
-use super::buffer::{Buffer, Place, Sizes};
-use super::plan::Step;
+use super::buffer::{Buffer, Place, Sizes, Step};
 use crate::constants::MPI_ERR_COUNT;
-use crate::datatype::elements::plain;
-use crate::datatype::{TypeObject, committed};
+use crate::datatype::committed;
 use crate::fail::{Result, fail};
 use crate::handle::{Op, Type};
-use crate::op::OpObject;
+use crate::objects::elements::plain;
+use crate::objects::{OpObject, TypeObject};
 use crate::runtime::{Call, Runtime};
 
 /// An operator on elements of a type.

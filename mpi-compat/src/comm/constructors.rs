@@ -10,17 +10,14 @@ use std::rc::Rc;
 use farside_core::job::Job;
 
 use super::messages::{receive, send};
-use super::{CommObject, Members, PARTITIONED};
 use crate::arguments::Out;
-use crate::attributes::Attributes;
 use crate::collective::Form;
 use crate::collective::plan::Caller;
 use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
-use crate::group::GroupObject;
 use crate::handle::{Comm, Group, Info, Request};
-use crate::info::InfoObject;
+use crate::objects::{Attributes, CommObject, GroupObject, InfoObject, Members, PARTITIONED};
 use crate::runtime::Call;
 
 /// Contexts for a new communicator: for messages of the program and collectives, and for those of this library.

@@ -12,13 +12,13 @@ use farside_core::Job;
 
 use super::constructors::{new_contexts, put};
 use super::messages::{receive, send_beside};
-use super::{CommObject, Members};
 use crate::arguments::{Out, Text};
 use crate::constants::*;
-use crate::errors::{ErrhandlerObject, Target, fitting};
+use crate::errhandler::{ErrhandlerObject, Target};
+use crate::errors::fitting;
 use crate::fail::{Result, fail};
-use crate::group::GroupObject;
 use crate::handle::{Comm, Errhandler, Group, Info};
+use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::Call;
 
 /// The context of these messages: those below are of `MPI_COMM_WORLD` and `MPI_COMM_SELF`.

@@ -8,14 +8,13 @@ use std::rc::Rc;
 
 use super::constructors::{new_contexts, offered, put};
 use super::messages::{receive, send_beside};
-use super::{CommObject, Members};
 use crate::arguments::Out;
 use crate::collective::plan::Caller;
 use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
-use crate::group::GroupObject;
 use crate::handle::Comm;
+use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::Call;
 
 /// What the leader of one group tells that of the other: contexts, and its members.

@@ -5,7 +5,6 @@ mod from_groups;
 mod inter;
 mod messages;
 
-use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -14,118 +13,18 @@ use farside_core::bill::Account;
 use farside_rma::Team;
 
 use crate::arguments::{Out, Text, TextOut};
-use crate::attributes::Attributes;
-use crate::buffer::Attached;
 use crate::collective::plan::Caller;
 use crate::constants::*;
-use crate::errors::{self, Handler};
+use crate::errors;
 use crate::fail::{Result, fail};
-use crate::group::{GroupObject, handle_of};
+use crate::group::handle_of;
 use crate::handle::{Comm, Group, Handle, Info};
-use crate::info::InfoObject;
+use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::{Call, Runtime};
-use crate::topology::Topology;
 
 pub use constructors::*;
 pub use from_groups::*;
 pub use inter::*;
-
-/// In contexts of offers of partitioned messages: those of communicators are below.
-pub const PARTITIONED: u32 = 1 << 31;
-
-/// A communicator.
-pub struct CommObject {
-    pub group: Rc<GroupObject>,
-    /// Of intercommunicators.
-    pub remote: Option<Rc<GroupObject>>,
-    /// The group whose ranks calls name: of an intercommunicator the remote one.
-    pub peers: Rc<GroupObject>,
-    /// This rank in `group`.
-    pub rank: usize,
-    /// The number that keeps its messages apart from those of others: of its team, for collectives, and of point-to-point
-    /// messages, which cannot be mixed up with those.
-    pub context: u32,
-    /// That of messages that this library sends among its members.
-    pub inner: u32,
-    /// Its ranks below MPI, for collectives and windows; of an intercommunicator those of both groups.
-    pub team: Team,
-    pub name: RefCell<Vec<u8>>,
-    pub attributes: Attributes,
-    pub errhandler: Handler,
-    pub info: RefCell<Rc<InfoObject>>,
-    pub topology: Option<Rc<Topology>>,
-    /// Of buffered sends.
-    pub buffer: Attached,
-}
-
-/// Who belongs to a communicator.
-pub struct Members {
-    pub local: Rc<GroupObject>,
-    /// Of an intercommunicator.
-    pub remote: Option<Rc<GroupObject>>,
-    /// Which of the two groups comes first in the team: the same at all members.
-    pub local_first: bool,
-}
-
-impl CommObject {
-    fn new(team: Team, members: Members, contexts: [u32; 2], errhandler: Handler) -> Result<Self> {
-        let me = team.job().rank();
-        let rank = members.local.rank_of(me);
-        Ok(Self {
-            rank: rank.ok_or_else(|| fail(MPI_ERR_INTERN, "a communicator without this rank is made"))?,
-            peers: Rc::clone(members.remote.as_ref().unwrap_or(&members.local)),
-            group: members.local,
-            remote: members.remote,
-            context: contexts[0],
-            inner: contexts[1],
-            team,
-            name: RefCell::default(),
-            attributes: Attributes::default(),
-            errhandler,
-            info: RefCell::default(),
-            topology: None,
-            buffer: Attached::default(),
-        })
-    }
-
-    /// A new communicator with the error handler and the session of an old one.
-    pub fn of(old: &Self, mut members: Members, contexts: [u32; 2]) -> Result<Self> {
-        if let session @ Some(_) = &old.group.session {
-            members.local = GroupObject::of(Rc::clone(&members.local.members), session.as_ref());
-        }
-        Self::on(old.team.job(), members, contexts, old.errhandler.clone())
-    }
-
-    /// A new communicator.
-    fn on(job: &Job, members: Members, contexts: [u32; 2], errhandler: Handler) -> Result<Self> {
-        let remote = members.remote.as_ref().map_or(&[][..], |remote| &remote.members);
-        let (first, second) = if members.local_first {
-            (&members.local.members[..], remote)
-        } else {
-            (remote, &members.local.members[..])
-        };
-        let team = Team::of(job, &[first, second].concat(), contexts[0])?;
-        Self::new(team, members, contexts, errhandler)
-    }
-
-    /// Of an intercommunicator: whether the local group comes first in the team.
-    pub fn is_local_first(&self) -> bool {
-        self.team.members().first() == self.group.members.first()
-    }
-
-    /// The rank in the team of a rank of `peers`.
-    pub fn team_rank(&self, rank: usize) -> usize {
-        if self.remote.is_some() && self.is_local_first() { self.group.members.len() + rank } else { rank }
-    }
-}
-
-impl Drop for CommObject {
-    fn drop(&mut self) {
-        for context in [self.context, self.inner, self.context | PARTITIONED] {
-            self.team.job().forget_context(context);
-        }
-    }
-}
 
 /// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job.
 pub fn predefined(runtime: &Runtime, job: &Job) -> Result {
@@ -203,16 +102,9 @@ fn worse(a: c_int, b: c_int) -> c_int {
     if place(a) > place(b) { a } else { b }
 }
 
-/// A name as it is kept: no longer than what programs have room for.
-pub fn name_of(text: Text) -> Result<Vec<u8>> {
-    let mut name = text.read()?;
-    name.truncate(MPI_MAX_OBJECT_NAME - 1);
-    Ok(name)
-}
-
 pub fn comm_set_name(call: &Call<'_>, comm: Comm, comm_name: Text) -> Result {
     let object = call.comms.get(comm)?;
-    let name = name_of(comm_name)?;
+    let name = comm_name.object_name()?;
     if let Some(bill) = object.team.job().bill() {
         bill.name(Account::team(object.context), &String::from_utf8_lossy(&name));
     }

@@ -7,9 +7,9 @@ use farside_datatype::{Darray, Datatype, Distribution, Order, Subarray};
 
 use crate::arguments::{List, Longs, Out, count};
 use crate::constants::*;
-use crate::datatype::{Made, TypeObject};
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Type;
+use crate::objects::{Made, TypeObject};
 use crate::runtime::Call;
 
 impl Made {

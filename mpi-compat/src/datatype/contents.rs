@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use crate::arguments::{ListOut, Out};
 use crate::constants::*;
-use crate::datatype::TypeObject;
 use crate::fail::{Result, fail};
 use crate::handle::Type;
+use crate::objects::TypeObject;
 use crate::runtime::Call;
 
 /// The forms without large counts cannot say what a type has that was made with them.

@@ -7,9 +7,9 @@ use farside_datatype::Named;
 
 use crate::arguments::Out;
 use crate::constants::*;
-use crate::datatype::{Made, TypeObject};
 use crate::fail::{Result, fail};
 use crate::handle::Type;
+use crate::objects::{Made, TypeObject};
 use crate::runtime::Call;
 
 /// Digits, greatest exponent, and the types of real and complex numbers that have them.

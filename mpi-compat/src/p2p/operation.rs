@@ -7,70 +7,61 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::bill::{Account, Awaited};
-use farside_core::two_sided::{Receive, Sending};
+use farside_core::two_sided::{self, Receive, Sending};
 use farside_core::{ErrorKind, Job};
 
-use super::{Data, Way, pattern, received_status, start_send};
 use crate::arguments::StatusOut;
-use crate::comm::CommObject;
-use crate::errors::HasErrhandler;
-use crate::fail::{Fail, Result};
+use crate::constants::*;
+use crate::errhandler::HasErrhandler;
+use crate::fail::{Fail, Result, fail};
 use crate::handle::Comm;
-use crate::request::{Operation, Outcome, Then};
-use crate::runtime::Call;
+use crate::message::{self, pattern, rank_of};
+use crate::objects::{CommObject, Consume, Data, Mode, Outcome, Partner, PointToPoint, Stage};
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// What an operation is at.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It was not started, or has been completed.
-    #[default]
-    Inactive,
-    /// Its outcome is known.
-    Known,
-    /// It is with `MPI_PROC_NULL`.
-    Nobody,
-    Sending,
-    Receiving,
+/// Starts a send to rank `target` of the job.
+#[inline(always)]
+pub(super) fn start_send(
+    call: &Call<'_>,
+    comm: &CommObject,
+    to: (u32, c_int),
+    mode: Mode,
+    data: &Data,
+) -> Result<Sending> {
+    let mode = match mode {
+        Mode::Standard | Mode::Ready => two_sided::Mode::Standard,
+        Mode::Synchronous => two_sided::Mode::Synchronous,
+        Mode::Buffered => return crate::buffer::send(call, comm, to, data).map(|()| Sending::Done),
+    };
+    message::start_send(comm, to, mode, data)
 }
 
-/// A send or a receive that is started, once or more often.
-pub struct PointToPoint {
-    /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
-    comm: Option<(Comm, Rc<CommObject>)>,
-    /// Of a persistent one: what is started.
-    again: Option<(Way, c_int, Data)>,
-    pub(super) stage: Cell<Stage>,
-    /// What core knows of a send, and its target.
-    sending: RefCell<Sending>,
-    target: Cell<u32>,
-    /// What core knows of a receive.
-    pub(super) receive: Rc<Receive>,
-    cancelled: Cell<bool>,
-    /// An outcome that was looked at.
-    known: Cell<Option<Box<Outcome>>>,
+/// The status of what a receive has got.
+#[inline(always)]
+fn received_status(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status) -> Outcome {
+    let status = Status::received(rank_of(&comm.1, received.source), received.tag, received.kept);
+    let failed = (received.kept < received.len).then(|| truncated(comm, received, status.source));
+    Outcome { status, failed }
 }
 
-/// Operations that are over and held by nothing else, of which new ones are made.
-#[derive(Default)]
-pub struct Spare(RefCell<Vec<Rc<PointToPoint>>>);
-
-impl Spare {
-    const MOST: usize = 256;
-
-    #[inline]
-    fn keep(&self, operation: Rc<PointToPoint>) {
-        let mut spare = self.0.borrow_mut();
-        if spare.len() < Self::MOST {
-            spare.push(operation);
-        }
-    }
+#[cold]
+fn truncated(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status, source: c_int) -> Fail {
+    let text = format!(
+        "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
+        received.len, received.tag, received.kept
+    );
+    fail(MPI_ERR_TRUNCATE, text).on(comm)
 }
 
 impl PointToPoint {
     /// Not started; a persistent one with what is started `again`.
     #[inline(always)]
-    pub(super) fn new(call: &Call<'_>, comm: (Comm, Rc<CommObject>), again: Option<(Way, c_int, Data)>) -> Rc<Self> {
+    pub(super) fn new(
+        call: &Call<'_>,
+        comm: (Comm, Rc<CommObject>),
+        again: Option<(Partner, c_int, Data)>,
+    ) -> Rc<Self> {
         let spare = call.spare.0.borrow_mut().pop();
         let mut operation = spare.unwrap_or_else(|| Self::empty(Stage::Inactive, None));
         // Held by nothing else.
@@ -97,15 +88,15 @@ impl PointToPoint {
     }
 
     /// Starts it.
-    pub(super) fn begin(&self, call: &Call<'_>, way: Way, tag: c_int, data: &Data) -> Result {
+    pub(super) fn begin(&self, call: &Call<'_>, partner: Partner, tag: c_int, data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
-        match way {
-            Way::Nobody => self.stage.set(Stage::Nobody),
-            Way::To(target, mode) => {
+        match partner {
+            Partner::ProcNull => self.stage.set(Stage::ProcNull),
+            Partner::To(target, mode) => {
                 let sent = start_send(call, &comm.1, (target, tag), mode, data);
                 self.sends(target, sent.map_err(|failed| failed.on(comm))?);
             }
-            Way::From(source) => self.begin_receive((source, tag), data)?,
+            Partner::From(source) => self.begin_receive((source, tag), data)?,
         }
         Ok(())
     }
@@ -137,7 +128,7 @@ impl PointToPoint {
     fn ended(&self, stage: Stage) -> Outcome {
         let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };
         let ended = match stage {
-            Stage::Nobody => return Outcome::from(Status::FROM_NOBODY),
+            Stage::ProcNull => return Outcome::from(Status::FROM_NOBODY),
             Stage::Inactive | Stage::Known => return Outcome::from(Status::EMPTY),
             Stage::Receiving => self.receive.outcome(),
             Stage::Sending => self.sending.replace(Sending::Done).outcome().map(|_| None),
@@ -177,13 +168,13 @@ impl Operation for PointToPoint {
     }
 
     #[inline]
-    fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
+    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
         let stage = self.stage.take();
         let outcome = match self.known.take() {
             Some(known) => *known,
             None => self.ended(stage),
         };
-        if then == Then::Keep {
+        if consume == Consume::No {
             // Over, whatever it was.
             self.stage.set(Stage::Known);
             self.known.set(Some(Box::new(outcome.clone())));
@@ -204,9 +195,9 @@ impl Operation for PointToPoint {
     }
 
     fn start(&self, call: &Call<'_>) -> Result {
-        let Some((way, tag, data)) = &self.again else { return Ok(()) };
+        let Some((partner, tag, data)) = &self.again else { return Ok(()) };
         self.cancelled.set(false);
-        self.begin(call, *way, *tag, data)
+        self.begin(call, *partner, *tag, data)
     }
 
     fn cancel(&self, call: &Call<'_>) -> Result {
@@ -223,7 +214,7 @@ impl Operation for PointToPoint {
 
     fn give_up(&self, job: &Job) {
         match self.stage.get() {
-            Stage::Inactive | Stage::Known | Stage::Nobody => {}
+            Stage::Inactive | Stage::Known | Stage::ProcNull => {}
             Stage::Sending => job.forget_send(&self.sending.borrow()),
             Stage::Receiving => job.forget_receive(&self.receive),
         }

@@ -9,31 +9,17 @@ use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
 use farside_core::two_sided::Matched;
 
-use super::operation::Stage;
-use super::{Data, Names, PointToPoint, Way, from, pattern, rank_of};
 use crate::arguments::{Out, StatusOut};
-use crate::comm::CommObject;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{self, Comm, Request, Type};
+use crate::message::{Names, from, pattern, rank_of};
+use crate::objects::{CommObject, Data, MessageObject, Partner, PointToPoint, Stage};
 use crate::request::finish;
-use crate::runtime::{Call, Runtime};
+use crate::runtime::Call;
 use crate::status::Status;
 
 const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
-
-/// A matched message.
-pub struct MessageObject {
-    /// `None` for `MPI_MESSAGE_NO_PROC`.
-    comm: Option<(Comm, Rc<CommObject>)>,
-    matched: Cell<Option<Matched>>,
-}
-
-/// Makes `MPI_MESSAGE_NO_PROC`.
-pub fn predefined(runtime: &Runtime) {
-    let object = MessageObject { comm: None, matched: Cell::new(None) };
-    runtime.messages.fix(MPI_MESSAGE_NO_PROC, Some(Rc::new(object)));
-}
 
 /// What a probe looks for.
 struct Probe {
@@ -46,7 +32,7 @@ impl Probe {
     fn new(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm) -> Result<Self> {
         let object = call.comms.get(comm)?;
         let pattern = match from(&object, &NAMES, source, tag)? {
-            Way::From(source) => Some(pattern(&object, source, tag)),
+            Partner::From(source) => Some(pattern(&object, source, tag)),
             _ => None,
         };
         Ok(Self { comm: (comm, object), pattern })

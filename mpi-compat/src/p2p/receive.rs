@@ -5,14 +5,16 @@ use std::rc::Rc;
 
 use farside_core::Job;
 
-use super::{Message, Mode, Names, PointToPoint, begin_receive};
+use super::{Message, begin_receive};
 use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
-use crate::errors::HasErrhandler;
+use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Type};
-use crate::request::{Operation, Outcome, Then, finish};
-use crate::runtime::Call;
+use crate::message::Names;
+use crate::objects::{Consume, Mode, Outcome, PointToPoint};
+use crate::request::finish;
+use crate::runtime::{Call, Operation};
 
 const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
 
@@ -91,8 +93,8 @@ impl Operation for Exchange {
         self.send.is_over() && self.receive.is_over()
     }
 
-    fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome {
-        let (sent, received) = (self.send.outcome(call, then), self.receive.outcome(call, then));
+    fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome {
+        let (sent, received) = (self.send.outcome(call, consume), self.receive.outcome(call, consume));
         Outcome { failed: received.failed.or(sent.failed), ..received }
     }
 
@@ -102,7 +104,7 @@ impl Operation for Exchange {
                 let sent = send.complete(call, StatusOut::IGNORE);
                 receive.complete(call, status).and(sent)
             }
-            Err(shared) => shared.outcome(call, Then::Complete).put(status),
+            Err(shared) => shared.outcome(call, Consume::Yes).put(status),
         }
     }
 

@@ -2,10 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Message, Mode, Names, begin_send};
+use super::{Message, begin_send};
 use crate::arguments::{Out, StatusOut};
 use crate::fail::Result;
 use crate::handle::{Comm, Request, Type};
+use crate::message::Names;
+use crate::objects::Mode;
 use crate::request::{complete_send, finish};
 use crate::runtime::Call;
 

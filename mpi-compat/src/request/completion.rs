@@ -6,12 +6,13 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::{Operation, Then, complete_send, get, is_null, on};
+use super::{complete_send, get, is_null, on};
 use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
-use crate::runtime::Call;
+use crate::objects::Consume;
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
 /// The operation of a request, if it is active: neither null nor a persistent one that was not started.
@@ -26,9 +27,15 @@ fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Optio
 
 /// Hands out how an operation has ended that is over; the handle is set to null where the request goes.
 #[inline]
-fn take(call: &Call<'_>, operation: Rc<dyn Operation>, request: &mut Request, then: Then, status: StatusOut) -> Result {
-    if then == Then::Keep || operation.is_persistent() {
-        return operation.outcome(call, then).put(status);
+fn take(
+    call: &Call<'_>,
+    operation: Rc<dyn Operation>,
+    request: &mut Request,
+    consume: Consume,
+    status: StatusOut,
+) -> Result {
+    if consume == Consume::No || operation.is_persistent() {
+        return operation.outcome(call, consume).put(status);
     }
     // One that is named twice is gone already.
     let _ = call.requests.release(*request);
@@ -63,12 +70,12 @@ fn wait_open(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Resul
         return Ok(());
     };
     call.wait_until(|| operation.awaits(), || operation.is_over()).map_err(|failed| on(&*operation, failed))?;
-    let completed = take(call, operation, &mut handle, Then::Complete, status);
+    let completed = take(call, operation, &mut handle, Consume::Yes, status);
     request.set(handle);
     completed
 }
 
-fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: StatusOut, then: Then) -> Result {
+fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: StatusOut, consume: Consume) -> Result {
     let Some(operation) = active(call, *handle, "request")? else {
         flag.set(1);
         status.set_empty();
@@ -76,7 +83,7 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
     };
     let over = call.test(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
     flag.set(over.into());
-    if over { take(call, operation, handle, then, status) } else { Ok(()) }
+    if over { take(call, operation, handle, consume, status) } else { Ok(()) }
 }
 
 #[inline(always)]
@@ -93,14 +100,14 @@ pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: St
 #[inline(never)]
 fn test_open(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
     let mut handle = request.get();
-    let tested = test_one(call, &mut handle, flag, status, Then::Complete);
+    let tested = test_one(call, &mut handle, flag, status, Consume::Yes);
     request.set(handle);
     tested
 }
 
 pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, status: StatusOut) -> Result {
     let mut handle = request;
-    test_one(call, &mut handle, flag, status, Then::Keep)
+    test_one(call, &mut handle, flag, status, Consume::No)
 }
 
 /// So many requests of a call need no memory of their own.
@@ -112,7 +119,7 @@ struct Requests<'c> {
     handles: SmallVec<[Request; FEW]>,
     /// Of each request, unless it is null or inactive.
     operations: SmallVec<[Option<Rc<dyn Operation>>; FEW]>,
-    then: Then,
+    consume: Consume,
 }
 
 impl<'c> Requests<'c> {
@@ -197,7 +204,7 @@ impl<'c> Requests<'c> {
     /// Hands out how number `at` has ended, which is over.
     fn take(&mut self, at: usize, status: StatusOut) -> Result {
         match self.operations[at].take() {
-            Some(operation) => take(self.call, operation, &mut self.handles[at], self.then, status),
+            Some(operation) => take(self.call, operation, &mut self.handles[at], self.consume, status),
             None => {
                 status.set(Status::EMPTY);
                 Ok(())
@@ -227,15 +234,15 @@ impl<'c> Requests<'c> {
     }
 }
 
-/// Does `f` with the requests of an array, of which those that it completes go as `then` says.
+/// Does `f` with the requests of an array, of which those that it completes go as `consume` says.
 fn of(
     call: &Call<'_>,
-    then: Then,
+    consume: Consume,
     array_of: (c_int, &'static str),
     array: List<Request>,
     f: impl FnOnce(&mut Requests<'_>) -> Result,
 ) -> Result {
-    let mut requests = Requests { call, handles: SmallVec::new(), operations: SmallVec::new(), then };
+    let mut requests = Requests { call, handles: SmallVec::new(), operations: SmallVec::new(), consume };
     requests.read(array_of, array)?;
     f(&mut requests)
 }
@@ -247,7 +254,7 @@ fn with(
     array: ListOut<Request>,
     f: impl FnOnce(&mut Requests<'_>) -> Result,
 ) -> Result {
-    of(call, Then::Complete, array_of, array.as_list(), |requests| {
+    of(call, Consume::Yes, array_of, array.as_list(), |requests| {
         let done = f(requests);
         array.write(&requests.handles)?;
         done
@@ -269,7 +276,7 @@ pub fn request_get_status_all(
     flag: Out<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    of(call, Then::Keep, (n, "count"), array, |requests| requests.all_now(flag, statuses))
+    of(call, Consume::No, (n, "count"), array, |requests| requests.all_now(flag, statuses))
 }
 
 pub fn waitany(call: &Call<'_>, n: c_int, array: ListOut<Request>, indx: Out<c_int>, status: StatusOut) -> Result {
@@ -295,7 +302,7 @@ pub fn request_get_status_any(
     flag: Out<c_int>,
     status: StatusOut,
 ) -> Result {
-    of(call, Then::Keep, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
+    of(call, Consume::No, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
 }
 
 pub fn waitsome(
@@ -328,5 +335,5 @@ pub fn request_get_status_some(
     indices: ListOut<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    of(call, Then::Keep, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
+    of(call, Consume::No, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
 }

@@ -7,12 +7,13 @@ use std::rc::Rc;
 
 use farside_core::Job;
 
-use super::{Operation, Outcome, Then, get};
+use super::get;
 use crate::arguments::{Callback, Out};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
-use crate::runtime::Call;
+use crate::objects::{Consume, Outcome};
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
 /// A generalized request: the functions of the program, and what they get.
@@ -62,9 +63,9 @@ impl Operation for Generalized {
         self.complete.get()
     }
 
-    fn outcome(&self, _: &Call<'_>, then: Then) -> Outcome {
+    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
         let (status, queried) = self.query();
-        let freed = if then == Then::Complete { self.run_free() } else { Ok(()) };
+        let freed = if consume == Consume::Yes { self.run_free() } else { Ok(()) };
         Outcome { status, failed: queried.and(freed).err() }
     }
 

@@ -9,143 +9,15 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use farside_core::Job;
-use farside_core::bill::Awaited;
 
 use crate::arguments::{ListOut, Out, StatusOut, count};
 use crate::constants::*;
-use crate::errors::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Request};
-use crate::runtime::{Call, Runtime};
-use crate::status::Status;
+use crate::runtime::{Call, Operation};
 
 pub use completion::*;
 pub use generalized::*;
-
-/// How an operation has ended.
-#[derive(Clone)]
-pub struct Outcome {
-    pub status: Status,
-    pub failed: Option<Fail>,
-}
-
-impl From<Status> for Outcome {
-    fn from(status: Status) -> Self {
-        Self { status, failed: None }
-    }
-}
-
-impl Outcome {
-    /// Hands the status to the program, and the error to the caller.
-    #[inline]
-    pub fn put(self, status: StatusOut) -> Result {
-        status.set(self.status);
-        self.failed.map_or(Ok(()), Err)
-    }
-}
-
-/// What is to become of a request whose operation is over.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// It is completed: null, or if it is persistent inactive.
-    Complete,
-    /// It stays as it is.
-    Keep,
-}
-
-/// An operation that a request stands for.
-pub trait Operation {
-    /// The object whose error handler gets its errors.
-    fn object(&self) -> Option<&dyn HasErrhandler> {
-        None
-    }
-
-    /// Whether its request stays when it is complete, to be started again.
-    fn is_persistent(&self) -> bool {
-        false
-    }
-
-    /// Whether it was started, and not completed since then.
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    /// Whether it can be completed without waiting. Makes no progress, and calls no function of the program.
-    fn is_over(&self) -> bool;
-
-    /// Whether its request goes when it is completed now.
-    fn is_finished(&self) -> bool {
-        self.is_active() && self.is_over() && !self.is_persistent()
-    }
-
-    /// How it has ended, after it is over.
-    fn outcome(&self, call: &Call<'_>, then: Then) -> Outcome;
-
-    /// Starts a persistent one that is inactive.
-    fn start(&self, _: &Call<'_>) -> Result {
-        Ok(())
-    }
-
-    /// Cancels it if that is still possible; it is over soon in any case.
-    fn cancel(&self, call: &Call<'_>) -> Result;
-
-    /// Its request is freed by the program; whether the handle is to live on.
-    fn free(&self, _: &Call<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// The program says that it has carried out a generalized one; whether its handle is to be released.
-    fn carried_out(&self) -> Result<bool> {
-        Err(fail(MPI_ERR_REQUEST, "is no generalized request"))
-    }
-
-    /// A partition of a partitioned send is ready.
-    fn ready(&self, _: &Call<'_>, _: c_int) -> Result {
-        Err(fail(MPI_ERR_REQUEST, "is no partitioned send").named("request"))
-    }
-
-    /// Whether a partition of a partitioned receive has come, at the latest after one turn of progress.
-    fn arrived(&self, _: &Call<'_>, _: c_int) -> Result<bool> {
-        Err(fail(MPI_ERR_REQUEST, "is no partitioned receive").named("request"))
-    }
-
-    /// What it waits for now, for the bill.
-    fn awaits(&self) -> Option<Awaited> {
-        None
-    }
-
-    /// Its memory is not touched any more.
-    fn give_up(&self, job: &Job);
-
-    /// Hands out how it has ended, after it is over, where nothing else holds it any more than its callers do.
-    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
-        self.outcome(call, Then::Complete).put(status)
-    }
-}
-
-/// A send that was complete when it was started: all such requests are this one.
-struct CompleteSend;
-
-impl Operation for CompleteSend {
-    fn is_over(&self) -> bool {
-        true
-    }
-
-    fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
-        Outcome::from(Status::EMPTY)
-    }
-
-    fn cancel(&self, _: &Call<'_>) -> Result {
-        Ok(())
-    }
-
-    fn give_up(&self, _: &Job) {}
-}
-
-/// Makes the request of complete sends, which no program releases.
-pub fn predefined(runtime: &Runtime) {
-    runtime.complete_send.set(runtime.requests.insert_for_good(Rc::new(CompleteSend)));
-}
 
 /// A request for a send that is complete.
 #[inline]

@@ -6,12 +6,12 @@ use std::rc::Rc;
 
 use farside_datatype::TypeMap;
 
-use super::WinObject;
 use crate::arguments::count;
 use crate::constants::*;
-use crate::datatype::{TypeObject, committed};
+use crate::datatype::committed;
 use crate::fail::{Result, fail};
 use crate::handle::{Type, Win};
+use crate::objects::{TypeObject, WinObject};
 use crate::runtime::Call;
 
 /// The names of the arguments of one side, for errors.

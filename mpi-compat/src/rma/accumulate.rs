@@ -12,10 +12,11 @@ use farside_rma::{Element, Op as Operation};
 
 use super::access::{Local, ORIGIN, RESULT, Remote};
 use crate::constants::*;
-use crate::datatype::elements::{element, plain};
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Op, Type, Win};
-use crate::op::{OpObject, PREDEFINED, Predefined, is_swapped};
+use crate::objects::elements::{element, plain};
+use crate::objects::kernels::{Predefined, is_swapped};
+use crate::objects::{OpObject, TypeObject, operation};
 use crate::runtime::Call;
 
 /// What an accumulate does.
@@ -37,54 +38,6 @@ impl Effect {
     }
 }
 
-/// A predefined operator as an operation of windows; `None` for those of pairs, and those of the program.
-#[inline]
-fn operation(op: Op) -> Option<Operation> {
-    Some(match op {
-        MPI_SUM => Operation::Sum,
-        MPI_PROD => Operation::Prod,
-        MPI_MIN => Operation::Min,
-        MPI_MAX => Operation::Max,
-        MPI_LAND => Operation::Land,
-        MPI_LOR => Operation::Lor,
-        MPI_LXOR => Operation::Lxor,
-        MPI_BAND => Operation::Band,
-        MPI_BOR => Operation::Bor,
-        MPI_BXOR => Operation::Bxor,
-        MPI_REPLACE => Operation::Replace,
-        MPI_NO_OP => Operation::NoOp,
-        _ => return None,
-    })
-}
-
-/// The atomic operations that windows have on elements of a predefined type.
-#[derive(Clone, Copy)]
-pub struct Atomics {
-    ty: ElementType,
-    /// By the numbers of [`Operation`].
-    allowed: u16,
-    /// Whether the standard allows a compare-and-swap.
-    is_swapped: bool,
-}
-
-impl Atomics {
-    pub fn of(named: Named) -> Option<Self> {
-        let ty = element_type(named)?;
-        let mut allowed = 1 << Operation::Replace as u16 | 1 << Operation::NoOp as u16;
-        for (op, kind) in PREDEFINED {
-            if let Some(operation) = operation(op).filter(|_| kind.allowed(named)) {
-                allowed |= 1 << operation as u16;
-            }
-        }
-        Some(Self { ty, allowed, is_swapped: is_swapped(named) })
-    }
-
-    #[inline(always)]
-    fn allow(self, operation: Operation) -> bool {
-        self.allowed & 1 << operation as u16 != 0
-    }
-}
-
 /// Calls `$body` with `$T` for the Rust type of an element type.
 macro_rules! with_element {
     ($ty:expr, $T:ident => $body:expr; $($variant:ident $t:ty),*) => {
@@ -97,7 +50,7 @@ macro_rules! with_element {
 impl Remote {
     /// The predefined type of the elements at the target, which those of a local side must be too.
     fn element(&self, local: Option<&Local>) -> Result<Option<Named>> {
-        let of = |object: &crate::datatype::TypeObject| element(&object.layout);
+        let of = |object: &TypeObject| element(&object.layout);
         let named = of(&self.elements.object);
         let mixed = || fail(MPI_ERR_TYPE, "has no elements of one predefined type").named("target_datatype");
         if self.elements.n == 0 || self.elements.object.layout.size() == 0 {

@@ -7,11 +7,11 @@ use farside_rma::raw::Options;
 use farside_rma::raw::dynamic::RawDynamicWindow;
 
 use super::window::{Given, make, put_handle};
-use super::{Memory, WinObject};
 use crate::arguments::Out;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Win};
+use crate::objects::{Memory, WinObject};
 use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {

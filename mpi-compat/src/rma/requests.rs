@@ -6,16 +6,16 @@ use std::rc::Rc;
 use farside_core::Job;
 use farside_rma::raw;
 
-use super::WinObject;
 use super::access::{Local, ORIGIN, Remote};
 use super::accumulate::Accumulate;
 use super::transfer::Way;
 use crate::arguments::Out;
-use crate::errors::HasErrhandler;
+use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result};
 use crate::handle::{Op, Request, Type, Win};
-use crate::request::{self, Operation, Outcome, Then};
-use crate::runtime::Call;
+use crate::objects::{Consume, Outcome, WinObject};
+use crate::request;
+use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
 /// The operation of a request on a window.
@@ -34,7 +34,7 @@ impl Operation for OnWindow {
         self.request.done()
     }
 
-    fn outcome(&self, _: &Call<'_>, _: Then) -> Outcome {
+    fn outcome(&self, _: &Call<'_>, _: Consume) -> Outcome {
         let failed = self.request.outcome().err().map(|e| Fail::from(e).on(&self.win));
         Outcome { status: Status::EMPTY, failed }
     }

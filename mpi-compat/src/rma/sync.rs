@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use farside_rma::{Assert, LockKind};
 
-use super::WinObject;
 use crate::arguments::Out;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Group, Win};
+use crate::objects::WinObject;
 use crate::runtime::Call;
 
 const ASSERTS: [(c_int, Assert); 5] = [

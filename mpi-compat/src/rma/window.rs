@@ -7,18 +7,17 @@ use std::rc::Rc;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{ErrorKind, Team};
 
-use super::{Facts, Memory, WinObject};
 use crate::arguments::{LongOut, Out, Text, TextOut};
 use crate::collective::plan::Caller;
 use crate::collective::words::Words;
-use crate::comm::{name_of, offered};
+use crate::comm::offered;
 use crate::constants::*;
 use crate::errors;
 use crate::fail::{Fail, Result, fail};
 use crate::group::handle_of;
 use crate::handle::Handle;
 use crate::handle::{Comm, Group, Info, Win};
-use crate::info::InfoObject;
+use crate::objects::{Facts, InfoObject, Memory, WinObject};
 use crate::runtime::Call;
 
 /// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank pages of its own; `same_size` and
@@ -286,7 +285,7 @@ pub fn win_get_group(call: &Call<'_>, win: Win, group: Out<Group>) -> Result {
 
 pub fn win_set_name(call: &Call<'_>, win: Win, win_name: Text) -> Result {
     let object = call.wins.get(win)?;
-    let name = name_of(win_name)?;
+    let name = win_name.object_name()?;
     let window = object.raw();
     if let Some((bill, account)) = window.job().bill().zip(window.account()) {
         bill.name(account, &String::from_utf8_lossy(&name));

@@ -2,54 +2,15 @@
 
 use std::ffi::c_int;
 
-use super::{Topology, check_intra, first_ranks, on_grid, put_with, rank_of, room};
+use super::{check_intra, first_ranks, on_grid, put_with, rank_of, room};
 use crate::arguments::{List, ListOut, Out};
 use crate::collective::plan::Caller;
 use crate::comm::split;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Comm;
+use crate::objects::{Grid, Topology};
 use crate::runtime::Call;
-
-/// A Cartesian grid: ranks in row-major order.
-#[derive(Debug)]
-pub struct Grid {
-    pub dims: Vec<c_int>,
-    pub periods: Vec<bool>,
-}
-
-impl Grid {
-    pub fn coords(&self, rank: c_int) -> Vec<c_int> {
-        let mut rest = rank;
-        let mut coords: Vec<c_int> = self
-            .dims
-            .iter()
-            .rev()
-            .map(|dim| {
-                let at = rest % dim;
-                rest /= dim;
-                at
-            })
-            .collect();
-        coords.reverse();
-        coords
-    }
-
-    pub fn rank(&self, coords: &[c_int]) -> c_int {
-        self.dims.iter().zip(coords).fold(0, |rank, (dim, at)| rank * dim + at)
-    }
-
-    /// The rank so many steps away in a dimension, or `MPI_PROC_NULL`.
-    pub fn shifted(&self, rank: c_int, dimension: usize, by: c_int) -> c_int {
-        let mut coords = self.coords(rank);
-        let (dim, at) = (i64::from(self.dims[dimension]), i64::from(coords[dimension]) + i64::from(by));
-        if !self.periods[dimension] && !(0..dim).contains(&at) {
-            return MPI_PROC_NULL;
-        }
-        coords[dimension] = at.rem_euclid(dim) as c_int;
-        self.rank(&coords)
-    }
-}
 
 /// A grid of the arguments, and how many ranks it has: none if a dimension is 0, which is a grid smaller than the communicator.
 fn grid(comm_size: usize, ndims: c_int, dims: List<c_int>, periods: List<c_int>) -> Result<(Grid, usize)> {

@@ -2,24 +2,15 @@
 
 use std::ffi::c_int;
 
-use super::{Topology, check_intra, first_ranks, on_edges};
+use super::{check_intra, first_ranks, on_edges};
 use crate::arguments::{List, ListOut, Out};
 use crate::collective::plan::Caller;
 use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Info};
+use crate::objects::{Edges, Topology};
 use crate::runtime::Call;
-
-/// The edges of this rank.
-#[derive(Debug, Default)]
-pub struct Edges {
-    pub sources: Vec<c_int>,
-    source_weights: Vec<c_int>,
-    pub destinations: Vec<c_int>,
-    destination_weights: Vec<c_int>,
-    weighted: bool,
-}
 
 /// Ranks of a list.
 fn ranks(size: usize, n: c_int, name: &'static str, list: List<c_int>) -> Result<Vec<c_int>> {

@@ -2,28 +2,16 @@
 
 use std::ffi::c_int;
 
-use super::{Topology, check_intra, first_ranks, on_graph, rank_of, room};
+use super::{check_intra, first_ranks, on_graph, rank_of, room};
 use crate::arguments::{List, ListOut, Out};
 use crate::collective::plan::Caller;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Comm;
+use crate::objects::{Graph, Topology};
 use crate::runtime::Call;
 
 /// A graph: the neighbours of rank r end at `index[r]` in `edges`.
-#[derive(Debug)]
-pub struct Graph {
-    pub index: Vec<c_int>,
-    pub edges: Vec<c_int>,
-}
-
-impl Graph {
-    pub fn neighbors(&self, rank: usize) -> &[c_int] {
-        let start = if rank == 0 { 0 } else { self.index[rank - 1] };
-        &self.edges[start as usize..self.index[rank] as usize]
-    }
-}
-
 /// A graph of the arguments.
 fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>) -> Result<(Graph, usize)> {
     let nodes = usize::try_from(nnodes).ok().filter(|nodes| *nodes <= comm_size);

@@ -12,50 +12,17 @@ use std::rc::Rc;
 
 use crate::arguments::Out;
 use crate::collective::plan::Caller;
-use crate::comm::{CommObject, put, split};
+use crate::comm::{put, split};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Comm;
+use crate::objects::{CommObject, Edges, Graph, Grid, Topology};
 use crate::runtime::Call;
 
 pub use cart::*;
 pub use dims::*;
 pub use dist_graph::*;
 pub use graph::*;
-
-/// The topology of a communicator.
-#[derive(Debug)]
-pub enum Topology {
-    Grid(Grid),
-    Graph(Graph),
-    /// Of a distributed graph.
-    Edges(Edges),
-}
-
-/// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and in which order the sources are to
-/// be matched with what they send, of which several edges may come from one rank.
-pub struct Neighborhood {
-    pub sources: Vec<c_int>,
-    pub destinations: Vec<c_int>,
-    pub order: Vec<usize>,
-}
-
-impl Topology {
-    pub fn neighborhood(&self, rank: usize) -> Neighborhood {
-        let (sources, destinations) = match self {
-            Self::Grid(grid) => {
-                let shifted = |d: usize| [-1, 1].map(|by| grid.shifted(rank as c_int, d, by));
-                let all: Vec<c_int> = (0..grid.dims.len()).flat_map(shifted).collect();
-                // What goes down in a dimension comes from above.
-                let order = (0..all.len()).map(|at| at ^ 1).collect();
-                return Neighborhood { sources: all.clone(), destinations: all, order };
-            }
-            Self::Graph(graph) => (graph.neighbors(rank).to_vec(), graph.neighbors(rank).to_vec()),
-            Self::Edges(edges) => (edges.sources.clone(), edges.destinations.clone()),
-        };
-        Neighborhood { order: (0..sources.len()).collect(), sources, destinations }
-    }
-}
 
 #[cold]
 fn no_topology(comm: Comm, what: &str) -> Fail {

@@ -1,20 +1,16 @@
 #![allow(unsafe_code)]
-//! Operators (MPI-5.0 section 6.9): predefined ones, and functions of the program.
-
-mod kernels;
-mod wide;
+//! Operators.
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use crate::arguments::{Callback, Out, count};
+use super::TypeObject;
+use super::atomics::PREDEFINED;
+use super::elements::plain;
+use super::kernels::Predefined;
 use crate::constants::*;
-use crate::datatype::{TypeObject, committed, elements::plain};
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Handle, Op, Type};
-use crate::runtime::{Call, Runtime};
-
-pub use kernels::{Predefined, is_swapped};
+use crate::handle::Objects;
 
 /// An operator.
 pub enum OpObject {
@@ -28,29 +24,13 @@ pub enum OpObject {
     Accumulate,
 }
 
-/// The predefined operators that combine.
-pub const PREDEFINED: [(Op, Predefined); 12] = [
-    (MPI_SUM, Predefined::Sum),
-    (MPI_MIN, Predefined::Min),
-    (MPI_MAX, Predefined::Max),
-    (MPI_PROD, Predefined::Prod),
-    (MPI_BAND, Predefined::Band),
-    (MPI_BOR, Predefined::Bor),
-    (MPI_BXOR, Predefined::Bxor),
-    (MPI_LAND, Predefined::Land),
-    (MPI_LOR, Predefined::Lor),
-    (MPI_LXOR, Predefined::Lxor),
-    (MPI_MINLOC, Predefined::Minloc),
-    (MPI_MAXLOC, Predefined::Maxloc),
-];
-
 /// Makes the predefined operators.
-pub fn predefined(runtime: &Runtime) {
+pub fn predefined(ops: &Objects<Op, OpObject>) {
     for (handle, op) in PREDEFINED {
-        runtime.ops.fix(handle, Some(Rc::new(OpObject::Predefined(op))));
+        ops.fix(handle, Some(Rc::new(OpObject::Predefined(op))));
     }
     for handle in [MPI_REPLACE, MPI_NO_OP] {
-        runtime.ops.fix(handle, Some(Rc::new(OpObject::Accumulate)));
+        ops.fix(handle, Some(Rc::new(OpObject::Accumulate)));
     }
 }
 
@@ -123,52 +103,4 @@ impl OpObject {
 #[cold]
 fn not_for(op: Op, why: String) -> Fail {
     fail(MPI_ERR_OP, why).value(op.0)
-}
-
-pub fn op_create(call: &Call<'_>, function: Callback, commute: c_int, op: Out<Op>) -> Result {
-    if function.0 == 0 {
-        return Err(fail(MPI_ERR_ARG, "is a null pointer").named("user_fn"));
-    }
-    op.set(call.ops.insert(Rc::new(OpObject::Function { function, large: call.large, commutes: commute != 0 })));
-    Ok(())
-}
-
-pub fn op_free(call: &Call<'_>, op: Out<Op>) -> Result {
-    call.ops.release(op.get()).map_err(|failed| failed.named("op"))?;
-    op.set(Op(Op::NULL));
-    Ok(())
-}
-
-pub fn op_commutative(call: &Call<'_>, op: Op, commute: Out<c_int>) -> Result {
-    commute.set(call.ops.get(op)?.commutes().into());
-    Ok(())
-}
-
-pub fn reduce_local(
-    call: &Call<'_>,
-    inbuf: *const c_void,
-    inoutbuf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    op: Op,
-) -> Result {
-    let n = count(n, "count")?;
-    let object = committed(call, datatype)?;
-    let operator = call.ops.get(op)?;
-    operator.check(op, datatype, &object)?;
-    if n == 0 {
-        return Ok(());
-    }
-    for (buffer, name) in [(inbuf, "inbuf"), (inoutbuf.cast_const(), "inoutbuf")] {
-        if buffer.is_null() || buffer.addr() == 1 {
-            let what = if buffer.is_null() { "a null pointer" } else { "MPI_IN_PLACE" };
-            return Err(fail(MPI_ERR_BUFFER, format!("is {what}")).named(name));
-        }
-    }
-    if inbuf == inoutbuf {
-        return Err(fail(MPI_ERR_BUFFER, "is the same as inoutbuf").named("inbuf"));
-    }
-    // SAFETY: the program promises both buffers.
-    unsafe { operator.apply(datatype, &object, inbuf, inoutbuf, n) };
-    Ok(())
 }

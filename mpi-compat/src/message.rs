@@ -1,61 +1,30 @@
 #![allow(unsafe_code)]
-//! The data of a message: the memory that it comes from or goes to.
+//! Messages as all chapters have them: their memory, with its checks, and the ranks and tags that they go by.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use farside_core::am::{Layout, Sink, Source};
+use farside_core::am::{Sink, Source};
 use farside_core::device::Block;
+use farside_core::matching::Pattern;
+use farside_core::two_sided::{self, Sending};
 use farside_datatype::{Private, TypeMap};
 
-use super::Names;
 use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Type;
+use crate::objects::{CommObject, Data, Partner, Typed};
 use crate::runtime::Call;
 
-/// The memory of a message.
-#[derive(Clone)]
-pub struct Data {
-    /// Of contiguous memory.
-    base: *mut u8,
-    /// Bytes of the message.
-    len: usize,
-    /// Of memory that is not contiguous.
-    layout: Option<Rc<Typed>>,
-}
-
-/// A type map and the address that it is relative to.
-pub struct Typed {
-    map: TypeMap,
-    base: *mut u8,
-    /// The first byte, packed, and how many there are.
-    from: usize,
-    len: usize,
-}
-
-impl Typed {
-    pub fn new(map: TypeMap, base: *mut u8) -> Self {
-        Self { base, from: 0, len: map.size() as usize, map }
-    }
-}
-
-impl Layout for Typed {
-    fn packed_len(&self) -> usize {
-        self.len
-    }
-
-    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
-        for run in self.map.runs((self.from + from) as u64, len as u64) {
-            for i in 0..run.count as i64 {
-                let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
-                blocks.push(Block { base, len: run.len as usize });
-            }
-        }
-    }
+/// The names of the arguments, for errors.
+pub struct Names {
+    pub buffer: &'static str,
+    pub count: &'static str,
+    pub rank: &'static str,
+    pub tag: &'static str,
 }
 
 impl Data {
@@ -184,4 +153,65 @@ fn no_buffer(names: &Names, base: *mut u8) -> Fail {
 #[cold]
 fn too_many(names: &Names, n: u64) -> Fail {
     fail(MPI_ERR_COUNT, format!("is {n}: too many bytes")).named(names.count)
+}
+
+/// Starts a send to rank `target` of the job.
+#[inline(always)]
+pub fn start_send(
+    comm: &CommObject,
+    (target, tag): (u32, c_int),
+    mode: two_sided::Mode,
+    data: &Data,
+) -> Result<Sending> {
+    // SAFETY: the program leaves the buffer alone until the send is complete; blocking calls forget a send that fails, and
+    // requests are kept until they are over.
+    Ok(unsafe { comm.team.job().start_message(target, comm.context, tag, data.source(), mode) }?)
+}
+
+/// The rank in a communicator of a rank of the job.
+#[inline(always)]
+pub fn rank_of(comm: &CommObject, job_rank: u32) -> c_int {
+    comm.peers.rank_of(job_rank).map_or(MPI_UNDEFINED, |rank| rank as c_int)
+}
+
+/// The rank of the job that a rank argument means; `None` for `MPI_PROC_NULL`.
+#[inline]
+pub fn target_of(comm: &CommObject, rank: c_int, names: &Names) -> Result<Option<u32>> {
+    let members = &comm.peers.members;
+    match usize::try_from(rank).ok().and_then(|rank| members.get(rank)) {
+        Some(member) => Ok(Some(*member)),
+        None if rank == MPI_PROC_NULL => Ok(None),
+        None => Err(bad_rank(names, rank, members.len())),
+    }
+}
+
+#[cold]
+pub fn bad_rank(names: &Names, rank: c_int, ranks: usize) -> Fail {
+    fail(MPI_ERR_RANK, format!("is {rank}, and there are {ranks} ranks")).named(names.rank)
+}
+
+/// What a receive or probe asks for.
+#[inline(always)]
+pub fn from(comm: &CommObject, names: &Names, source: c_int, tag: c_int) -> Result<Partner> {
+    if tag < 0 && tag != MPI_ANY_TAG {
+        return Err(bad_tag(names, tag));
+    }
+    if source == MPI_ANY_SOURCE {
+        return Ok(Partner::From(None));
+    }
+    Ok(match target_of(comm, source, names)? {
+        None => Partner::ProcNull,
+        known => Partner::From(known),
+    })
+}
+
+/// The pattern of a receive or probe on a communicator.
+#[inline]
+pub fn pattern(comm: &CommObject, source: Option<u32>, tag: c_int) -> Pattern {
+    Pattern::new(comm.context, source, (tag != MPI_ANY_TAG).then_some(tag))
+}
+
+#[cold]
+pub fn bad_tag(names: &Names, tag: c_int) -> Fail {
+    fail(MPI_ERR_TAG, format!("is {tag}, and tags are from 0 to MPI_TAG_UB")).named(names.tag)
 }

@@ -3,7 +3,7 @@
 
 use farside_datatype::{Class, Named};
 
-use super::wide::{F16, F128, X87};
+use super::wide::{F16, F128, Real, X87};
 
 /// A predefined operator of reductions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,14 +217,6 @@ trait Integer: Copy + PartialOrd + BitAnd<Output = Self> + BitOr<Output = Self> 
     const ONE: Self;
     fn sum(self, other: Self) -> Self;
     fn prod(self, other: Self) -> Self;
-}
-
-/// Floating-point numbers; and integers, where they are compared as values of pairs.
-pub(super) trait Real: Copy {
-    fn add(self, other: Self) -> Self;
-    fn sub(self, other: Self) -> Self;
-    fn mul(self, other: Self) -> Self;
-    fn less(self, other: Self) -> bool;
 }
 
 macro_rules! integers {

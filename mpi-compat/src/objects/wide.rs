@@ -1,7 +1,13 @@
 #![allow(unsafe_code)]
 //! Numbers that Rust has no type for: half precision, x87's `long double`, quadruple precision.
 
-use super::kernels::Real;
+/// Floating-point numbers; and integers, where they are compared as values of pairs.
+pub(super) trait Real: Copy {
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn less(self, other: Self) -> bool;
+}
 
 /// IEEE 754 of 2 bytes; computed in single precision, which rounds sums and products of two correctly.
 #[derive(Clone, Copy)]

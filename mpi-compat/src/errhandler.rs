@@ -1,0 +1,40 @@
+//! What an error handler is, and what has one. `errors` calls them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::constants::Callback;
+
+/// What an error handler is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Comm,
+    Win,
+    File,
+    Session,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ends the job.
+    Abort,
+    Return,
+    Function(Target, Callback),
+}
+
+/// An error handler.
+pub struct ErrhandlerObject {
+    pub action: Action,
+    pub handle: Cell<usize>,
+}
+
+/// The error handler of an object.
+pub type Handler = RefCell<Rc<ErrhandlerObject>>;
+
+/// An error handler, and the handle of the object that it is called with.
+pub type ErrhandlerOf = (Rc<ErrhandlerObject>, usize);
+
+/// What has an error handler.
+pub trait HasErrhandler {
+    fn errhandler_of(&self) -> ErrhandlerOf;
+}

@@ -1,0 +1,61 @@
+//! The buffers that buffered sends copy to.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use farside_core::two_sided::Sending;
+
+use crate::constants::*;
+
+/// The buffer that is attached, if any.
+pub type Attached = RefCell<Option<Rc<Buffer>>>;
+
+/// A buffer of buffered sends: a budget, since the copies lie in memory of this library. Together they take no more than what
+/// was attached.
+pub struct Buffer {
+    /// What the program attached.
+    pub address: *mut c_void,
+    pub size: u64,
+    /// Messages in their order, from the time when they are started until the next call that finds them sent.
+    pub open: RefCell<VecDeque<Buffered>>,
+    pub used: Cell<u64>,
+    /// Messages so far.
+    pub sent: Cell<u64>,
+}
+
+/// A message in a buffer.
+pub struct Buffered {
+    pub number: u64,
+    pub sending: Sending,
+    pub copy: Box<[u8]>,
+}
+
+impl Buffer {
+    pub fn is_automatic(&self) -> bool {
+        self.address.addr() == MPI_BUFFER_AUTOMATIC
+    }
+
+    /// Lets go of copies that were sent.
+    pub fn clear(&self) {
+        let mut open = self.open.borrow_mut();
+        open.retain(|message| {
+            let gone = message.sending.is_done();
+            if gone {
+                self.used.set(self.used.get() - room_for(message.copy.len()));
+            }
+            !gone
+        });
+    }
+
+    /// Whether all messages up to number `last` have been sent.
+    pub fn is_sent(&self, last: u64) -> bool {
+        self.open.borrow().iter().take_while(|message| message.number <= last).all(|message| message.sending.is_done())
+    }
+}
+
+/// What a message takes of a buffer.
+pub fn room_for(len: usize) -> u64 {
+    len as u64 + MPI_BSEND_OVERHEAD as u64
+}

@@ -1,0 +1,168 @@
+//! Point-to-point messages: their memory, operations that were started, and messages that a probe has matched.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_core::am::Layout;
+use farside_core::device::Block;
+use farside_core::two_sided::{Matched, Receive, Sending};
+use farside_datatype::TypeMap;
+
+use super::CommObject;
+use crate::arguments::StatusOut;
+use crate::constants::*;
+use crate::fail::{Fail, Result};
+use crate::handle::Objects;
+
+/// How an operation has ended.
+#[derive(Clone)]
+pub struct Outcome {
+    pub status: Status,
+    pub failed: Option<Fail>,
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self { status, failed: None }
+    }
+}
+
+impl Outcome {
+    /// Hands the status to the program, and the error to the caller.
+    #[inline]
+    pub fn put(self, status: StatusOut) -> Result {
+        status.set(self.status);
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// What becomes of a request whose operation is over, when its outcome is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Consume {
+    /// It is completed: null, or inactive if it is persistent.
+    Yes,
+    /// It stays as it is.
+    No,
+}
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Standard,
+    Buffered,
+    Synchronous,
+    Ready,
+}
+
+/// With whom a message is exchanged.
+#[derive(Clone, Copy, Debug)]
+pub enum Partner {
+    /// `MPI_PROC_NULL`.
+    ProcNull,
+    /// To a rank of the job.
+    To(u32, Mode),
+    /// From a rank of the job, or any.
+    From(Option<u32>),
+}
+
+/// The memory of a message.
+#[derive(Clone)]
+pub struct Data {
+    /// Of contiguous memory.
+    pub base: *mut u8,
+    /// Bytes of the message.
+    pub len: usize,
+    /// Of memory that is not contiguous.
+    pub layout: Option<Rc<Typed>>,
+}
+
+/// A type map and the address that it is relative to.
+pub struct Typed {
+    pub map: TypeMap,
+    pub base: *mut u8,
+    /// The first byte, packed, and how many there are.
+    pub from: usize,
+    pub len: usize,
+}
+
+impl Typed {
+    pub fn new(map: TypeMap, base: *mut u8) -> Self {
+        Self { base, from: 0, len: map.size() as usize, map }
+    }
+}
+
+impl Layout for Typed {
+    fn packed_len(&self) -> usize {
+        self.len
+    }
+
+    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
+        for run in self.map.runs((self.from + from) as u64, len as u64) {
+            for i in 0..run.count as i64 {
+                let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
+                blocks.push(Block { base, len: run.len as usize });
+            }
+        }
+    }
+}
+
+/// The state of an operation.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// It was not started, or has been completed.
+    #[default]
+    Inactive,
+    /// Its outcome is known.
+    Known,
+    /// It is with `MPI_PROC_NULL`.
+    ProcNull,
+    Sending,
+    Receiving,
+}
+
+/// A send or a receive that is started, once or more often.
+pub struct PointToPoint {
+    /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
+    pub comm: Option<(Comm, Rc<CommObject>)>,
+    /// Of a persistent one: what is started.
+    pub again: Option<(Partner, c_int, Data)>,
+    pub stage: Cell<Stage>,
+    /// What core knows of a send, and its target.
+    pub sending: RefCell<Sending>,
+    pub target: Cell<u32>,
+    /// What core knows of a receive.
+    pub receive: Rc<Receive>,
+    pub cancelled: Cell<bool>,
+    /// An outcome that was looked at.
+    pub known: Cell<Option<Box<Outcome>>>,
+}
+
+/// Operations that are over and held by nothing else, of which new ones are made.
+#[derive(Default)]
+pub struct Spare(pub RefCell<Vec<Rc<PointToPoint>>>);
+
+impl Spare {
+    const MOST: usize = 256;
+
+    #[inline]
+    pub fn keep(&self, operation: Rc<PointToPoint>) {
+        let mut spare = self.0.borrow_mut();
+        if spare.len() < Self::MOST {
+            spare.push(operation);
+        }
+    }
+}
+
+/// A matched message.
+pub struct MessageObject {
+    /// `None` for `MPI_MESSAGE_NO_PROC`.
+    pub comm: Option<(Comm, Rc<CommObject>)>,
+    pub matched: Cell<Option<Matched>>,
+}
+
+/// Makes `MPI_MESSAGE_NO_PROC`.
+pub fn no_proc(messages: &Objects<Message, MessageObject>) {
+    let object = MessageObject { comm: None, matched: Cell::new(None) };
+    messages.fix(MPI_MESSAGE_NO_PROC, Some(Rc::new(object)));
+}

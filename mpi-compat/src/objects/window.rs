@@ -1,0 +1,120 @@
+//! Windows.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use farside_rma::raw::RawWindow;
+use farside_rma::raw::dynamic::RawDynamicWindow;
+
+use super::{Attributes, GroupObject, InfoObject};
+use crate::constants::*;
+use crate::errhandler::{ErrhandlerOf, Handler, HasErrhandler};
+use crate::fail::{Result, fail};
+use crate::handle::Win;
+
+/// A window.
+pub struct WinObject {
+    pub errhandler: Handler,
+    pub attributes: Attributes,
+    pub name: RefCell<Vec<u8>>,
+    pub info: Rc<InfoObject>,
+    pub group: Rc<GroupObject>,
+    pub memory: Memory,
+    /// The context of its team, which is its own: so its calls may be interleaved with those on the communicator.
+    pub context: u32,
+    /// Of each rank: the displacement unit.
+    pub units: Vec<i64>,
+    /// Addresses of memory without bytes that this rank has attached.
+    pub empty: RefCell<Vec<usize>>,
+    pub facts: Facts,
+}
+
+/// Where the memory of a window comes from.
+#[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
+pub enum Memory {
+    Own(RawWindow),
+    /// Attached by each rank, and named by addresses.
+    Attached(RawDynamicWindow),
+}
+
+/// The values of predefined attributes, at the addresses that programs get.
+pub struct Facts {
+    pub base: usize,
+    pub size: i64,
+    pub unit: c_int,
+    pub flavor: c_int,
+    pub model: c_int,
+}
+
+impl WinObject {
+    /// The value of a predefined attribute: an address, or the place of a number.
+    pub fn fact(&self, key: c_int) -> Option<usize> {
+        let facts = &self.facts;
+        Some(match key {
+            MPI_WIN_BASE => facts.base,
+            MPI_WIN_SIZE => (&raw const facts.size).addr(),
+            MPI_WIN_DISP_UNIT => (&raw const facts.unit).addr(),
+            MPI_WIN_CREATE_FLAVOR => (&raw const facts.flavor).addr(),
+            MPI_WIN_MODEL => (&raw const facts.model).addr(),
+            _ => return None,
+        })
+    }
+
+    /// The window below.
+    #[inline]
+    pub fn raw(&self) -> &RawWindow {
+        match &self.memory {
+            Memory::Own(raw) => raw,
+            Memory::Attached(dynamic) => dynamic.window(),
+        }
+    }
+
+    /// The window below, if its memory is attached.
+    #[inline]
+    pub fn dynamic(&self) -> Option<&RawDynamicWindow> {
+        if let Memory::Attached(dynamic) = &self.memory { Some(dynamic) } else { None }
+    }
+
+    /// A rank argument; `None` for `MPI_PROC_NULL`.
+    #[inline]
+    pub fn target(&self, rank: c_int, name: &'static str) -> Result<Option<usize>> {
+        match usize::try_from(rank) {
+            Ok(target) if target < self.units.len() => Ok(Some(target)),
+            _ if rank == MPI_PROC_NULL => Ok(None),
+            _ => Err(fail(MPI_ERR_RANK, format!("is {rank}, and there are {} ranks", self.units.len())).named(name)),
+        }
+    }
+
+    /// The window below, a rank of it, and the byte there that a displacement means, or the address.
+    #[inline(always)]
+    pub fn place(&self, rank: c_int, displacement: i64) -> Option<(&RawWindow, usize, usize)> {
+        let target = rank as usize;
+        let byte = displacement.checked_mul(*self.units.get(target)?)?;
+        Some((self.raw(), target, usize::try_from(byte).ok()?))
+    }
+
+    /// The byte of a target's memory that a displacement means.
+    #[inline]
+    pub fn offset(&self, target: usize, displacement: i64) -> Result<usize> {
+        // An address, whose upper half is no negative number.
+        if self.dynamic().is_some() {
+            return Ok(displacement as usize);
+        }
+        let byte = displacement.checked_mul(self.units[target]);
+        byte.and_then(|byte| usize::try_from(byte).ok())
+            .ok_or_else(|| fail(MPI_ERR_DISP, format!("is {displacement}")).named("target_disp"))
+    }
+}
+
+impl Drop for WinObject {
+    fn drop(&mut self) {
+        self.raw().job().forget_context(self.context);
+    }
+}
+
+impl HasErrhandler for (Win, Rc<WinObject>) {
+    fn errhandler_of(&self) -> ErrhandlerOf {
+        (Rc::clone(&self.1.errhandler.borrow()), self.0.0)
+    }
+}
