@@ -17,30 +17,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bill::{Account, Awaited};
+pub use crate::device::cell::{marked, unmarked};
 use crate::device::{Block, Operation, Place, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::memory::words::Word;
 pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
-
-/// The part of a value that grows.
-const NUMBER: u64 = (1 << MARK) - 1;
-const MARK: u32 = 48;
-
-/// The value `number` with a mark.
-#[must_use]
-#[inline]
-pub const fn marked(number: u64, mark: u16) -> u64 {
-    number | (mark as u64) << MARK
-}
-
-/// The number of a value, and its mark.
-#[must_use]
-#[inline]
-pub const fn unmarked(value: u64) -> (u64, u16) {
-    (value & NUMBER, (value >> MARK) as u16)
-}
 
 /// Cells for one peer.
 pub const CELLS: usize = 8;
@@ -81,7 +64,7 @@ const fn pair_word(cell: usize, number: u64) -> usize {
 #[inline(always)]
 fn has_come<W: Word>(word: &W, number: u64) -> bool {
     // Acquire: pairs with the Release of `exchange_words` and the additions of `arrive_at`.
-    word.load(Ordering::Acquire) & NUMBER >= number
+    unmarked(word.load(Ordering::Acquire)).0 >= number
 }
 
 /// Stores `value` into the word for the peer, waits until the number has come in the peer's word, and gives its mark.
@@ -98,7 +81,7 @@ fn exchange_words<W: Word>(
     wake();
     wait()?;
     // Relaxed: read after an Acquire load of the same word.
-    Ok((theirs.load(Ordering::Relaxed) >> MARK) as u16)
+    Ok(unmarked(theirs.load(Ordering::Relaxed)).1)
 }
 
 /// Adds to the arrival counter in the last line of team rank 0, for the `number`th time, and waits until all `size` ranks
@@ -281,7 +264,7 @@ impl SignalArray {
     #[inline]
     #[must_use]
     pub fn get(&self, from: usize, cell: usize) -> u64 {
-        (self.place(from, cell, 0) & NUMBER).max(self.place(from, cell, 1) & NUMBER)
+        unmarked(self.place(from, cell, 0)).0.max(unmarked(self.place(from, cell, 1)).0)
     }
 
     /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater one after that. Looks at the
@@ -289,14 +272,14 @@ impl SignalArray {
     #[inline]
     #[must_use]
     pub fn reached(&self, from: usize, cell: usize, value: u64) -> bool {
-        self.place(from, cell, value) & NUMBER >= value
+        unmarked(self.place(from, cell, value)).0 >= value
     }
 
     /// The mark of the value that was waited for.
     #[inline]
     #[must_use]
     pub fn mark(&self, from: usize, cell: usize, value: u64) -> u16 {
-        (self.place(from, cell, value) >> MARK) as u16
+        unmarked(self.place(from, cell, value)).1
     }
 
     /// Waits until cell `cell` of team rank `from` is set to `value`: see [`reached`](Self::reached).

@@ -20,13 +20,14 @@ macro_rules! forward {
 pub(crate) use forward;
 
 mod capabilities;
+pub mod cell;
 pub mod code;
 pub mod fault;
 pub mod loopback;
-pub(crate) mod open;
 pub mod report;
 pub mod route;
 pub mod shm;
+pub(crate) mod target;
 mod unread;
 #[cfg(feature = "verbs")]
 pub mod verbs;
@@ -36,19 +37,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::memory::Block;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
 pub use unread::Unread;
-
-/// A piece of this rank's memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Block {
-    /// First byte.
-    pub base: *mut u8,
-    /// Length in bytes.
-    pub len: usize,
-}
 
 /// The error of a device that has no lists.
 #[cold]
@@ -58,14 +51,6 @@ pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
         .device(device)
         .cause("lists on both sides of a message need an HCA")
         .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is none")
-}
-
-impl Block {
-    /// A block that is only read.
-    #[must_use]
-    pub fn of(base: *const u8, len: usize) -> Self {
-        Self { base: base.cast_mut(), len }
-    }
 }
 
 /// Memory to be registered.

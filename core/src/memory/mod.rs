@@ -4,3 +4,20 @@ pub mod copy;
 pub mod keys;
 pub mod segment;
 pub mod words;
+
+/// A piece of this rank's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// First byte.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+impl Block {
+    /// A block that is only read.
+    #[must_use]
+    pub fn of(base: *const u8, len: usize) -> Self {
+        Self { base: base.cast_mut(), len }
+    }
+}

@@ -5,9 +5,8 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::copy;
 use super::segment::{Line, Mapping};
-use crate::device::Block;
+use super::{Block, copy};
 
 /// An atomic integer, with the operations of the standard library's.
 #[allow(missing_docs)]

@@ -1,8 +1,8 @@
 //! What a device lacks, done once above the seam.
 //!
-//! [`steps`]: accumulates, and compare-and-swaps on integers of less than 8 bytes, by reads, writes and atomics on words.
-//! `target`: operations on memory of the same node that is not mapped, which its rank or its agent does.
+//! [`steps`]: accumulates, and compare-and-swaps on integers of less than 8 bytes, by reads, writes and atomics on words. `open`: which device a job uses, with the steps
+//! that it needs.
 
+pub(crate) mod open;
 pub mod steps;
-pub(crate) mod target;
 mod update;

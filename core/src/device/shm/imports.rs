@@ -11,12 +11,12 @@ use rustc_hash::FxHashMap;
 
 use super::remap::{self, Remapped};
 use super::{ShmDevice, layout, vm};
+use crate::device::target::{Code, Piece};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, PAGE, Segment, SegmentName, page_up};
 use crate::processes;
-use crate::service::target::{Code, Piece};
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 

@@ -10,11 +10,11 @@
 //!       heads of the packet rings, one line for each source, and in it the number of short packets taken
 //!       for each source two lines for short packets, and the reply line, not side by side
 //!       packet rings, one for each source
-//!       turns, requests and bounce buffer of the service of unmapped memory; see `service::target`
+//!       turns, requests and bounce buffer of the service of unmapped memory; see `device::target`
 //! ```
 
+use crate::device::target;
 use crate::memory::segment::page_up;
-use crate::service::target;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;

@@ -3,7 +3,7 @@
 //!
 //! Memory that the device allocates is mapped by every rank that imports it: a write is a copy, an atomic is
 //! the processor's. Memory of the user is moved onto shared pages where it can be ([`remap`]), and otherwise
-//! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`target`](crate::service::target)), to which
+//! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`target`](crate::device::target)), to which
 //! this device lends its segments. Packets go through lines and rings ([`channel`], [`ring`]).
 //!
 //! Where the ranks of the job are on several nodes each has this device for those of its own, which are numbered
@@ -37,11 +37,11 @@ use super::{
     Block, Capabilities, Device, Event, Leave, Operation, Posted, Region, Registration, RemoteRegion, SHORT_WORDS,
     ShortPacket, Sleep, Unread, Waker, WorkRequest,
 };
+use crate::device::target::TargetService;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::memory::segment::Mapping;
 use crate::processes::{self, Process};
-use crate::service::target::TargetService;
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
 use channel::Channel;

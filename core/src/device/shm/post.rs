@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::imports::{self, Import};
 use super::{ShmDevice, layout, vm};
+use crate::device::target::{Code, Piece, Pieces};
 use crate::device::{self, Block, Device, Operation, Place, Posted, Range, RemoteVector, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
-use crate::service::target::{Code, Piece, Pieces};
 use crate::settings::UserMemory;
 use crate::stats::Kind;
 

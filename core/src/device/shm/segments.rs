@@ -5,9 +5,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::park;
+use crate::device::target::{Layout, SharedMemory};
 use crate::error::{Error, Result};
 use crate::memory::segment::{Mapping, Segment};
-use crate::service::target::{Layout, SharedMemory};
 use crate::stats::Stats;
 
 /// The base segments, as one rank sees them; for its own thread, its agent's and those that wake it.

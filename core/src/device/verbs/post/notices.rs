@@ -1,12 +1,12 @@
 //! Notifications that travel with a write: its immediate data names a signal cell and says what to set it to.
 //!
 //! The immediate has 32 bits: a slot, two bits of the mark of the cell's value, and the low 14 bits of its number
-//! ([`crate::signal::marked`]). A slot stands for a cell of the target; its meaning is sent once, in a packet, before it is
+//! ([`crate::device::cell::marked`]). A slot stands for a cell of the target; its meaning is sent once, in a packet, before it is
 //! first used. A number too far from the last one for 14 bits goes in a message of its own behind the write.
 
 use rustc_hash::FxHashMap;
 
-use crate::signal::{marked, unmarked};
+use crate::device::cell::{marked, unmarked};
 use crate::wire::{Reader, Writer};
 
 /// A cell of a peer: number of its region there, and offset.

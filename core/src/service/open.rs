@@ -1,13 +1,15 @@
 //! Which device a job uses: shared memory where all ranks are on one node, verbs where each is on its own, and both
 //! where some share a node. All ranks decide by the same endpoint addresses, so all decide the same.
 
-use super::{Device, shm};
+#[cfg(feature = "verbs")]
+use super::steps::Steps;
 use crate::bootstrap::Bootstrap;
+use crate::device::{Device, shm};
+#[cfg(feature = "verbs")]
+use crate::device::{route, verbs};
 use crate::error::Result;
 #[cfg(not(feature = "verbs"))]
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "verbs")]
-use crate::service::steps::Steps;
 use crate::settings::{DeviceChoice, Settings};
 
 /// Opens the device that the settings name, and tells the other ranks how to reach this one. Collective, with at least
@@ -38,7 +40,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
 
 #[cfg(feature = "verbs")]
 fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
-    let prepared = super::verbs::Prepared::new(bootstrap, settings)?;
+    let prepared = verbs::Prepared::new(bootstrap, settings)?;
     let addresses = exchange(bootstrap, "verbs", &prepared.address())?;
     Ok(Box::new(prepared.connect(&addresses)?))
 }
@@ -49,7 +51,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let ranks = nodes.sharing_with(me);
     let number = ranks.iter().position(|r| *r == me).unwrap_or(0);
     let intra = shm::Prepared::new(number, ranks.clone(), settings)?;
-    let inter = super::verbs::Prepared::new(bootstrap, settings)?;
+    let inter = verbs::Prepared::new(bootstrap, settings)?;
     bootstrap.put(&format!("node.{me}"), &intra.address()?)?;
     let addresses = exchange(bootstrap, "verbs", &inter.address())?;
     let intra_addresses = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
@@ -58,7 +60,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     bootstrap.fence()?;
     // Of its regions alone accumulates take steps.
     let inter = Steps::over(Box::new(inter));
-    Ok(Box::new(super::route::RouteDevice::new(intra, inter, bootstrap.size())?))
+    Ok(Box::new(route::RouteDevice::new(intra, inter, bootstrap.size())?))
 }
 
 #[cfg(not(feature = "verbs"))]
