@@ -106,9 +106,10 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// `WrongEpoch` if an epoch of this window ended by an error, after which peers may still write.
     pub fn local(&self) -> Result<&[T]> {
-        self.memory.raw.usable("access a window's memory")?;
+        self.memory.raw.keep()?;
         // SAFETY: `len` elements that live as long as the window; no exposure is open, since epochs borrow
-        // the window exclusively and close it before they end, and a window where that failed is refused.
+        // the window exclusively and close it before they end, and a window where that failed is refused. A message that
+        // comes all the same is dropped.
         Ok(unsafe { std::slice::from_raw_parts(self.memory.base(), self.memory.len) })
     }
 
@@ -117,7 +118,7 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// Those of [`local`](Self::local).
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
-        self.memory.raw.usable("access a window's memory")?;
+        self.memory.raw.keep()?;
         // SAFETY: as in `local`, exclusively.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) })
     }

@@ -4,11 +4,40 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::sink::{Received, Sink};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
-/// Names a handler; the same on every rank.
+/// Names a handler; the same on every rank. A program has the numbers below [`RUNTIME`](Self::RUNTIME).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandlerId(pub u16);
+
+impl HandlerId {
+    /// From here on the numbers are those of the runtime's own handlers, which trust what they get: safe calls refuse them.
+    pub const RUNTIME: u16 = 1 << 15;
+
+    /// Refuses a number of the runtime.
+    #[inline(always)]
+    pub(super) fn check(self, operation: &'static str) -> Result<()> {
+        if self.0 < Self::RUNTIME { Ok(()) } else { Err(self.reserved(operation)) }
+    }
+
+    #[cold]
+    fn reserved(self, operation: &'static str) -> Error {
+        let e = Error::new(ErrorKind::BadArgument, operation).cause(format!("handler {} is the runtime's", self.0));
+        e.remedy(format!("use a number below {}", Self::RUNTIME))
+    }
+}
+
+/// A handler that has a number of the runtime ([`listen`](super::ActiveMessages::listen)).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listening(pub(super) HandlerId);
+
+impl Listening {
+    /// Its number, by which other ranks send to it.
+    #[must_use]
+    pub fn id(&self) -> HandlerId {
+        self.0
+    }
+}
 
 /// Names a message of which a part is still to come, at the rank that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

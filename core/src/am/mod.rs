@@ -36,10 +36,10 @@ mod turn;
 use crate::job::Job;
 
 pub use counter::{Counter, Counters};
-pub use handler::{HandlerId, Message, QuickFn, Token};
+pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
 pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{eager, try_send_short};
-pub use send::{room, send, start_rendezvous, start_send, try_send};
+pub use send::{room, send, send_any, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Received, Sink, Source};
 
 /// The active messages of a job.

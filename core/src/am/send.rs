@@ -27,9 +27,30 @@ const MOST_COPIED: usize = 1024;
 /// target has taken it, so the target has to come into the runtime.
 ///
 /// # Errors
-/// `BadArgument` for a header above [`MAX_HEADER`] bytes, `NoSuchRank`, `PeerLost`; for a message that waits at its sender
-/// also what the target could not take it for.
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes or a handler of the runtime ([`HandlerId::RUNTIME`]), `NoSuchRank`,
+/// `PeerLost`; for a message that waits at its sender also what the target could not take it for.
+#[inline]
 pub fn send(
+    job: &Job,
+    target: u32,
+    handler: HandlerId,
+    header: &[u8],
+    data: &[u8],
+    counters: Counters<'_>,
+) -> Result<()> {
+    handler.check(OP)?;
+    // SAFETY: a handler of the program.
+    unsafe { send_any(job, target, handler, header, data, counters) }
+}
+
+/// As [`send`], also to a handler of the runtime.
+///
+/// # Safety
+/// A handler of the runtime gets header and data as it expects them, and at a time at which it may carry them out.
+///
+/// # Errors
+/// Those of [`send`].
+pub unsafe fn send_any(
     job: &Job,
     target: u32,
     handler: HandlerId,
@@ -120,6 +141,7 @@ pub fn try_send(
     data: &[u8],
     counters: Counters<'_>,
 ) -> Result<bool> {
+    handler.check(OP)?;
     check(job, target, header)?;
     let room = room(job, header.len());
     if data.len() > room {
@@ -146,7 +168,7 @@ pub fn try_send(
 ///
 /// # Safety
 /// The memory of `source` stays valid, and nobody writes to it, until the track has counted the message as complete, or
-/// [`Job::cancel`] of the track has returned.
+/// [`Job::cancel`] of the track has returned. To a handler of the runtime: as [`send_any`].
 ///
 /// # Errors
 /// `BadArgument` for a header above [`MAX_HEADER`] bytes, `NoSuchRank`, `PeerLost`.
@@ -249,11 +271,11 @@ pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
     job.message_cut_offs().eager.max(room(job, header_len))
 }
 
-/// Bytes of data that fit into a packet with a header of this length.
+/// Bytes of data that fit into a packet with a header of this length; 0 for one longer than a packet.
 #[must_use]
 #[inline]
 pub fn room(job: &Job, header_len: usize) -> usize {
-    job.max_packet() - PREFIX - header_len
+    job.max_packet().saturating_sub(PREFIX).saturating_sub(header_len)
 }
 
 /// Sends a message that fits into a packet if there is room and nothing is queued before it; or, where `copy` allows that,

@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::arrivals::Arrivals;
 use super::counter::Counter;
-use super::handler::{Delivery, Handler, HandlerId, Handlers, Message};
+use super::handler::{Delivery, Handler, HandlerId, Handlers, Listening, Message};
 use super::outgoing::Outgoing;
 use super::own::OwnMessages;
 use super::packet::{ACKNOWLEDGE, Prefix};
@@ -67,8 +67,18 @@ impl<J> ActiveMessages<J> {
     /// Registers the header handler of `id`, on every rank that may receive such messages, before they come.
     ///
     /// # Errors
-    /// `BadArgument` if the id is taken.
+    /// `BadArgument` if the id is taken, or is one of the runtime ([`HandlerId::RUNTIME`]).
     pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<()> {
+        id.check("register a handler")?;
+        self.register_any(id, handler)
+    }
+
+    /// Registers the header handler of any id.
+    pub(crate) fn register_any(
+        &self,
+        id: HandlerId,
+        handler: impl Fn(Message<'_>) -> Delivery<J> + 'static,
+    ) -> Result<()> {
         let mut handlers = self.handlers.borrow_mut();
         let place = handlers.place(id.0);
         if place.is_some() {
@@ -78,8 +88,34 @@ impl<J> ActiveMessages<J> {
         Ok(())
     }
 
-    /// Forgets a handler.
+    /// Registers a header handler under the first free number of the runtime's, to which no safe call sends.
+    ///
+    /// # Errors
+    /// `Limit` if all are taken.
+    pub fn listen(&self, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<Listening> {
+        let id = {
+            let handlers = self.handlers.borrow();
+            (HandlerId::RUNTIME..=u16::MAX).find(|id| handlers.get(*id).is_none())
+        };
+        let none = || Error::new(ErrorKind::Limit, "register a handler").cause("all numbers of the runtime are taken");
+        let id = HandlerId(id.ok_or_else(none)?);
+        self.register_any(id, handler)?;
+        Ok(Listening(id))
+    }
+
+    /// Forgets the handler.
+    pub fn end(&self, listening: &Listening) {
+        self.forget(listening.0);
+    }
+
+    /// Forgets a handler of the program.
     pub fn unregister(&self, id: HandlerId) {
+        if id.check("forget a handler").is_ok() {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&self, id: HandlerId) {
         let forgotten = self.handlers.borrow_mut().place(id.0).take();
         // What the handler holds may come back here.
         drop(forgotten);

@@ -173,10 +173,9 @@ impl<'a> Call<'a> {
         self.sizes.get(number as usize).is_none_or(|n| *n > 0)
     }
 
-    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
-    /// vector ([`Operation::is_of_a_vector`]).
-    #[must_use]
-    pub fn builder(&self, parts: u32) -> Builder {
+    /// Input and output of this call by the table of [`Operation`], and the output block that block 0 of the input is where the
+    /// call is in place; `parts` is the number of blocks of operations that cut a vector ([`Operation::is_of_a_vector`]).
+    pub(crate) fn buffers(&self, parts: u32) -> (Sizes, Sizes, Option<u32>) {
         use Operation as O;
         let (p, r) = (self.size, self.rank);
         let at_root = |sizes: Sizes| if r == self.root { sizes } else { Sizes::NONE };
@@ -195,7 +194,15 @@ impl<'a> Call<'a> {
             O::NeighborAllgather => (Sizes::new(0, 1), Sizes::new(1, sources), None),
             O::NeighborAlltoall => (Sizes::new(0, destinations), Sizes::new(destinations, sources), None),
         };
-        Builder::new(r, p, input, output).in_place(in_place.filter(|_| self.in_place))
+        (input, output, in_place.filter(|_| self.in_place))
+    }
+
+    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
+    /// vector ([`Operation::is_of_a_vector`]).
+    #[must_use]
+    pub fn builder(&self, parts: u32) -> Builder {
+        let (input, output, in_place) = self.buffers(parts);
+        Builder::new(self.rank, self.size, input, output).in_place(in_place)
     }
 }
 
@@ -229,7 +236,8 @@ pub struct Algorithm {
     pub commutative: bool,
     /// Whether it is for so many ranks, with these parameters and sizes.
     pub applies: fn(&Call<'_>) -> bool,
-    /// The schedule of one rank.
+    /// The schedule of one rank, made by [`Call::builder`]: one whose input and output are not those of the table of
+    /// [`Operation`], or whose steps no [`Builder`] has taken, is not executed.
     pub build: fn(&Call<'_>) -> super::schedule::Schedule,
 }
 
@@ -237,7 +245,7 @@ impl Algorithm {
     /// Values of its parameters: those that are given, within their limits, and defaults of the others.
     #[must_use]
     pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
-        let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).clamp(p.least, p.most));
+        let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).max(p.least).min(p.most));
         self.parameters.iter().enumerate().map(value).collect()
     }
 

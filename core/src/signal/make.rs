@@ -26,8 +26,15 @@ impl SignalArray {
     /// As [`new`](Self::new).
     pub fn for_account(team: &Team, words: usize, account: Account) -> Result<Self> {
         let job = team.job().clone();
-        let wanted = (3 * team.size() + words + SHORT_LINES + 1) * LINE;
-        let own = job.device().allocate(Region { one_node: team.is_on_one_node(), ..Region::allocated(wanted) });
+        let lines = words.checked_add(3 * team.size() + SHORT_LINES + 1);
+        let bytes = lines.and_then(|lines| lines.checked_mul(LINE)).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let own = bytes.ok_or_else(|| {
+            let e = Error::new(ErrorKind::BadArgument, "make a signal array").rank(job.rank());
+            e.cause(format!("{words} words of a cache line each exceed the address space"))
+        });
+        let wanted = bytes.unwrap_or_default();
+        let one_node = team.is_on_one_node();
+        let own = own.and_then(|len| job.device().allocate(Region { one_node, ..Region::allocated(len) }));
         if let Ok(own) = &own {
             let word = wanted - LINE + 8 * SHARES_CORE;
             // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.

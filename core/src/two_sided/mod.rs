@@ -40,9 +40,9 @@ impl TwoSided {
     pub(crate) fn register(am: &ActiveMessages, rank: u32, size: u32) -> Result<Rc<Self>> {
         let this = Rc::new(Self::new(Credits::new(rank, size)));
         let two_sided = Rc::clone(&this);
-        am.register(HANDLER, move |m| two_sided.arrived(m))?;
+        am.register_any(HANDLER, move |m| two_sided.arrived(m))?;
         let two_sided = Rc::clone(&this);
-        am.register(CREDIT, move |m| {
+        am.register_any(CREDIT, move |m| {
             if let (Ok(taken), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data) {
                 two_sided.credits.granted(m.source, taken);
             }

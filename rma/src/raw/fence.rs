@@ -59,6 +59,7 @@ impl RawWindow {
         if !precede && (0..self.targets.len()).any(|t| self.has_unposted(t) || self.targets[t].is_busy()) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
+        self.listener.expose(true);
         let number = self.fences.get() + 1;
         self.fences.set(number);
         if precede {

@@ -176,7 +176,7 @@ impl RawWindow {
         // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
         // but the closing calls must be of one kind on all of them.
         let signals_mapped = (0..team.size()).all(|r| window.signals.is_mapped(r));
-        let lists = Sgrs::new(&window.job, &window.own, team.size());
+        let lists = Sgrs::new(&window.job, &window.own, window.listener.state(), team.size());
         let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
         announcement.extend(window.listener.id().to_le_bytes());
         // 0 where elements have no type.

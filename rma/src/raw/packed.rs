@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use farside_core::am::{Delivery, HandlerId, Message, Received, Sink, Then};
+use farside_core::am::{Delivery, Listening, Message, Received, Sink, Then};
 use farside_core::signal::OwnCells;
 use farside_core::stats::{Kind, Stats};
 use farside_core::wire::Reader;
@@ -26,22 +26,32 @@ pub(super) struct WindowBytes {
     base: *mut u8,
     len: usize,
     stats: NonNull<Stats>,
-    /// Whether it is still the window's: pieces can come in several packets, the last of them after its end.
-    alive: Rc<Cell<bool>>,
+    state: Rc<Cell<State>>,
+}
+
+/// Whether messages may change a window's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not since this rank may have references to it: no fence or post has come after that.
+    Kept,
+    /// Since a fence or post.
+    Exposed,
+    /// It is the window's no more: pieces can come in several packets, the last of them after its end.
+    Ended,
 }
 
 /// Takes in packed pieces for a window, accumulates ([`Served`]) and answers to those of this rank, until it is forgotten.
 #[derive(Debug)]
 pub(super) struct Listener {
-    id: u16,
-    alive: Rc<Cell<bool>>,
+    listening: Option<Listening>,
+    state: Rc<Cell<State>>,
 }
 
 impl Listener {
     /// For the window over `len` bytes at `base`, whose signal array has these cells.
     pub(super) fn new(job: &Job, (base, len): (*mut u8, usize), cells: OwnCells, answers: &Rc<Answers>) -> Self {
-        let alive = Rc::new(Cell::new(true));
-        let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), alive: Rc::clone(&alive) };
+        let state = Rc::new(Cell::new(State::Kept));
+        let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), state: Rc::clone(&state) };
         let served = Served { bytes, cells, answers: Rc::clone(answers) };
         let handler = move |m: Message<'_>| {
             if !m.header.is_empty() {
@@ -50,7 +60,10 @@ impl Listener {
             let own = served.bytes.clone();
             let unpack = move |bytes: &[u8]| {
                 if own.unpack(bytes).is_none() {
-                    tracing::error!("{} bytes for a window are no packed piece of it, and left out", bytes.len());
+                    tracing::error!(
+                        "malformed piece of {} bytes for a window, or one outside of its epochs: dropped",
+                        bytes.len()
+                    );
                 }
             };
             if let Some(bytes) = m.data {
@@ -61,21 +74,32 @@ impl Listener {
             let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
             Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
         };
-        // The collectives have the highest number; programs take the low ones.
-        let free = |id: &u16| job.active_messages().register(HandlerId(*id), handler.clone()).is_ok();
-        Self { id: (1 << 15..u16::MAX).rev().find(free).unwrap_or(0), alive }
+        Self { listening: job.active_messages().listen(handler).ok(), state }
     }
 
     /// By which others send; 0: no number was free.
     pub(super) fn id(&self) -> u16 {
-        self.id
+        self.listening.as_ref().map_or(0, |listening| listening.id().0)
+    }
+
+    /// Whether messages may change the memory, as long as the window has it.
+    pub(super) fn state(&self) -> &Rc<Cell<State>> {
+        &self.state
+    }
+
+    /// Messages may change the memory from now on, or not.
+    #[inline]
+    pub(super) fn expose(&self, exposed: bool) {
+        if self.state.get() != State::Ended {
+            self.state.set(if exposed { State::Exposed } else { State::Kept });
+        }
     }
 
     /// Once this has returned nothing is unpacked any more.
     pub(super) fn forget(&self, job: &Job) {
-        self.alive.set(false);
-        if self.id != 0 {
-            job.active_messages().unregister(HandlerId(self.id));
+        self.state.set(State::Ended);
+        if let Some(listening) = &self.listening {
+            job.active_messages().end(listening);
         }
     }
 }
@@ -83,13 +107,13 @@ impl Listener {
 impl WindowBytes {
     /// Whether it is still the window's.
     pub(super) fn is_alive(&self) -> bool {
-        self.alive.get()
+        self.state.get() != State::Ended
     }
 
-    /// The address of `len` bytes from `offset` on, if they are the window's.
+    /// The address of `len` bytes from `offset` on, if they are the window's and messages may change them.
     pub(super) fn range(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let inside = offset <= self.len && len <= self.len - offset;
-        (inside && self.is_alive()).then(|| self.base.wrapping_add(offset))
+        (inside && self.state.get() == State::Exposed).then(|| self.base.wrapping_add(offset))
     }
 
     /// Unpacks a piece as [`super::packed_put`] makes it; `None` for anything else.

@@ -36,7 +36,8 @@ impl RawWindow {
             unsafe { l.origin.pack_raw::<Private>(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
             self.stats().add(Kind::Copy, len as usize);
             let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
-            am::send(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters)?;
+            // SAFETY: a piece for the window of the peer, in an epoch in which it is exposed.
+            unsafe { am::send_any(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters) }?;
             // Acknowledgements of earlier ones may have come meanwhile, but not that of this one.
             t.packed.set(t.packed.get() + 1);
         }

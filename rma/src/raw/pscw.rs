@@ -40,6 +40,7 @@ impl RawWindow {
                 self.signals.set(*origin, cell::POST, t.posts.get())
             }
         };
+        self.listener.expose(true);
         // If one origin cannot be notified, others were, and may write: the window cannot be used any more.
         self.or_abandon(|| origins.iter().try_for_each(notify))?;
         self.posted.borrow_mut().open(origins);

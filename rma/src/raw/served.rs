@@ -24,7 +24,11 @@ impl Served {
     /// The handler of a message with a header. One that makes no sense is left out.
     pub(super) fn receive(&self, m: &Message<'_>) -> Delivery {
         self.take(m).unwrap_or_else(|| {
-            tracing::error!("{} bytes of rank {} for a window are no accumulates of it, and left out", m.len, m.source);
+            tracing::error!(
+                "malformed accumulates of {} bytes from rank {} for a window, or outside of its epochs: dropped",
+                m.len,
+                m.source
+            );
             Delivery::Done
         })
     }
@@ -53,7 +57,8 @@ impl Served {
                 // This rank leaves its closing call when it has been notified: the answer goes before.
                 let then = move |job: &Job, _| {
                     let header = Writer::new().u8(ANSWER).u32(number).done();
-                    am::send(job, source, HandlerId(reply), &header, &old, Counters::default())?;
+                    // SAFETY: former values for the window of `source` that has asked for them.
+                    unsafe { am::send_any(job, source, HandlerId(reply), &header, &old, Counters::default()) }?;
                     notify();
                     Ok(())
                 };
@@ -112,10 +117,12 @@ mod tests {
             let memory = || unsafe { *window.base().cast::<[u64; 8]>() };
             let deliver = |header: &[u8], records: &[u8]| {
                 let to = HandlerId(window.listener.id());
-                am::send(job, 0, to, header, records, Counters::default())?;
+                // SAFETY: the window checks what it gets, and `memory` copies.
+                unsafe { am::send_any(job, 0, to, header, records, Counters::default()) }?;
                 job.progress().map(|_| ())
             };
             let header = |cell| Writer::new().u8(RECORDS).u8(cell).u32(0).u32(0).u32(0).u64(5).done();
+            window.listener.expose(true);
             let (sum, byte) = (code(Op::Sum, ElementType::U64), code(Op::Replace, ElementType::U8));
             let two = 2u64.to_le_bytes();
             let good = record(sum, 8, 16, &two);
@@ -141,6 +148,9 @@ mod tests {
             }
             deliver(&[77], &good)?;
             deliver(&header(200), &[])?;
+            window.listener.expose(false);
+            deliver(&header(0), &good)?;
+            window.listener.expose(true);
             assert_eq!((memory(), window.signals.get(0, 0)), ([0; 8], 0));
             deliver(&header(0), &[good, record(byte, 1, 3, &[1])].concat())?;
             assert_eq!((memory(), window.signals.get(0, 0)), ([1 << 24, 0, 2, 0, 0, 0, 0, 0], 5));

@@ -453,6 +453,13 @@ impl RawWindow {
         if self.released.get() || self.broken.get() { Err(self.unusable(operation)) } else { Ok(()) }
     }
 
+    /// No message changes the memory until the next fence or post: this rank may have references to it.
+    pub(crate) fn keep(&self) -> Result<()> {
+        self.usable("access a window's memory")?;
+        self.listener.expose(false);
+        Ok(())
+    }
+
     #[cold]
     fn unusable(&self, operation: &'static str) -> Error {
         if self.released.get() {

@@ -472,7 +472,7 @@ impl Job {
 /// Registers the handler of collective messages.
 pub(crate) fn register(am: &ActiveMessages, calls: &Rc<Calls>) -> Result<()> {
     let calls = Rc::clone(calls);
-    am.register(HANDLER, move |m| arrive(&calls, m))
+    am.register_any(HANDLER, move |m| arrive(&calls, m))
 }
 
 fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {

@@ -251,12 +251,61 @@ pub(super) fn zip(
 /// Which of the three buffers.
 pub(super) const SCRATCH: usize = Buffer::Scratch as usize;
 
-/// Memory for scratch, aligned for every element type.
+/// A cache line of scratch.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Line([u8; 64]);
+struct Line([u8; LINE]);
 
-/// Zeroed memory of at least so many bytes.
-pub(super) fn lines(bytes: usize) -> Vec<Line> {
-    vec![Line([0; 64]); bytes.div_ceil(64)]
+const LINE: usize = 64;
+
+/// Zeroed memory for scratch and operands.
+#[derive(Default)]
+pub(super) struct Scratch {
+    lines: Vec<Line>,
+    /// The first line that is aligned as the elements are.
+    first: usize,
+}
+
+impl Scratch {
+    /// At least `bytes` bytes, aligned for elements of this alignment.
+    pub(super) fn new(bytes: usize, align: usize) -> Self {
+        let lines = vec![Line([0; LINE]); bytes.div_ceil(LINE) + (align / LINE).saturating_sub(1)];
+        let first = lines.as_ptr().addr().wrapping_neg() % align.max(1) / LINE;
+        Self { first: first.min(lines.len()), lines }
+    }
+
+    pub(super) fn start_mut(&mut self) -> *mut u8 {
+        self.lines[self.first..].as_mut_ptr().cast()
+    }
+
+    pub(super) fn start(&self) -> *const u8 {
+        self.lines[self.first..].as_ptr().cast()
+    }
+
+    /// Whether it has room for so many bytes.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        (self.lines.len() - self.first) * LINE >= bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_is_aligned_for_elements_of_any_alignment() {
+        for align in (0..16).map(|power| 1 << power) {
+            for bytes in [1, 63, 64, 65, 4096] {
+                let mut scratch = Scratch::new(bytes, align);
+                assert!(
+                    scratch.start_mut().addr().is_multiple_of(align) && scratch.has_room(bytes),
+                    "{bytes} by {align}"
+                );
+            }
+        }
+    }
 }

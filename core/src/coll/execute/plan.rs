@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::FxHasher;
 
 use super::arguments::{Arguments, Shape};
+use super::run::question::OVER;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts, Placement};
@@ -29,6 +30,8 @@ pub(super) struct Plan {
     pub(super) operation: Operation,
     /// Bytes of an element.
     pub(super) element: usize,
+    /// Alignment of what is reduced; else 1.
+    pub(super) align: usize,
     /// Of each buffer: where its blocks begin, and where the last one ends, in bytes.
     pub(super) starts: [Vec<usize>; 3],
     /// Of each step: how many it waits for.
@@ -123,12 +126,20 @@ impl Plan {
                 (algorithm, parameters)
             }
         };
+        let wrong = |cause: String| {
+            let e = Error::new(ErrorKind::BadArgument, arguments.operation.name()).rank(team.job_rank());
+            e.cause(format!("algorithm {}: {cause}", algorithm.name))
+        };
+        if algorithm.operation != arguments.operation {
+            return Err(wrong(format!("it is one of a {}", algorithm.operation.name())));
+        }
         let call = Call { parameters: &parameters, ..call };
         if !(algorithm.applies)(&call) || algorithm.commutative && arguments.reduction.is_some_and(|r| !r.commutative) {
             return Err(Error::new(ErrorKind::Unsupported, arguments.operation.name())
                 .cause(format!("{} is not for this call", algorithm.name)));
         }
         let schedule = (algorithm.build)(&call);
+        check_schedule(&schedule, &call).map_err(wrong)?;
         if let Shape::Vector(elements) = arguments.shape {
             let parts = u64::from(schedule.input().count.max(schedule.output().count));
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
@@ -175,12 +186,13 @@ impl Plan {
         let starts = |buffer: Buffer| {
             let mut at = 0usize;
             let ends = (0..schedule.blocks_of(buffer)).map(|b| {
-                let size = usize::try_from(sizes[schedule.size_of(buffer, b) as usize]).ok()?;
+                let size = usize::try_from(*sizes.get(schedule.size_of(buffer, b) as usize)?).ok()?;
                 at = at.checked_add(size.checked_mul(element)?).filter(|at| isize::try_from(*at).is_ok())?;
                 Some(at)
             });
             std::iter::once(Some(0)).chain(ends).collect::<Option<Vec<_>>>().ok_or_else(|| {
-                Error::new(ErrorKind::BadArgument, arguments.operation.name()).cause("more bytes than memory can have")
+                Error::new(ErrorKind::BadArgument, arguments.operation.name())
+                    .cause("more bytes than memory can have, or a block without a size")
             })
         };
         let starts = [starts(Buffer::Input)?, starts(Buffer::Output)?, starts(Buffer::Scratch)?];
@@ -217,6 +229,12 @@ impl Plan {
             })
             .collect();
         expected.sort_unstable();
+        if let Some(twice) =
+            expected.windows(2).find(|pair| (pair[0].source, pair[0].tag) == (pair[1].source, pair[1].tag))
+        {
+            let cause = format!("two messages of rank {} in its schedule have tag {}", twice[0].source, twice[0].tag);
+            return Err(Error::new(ErrorKind::BadArgument, arguments.operation.name()).cause(cause));
+        }
         let mut slots = vec![u32::MAX; steps.len()];
         expected.iter().enumerate().for_each(|(slot, e)| slots[e.step as usize] = slot as u32);
         drop(steps);
@@ -224,6 +242,7 @@ impl Plan {
             schedule,
             operation: arguments.operation,
             element,
+            align: arguments.reduction.map_or(1, |reduction| reduction.align.max(1)),
             starts,
             degrees,
             follower_starts,
@@ -257,4 +276,26 @@ impl Plan {
     pub(super) fn name(&self) -> &'static str {
         self.operation.name()
     }
+}
+
+/// Checks that a schedule is for this rank of the call and for its buffers, since what executes it reads and writes the caller's
+/// memory by its blocks. Says what is wrong.
+fn check_schedule(schedule: &Schedule, call: &Call<'_>) -> std::result::Result<(), String> {
+    if !schedule.is_checked() {
+        return Err("its steps were not taken by a Builder".to_owned());
+    }
+    if (schedule.rank(), schedule.size()) != (call.rank, call.size) {
+        return Err(format!("its schedule is of rank {} of {}", schedule.rank(), schedule.size()));
+    }
+    let parts = schedule.input().count.max(schedule.output().count);
+    let (input, output, _) = call.buffers(parts);
+    if (schedule.input(), schedule.output()) != (input, output) || call.operation.is_of_a_vector() && parts == 0 {
+        let (has, other) = ((schedule.input(), schedule.output()), (input, output));
+        return Err(format!("input and output of its schedule are {has:?}, those of the call {other:?}"));
+    }
+    let is_reserved = |step: Step<'_>| step.action.message(call.rank).is_some_and(|(_, (_, _, tag))| tag >= OVER);
+    if schedule.steps().any(is_reserved) {
+        return Err(format!("a message of its schedule has a tag of {OVER} or more"));
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::arguments::Reduction;
 use super::calls::{Announce, Announcement, Body, Calls, Coming, HANDLER, Header, TeamCalls};
-use super::memory::{Buffers, Line, Memory, SCRATCH, lines, zip};
+use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::Plan;
 use crate::am::{self, Counters, Source, Token};
 use crate::bill::{Account, Awaited};
@@ -39,7 +39,7 @@ enum Slot {
     /// The message waits.
     Early(Body),
     /// Its data goes to where it belongs: the output, scratch, or a buffer for an operand.
-    Filling(Token, Vec<Line>),
+    Filling(Token, Scratch),
     /// The step waits for a message that comes into a buffer of its own.
     Taking(Rc<Coming>),
     Done,
@@ -53,7 +53,7 @@ pub(crate) struct Run {
     plan: Rc<Plan>,
     persistent: bool,
     memory: [Memory; 3],
-    _scratch: Vec<Line>,
+    _scratch: Scratch,
     reduction: Option<Reduction>,
     sequence: Cell<u32>,
     /// How often it was started, if it is persistent.
@@ -77,7 +77,7 @@ pub(crate) struct Run {
     slots: RefCell<Vec<Slot>>,
     sends: RefCell<Vec<(u32, Rc<Track>)>>,
     spare: RefCell<Option<Rc<Track>>>,
-    operands: RefCell<Vec<Vec<Line>>>,
+    operands: RefCell<Vec<Scratch>>,
     advancing: Cell<bool>,
     queued: Cell<bool>,
     listed: Cell<bool>,
@@ -85,8 +85,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(super) fn new(job: &Job, team: &Rc<TeamCalls>, plan: Rc<Plan>, persistent: bool) -> Self {
-        let mut scratch = lines(plan.starts[SCRATCH].last().copied().unwrap_or(0));
-        let base = scratch.as_mut_ptr().cast();
+        let mut scratch = Scratch::new(plan.starts[SCRATCH].last().copied().unwrap_or(0), plan.align);
+        let base = scratch.start_mut();
         Self {
             job: job.clone(),
             calls: Rc::clone(job.calls()),

@@ -34,7 +34,7 @@ impl Builder {
     #[must_use]
     pub fn new(rank: u32, size: u32, input: Sizes, output: Sizes) -> Self {
         let (scratch, steps, slices, after) = Default::default();
-        let schedule = Schedule { rank, size, input, output, scratch, steps, slices, after };
+        let schedule = Schedule { rank, size, input, output, scratch, steps, slices, after, is_checked: true };
         let of = |n: u32| vec![Touched::default(); n as usize];
         let touched = [of(input.count), of(output.count), Vec::new()];
         Self { schedule, touched, open: Vec::new(), last: Vec::new(), run: None, awaits: false, in_place: None }
@@ -131,8 +131,8 @@ impl Builder {
     /// Adds a step. `orders`: if it is a signal, all earlier steps come before it and all later ones after it.
     ///
     /// # Panics
-    /// If a slice lies outside its buffer, if the input is written, or a rank or itself is named that cannot be meant: a
-    /// mistake of the algorithm.
+    /// If a slice lies outside its buffer, if the input is written, if a block is reduced into itself, or a rank or itself is
+    /// named that cannot be meant: a mistake of the algorithm.
     fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], orders: bool) {
         if let Action::Send { to: peer, .. }
         | Action::Receive { source: peer, .. }
@@ -157,6 +157,11 @@ impl Builder {
         };
         if action == Action::Copy && from == into {
             return;
+        }
+        if let Action::Reduce { .. } = action {
+            let is_before = |a: &Slice, b: &Slice| a.first as usize + a.count as usize <= b.first as usize;
+            let overlap = |a: &Slice, b: &Slice| a.buffer == b.buffer && !is_before(a, b) && !is_before(b, a);
+            assert!(!from.iter().any(|a| into.iter().any(|b| overlap(a, b))), "a block is reduced into itself");
         }
         let number = self.schedule.steps.len() as u32;
         let mut after = Vec::new();
@@ -214,7 +219,7 @@ impl Builder {
 
     fn blocks(&mut self, slice: Slice) -> &mut [Touched] {
         let all = &mut self.touched[slice.buffer as usize];
-        let (first, end) = (slice.first as usize, (slice.first + slice.count) as usize);
+        let (first, end) = (slice.first as usize, slice.first as usize + slice.count as usize);
         assert!(end <= all.len(), "blocks {first} to {end} of {} of the {:?}", all.len(), slice.buffer);
         &mut all[first..end]
     }

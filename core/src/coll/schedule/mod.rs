@@ -230,6 +230,8 @@ pub struct Schedule {
     steps: Vec<Stored>,
     slices: Vec<Slice>,
     after: Vec<u32>,
+    /// Whether a [`Builder`] has checked the steps.
+    is_checked: bool,
 }
 
 impl Schedule {
@@ -296,7 +298,7 @@ impl Schedule {
     }
 
     /// A schedule with the same buffers and other steps, taken as they are: nothing is derived or checked, which is for tests of
-    /// what finds mistakes.
+    /// what finds mistakes. It is not executed.
     #[must_use]
     pub fn with_steps<'s>(&self, steps: impl IntoIterator<Item = Step<'s>>) -> Self {
         fn listed<T: Copy>(table: &mut Vec<T>, of: &[T]) -> List {
@@ -311,7 +313,13 @@ impl Schedule {
             after: listed(&mut after, step.after),
         };
         let steps = steps.into_iter().map(stored).collect();
-        Self { scratch: self.scratch.clone(), steps, slices, after, ..*self }
+        Self { scratch: self.scratch.clone(), steps, slices, after, is_checked: false, ..*self }
+    }
+
+    /// Whether all its steps came through a [`Builder`]: their slices lie inside their buffers, the input is not written, no
+    /// step reduces a block into itself, and steps that touch the same block wait for each other.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// Size number of a block.

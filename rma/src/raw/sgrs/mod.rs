@@ -28,24 +28,22 @@ mod transfer;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::HandlerId;
+use farside_core::am::{HandlerId, Listening};
 use farside_core::device::{Lists, Registration};
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, Job};
 use farside_datatype::PlanLimits;
 
 use super::layouts::Owned;
+use super::packed::State;
 use known_layouts::KnownLayouts;
 use serve::Shared;
-
-/// Where the handlers of windows begin.
-const FIRST_HANDLER: u16 = 0x8000;
 
 /// What a window has for it.
 #[derive(Debug)]
 pub(super) struct Sgrs {
     shared: Rc<Shared>,
-    handler: HandlerId,
+    listening: Listening,
     /// By team rank.
     handlers: Vec<HandlerId>,
     known: RefCell<Vec<KnownLayouts>>,
@@ -67,21 +65,17 @@ fn limits(lists: Lists) -> PlanLimits {
 }
 
 impl Sgrs {
-    /// For memory of this rank, where its device has lists.
-    pub(super) fn new(job: &Job, own: &Registration, ranks: usize) -> Option<Self> {
+    /// For memory of this rank, where its device has lists; `state` says whether messages may change it.
+    pub(super) fn new(job: &Job, own: &Registration, state: &Rc<Cell<State>>, ranks: usize) -> Option<Self> {
         let lists = job.device().capabilities().lists?;
-        let shared = Rc::new(Shared::new(own.base, own.len, limits(lists)));
-        let taken = |handler: u16| {
-            let shared = Rc::clone(&shared);
-            job.active_messages().register(HandlerId(handler), move |m| shared.receive(m)).is_err()
-        };
-        let mut free = (FIRST_HANDLER..u16::MAX).skip_while(|handler| taken(*handler));
-        let handler = free.next().map(HandlerId)?;
+        let shared = Rc::new(Shared::new(own.base, own.len, Rc::clone(state), limits(lists)));
+        let handler = Rc::clone(&shared);
+        let listening = job.active_messages().listen(move |m| handler.receive(m)).ok()?;
         let known = (0..ranks).map(|_| KnownLayouts::default()).collect();
         let (pending, failed, last) = Default::default();
         Some(Self {
             shared,
-            handler,
+            listening,
             handlers: Vec::new(),
             known: RefCell::new(known),
             pending,
@@ -93,7 +87,7 @@ impl Sgrs {
 
     /// What the other ranks need: the handler, and the limits.
     pub(super) fn announcement(this: Option<&Self>) -> Vec<u8> {
-        let (handler, limits) = this.map_or((0, None), |s| (s.handler.0, Some(s.shared.limits.get())));
+        let (handler, limits) = this.map_or((0, None), |s| (s.listening.id().0, Some(s.shared.limits.get())));
         let (blocks, bytes) = limits.map_or((0, 0), |l| (l.max_sge, l.max_message));
         Writer::new().u32(u32::from(handler)).u32(blocks).u64(bytes).done()
     }
@@ -121,10 +115,9 @@ impl Sgrs {
         }
     }
 
-    /// No request is served any more: the memory goes.
+    /// No request comes any more.
     pub(super) fn forget(&self) {
-        self.shared.ended.set(true);
-        self.job.active_messages().unregister(self.handler);
+        self.job.active_messages().end(&self.listening);
     }
 
     pub(super) fn has_pending(&self, target: usize) -> bool {

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::message::{Answer, Decision, LAYOUTS, LISTS, Message, Named, Request, Verdict, refusal};
 use crate::raw::layouts::{reach, refused};
+use crate::raw::packed::State;
 
 const OP: &str = "serve a transfer of lists";
 
@@ -32,8 +33,8 @@ pub(super) struct Shared {
     known: RefCell<FxHashMap<u32, Known>>,
     /// Lists that are posted for others since the last closing call.
     pub(super) track: RefCell<Rc<Track>>,
-    /// The memory is the window's no more.
-    pub(super) ended: Cell<bool>,
+    /// Whether messages may change the memory.
+    state: Rc<Cell<State>>,
     /// The first transfer that failed here.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
@@ -41,14 +42,14 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(base: *mut u8, len: usize, limits: PlanLimits) -> Self {
+    pub(super) fn new(base: *mut u8, len: usize, state: Rc<Cell<State>>, limits: PlanLimits) -> Self {
         Self {
             base,
             len,
             limits: Cell::new(limits),
             known: RefCell::default(),
             track: RefCell::new(Track::new()),
-            ended: Cell::new(false),
+            state,
             failed: RefCell::default(),
             answer: RefCell::default(),
         }
@@ -91,12 +92,15 @@ impl Shared {
         }
         let answer = Answer { number: request.number, verdict };
         let (header, text) = answer.write();
-        am::send(job, source, HandlerId(request.reply), &header, text, Counters::default())
+        // SAFETY: the answer for the window of `source` that has asked.
+        unsafe { am::send_any(job, source, HandlerId(request.reply), &header, text, Counters::default()) }
     }
 
     fn post(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
-        if self.ended.get() {
-            return Err(Error::new(ErrorKind::Freed, OP));
+        match self.state.get() {
+            State::Exposed => {}
+            State::Kept => return Err(Error::new(ErrorKind::WrongEpoch, OP).cause("the window is not exposed")),
+            State::Ended => return Err(Error::new(ErrorKind::Freed, OP)),
         }
         if !self.learn(source, request, data)? {
             return Ok(Verdict::Unknown);

@@ -211,7 +211,7 @@ impl RawWindow {
         let request = Request {
             number,
             direction: if l.action == Action::Put { Direction::Put } else { Direction::Get },
-            reply: sgrs.handler.0,
+            reply: sgrs.listening.id().0,
             offset: l.offset as u64,
             packed,
             decision,
@@ -220,7 +220,9 @@ impl RawWindow {
             target: named[1],
         };
         let peer = self.targets[target].region.peer;
-        am::send(&self.job, peer, sgrs.handlers[target], &request.write(), &data, Counters::default())?;
+        let to = sgrs.handlers[target];
+        // SAFETY: a request for the window of the peer, in an epoch in which it is exposed.
+        unsafe { am::send_any(&self.job, peer, to, &request.write(), &data, Counters::default()) }?;
         Ok(number)
     }
 

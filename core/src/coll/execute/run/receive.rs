@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::super::calls::{Announce, Body, EarlyMessage, Header};
-use super::super::memory::{Line, lines};
+use super::super::memory::Scratch;
 use super::{Run, Slot, State};
 use crate::am::{self, Delivery, Message, Received, Sink, Then};
 use crate::coll::schedule::Action;
@@ -143,26 +143,27 @@ impl Run {
     }
 
     /// Where a message of a step goes that is not here at once.
-    pub(super) fn sink(&self, step: u32) -> (Sink, Vec<Line>) {
+    pub(super) fn sink(&self, step: u32) -> (Sink, Scratch) {
         let bytes = self.plan.bytes[step as usize];
         let s = self.plan.schedule.step(step as usize);
         match s.action {
             Action::ReceiveReduce { .. } => {
                 let mut operand = self.operand(bytes);
                 // SAFETY: the buffer is kept, and used by nothing else, until the message is there or abandoned.
-                (unsafe { Sink::memory(operand.as_mut_ptr().cast(), bytes) }, operand)
+                (unsafe { Sink::memory(operand.start_mut(), bytes) }, operand)
             }
             // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and as no other step that is
             // in progress touches these blocks.
-            _ => (unsafe { self.buffers().sink(s.into) }, Vec::new()),
+            _ => (unsafe { self.buffers().sink(s.into) }, Scratch::default()),
         }
     }
 
-    pub(super) fn operand(&self, bytes: usize) -> Vec<Line> {
+    /// Memory for an operand, aligned for its elements.
+    pub(super) fn operand(&self, bytes: usize) -> Scratch {
         let mut spare = self.operands.borrow_mut();
-        match spare.iter().position(|lines| lines.len() * 64 >= bytes) {
+        match spare.iter().position(|operand| operand.has_room(bytes)) {
             Some(at) => spare.swap_remove(at),
-            None => lines(bytes),
+            None => Scratch::new(bytes, self.plan.align),
         }
     }
 
@@ -177,9 +178,7 @@ impl Run {
             (Ok(_), Slot::Filling(_, operand)) => {
                 if !operand.is_empty() {
                     // SAFETY: the operand has at least the bytes of the step, and all of it is initialized.
-                    let data = unsafe {
-                        std::slice::from_raw_parts(operand.as_ptr().cast::<u8>(), self.plan.bytes[step as usize])
-                    };
+                    let data = unsafe { std::slice::from_raw_parts(operand.start(), self.plan.bytes[step as usize]) };
                     self.consume(step, data);
                     self.operands.borrow_mut().push(operand);
                 }
@@ -229,14 +228,13 @@ impl Run {
             // SAFETY: as in `sink`.
             Action::Receive { .. } => unsafe { self.buffers().fill(s.into, data) },
             Action::ReceiveReduce { side, .. } => {
-                let align = self.reduction.map_or(1, |r| r.align);
-                if data.as_ptr().addr().is_multiple_of(align) {
+                if data.as_ptr().addr().is_multiple_of(self.plan.align) {
                     self.reduce(&[Block::of(data.as_ptr(), data.len())], s.into, side);
                 } else {
                     let mut operand = self.operand(data.len());
                     // SAFETY: the operand has at least the bytes of the message, and only this call has it.
-                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.as_mut_ptr().cast(), data.len()) };
-                    self.reduce(&[Block::of(operand.as_ptr().cast(), data.len())], s.into, side);
+                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.start_mut(), data.len()) };
+                    self.reduce(&[Block::of(operand.start(), data.len())], s.into, side);
                     self.operands.borrow_mut().push(operand);
                 }
             }
