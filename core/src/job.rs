@@ -21,6 +21,7 @@ use crate::device::{Device, Event, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
+use crate::say::say;
 use crate::settings::Settings;
 use crate::stats::{Snapshot, Stats};
 use crate::tracked::Tracked;
@@ -75,6 +76,8 @@ struct Inner {
     ended: Cell<bool>,
     /// What waits do between two turns.
     pause: Cell<Option<fn()>>,
+    /// The number of checks of the peers after which this rank last looked whether the launcher asks something.
+    answered: Cell<u32>,
 }
 
 impl fmt::Debug for Inner {
@@ -418,7 +421,11 @@ impl Job {
                 if let Some(pause) = self.0.pause.get() {
                     pause();
                 }
-                self.0.calls.wait_on(self.0.progress.checks());
+                let checks = self.0.progress.checks();
+                self.0.calls.wait_on(checks);
+                if self.0.answered.replace(checks) != checks {
+                    self.answer_launcher(awaited);
+                }
                 let any = self.turn(DEEPEST);
                 look();
                 any
@@ -433,17 +440,30 @@ impl Job {
         }
     }
 
-    /// Says what this rank waits for, and has waited for so long.
+    /// Says what this rank waits for, and for how long it has.
     #[cold]
     fn say_stall(&self, awaited: Awaited, time: Duration) {
+        let [operation, from] = self.described(awaited);
+        say(format_args!("rank {}: {operation} has waited for {:.1} s for {from}", self.rank(), time.as_secs_f64()));
+    }
+
+    /// Tells the launcher what this rank waits for, if it asks.
+    #[cold]
+    fn answer_launcher(&self, awaited: &dyn Fn() -> Awaited) {
+        // The bootstrap is in use where the rank ends.
+        if let Ok(mut bootstrap) = self.0.bootstrap.try_borrow_mut() {
+            bootstrap.answer(&|| {
+                let [operation, from] = self.described(awaited());
+                format!("{operation} waits for {from}")
+            });
+        }
+    }
+
+    /// The operation that waits, and for whom.
+    fn described(&self, awaited: Awaited) -> [String; 2] {
         let Awaited { account, operation, from, .. } = awaited;
-        let from = from.map_or("another rank".to_owned(), |rank| format!("rank {rank}"));
         let of = account.map_or(String::new(), |account| format!(" of {}", self.account_name(account)));
-        eprintln!(
-            "farside: rank {}: {operation}{of} has waited for {:.1} s for {from}",
-            self.rank(),
-            time.as_secs_f64()
-        );
+        [format!("{operation}{of}"), from.map_or("another rank".to_owned(), |rank| format!("rank {rank}"))]
     }
 
     fn account_name(&self, account: Account) -> String {

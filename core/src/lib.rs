@@ -15,12 +15,14 @@ pub mod job;
 mod log;
 pub mod matching;
 pub mod memory;
+mod mistyped;
 #[cfg(test)]
 mod model;
 pub mod order;
 mod processes;
 pub mod processors;
 pub mod progress;
+mod say;
 pub mod service;
 pub mod settings;
 pub mod signal;
@@ -33,4 +35,5 @@ pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};
 pub use job::Job;
+pub use say::say;
 pub use team::Team;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use farside_core::Job;
+use farside_core::{Job, say};
 
 use crate::arguments::{Out, TextOut};
 use crate::constants::*;
@@ -55,9 +55,9 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
     }
     let job = Job::init()?;
     if job.rank() == 0 && job.settings().verify > 0 && is_unchecked() {
-        eprintln!(
-            "farside: FARSIDE_VERIFY is set, and libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
-        );
+        say(format_args!(
+            "FARSIDE_VERIFY is set, and libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
+        ));
     }
     let _ = call.predefined.set(Predefined::new(job.size(), job.settings().universe_size));
     LOCK.use_barrier();
@@ -128,7 +128,6 @@ pub fn is_thread_main(call: &Call<'_>, flag: Out<c_int>) -> Result {
 
 pub fn abort(call: &Call<'_>, _comm: Comm, errorcode: c_int) -> Result {
     let job = call.job()?;
-    eprintln!("farside: rank {}: MPI_Abort({errorcode})", job.rank());
     job.abort(errorcode, &format!("MPI_Abort({errorcode})"))
 }
 

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use farside_core::say;
+
 use crate::arguments::{Callback, Out, Text, TextOut};
 use crate::constants::*;
 use crate::errhandler::{Action, ErrhandlerObject, ErrhandlerOf, Handler, Target};
@@ -96,12 +98,9 @@ fn end(runtime: &Runtime, code: c_int, text: &str) {
     let status = if class & 0xff == 0 { 1 } else { class & 0xff };
     let job = runtime.job.borrow().clone();
     match job {
-        Some(job) => {
-            eprintln!("farside: rank {}: {reason}; the error handler ends the job", job.rank());
-            job.abort(status, &reason)
-        }
+        Some(job) => job.abort(status, &format!("{reason}; the error handler ends the job")),
         None => {
-            eprintln!("farside: {reason}; the error handler ends the program");
+            say(format_args!("{reason}; the error handler ends the program"));
             std::process::exit(status)
         }
     }

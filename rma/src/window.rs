@@ -235,7 +235,7 @@ struct ReleaseOrAbort<'a>(&'a RawWindow);
 impl Drop for ReleaseOrAbort<'_> {
     fn drop(&mut self) {
         if let Err(e) = self.0.release() {
-            eprintln!("farside: memory that was lent to a window cannot be taken back: {e}");
+            farside_core::say(format_args!("memory that was lent to a window cannot be taken back: {e}"));
             std::process::abort();
         }
     }

@@ -9,6 +9,7 @@ pub mod pmi1_wire;
 pub mod threads;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::say::say;
 
 pub use detect::connect;
 pub use threads::threads;
@@ -46,6 +47,9 @@ pub trait Bootstrap: Send {
     /// # Errors
     /// As `put`; `Protocol` when nobody put the key.
     fn get(&mut self, key: &str) -> Result<Vec<u8>>;
+    /// If the launcher has asked what this rank waits for, answers with what `waits_for` gives. Waits for nothing itself; a
+    /// launcher that is gone is found out by the next call.
+    fn answer(&mut self, _waits_for: &dyn Fn() -> String) {}
     /// Says goodbye: this rank ends in order. Called once, last.
     ///
     /// # Errors
@@ -58,7 +62,7 @@ pub trait Bootstrap: Send {
 
 /// Says that a rank ends the job, where no launcher does.
 fn report_abort(rank: u32, reason: &str) {
-    eprintln!("farside: rank {rank} aborts the job: {reason}");
+    say(format_args!("rank {rank} aborts the job: {reason}"));
 }
 
 /// Refuses a key that no backend can carry.

@@ -11,15 +11,21 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
+use rustix::net::{RecvFlags, SocketType, recv};
 
-use super::pmi1_wire::{Line, LineBuffer, Message, pack, part_key, quote, unpack};
+use super::pmi1_wire::{LINE_MAX, Line, LineBuffer, Message, pack, part_key, quote, unpack};
 use super::{Bootstrap, JOB_PREFIX, KEY_MAX, VALUE_MAX, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The field with which `farside run` names the rank that makes a barrier impossible.
 pub const LOST_FIELD: &str = "farside_lost";
+/// What a rank of Farside's runtime says first to `farside run`: it answers [`ASK`], and reads text as [`Message::text`].
+pub const HELLO: &str = "farside_hello";
+/// What `farside run` sends, unasked, in order to know what a rank waits for.
+pub const ASK: &str = "farside_ask";
+/// The answer to that, in the field `text`.
+pub const WAITS: &str = "farside_waits";
 
 /// A rank that talks to a PMI-1 launcher.
 #[derive(Debug)]
@@ -128,7 +134,17 @@ impl Pmi1 {
         if self.job_id.is_empty() || self.job_id.len() > 1024 {
             return Err(self.broke(format!("a job name of {} characters", self.job_id.len())));
         }
-        Ok(())
+        if self.is_ours() { self.send(&Line::new(HELLO).end()) } else { Ok(()) }
+    }
+
+    /// Whether the launcher is `farside run`.
+    fn is_ours(&self) -> bool {
+        self.job_id.starts_with(JOB_PREFIX)
+    }
+
+    /// The free text of a reply.
+    fn text(&self, reply: &Message) -> Option<String> {
+        if self.is_ours() { reply.text("msg") } else { reply.field("msg").map(|text| text.replace('_', " ")) }
     }
 
     /// Sends a request and returns its reply, which must be `expected`.
@@ -156,8 +172,11 @@ impl Pmi1 {
     fn receive(&mut self, expected: &str) -> Result<Message> {
         let start = Instant::now();
         let line = loop {
-            if let Some(line) = self.lines.pop().map_err(|e| self.broke(e))? {
-                break line;
+            match self.lines.pop().map_err(|e| self.broke(e))? {
+                // The launcher knows what a rank in the middle of an exchange waits for.
+                Some(line) if is_ask(&line) => continue,
+                Some(line) => break line,
+                None => {}
             }
             let mut bytes = [0; 4096];
             self.stream.set_read_timeout(Some(self.left(start))).map_err(|e| self.lost(&e))?;
@@ -272,7 +291,7 @@ impl Bootstrap for Pmi1 {
             let request = Line::new("put").field("kvsname", &self.job_id).field("key", part_key(key, i));
             let reply = self.exchange(&request.field("value", part).end(), "put_result")?;
             if self.rc(&reply)? != 0 {
-                let why = reply.field("msg").unwrap_or("it does not say why").replace('_', " ");
+                let why = self.text(&reply).unwrap_or_else(|| "it does not say why".into());
                 let cause = format!("the launcher refuses the value of key {key:?} ({} bytes): {why}", value.len());
                 return Err(self.error(ErrorKind::Launcher, cause));
             }
@@ -287,7 +306,7 @@ impl Bootstrap for Pmi1 {
             return self.require_rc(&reply);
         }
         let peer: u32 = reply.number(LOST_FIELD).map_err(|e| self.broke(e))?;
-        let why = reply.field("msg").unwrap_or("it ended").replace('_', " ");
+        let why = self.text(&reply).unwrap_or_else(|| "it ended".into());
         Err(self.give_up(ErrorKind::PeerLost, why).peer(peer))
     }
 
@@ -298,6 +317,22 @@ impl Bootstrap for Pmi1 {
         unpack(|part| self.get_part(key, part), |what| wrong.again().cause(format!("value of key {key:?}: {what}")))
     }
 
+    fn answer(&mut self, waits_for: &dyn Fn() -> String) {
+        if !self.is_ours() || self.broken.is_some() {
+            return;
+        }
+        let mut bytes = [0; 64];
+        if let Ok((n, _)) = recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
+            self.lines.push(&bytes[..n]);
+        }
+        while let Ok(Some(line)) = self.lines.pop() {
+            // Between requests the launcher sends nothing else.
+            if is_ask(&line) {
+                let _ = self.send(&Line::new(WAITS).text("text", &waits_for()).end());
+            }
+        }
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.operation = "bootstrap finalize";
         self.exchange(&Line::new("finalize").end(), "finalize_ack")?;
@@ -306,16 +341,23 @@ impl Bootstrap for Pmi1 {
     }
 
     fn abort(&mut self, code: i32, reason: &str) {
-        if !self.job_id.starts_with(JOB_PREFIX) {
+        // The longest reasons that are sure to fit beside the rest.
+        let most = |n| reason.chars().take(n).collect::<String>();
+        let line = Line::new("abort").field("exitcode", code);
+        let line = if self.is_ours() {
+            line.text("error_msg", &most(LINE_MAX / 16))
+        } else {
             report_abort(self.rank, reason);
-        }
-        // The longest reason that is sure to fit beside the rest.
-        let reason: String = reason.chars().take(500).collect();
-        let line = Line::new("abort").field("exitcode", code).field("error_msg", reason).end();
+            line.field("error_msg", most(500))
+        };
         // The caller exits in any case, and the launcher sees that too.
-        let _ = self.send(&line);
+        let _ = self.send(&line.end());
         self.broken = Some("the rank has asked for the end of the job".into());
     }
+}
+
+fn is_ask(line: &[u8]) -> bool {
+    Message::parse(line).is_ok_and(|message| message.command() == ASK)
 }
 
 /// A descriptor of our own for the socket `fd`, which a launcher left open.

@@ -67,6 +67,21 @@ impl Message {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
+    /// The value of a field as free text, as [`Line::text`] wrote it.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        let mut rest = self.field(name)?.as_bytes();
+        let mut bytes = Vec::with_capacity(rest.len());
+        while let Some((first, more)) = rest.split_first() {
+            let code = rest.get(1..3).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+            match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+                Some(byte) => (bytes.push(byte), rest = &rest[3..]),
+                None => (bytes.push(*first), rest = more),
+            };
+        }
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// The value of a field that must be there.
     ///
     /// # Errors
@@ -112,6 +127,21 @@ impl Line {
         self.0.push_str(name);
         self.0.push('=');
         self.0.extend(value.chars().map(|c| if c == ' ' || c.is_control() { '_' } else { c }));
+        self
+    }
+
+    /// Adds free text, of which no character is lost: what would break the line is written as `%` and two digits.
+    /// Control characters become spaces.
+    #[must_use]
+    pub fn text(mut self, name: &str, text: &str) -> Self {
+        self.0 += &format!(" {name}=");
+        for c in text.chars() {
+            match c {
+                '%' => self.0 += "%25",
+                c if c == ' ' || c.is_control() => self.0 += "%20",
+                c => self.0.push(c),
+            }
+        }
         self
     }
 
@@ -260,6 +290,17 @@ mod tests {
     }
 
     #[test]
+    fn text_comes_as_it_was_written() {
+        for text in ["set FARSIDE_SHM_DIR to 100% of a_b", "", "é %41 =", "%"] {
+            let line = Line::new("abort").text("error_msg", text).end();
+            assert_eq!(line.matches([' ', '\n']).count(), 2, "{line:?}");
+            assert_eq!(Message::parse(line.trim_end().as_bytes()).unwrap().text("error_msg").as_deref(), Some(text));
+        }
+        let line = Line::new("abort").text("error_msg", "a\nb").end();
+        assert_eq!(Message::parse(line.trim_end().as_bytes()).unwrap().text("error_msg").unwrap(), "a b");
+    }
+
+    #[test]
     fn line_without_end_is_refused_before_memory_fills() {
         let mut b = LineBuffer::default();
         let mut pushed = 0;
@@ -296,6 +337,7 @@ mod tests {
         #[test]
         fn parse_never_panics(line in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(m) = Message::parse(&line) {
+                let _ = m.text("cmd");
                 prop_assert!(!m.command().is_empty());
                 prop_assert_eq!(Message::parse(m.line().as_bytes()).unwrap(), m);
             }

@@ -13,9 +13,11 @@ use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Fixed;
 use crate::device::{Device, Leave, fault};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mistyped;
 use crate::order::StoreOrder;
 use crate::processors::Sharing;
 use crate::progress::Progress;
+use crate::say::say;
 use crate::service::open::open;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
@@ -33,6 +35,10 @@ impl Job {
     pub fn init() -> Result<Self> {
         let settings = Settings::from_env()?;
         let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+        if bootstrap.rank() == 0 {
+            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+            mistyped::warnings(names).iter().for_each(|warning| say(format_args!("{warning}")));
+        }
         if let Some(level) = settings.log {
             #[cfg(feature = "log")]
             crate::log::show(level, bootstrap.rank());
@@ -112,6 +118,7 @@ impl Job {
             deadline: Cell::new(None),
             ended: Cell::new(false),
             pause: Cell::new(None),
+            answered: Cell::new(0),
         })))
     }
 

@@ -33,7 +33,7 @@ pub fn read() {
     match text.trim().parse() {
         Ok(level) if (0..=4).contains(&level) => set(level),
         _ => {
-            eprintln!("VERIFY: FARSIDE_VERIFY={text} is none of 0 to 4; 1 is taken");
+            crate::shadow::write(&format!("VERIFY: FARSIDE_VERIFY={text} is not 0, 1, 2, 3 or 4; 1 is taken"));
             set(1);
         }
     }

@@ -43,7 +43,8 @@ impl Symbol {
             }
         };
         if found.is_null() {
-            eprintln!("VERIFY: there is no {:?} here: is the MPI library one of the standard ABI?", self.name);
+            let name = self.name;
+            crate::shadow::write(&format!("VERIFY: there is no {name:?}: is the MPI library one of the standard ABI?"));
             std::process::abort();
         }
         // No partner: see the load above.
