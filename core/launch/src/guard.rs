@@ -14,12 +14,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 
 use farside_core::{Error, Result};
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::process::{Child, Command};
 
-use crate::RunOptions;
 use crate::descendants::{become_subreaper, kill_all};
 use crate::ending::{code, describe};
+use crate::options::{Front, Launch};
 use crate::signals::Signals;
 use crate::worker::runtime;
 
@@ -27,10 +27,13 @@ use crate::worker::runtime;
 ///
 /// # Errors
 /// `Limit` when the machine cannot have so many ranks; `System` when the kernel refuses a process or the signals.
-pub fn run(options: &RunOptions) -> Result<u8> {
-    crate::limits::check(options.ranks)?;
+pub fn run(front: Front, launch: &Launch) -> Result<u8> {
+    for note in &launch.notes {
+        eprintln!("{}: no effect: {note}", front.name());
+    }
+    crate::limits::check(launch.ranks())?;
     become_subreaper()?;
-    let status = runtime()?.block_on(watch())?;
+    let status = runtime()?.block_on(watch(front))?;
     if status.signal().is_some() {
         eprintln!("farside: the launcher's worker {}; ending the ranks", describe(status));
     }
@@ -41,28 +44,35 @@ pub fn run(options: &RunOptions) -> Result<u8> {
 }
 
 /// Starts the worker and passes signals on until it has ended; how it did.
-async fn watch() -> Result<ExitStatus> {
+async fn watch(front: Front) -> Result<ExitStatus> {
     let mut signals = Signals::take()?;
-    let mut worker = start()?;
+    let mut worker = start(front)?;
     let pid = worker.id().and_then(|pid| Pid::from_raw(pid as i32));
     loop {
         tokio::select! {
             status = worker.wait() => return status.map_err(|e| Error::system("wait for the worker", e)),
-            // Sending fails where the worker has ended, which is seen above.
-            signal = signals.next() => drop(pid.map(|pid| kill_process(pid, signal))),
+            signal = signals.next() => {
+                // Sending fails where the worker has ended, which is seen above.
+                let _ = pid.map(|pid| kill_process(pid, signal));
+                if signal == Signal::TSTP {
+                    // The shell sees the job stopped; the worker, which is not, stops the ranks.
+                    let _ = kill_process(getpid(), Signal::STOP);
+                }
+            }
         }
     }
 }
 
 /// Starts this program again, as the worker. It is no member of the terminal's process group and may not read the
 /// terminal, so this process does, for rank 0.
-fn start() -> Result<Child> {
+fn start(front: Front) -> Result<Child> {
     let failed = |e| Error::system("start the launcher's worker", e);
     let mut arguments = std::env::args_os();
     let terminal = std::io::stdin().is_terminal();
     let mut command = Command::new("/proc/self/exe");
     command.arg0(arguments.next().unwrap_or_default()).process_group(0);
-    command.args(["run", "--guard", &std::process::id().to_string()]).args(arguments.skip(1));
+    command.args(arguments.by_ref().take(usize::from(front == Front::Run)));
+    command.args(["--guard", &std::process::id().to_string()]).args(arguments);
     command.stdin(if terminal { Stdio::piped() } else { Stdio::inherit() });
     let mut worker = command.spawn().map_err(failed)?;
     if let Some(input) = worker.stdin.take() {

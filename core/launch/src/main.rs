@@ -9,19 +9,27 @@ mod collectives;
 mod descendants;
 mod ending;
 mod guard;
+mod hosts;
 mod info;
 mod limits;
+mod options;
 mod output;
 mod pmi;
 mod server;
 mod signals;
 mod spawn;
+mod table;
+mod waits;
 mod worker;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use farside_core::Result;
+
+use crate::options::{Front, Request};
 
 /// An RDMA-first one-sided communication runtime.
 #[derive(Debug, Parser)]
@@ -33,8 +41,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start N ranks of a program, and end them all when one fails.
-    Run(RunOptions),
+    /// Start N ranks of a program, and end them all when one fails: `farside run --help`.
+    #[command(disable_help_flag = true)]
+    Run {
+        /// Options, the program and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Say what this machine offers: devices, limits, settings, launcher; or what is known of collectives.
     Info {
         /// As JSON.
@@ -45,61 +58,44 @@ enum Command {
     },
 }
 
-/// Where ranks may run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Bind {
-    /// Wherever the launcher may.
-    #[default]
-    None,
-    /// Each on one processor, in turn.
-    Core,
+fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    let name = words.next().unwrap_or_default();
+    let is_mpiexec = Path::new(&name).file_name().is_some_and(|name| name == "mpiexec" || name == "mpirun");
+    let result = if is_mpiexec {
+        return run(Front::Mpiexec, words);
+    } else {
+        match Cli::parse().command {
+            // Not the words of the parser, which takes a `--` away.
+            Command::Run { .. } => return run(Front::Run, words.skip(1)),
+            Command::Info { question, .. } if question.coll.is_some() => collectives::print(&question),
+            Command::Info { json, .. } => info::print(json),
+        }
+    };
+    ended(Front::Run, result.map(|()| 0))
 }
 
-/// The options of `farside run`.
-#[derive(Clone, Debug, clap::Args)]
-struct RunOptions {
-    /// The process number of the guard: this process is its worker.
-    #[arg(long, hide = true)]
-    guard: Option<i32>,
-    /// Number of ranks.
-    #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    ranks: u32,
-    /// Put the rank in front of every line of output, as in `[3] text`.
-    #[arg(long)]
-    prefix: bool,
-    /// End the job after so many seconds, with exit code 124.
-    #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    timeout: Option<u64>,
-    /// Bind ranks to the processors that this command may use: `core` gives each rank the next one by number, and
-    /// starts again after the last; `none` leaves them all to each.
-    #[arg(long, value_enum, default_value_t = Bind::None)]
-    bind: Bind,
-    /// Set an environment variable for the ranks; may be repeated.
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
-    variables: Vec<(String, String)>,
-    /// The program and its arguments, all that follow, also those that look like options of this command.
-    #[arg(trailing_var_arg = true, required = true, value_names = ["PROGRAM", "ARGUMENTS"])]
-    program: Vec<OsString>,
-}
-
-fn parse_variable(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("it must be NAME=VALUE".into()),
+/// Starts what a command line asks for. Its exit code is 2 where the command line is wrong.
+fn run(front: Front, words: impl Iterator<Item = OsString>) -> ExitCode {
+    match options::parse(front, words) {
+        Ok(Request::Print(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(Request::Launch(launch)) => match launch.guard {
+            None => ended(front, guard::run(front, &launch)),
+            Some(guard) => ended(front, worker::run(&launch, guard)),
+        },
+        Err(what) => {
+            eprintln!("{}: {what}", front.name());
+            ExitCode::from(2)
+        }
     }
 }
 
-fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(options) => match options.guard {
-            None => guard::run(&options),
-            Some(guard) => worker::run(&options, guard),
-        },
-        Command::Info { question, .. } if question.coll.is_some() => collectives::print(&question).map(|()| 0),
-        Command::Info { json, .. } => info::print(json).map(|()| 0),
-    };
+fn ended(front: Front, result: Result<u8>) -> ExitCode {
     result.map(ExitCode::from).unwrap_or_else(|e| {
-        eprintln!("farside: {e}");
+        eprintln!("{}: {e}", front.name());
         ExitCode::FAILURE
     })
 }

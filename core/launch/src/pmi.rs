@@ -41,8 +41,8 @@ pub struct Hub {
 impl Hub {
     /// A hub without connections.
     #[must_use]
-    pub fn new(server: Server, size: u32, notices: UnboundedSender<Notice>) -> Rc<RefCell<Self>> {
-        let connections = (0..size).map(|_| None).collect();
+    pub fn new(server: Server, notices: UnboundedSender<Notice>) -> Rc<RefCell<Self>> {
+        let connections = (0..server.size()).map(|_| None).collect();
         Rc::new(RefCell::new(Self { server, connections, notices }))
     }
 
@@ -82,10 +82,24 @@ impl Hub {
                     Answer::Replies(replies) => self.deliver(replies),
                     Answer::Broken(what) => self.broken(rank, what),
                     // The receiver lives as long as the job does.
-                    abort @ Answer::Abort { .. } => drop(self.notices.send((rank, abort))),
+                    notice @ (Answer::Abort { .. } | Answer::Waits(_)) => drop(self.notices.send((rank, notice))),
                 },
             }
         }
+    }
+
+    /// Asks all ranks that answer what they wait for; how many do.
+    pub fn ask(&mut self) -> usize {
+        let questions = self.server.questions();
+        let asked = questions.len();
+        self.deliver(questions);
+        asked
+    }
+
+    /// What a rank is doing that has answered nothing.
+    #[must_use]
+    pub fn doing(&self, rank: u32) -> &'static str {
+        self.server.doing(rank)
     }
 
     fn deliver(&mut self, replies: Replies) {

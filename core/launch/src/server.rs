@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use farside_core::bootstrap::JOB_PREFIX;
-use farside_core::bootstrap::pmi1::LOST_FIELD;
+use farside_core::bootstrap::pmi1::{ASK, HELLO, LOST_FIELD, WAITS};
 use farside_core::bootstrap::pmi1_wire::{Line, Message, quote};
 
 /// The limits that are told to ranks, in characters with the zero of a C string: those of MPICH's own launcher.
@@ -30,6 +30,8 @@ pub enum Answer {
         /// Why, if the rank said so.
         reason: String,
     },
+    /// What the rank waits for, which it was asked.
+    Waits(String),
     /// The rank broke the protocol: what it did.
     Broken(String),
 }
@@ -53,6 +55,8 @@ struct Rank {
     in_block: bool,
     /// Characters of keys and values that it has stored.
     stored: usize,
+    /// Whether it is one of Farside's runtime, which answers questions.
+    answers: bool,
 }
 
 /// The state of a job.
@@ -60,6 +64,8 @@ struct Rank {
 pub struct Server {
     name: String,
     ranks: Vec<Rank>,
+    /// The number of each rank's program.
+    programs: Vec<u32>,
     /// Each with the rank that put it.
     values: HashMap<String, (u32, String)>,
     stored: usize,
@@ -68,28 +74,56 @@ pub struct Server {
 }
 
 impl Server {
-    /// A job of `size` ranks on this machine, with a name that no other job has: 128 random bits.
+    /// A job of ranks of these programs on this machine, with a name that no other job has: 128 random bits.
     #[must_use]
-    pub fn new(size: u32) -> Self {
-        Self::named(format!("{JOB_PREFIX}{:032x}", rand::random::<u128>()), size)
+    pub fn new(programs: Vec<u32>) -> Self {
+        Self::named(format!("{JOB_PREFIX}{:032x}", rand::random::<u128>()), programs)
     }
 
-    fn named(name: String, size: u32) -> Self {
+    fn named(name: String, programs: Vec<u32>) -> Self {
+        let size = programs.len();
         // What MPICH asks for to find out who shares a node: from node 0, 1 node, `size` ranks each.
         let mapping = format!("(vector,(0,1,{size}))");
         Self {
             name,
-            ranks: vec![Rank::default(); size as usize],
+            ranks: vec![Rank::default(); size],
+            programs,
             values: HashMap::from([("PMI_process_mapping".to_owned(), (0, mapping))]),
             stored: 0,
             lost: None,
         }
     }
 
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
     /// Whether the rank said hello and never goodbye.
     #[must_use]
     pub fn is_unfinished(&self, rank: u32) -> bool {
         matches!(self.ranks[rank as usize].state, State::Ready | State::Waiting)
+    }
+
+    /// Questions to all ranks that answer what they wait for.
+    #[must_use]
+    pub fn questions(&self) -> Replies {
+        let asked = (0u32..).zip(&self.ranks).filter(|(_, rank)| rank.answers && rank.state == State::Ready);
+        asked.map(|(rank, _)| (rank, Line::new(ASK).end())).collect()
+    }
+
+    /// What a rank is doing that has answered nothing.
+    #[must_use]
+    pub fn doing(&self, rank: u32) -> &'static str {
+        let rank = &self.ranks[rank as usize];
+        match rank.state {
+            State::New => "has not joined the job",
+            State::Waiting => "start-up waits for the ranks that are not there yet",
+            State::Finalized => "has finalized",
+            State::Ready if rank.answers => "waits for no rank: it computes, polls or is stopped",
+            State::Ready => "cannot be asked: its runtime is another one",
+        }
     }
 
     /// Serves one line, without its newline.
@@ -142,7 +176,7 @@ impl Server {
                 .field("kvsname_max", NAME_MAX)
                 .field("keylen_max", KEY_MAX)
                 .field("vallen_max", VALUE_MAX),
-            "get_appnum" => Line::new("appnum").field("rc", 0).field("appnum", 0),
+            "get_appnum" => Line::new("appnum").field("rc", 0).field("appnum", self.programs[rank as usize]),
             "get_universe_size" => Line::new("universe_size").field("rc", 0).field("size", self.ranks.len()),
             "get_my_kvsname" => Line::new("my_kvsname").field("rc", 0).field("kvsname", &self.name),
             "put" => self.put(rank, message)?,
@@ -159,9 +193,17 @@ impl Server {
             }
             "abort" => {
                 let code = message.number("exitcode").unwrap_or(1);
-                let reason = message.field("error_msg").unwrap_or_default().replace('_', " ");
-                return Ok(Answer::Abort { code, reason });
+                let reason = match me.answers {
+                    true => message.text("error_msg"),
+                    false => message.field("error_msg").map(|text| text.replace('_', " ")),
+                };
+                return Ok(Answer::Abort { code, reason: reason.unwrap_or_default() });
             }
+            HELLO => {
+                me.answers = true;
+                return Ok(Answer::Replies(Vec::new()));
+            }
+            WAITS => return Ok(Answer::Waits(message.text("text").unwrap_or_default())),
             "publish_name" => refusal("publish_result"),
             "unpublish_name" => refusal("unpublish_result"),
             "lookup_name" => refusal("lookup_result"),
@@ -172,7 +214,7 @@ impl Server {
 
     fn put(&mut self, rank: u32, message: &Message) -> Result<Line, String> {
         let (key, value) = (self.key(message)?, message.need("value")?);
-        let result = |rc: i32, text: &str| Ok(Line::new("put_result").field("rc", rc).field("msg", text));
+        let result = |rc: i32, text: &str| Ok(Line::new("put_result").field("rc", rc).text("msg", text));
         if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
             return result(-1, "too_long");
         }
@@ -216,7 +258,7 @@ impl Server {
         let missing = self.lost.as_ref().map(|(rank, why)| (*rank, why.as_str())).or(finalized);
         let line = Line::new("barrier_out");
         let line = match missing {
-            Some((lost, why)) => line.field("rc", -1).field(LOST_FIELD, lost).field("msg", why),
+            Some((lost, why)) => line.field("rc", -1).field(LOST_FIELD, lost).text("msg", why),
             None if waiting.len() == self.ranks.len() => line.field("rc", 0),
             None => return Vec::new(),
         };
@@ -236,7 +278,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn started(size: u32) -> Server {
-        let mut s = Server::named("job".into(), size);
+        let mut s = Server::named("job".into(), vec![0; size as usize]);
         for rank in 0..size {
             s.line(rank, b"cmd=init pmi_version=1 pmi_subversion=1");
         }
@@ -267,7 +309,7 @@ mod tests {
         s.line(0, b"cmd=barrier_in");
         let out = s.gone(1, "it was killed by signal 9");
         assert_eq!(out.len(), 1);
-        assert!(out[0].0 == 0 && out[0].1.contains("farside_lost=1 msg=it_was_killed"), "{out:?}");
+        assert!(out[0].0 == 0 && out[0].1.contains("farside_lost=1 msg=it%20was%20killed"), "{out:?}");
         // Another rank that ends because of that is not to blame.
         s.gone(0, "it exited with code 1");
         let late = replies(s.line(2, b"cmd=barrier_in"));
@@ -284,7 +326,7 @@ mod tests {
 
     #[test]
     fn finalize_ends_what_was_unfinished() {
-        let mut s = Server::named("job".into(), 1);
+        let mut s = Server::named("job".into(), vec![0]);
         assert!(!s.is_unfinished(0));
         s.line(0, b"cmd=init pmi_version=1 pmi_subversion=1");
         assert!(s.is_unfinished(0));
@@ -306,7 +348,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        let mut early = Server::named("job".into(), 1);
+        let mut early = Server::named("job".into(), vec![0]);
         assert!(matches!(early.line(0, b"cmd=get_maxes"), Answer::Broken(_)));
     }
 
@@ -337,7 +379,10 @@ mod tests {
         };
         let all = RANK_STORE_MAX / 1000;
         let refused = (0..all).map(|key| put(0, key)).find(|reply| reply.contains("rc=-1")).unwrap();
-        assert!(refused.contains("no_room") && refused.contains("4194304_characters_for_a_rank"), "{refused}");
+        assert!(
+            refused.contains("no%20room") && refused.contains("4194304%20characters%20for%20a%20rank"),
+            "{refused}"
+        );
         assert!(put(1, all).contains("rc=0"), "another rank has room of its own");
         assert!((0..all).all(|_| put(0, 0).contains("rc=0")), "a key that is put again takes no more room");
     }
@@ -345,7 +390,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_lines_leave_the_server_sane(lines in proptest::collection::vec((0u32..3, "(cmd=(init|put|get|barrier_in|finalize|abort|x)|mcmd=spawn|endcmd|kvsname=job|key=k|value=v|pmi_version=1| ){0,6}"), 0..40)) {
-            let mut s = Server::named("job".into(), 3);
+            let mut s = Server::named("job".into(), vec![0; 3]);
             for (rank, line) in lines {
                 if let Answer::Replies(r) = s.line(rank, line.as_bytes()) {
                     prop_assert!(r.iter().all(|(rank, l)| *rank < 3 && l.ends_with('\n') && l.matches('\n').count() == 1));

@@ -7,18 +7,20 @@ use farside_core::{Error, Result};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// With the names that users know.
-const PASSED_ON: [(Signal, &str); 4] =
+/// Those that ask the ranks to end, with the names that users know.
+const ENDING: [(Signal, &str); 4] =
     [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP"), (Signal::QUIT, "SIGQUIT")];
+/// Those that mean something to the ranks alone, and those of job control.
+const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
 
 /// The signals that are passed on, as this process gets them.
 #[derive(Debug)]
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Takes the signals from now on; they no longer end this process. A child gets the default action of each, also
+    /// Takes the signals from now on; they no longer end or stop this process. A child gets the default action of each, also
     /// where it was ignored when the launcher began, as a shell does for commands in the background. A hangup that
-    /// was ignored then (`nohup`) stays ignored, here and in the ranks.
+    /// was ignored then (`nohup`) stays ignored, here and in the ranks, and so do the signals that do not ask for an end.
     ///
     /// # Errors
     /// `System` when the kernel refuses.
@@ -26,8 +28,9 @@ impl Signals {
         let refused = |e| Error::system("take signals", e);
         let status = procfs::process::Process::myself().and_then(|me| me.status()).map_err(std::io::Error::other);
         let ignored = status.map_err(refused)?.sigign;
-        let taken = PASSED_ON.into_iter().map(|(signal, _)| signal);
-        let taken = taken.filter(|s| *s != Signal::HUP || ignored & (1 << (s.as_raw() - 1)) == 0);
+        let is_ignored = |s: Signal| ignored & (1 << (s.as_raw() - 1)) != 0;
+        let ending = ENDING.into_iter().map(|(signal, _)| signal).filter(|s| *s != Signal::HUP || !is_ignored(*s));
+        let taken = ending.chain(OTHERS.into_iter().filter(|s| !is_ignored(*s)));
         let stream = |s: Signal| Ok((s, unix::signal(SignalKind::from_raw(s.as_raw())).map_err(refused)?));
         taken.map(stream).collect::<Result<_>>().map(Self)
     }
@@ -43,8 +46,8 @@ impl Signals {
     }
 }
 
-/// The name of a signal that is passed on.
+/// The name of a signal that asks the ranks to end.
 #[must_use]
-pub fn name(signal: Signal) -> &'static str {
-    PASSED_ON.iter().find(|(s, _)| *s == signal).map_or("signal", |(_, name)| name)
+pub fn ending(signal: Signal) -> Option<&'static str> {
+    ENDING.iter().find(|(s, _)| *s == signal).map(|(_, name)| *name)
 }

@@ -1,50 +1,85 @@
 #![allow(unsafe_code)]
-//! Starting one rank: its environment, its descriptors, its process group, and its promise to die with the launcher.
+//! Starting one rank: its environment, its descriptors, its session, and its promise to die with the launcher.
 
+use std::ffi::{OsStr, OsString};
 use std::io::PipeWriter;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use farside_core::processors;
+use rustix::fs::{Access, access};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{Bind, RunOptions};
+use crate::options::{Bind, Environment, Inherited, Launch, Program};
 
 /// Variables by which another launcher would reach through to the ranks.
 const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
 
-/// Starts a rank as the leader of a process group of its own; its process number, which is the group's too. Rank 0 has
-/// the launcher's standard input. To be called from the main thread: the kernel kills the rank when the thread that
-/// started it ends.
+/// Starts a rank of the program with this number, in a session of its own; its process number, which is the number of its
+/// process group too. A kernel that groups processes by session (`CONFIG_SCHED_AUTOGROUP`) then gives each rank, and not all
+/// of them together, the share of the processors that another user's program gets. Rank 0 has the launcher's standard input.
+/// To be called from the main thread: the kernel kills the rank when the thread that started it ends.
 ///
 /// # Errors
 /// What the system says: no such program, no permission, no descriptors, no processes.
 pub fn start(
+    launch: &Launch,
     rank: u32,
-    options: &RunOptions,
+    number: u32,
     pmi: UnixStream,
-    stdout: PipeWriter,
-    stderr: PipeWriter,
+    [stdout, stderr]: [PipeWriter; 2],
 ) -> std::io::Result<i32> {
-    let mut command = Command::new(&options.program[0]);
-    command.args(&options.program[1..]).process_group(0).stdout(stdout).stderr(stderr);
+    let program = &launch.programs[number as usize];
+    let mut command = Command::new(place(program));
+    command.arg0(&program.words[0]).args(&program.words[1..]).stdout(stdout).stderr(stderr);
     command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
-    for name in NOT_OURS {
-        command.env_remove(name);
-    }
-    command.envs(options.variables.iter().map(|(n, v)| (n, v)));
+    environment(&mut command, &program.environment);
     command.env("PMI_FD", pmi.as_raw_fd().to_string()).env("PMI_RANK", rank.to_string());
-    command.env("PMI_SIZE", options.ranks.to_string());
+    command.env("PMI_SIZE", launch.ranks().to_string()).env("PMI_APPNUM", number.to_string());
+    if let Some(folder) = &program.folder {
+        command.current_dir(folder);
+    }
     let launcher = getpid();
-    let processors = processors(rank, options.bind)?;
+    let processors = processors(rank, launch.bind)?;
     // SAFETY: `prepare` only makes system calls, which is allowed between fork and exec.
     unsafe { command.pre_exec(move || Ok(prepare(launcher, &pmi, processors.as_ref())?)) };
     // The child is waited for by its number, with all the others; dropping the handle leaves it alone.
     Ok(command.spawn()?.id() as i32)
+}
+
+/// Where the program is: a name without a slash is looked for in the folders of `-path`, then in the launcher's `PATH`, also
+/// where ranks do not get that.
+fn place(program: &Program) -> OsString {
+    let name = &program.words[0];
+    let has_slash = name.as_encoded_bytes().contains(&b'/');
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = program.path.iter().cloned().chain(std::env::split_paths(&path));
+    let files = folders.filter_map(|folder| std::path::absolute(folder.join(name)).ok());
+    let mut found = files.filter(|file| is_program(file));
+    match found.next() {
+        Some(file) if !has_slash => file.into(),
+        _ => name.clone(),
+    }
+}
+
+fn is_program(file: &Path) -> bool {
+    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+}
+
+fn environment(command: &mut Command, environment: &Environment) {
+    if let Some(Inherited::Only(names)) = &environment.inherited {
+        command.env_clear();
+        command.envs(names.iter().filter_map(|name| Some((OsStr::new(name), std::env::var_os(name)?))));
+    }
+    for name in NOT_OURS {
+        command.env_remove(name);
+    }
+    command.envs(environment.set.iter().map(|(name, value)| (name, value)));
 }
 
 /// The processor that a rank is to be bound to.
@@ -59,6 +94,7 @@ fn processors(rank: u32, bind: Bind) -> std::io::Result<Option<CpuSet>> {
 
 /// Runs in the new process, before the program does.
 fn prepare(launcher: Pid, pmi: &UnixStream, processors: Option<&CpuSet>) -> rustix::io::Result<()> {
+    setsid()?;
     if let Some(set) = processors {
         sched_setaffinity(None, set)?;
     }

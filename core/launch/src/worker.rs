@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,15 +15,18 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::RunOptions;
 use crate::descendants::{become_subreaper, kill, kill_all, reap};
 use crate::ending::{Action, Ending, code, describe};
+use crate::options::Launch;
 use crate::output::{Cutter, Sink, forward};
 use crate::pmi::{self, Hub, Notice};
 use crate::server::{Answer, Server};
 use crate::signals::{self, Signals};
 use crate::spawn::start;
+use crate::waits::Answers;
 
+/// How long ranks may take to say what they wait for: one that waits looks for the question every `FARSIDE_PEER_CHECK_MS`.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a worker without a guard, which nobody sees.
 const KILLED: u8 = 137;
 
@@ -39,25 +43,29 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 ///
 /// # Errors
 /// `System` when the kernel refuses what the job needs before its first rank.
-pub fn run(options: &RunOptions, guard: i32) -> Result<u8> {
+pub fn run(launch: &Launch, guard: i32) -> Result<u8> {
     become_subreaper()?;
-    let result = tokio::task::LocalSet::new().block_on(&runtime()?, job(options, guard));
+    let result = tokio::task::LocalSet::new().block_on(&runtime()?, job(launch, guard));
     result.inspect_err(|_| drop(kill_all()))
 }
 
-async fn job(options: &RunOptions, guard: i32) -> Result<u8> {
+async fn job(launch: &Launch, guard: i32) -> Result<u8> {
     let failed = |e| Error::system("start the launcher", e);
     let mut signals = Signals::take()?;
     let mut children = signal(SignalKind::child()).map_err(failed)?;
-    let mut guard_ended = signal(SignalKind::user_defined2()).map_err(failed)?;
-    set_parent_process_death_signal(Some(Signal::USR2)).map_err(|e| failed(e.into()))?;
+    // A signal that users do not send to programs, since those that they do are passed on.
+    let mut guard_ended = signal(SignalKind::from_raw(Signal::POWER.as_raw())).map_err(failed)?;
+    set_parent_process_death_signal(Some(Signal::POWER)).map_err(|e| failed(e.into()))?;
     if getppid() != Pid::from_raw(guard) {
         return Ok(KILLED);
     }
-    let mut job = Job::new(options)?;
-    for rank in 0..options.ranks {
-        if let Err(e) = job.start(rank) {
-            job.say(format!("cannot start rank {rank}: {}: {e}", options.program[0].display()));
+    let mut job = Job::new(launch)?;
+    for (rank, number) in (0..).zip(launch.numbers()) {
+        if let Err(e) = job.start(rank, number) {
+            job.say(format!(
+                "cannot start rank {rank}: {}: {e}",
+                Path::new(&launch.programs[number as usize].words[0]).display()
+            ));
             kill_all();
             job.finish(&mut signals).await;
             return Ok(match e.kind() {
@@ -67,7 +75,7 @@ async fn job(options: &RunOptions, guard: i32) -> Result<u8> {
             });
         }
     }
-    job.limit = options.timeout.map(|s| Instant::now() + Duration::from_secs(s));
+    job.limit = launch.timeout.map(|s| Instant::now() + Duration::from_secs(s));
     loop {
         let mut ended: Vec<_> = std::iter::from_fn(reap).collect();
         // The order is the kernel's. Of ranks that ended together, those that were killed did not end for the others.
@@ -93,10 +101,10 @@ async fn job(options: &RunOptions, guard: i32) -> Result<u8> {
             }
             () = at(job.limit) => {
                 job.limit = None;
-                job.say(format!("the job ran longer than {} s (--timeout); ending it", options.timeout.unwrap_or(0)));
-                let actions = job.ending.timed_out();
-                job.act(actions);
+                job.say(format!("the job ran longer than {} s (--timeout); ending it", launch.timeout.unwrap_or(0)));
+                job.ask();
             }
+            () = at(job.answers_until) => job.time_out(),
         }
     }
     for pid in kill_all() {
@@ -114,7 +122,7 @@ async fn at(time: Option<Instant>) {
 }
 
 struct Job<'a> {
-    options: &'a RunOptions,
+    launch: &'a Launch,
     /// Ranks that have not ended, by process number.
     running: HashMap<i32, u32>,
     pids: Vec<i32>,
@@ -125,6 +133,9 @@ struct Job<'a> {
     wake: Option<Instant>,
     /// When the job has run too long.
     limit: Option<Instant>,
+    /// What ranks have said that they wait for, since the job has run too long, and until when they may say it.
+    answers: Answers,
+    answers_until: Option<Instant>,
     forwarders: JoinSet<()>,
     finish: watch::Sender<bool>,
     out: Sink,
@@ -133,20 +144,22 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a RunOptions) -> Result<Self> {
+    fn new(launch: &'a Launch) -> Result<Self> {
         let thread = |e| Error::system("start a thread for output", e);
         let (out, out_written) = Sink::start(std::io::stdout()).map_err(thread)?;
         let (err, err_written) = Sink::start(std::io::stderr()).map_err(thread)?;
         let (sender, notices) = unbounded_channel();
         Ok(Self {
-            options,
+            launch,
             running: HashMap::new(),
             pids: Vec::new(),
             ending: Ending::default(),
-            hub: Hub::new(Server::new(options.ranks), options.ranks, sender),
+            hub: Hub::new(Server::new(launch.numbers().collect()), sender),
             notices,
             wake: None,
             limit: None,
+            answers: Answers::default(),
+            answers_until: None,
             forwarders: JoinSet::new(),
             finish: watch::Sender::new(false),
             out,
@@ -155,14 +168,14 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn start(&mut self, rank: u32) -> std::io::Result<()> {
+    fn start(&mut self, rank: u32, number: u32) -> std::io::Result<()> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
         for (from, to) in [(stdout, &self.out), (stderr, &self.err)] {
-            let cutter = Cutter::new(rank, self.options.ranks, self.options.prefix);
+            let cutter = Cutter::new(rank, self.launch.ranks(), self.launch.prefix);
             self.forwarders.spawn_local(forward(from, cutter, to.clone(), self.finish.subscribe())?);
         }
-        let pid = start(rank, self.options, pmi::connect(&self.hub, rank)?, their_stdout, their_stderr)?;
+        let pid = start(self.launch, rank, number, pmi::connect(&self.hub, rank)?, [their_stdout, their_stderr])?;
         self.pids.push(pid);
         self.running.insert(pid, rank);
         Ok(())
@@ -200,14 +213,49 @@ impl<'a> Job<'a> {
                 self.say(format!("{} broke the PMI-1 protocol: {what}; ending the job", self.name(rank)));
                 self.ending.failed(1)
             }
+            Answer::Waits(text) => {
+                self.answers.add(rank, text);
+                if self.answers.are_complete() && self.answers_until.is_some() {
+                    self.time_out();
+                }
+                return;
+            }
             Answer::Replies(_) => return,
         };
         self.act(actions);
     }
 
+    /// Asks the ranks what they wait for.
+    fn ask(&mut self) {
+        self.answers = Answers::of(self.hub.borrow_mut().ask());
+        self.answers_until = Some(Instant::now() + ANSWER_TIME);
+        if self.answers.are_complete() {
+            self.time_out();
+        }
+    }
+
+    /// Says what ranks wait for, and ends them.
+    fn time_out(&mut self) {
+        self.answers_until = None;
+        let is_running = |rank: &u32| self.running.values().any(|running| running == rank);
+        let doing = |rank| match is_running(&rank) {
+            true => self.hub.borrow().doing(rank).to_owned(),
+            false => "has ended".to_owned(),
+        };
+        for line in self.answers.table(0..self.launch.ranks(), doing) {
+            self.say(line);
+        }
+        let actions = self.ending.timed_out();
+        self.act(actions);
+    }
+
     fn signalled(&mut self, signal: Signal) {
+        let Some(name) = signals::ending(signal) else {
+            // The group of a rank has no member whose parent is in the same session, so the kernel ignores TSTP there.
+            let signal = if signal == Signal::TSTP { Signal::STOP } else { signal };
+            return self.act(vec![Action::Signal(signal, None)]);
+        };
         let actions = self.ending.signalled(signal);
-        let name = signals::name(signal);
         self.say(match actions.contains(&Action::KillAll) {
             true => format!("{name}: killing the ranks"),
             false => format!("{name}: passed on to the ranks; once more kills them"),

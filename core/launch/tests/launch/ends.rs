@@ -1,6 +1,6 @@
 //! Every end of a job: exit codes, dead ranks, a dead launcher, signals. After each, nothing may be left.
 
-use farside_harness::{Marked, children, signal};
+use farside_harness::{Marked, children, itself, signal};
 
 use crate::kvs;
 
@@ -122,7 +122,11 @@ fn rank_that_closes_its_connection_and_lives_on_is_lost() {
 fn rank_that_aborts_ends_the_job_with_its_code_and_reason() {
     let done = Marked::run(3, &[&kvs(), "10", "2", "put", "abort"]).finish();
     assert_eq!(done.code, Some(7), "{done:?}");
-    assert!(done.err.contains("farside: rank 2 (pid ") && done.err.contains("with code 7: told to"), "{done:?}");
+    assert!(
+        done.err.contains("farside: rank 2 (pid ")
+            && done.err.contains("code 7: told to: set FARSIDE_SHM_DIR, 100% sure\n"),
+        "{done:?}"
+    );
     assert_eq!(done.err.matches("told to").count(), 1, "it is said once: {done:?}");
 }
 
@@ -144,6 +148,43 @@ fn others_that_ignore_every_signal_are_killed() {
 fn timeout_ends_the_job() {
     let done = Marked::run(2, &["--timeout", "1", "sleep", "1000"]).finish();
     assert!(done.code == Some(124) && done.err.contains("--timeout"), "{done:?}");
+}
+
+/// The program of the test below: rank 1 comes late to a barrier.
+#[test]
+fn as_a_rank_that_waits() {
+    if std::env::var_os("FARSIDE_TEST_RANK").is_none() {
+        return;
+    }
+    let job = farside_core::Job::init().unwrap();
+    let world = job.world().unwrap();
+    world.barrier().unwrap();
+    if job.rank() == 1 {
+        println!("ready");
+        std::thread::sleep(std::time::Duration::from_secs(1000));
+    }
+    world.barrier().unwrap();
+}
+
+#[test]
+fn timeout_says_who_waits_for_whom() {
+    // With a bill the ranks of a barrier know whom they wait for.
+    for (bill, whom) in [("0", "farside: ranks 0, 2-3: barrier of team 0 waits for"), ("1000", "waits for rank 1\n")] {
+        let options = ["--timeout=2", "-x", "FARSIDE_TEST_RANK=1", "-x", &format!("FARSIDE_STALL_S={bill}")];
+        let options = options.map(str::to_owned);
+        let program = itself("ends::as_a_rank_that_waits");
+        let done = Marked::run(4, &[&options[..], &program].concat()).finish();
+        assert_eq!(done.code, Some(124), "{done:?}");
+        let computes = "farside: rank 1: waits for no rank: it computes, polls or is stopped\n";
+        assert!([computes, whom].iter().all(|line| done.err.contains(line)), "{done:?}");
+        assert_eq!(done.err.matches("farside: rank").count(), done.err.lines().count() - 1, "{done:?}");
+    }
+    // Ranks that have not come to their start are known without a question.
+    let script = "[ $PMI_RANK = 1 ] && exec sleep 1000; exec $0";
+    let done = Marked::run(3, &["--timeout", "1", "--", "sh", "-c", script, &kvs()]).finish();
+    let known = "farside: ranks 0, 2: start-up waits for the ranks that are not there yet\n\
+                 farside: rank 1: has not joined the job\n";
+    assert!(done.code == Some(124) && done.err.contains(known), "{done:?}");
 }
 
 #[test]
@@ -211,6 +252,70 @@ fn interrupt_is_passed_on_to_the_ranks() {
         assert_eq!(running.finish().code, Some(code), "{name}");
         job.wait_until_gone();
     }
+}
+
+#[test]
+fn signals_of_the_program_are_passed_on_and_end_nothing_by_themselves() {
+    for name in ["USR1", "USR2", "WINCH", "CONT"] {
+        let script = format!("trap 'echo got' {name}; trap 'exit 4' INT; echo ready; while :; do sleep 0.05; done");
+        let mut job = shell(2, &script);
+        let mut running = job.start();
+        running.await_lines("ready", 2);
+        for _ in 0..2 {
+            running.signal(name);
+            running.await_lines("got", 2);
+        }
+        running.signal("INT");
+        let done = running.finish();
+        assert_eq!(done.code, Some(4), "{name}: {done:?}");
+        assert!(!done.err.contains(name), "nothing is said: {done:?}");
+        job.wait_until_gone();
+    }
+    let mut job = shell(2, "echo ready; exec sleep 1000");
+    let mut running = job.start();
+    running.await_lines("ready", 2);
+    running.signal("USR2");
+    let done = running.finish();
+    assert!(
+        done.code == Some(128 + libc::SIGUSR2) && done.err.contains("SIGUSR2"),
+        "ranks without a handler: {done:?}"
+    );
+}
+
+/// Waits until a process has stopped, or goes on.
+fn await_stop(pid: u32, stopped: bool) {
+    let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
+    let deadline = std::time::Instant::now() + farside_harness::PATIENCE;
+    while is_stopped() != stopped {
+        assert!(std::time::Instant::now() < deadline, "process {pid}: stopped should be {stopped}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn job_that_is_suspended_stops_with_all_ranks_and_goes_on() {
+    let mut job = shell(2, "trap 'exit 0' INT; echo ready; while :; do sleep 0.05; done");
+    let mut running = job.start();
+    running.await_lines("ready", 2);
+    let guard = running.child.id();
+    let mut all = children(children(guard)[0]);
+    assert_eq!(all.len(), 2);
+    all.push(guard);
+    for _ in 0..2 {
+        running.signal("TSTP");
+        all.iter().for_each(|pid| await_stop(*pid, true));
+        running.signal("CONT");
+        all.iter().for_each(|pid| await_stop(*pid, false));
+    }
+    running.signal("INT");
+    assert_eq!(running.finish().code, Some(0));
+    job.wait_until_gone();
+}
+
+#[test]
+fn every_rank_has_a_session_of_its_own() {
+    let done = shell(3, "read -r _ _ _ _ _ session _ </proc/$$/stat; [ $session = $$ ] && echo alone").finish();
+    assert_eq!(done.out, "alone\n".repeat(3), "{done:?}");
 }
 
 #[test]

@@ -58,6 +58,22 @@ fn output_that_nobody_reads_ends_the_job() {
 }
 
 #[test]
+fn setting_that_is_mistyped_is_one_warning_with_the_nearest_name() {
+    let options = ["-x", "FARSIDE_TIMOUT_S=5", "-x", "FARSIDE_TEST_RANK=0"].map(str::to_owned);
+    let done = Marked::run(2, &[&options[..], &farside_harness::itself("output::as_a_rank")].concat()).finish();
+    let line = "farside: FARSIDE_TIMOUT_S is set, and is no setting: is FARSIDE_TIMEOUT_S meant?\n";
+    assert_eq!((done.code, done.err.as_str()), (Some(0), line), "{done:?}");
+}
+
+/// The program of the test above.
+#[test]
+fn as_a_rank() {
+    if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
+        farside_core::Job::init().unwrap().finalize().unwrap();
+    }
+}
+
+#[test]
 fn input_goes_to_rank_0_only() {
     let mut job = shell(3, &["--prefix"], "cat");
     job.command.stdin(Stdio::piped());
@@ -74,9 +90,9 @@ fn ranks_get_their_variables_and_no_others() {
     for rank in 0..2 {
         let prefix = format!("[{rank}] ");
         let mine: Vec<&str> = done.out.lines().filter_map(|l| l.strip_prefix(&prefix)).collect();
-        assert_eq!((mine.len(), mine[0]), (4, "COLOUR=red=blue"), "{mine:?}");
-        assert!(mine[1].starts_with("PMI_FD="), "{mine:?}");
-        assert_eq!(mine[2..], [format!("PMI_RANK={rank}"), "PMI_SIZE=2".to_owned()]);
+        assert_eq!(mine[..2], ["COLOUR=red=blue", "PMI_APPNUM=0"], "{mine:?}");
+        assert!(mine[2].starts_with("PMI_FD="), "{mine:?}");
+        assert_eq!(mine[3..], [format!("PMI_RANK={rank}"), "PMI_SIZE=2".to_owned()]);
     }
 }
 

@@ -1,0 +1,303 @@
+//! The options of `farside run` and of `mpiexec`, in one table.
+
+use crate::hosts;
+use crate::options::{Bind, Environment, Inherited, Reading, help};
+
+/// One option.
+pub(crate) struct Row {
+    /// Its names, without dashes.
+    pub(crate) names: &'static [&'static str],
+    /// Its values; empty if it has none.
+    pub(crate) values: &'static str,
+    /// What it does; empty for one that is not for users.
+    pub(crate) help: &'static str,
+    /// Reads its values; it gets the option as it was written.
+    pub(crate) read: fn(&mut Reading, &str) -> Result<(), String>,
+}
+
+/// The option with this name.
+pub(crate) fn find(name: &str) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.names.contains(&name))
+}
+
+/// All options.
+pub(crate) const TABLE: &[Row] = &[
+    Row {
+        names: &["n", "np", "c", "ranks"],
+        values: "N",
+        help: "The number of ranks of the program (1).",
+        read: |r, option| {
+            r.ranks = Some(r.number(option)?);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["ppn", "perhost", "npernode", "N"],
+        values: "N",
+        help: "Ranks of a node: the number of ranks where -n does not say it, for all ranks are on one node.",
+        read: |r, option| {
+            r.room = Some(r.number(option)?);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["soft"],
+        values: "LIST",
+        help: "Numbers of ranks that will do, as in 2,4:16:4: the largest of them that is at most N is taken.",
+        read: |r, option| {
+            let list = r.value(option)?;
+            r.soft = list
+                .split(',')
+                .map(triplet)
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| format!("{option} needs numbers, FROM:TO or FROM:TO:STEP, and has '{list}'"))?
+                .concat();
+            Ok(())
+        },
+    },
+    Row {
+        names: &["host", "hosts", "H"],
+        values: "NAME[:N],..",
+        help: "Where the ranks run: names of this machine. Others are refused.",
+        read: |r, option| {
+            let list = r.value(option)?;
+            r.room = hosts::room(list.split(','))?.or(r.room);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["f", "hostfile", "machinefile"],
+        values: "FILE",
+        help: "The same, from a file with one name a line: NAME, NAME:N or NAME slots=N.",
+        read: |r, option| {
+            let file = r.value(option)?;
+            let text = crate::options::read(&file)?;
+            let lines = text.lines().filter_map(|line| line.split('#').next()).map(str::trim);
+            r.room = hosts::room(lines).map_err(|e| format!("{file}: {e}"))?.or(r.room);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["configfile"],
+        values: "FILE",
+        help: "The programs of a file: one a line, with its options.",
+        read: Reading::file,
+    },
+    Row {
+        names: &["env"],
+        values: "NAME=VALUE or NAME VALUE",
+        help: "An environment variable of the program's ranks.",
+        read: |r, option| {
+            let variable = r.variable(option)?;
+            r.program.environment.set.push(variable);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["genv"],
+        values: "NAME=VALUE or NAME VALUE",
+        help: "An environment variable of all ranks.",
+        read: |r, option| {
+            let variable = r.variable(option)?;
+            r.everywhere.set.push(variable);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["x"],
+        values: "NAME or NAME=VALUE",
+        help: "The same. With NAME alone it is the launcher's own, which ranks have anyway.",
+        read: |r, option| {
+            let word = r.value(option)?;
+            let own = || std::env::var(&word).map(|value| (word.clone(), value)).ok();
+            let given = word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            r.everywhere.set.extend(given.or_else(own));
+            Ok(())
+        },
+    },
+    Row {
+        names: &["envall"],
+        values: "",
+        help: "The program's ranks have the launcher's environment. This is so anyway.",
+        read: |r, _| inherit(&mut r.program.environment, Inherited::All),
+    },
+    Row {
+        names: &["genvall"],
+        values: "",
+        help: "All ranks have the launcher's environment. This is so anyway.",
+        read: |r, _| inherit(&mut r.everywhere, Inherited::All),
+    },
+    Row {
+        names: &["envnone"],
+        values: "",
+        help: "The program's ranks have only variables that options set.",
+        read: |r, _| inherit(&mut r.program.environment, Inherited::Only(Vec::new())),
+    },
+    Row {
+        names: &["genvnone"],
+        values: "",
+        help: "All ranks have only variables that options set.",
+        read: |r, _| inherit(&mut r.everywhere, Inherited::Only(Vec::new())),
+    },
+    Row {
+        names: &["envlist"],
+        values: "NAME,..",
+        help: "The program's ranks have these variables of the launcher's environment, and no others.",
+        read: |r, option| {
+            let list = r.value(option)?;
+            inherit(&mut r.program.environment, only(&list))
+        },
+    },
+    Row {
+        names: &["genvlist"],
+        values: "NAME,..",
+        help: "All ranks have these variables of the launcher's environment, and no others.",
+        read: |r, option| {
+            let list = r.value(option)?;
+            inherit(&mut r.everywhere, only(&list))
+        },
+    },
+    Row {
+        names: &["wdir", "wd", "cwd"],
+        values: "DIR",
+        help: "The folder in which the program's ranks start.",
+        read: |r, option| {
+            let folder = r.value(option)?;
+            if !std::path::Path::new(&folder).is_dir() {
+                return Err(format!("{option}: no folder '{folder}'"));
+            }
+            r.program.folder = Some(folder.into());
+            Ok(())
+        },
+    },
+    Row {
+        names: &["path"],
+        values: "DIR[:DIR]..",
+        help: "Folders where the program is looked for before PATH.",
+        read: |r, option| {
+            let list = r.value(option)?;
+            r.program.path.extend(std::env::split_paths(&list));
+            Ok(())
+        },
+    },
+    Row {
+        names: &["bind", "bind-to"],
+        values: "core or none",
+        help: "core (or hwthread): each rank gets one of the processors that this command may use, by number, and in turn; \
+               none (the default): ranks may use all of them.",
+        read: |r, option| {
+            let what = r.value(option)?;
+            r.launch.bind = match what.split(':').next().unwrap_or_default() {
+                "none" => Bind::None,
+                "core" | "hwthread" => Bind::Core,
+                _ if matches!(option, "--bind" | "-bind") => {
+                    return Err(format!("{option} needs core or none, and has '{what}'"));
+                }
+                _ => {
+                    return note(
+                        r,
+                        format!("{option} {what}: ranks are bound to single processors (core), or not at all, as here"),
+                    );
+                }
+            };
+            Ok(())
+        },
+    },
+    Row {
+        names: &["map-by", "rank-by"],
+        values: "WHAT",
+        help: "No effect but for a line that says so, unless WHAT is slot or core: ranks are laid out by number.",
+        read: |r, option| {
+            let what = r.value(option)?;
+            match what.split(':').next().unwrap_or_default() {
+                "slot" | "core" | "hwthread" | "node" => Ok(()),
+                _ => note(r, format!("{option} {what}: ranks are laid out by their numbers")),
+            }
+        },
+    },
+    Row {
+        names: &["oversubscribe", "allow-run-as-root", "use-hwthread-cpus"],
+        values: "",
+        help: "No effect: this is allowed anyway.",
+        read: |_, _| Ok(()),
+    },
+    Row {
+        names: &["mca"],
+        values: "NAME VALUE",
+        help: "No effect but for a line that says so.",
+        read: |r, option| {
+            let (name, value) = (r.value(option)?, r.value(option)?);
+            note(r, format!("{option} {name} {value} is for Open MPI; `farside info` lists the settings here"))
+        },
+    },
+    Row {
+        names: &["l", "prepend-rank", "prefix", "tag-output"],
+        values: "",
+        help: "Put the rank in front of every line of output, as in `[3] text`.",
+        read: |r, _| {
+            r.launch.prefix = true;
+            Ok(())
+        },
+    },
+    Row {
+        names: &["timeout"],
+        values: "SECONDS",
+        help: "End the job after this time, with exit code 124; before, say which rank waits for which other one.",
+        read: |r, option| {
+            r.launch.timeout = Some(r.number(option)?);
+            Ok(())
+        },
+    },
+    Row {
+        names: &["version", "V"],
+        values: "",
+        help: "Print the version.",
+        read: |r, _| {
+            r.print = Some(format!("{} (Farside) {}\n", r.front.name(), env!("CARGO_PKG_VERSION")));
+            Ok(())
+        },
+    },
+    Row {
+        names: &["help", "h"],
+        values: "",
+        help: "Print this text.",
+        read: |r, _| {
+            r.print = Some(help(r.front));
+            Ok(())
+        },
+    },
+    Row {
+        names: &["guard"],
+        values: "PID",
+        help: "",
+        read: |r, option| {
+            r.launch.guard = Some(r.number(option)?);
+            Ok(())
+        },
+    },
+];
+
+fn inherit(environment: &mut Environment, what: Inherited) -> Result<(), String> {
+    environment.inherited = Some(what);
+    Ok(())
+}
+
+fn only(list: &str) -> Inherited {
+    Inherited::Only(list.split(',').map(str::to_owned).collect())
+}
+
+fn note(reading: &mut Reading, text: String) -> Result<(), String> {
+    reading.launch.notes.push(text);
+    Ok(())
+}
+
+/// The numbers `N`, `FROM:TO` or `FROM:TO:STEP` (MPI-5.0 section 11.8.4, info key `soft`).
+fn triplet(text: &str) -> Option<Vec<u32>> {
+    let numbers: Vec<u32> = text.split(':').map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    match numbers[..] {
+        [n] => Some(vec![n]),
+        [from, to] => Some((from..=to).collect()),
+        [from, to, step] if step > 0 => Some((from..=to).step_by(step as usize).collect()),
+        _ => None,
+    }
+}
