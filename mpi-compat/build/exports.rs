@@ -53,6 +53,12 @@ fn is_handle(parameter: &Parameter) -> bool {
     parameter.base.starts_with("MPI_") && !matches!(base.as_str(), "c_int" | "i64" | "Status" | "Callback" | "Opaque")
 }
 
+/// The function that is exported under its name: itself, or the one that has replaced it.
+fn model<'a>(table: &'a Table, function: &'a Function) -> &'a Function {
+    let now = table.functions().find(|other| Some(&other.name) == function.now.as_ref());
+    now.filter(|now| now.parameters.len() == function.parameters.len()).unwrap_or(function)
+}
+
 /// The prototype whose counts are large, if there are two forms that differ in nothing else.
 fn twin<'a>(table: &'a Table, function: &Function) -> Option<&'a Function> {
     let find = |name: &str| table.functions().find(|other| other.name == name);
@@ -148,13 +154,14 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         other => base_type(other),
     };
     let large = name.ends_with("_c") || name.ends_with("_x");
-    let wide: Vec<bool> = match twin(table, function) {
+    let model = model(table, function);
+    let wide: Vec<bool> = match twin(table, model) {
         Some(twin) => {
             let pairs = function.parameters.iter().zip(&twin.parameters);
             let int_form = |p: &Parameter| {
                 table
                     .functions()
-                    .find(|f| f.name == function.base())
+                    .find(|f| f.name == model.base())
                     .is_some_and(|f| f.parameters.iter().any(|q| q.name == p.name && !q.is_long()))
             };
             pairs.map(|(_, long)| long.is_long() && int_form(long)).collect()
@@ -169,7 +176,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
             arguments.push(format!("crate::{module}::{form}"));
             implementation(table, blocking)
         }
-        None => implementation(table, function),
+        None => implementation(table, model),
     };
     let arguments = arguments.join(", ");
     let body = if module == "tool" && function.mark != Mark::NotYet {

@@ -32,7 +32,10 @@ pub fn header(table: &Table) -> String {
     let mut out = String::from(
         "/* The MPI 5.0 standard ABI. Made from the tables of Farside's mpi-compat; a test compares. */\n\
          #ifndef FARSIDE_MPI_H\n#define FARSIDE_MPI_H\n\n#include <stdint.h>\n\n\
-         #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
+         #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n\
+         #ifdef __GNUC__\n\
+         #define FARSIDE_REMOVED(now) __attribute__((deprecated(\"MPI-3.0 has removed it; call \" now)))\n\
+         #else\n#define FARSIDE_REMOVED(now)\n#endif\n\n",
     );
     for handle in HANDLES {
         let tag = handle.replacen("MPI_", "MPI_ABI_", 1);
@@ -51,8 +54,10 @@ pub fn header(table: &Table) -> String {
             writeln!(out, "/* {} */", chapter.title).expect("a string");
             for function in &chapter.functions {
                 let space = if function.returns.ends_with('*') { "" } else { " " };
-                writeln!(out, "{}{space}{prefix}{}({});", function.returns, function.name, function.text)
-                    .expect("a string");
+                let removed =
+                    function.now.as_ref().map(|now| format!(" FARSIDE_REMOVED(\"{now}\")")).unwrap_or_default();
+                let (returns, name, text) = (&function.returns, &function.name, &function.text);
+                writeln!(out, "{returns}{space}{prefix}{name}({text}){removed};").expect("a string");
             }
             out.push('\n');
         }

@@ -36,6 +36,8 @@ pub struct Function {
     pub parameters: Vec<Parameter>,
     /// Of `MPI_Pcontrol`.
     pub variadic: bool,
+    /// The function that has replaced it, if MPI-3.0 removed it.
+    pub now: Option<String>,
     /// What stands between the parentheses.
     pub text: String,
 }
@@ -114,7 +116,9 @@ impl Function {
             _ => bad(),
         };
         let stage = line[2..3].parse().unwrap_or_else(|_| bad());
-        let Some((head, text)) = line[4..].strip_suffix(')').and_then(|rest| rest.split_once('(')) else { bad() };
+        let (line, now) =
+            line[4..].split_once(", now ").map_or((&line[4..], None), |(line, now)| (line, Some(now.into())));
+        let Some((head, text)) = line.strip_suffix(')').and_then(|rest| rest.split_once('(')) else { bad() };
         let at = head.rfind(' ').map_or(0, |space| space + 1);
         let (returns, name) = (head[..at].trim().to_owned(), head[at..].to_owned());
         let variadic = text.ends_with(", ...");
@@ -122,7 +126,7 @@ impl Function {
             "void" => Vec::new(),
             _ => text.trim_end_matches(", ...").split(", ").map(Parameter::read).collect(),
         };
-        Self { mark, stage, returns, name, parameters, variadic, text: text.into() }
+        Self { mark, stage, returns, name, parameters, variadic, now, text: text.into() }
     }
 
     /// The name without `_c` or `_x`.

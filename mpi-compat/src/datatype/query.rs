@@ -19,6 +19,21 @@ pub fn type_get_extent(call: &Call<'_>, datatype: Type, lb: Out<i64>, extent: Ou
     Ok(())
 }
 
+pub fn type_extent(call: &Call<'_>, datatype: Type, extent: Out<i64>) -> Result {
+    extent.set(call.types.get(datatype)?.layout.extent());
+    Ok(())
+}
+
+pub fn type_lb(call: &Call<'_>, datatype: Type, displacement: Out<i64>) -> Result {
+    displacement.set(call.types.get(datatype)?.layout.lb());
+    Ok(())
+}
+
+pub fn type_ub(call: &Call<'_>, datatype: Type, displacement: Out<i64>) -> Result {
+    displacement.set(call.types.get(datatype)?.layout.ub());
+    Ok(())
+}
+
 pub fn type_get_true_extent(call: &Call<'_>, datatype: Type, true_lb: Out<i64>, true_extent: Out<i64>) -> Result {
     let object = call.types.get(datatype)?;
     true_lb.set(object.layout.true_lb());
