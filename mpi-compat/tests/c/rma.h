@@ -82,4 +82,23 @@ static inline MPI_Group group_of(int n, const int *ranks) {
     return group;
 }
 
+/* An Info object with one key. */
+static inline MPI_Info info_with(const char *key, const char *value) {
+    MPI_Info info;
+    OK(MPI_Info_create(&info));
+    OK(MPI_Info_set(info, key, value));
+    return info;
+}
+
+/* Whether a window says that it uses a hint, with this value unless that is NULL. */
+static inline int has_hint(MPI_Win of, const char *key, const char *value) {
+    MPI_Info info;
+    char text[MPI_MAX_INFO_VAL];
+    int len = sizeof text, flag;
+    OK(MPI_Win_get_info(of, &info));
+    OK(MPI_Info_get_string(info, key, &len, text, &flag));
+    OK(MPI_Info_free(&info));
+    return flag && (value == NULL || strcmp(text, value) == 0);
+}
+
 #endif

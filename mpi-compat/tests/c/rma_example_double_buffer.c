@@ -1,23 +1,9 @@
 /* Two windows in turn: a round is computed in one while the other is exposed (example of section 12.5.2).
    ranks 1 2 3 4 */
-#include "rma.h"
-
-enum { ROUNDS = 12 };
-
-/* One step of a computation, and the result of all steps without communication. */
-static int step(int own, int from_left) { return 2 * own % 1000 + from_left; }
-
-static void expected(int total, int *values) {
-    int next[8];
-    for (int i = 0; i < total; i++) values[i] = i + 1;
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < total; i++) next[i] = step(values[i], values[(i + total - 1) % total]);
-        memcpy(values, next, total * sizeof(int));
-    }
-}
+#include "rma_steps.h"
 
 int main(void) {
-    int own, values[8], to, from, *memory[2];
+    int own, to, from, *memory[2];
     MPI_Win wins[2];
     memory[0] = begin(1);
     wins[0] = win;
@@ -36,8 +22,7 @@ int main(void) {
         OK(MPI_Win_wait(now));
         own = step(own, *memory[round % 2]);
     }
-    expected(size, values);
-    CHECK(own == values[me]);
+    CHECK(own == expected());
     OK(MPI_Group_free(&targets));
     OK(MPI_Group_free(&origins));
     OK(MPI_Win_free(&wins[1]));

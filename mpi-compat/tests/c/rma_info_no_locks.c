@@ -2,16 +2,6 @@
    ranks 2 3 */
 #include "rma.h"
 
-static void check_value(const char *wanted) {
-    MPI_Info info;
-    char text[MPI_MAX_INFO_VAL];
-    int len = MPI_MAX_INFO_VAL, flag;
-    OK(MPI_Win_get_info(win, &info));
-    OK(MPI_Info_get_string(info, "no_locks", &len, text, &flag));
-    OK(MPI_Info_free(&info));
-    CHECK(flag && strcmp(text, wanted) == 0);
-}
-
 /* Each rank adds 1 at rank 0 under each kind of lock. */
 static void count_under_locks(int *memory) {
     const int one = 1;
@@ -40,13 +30,16 @@ int main(void) {
     MPI_Info info;
     int *memory = begin(2), own[2];
     OK(MPI_Win_free(&win));
-    OK(MPI_Info_create(&info));
-    OK(MPI_Info_set(info, "no_locks", "true"));
+    info = info_with("no_locks", "true");
     OK(MPI_Win_allocate(sizeof own, sizeof(int), info, MPI_COMM_WORLD, &memory, &win));
-    check_value("true");
+    CHECK(has_hint(win, "no_locks", "true"));
     count_under_locks(memory);
     OK(MPI_Win_free(&win));
     OK(MPI_Win_create(own, sizeof own, sizeof(int), info, MPI_COMM_WORLD, &win));
+    count_under_locks(own);
+    OK(MPI_Win_free(&win));
+    OK(MPI_Win_create(own, sizeof own, sizeof(int), me == 0 ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+    OK(MPI_Info_free(&info));
     count_under_locks(own);
     return done();
 }

@@ -2,20 +2,13 @@
    ranks 1 2 3 4 */
 #include "rma.h"
 
-static MPI_Info with(const char *key, const char *value) {
-    MPI_Info info;
-    OK(MPI_Info_create(&info));
-    OK(MPI_Info_set(info, key, value));
-    return info;
-}
-
 int main(void) {
     MPI_Info info;
     int *memory, one = 1;
     start();
     me = rank_of(MPI_COMM_WORLD);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    info = with("accumulate_ordering", "none");
+    info = info_with("accumulate_ordering", "none");
     OK(MPI_Win_allocate(sizeof(int), sizeof(int), info, MPI_COMM_WORLD, &memory, &win));
     OK(MPI_Info_free(&info));
     *memory = 0;

@@ -1,5 +1,5 @@
-//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI: each hands its arguments, by name, to
-//! `call::run`. Also the `PMPI_` functions, and the names of predefined handles.
+//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI, each of which passes its arguments, by name, to
+//! `call::run`; the functions that complete requests; the `PMPI_` functions; and the names of predefined handles.
 
 #[path = "../src/table.rs"]
 #[allow(dead_code)]
@@ -25,8 +25,10 @@ fn main() {
     };
     write("pmpi.rs", table.functions().filter(|f| !f.name.starts_with("MPI_T_")).map(pmpi).collect());
     let names = std::cell::RefCell::new(Vec::<String>::new());
-    let wrappers: String =
-        table.functions().filter_map(|function| wrapper(function, &mut names.borrow_mut())).collect();
+    let wrappers: String = table
+        .functions()
+        .filter_map(|function| wrapper(function, &mut names.borrow_mut()).or_else(|| completion(&table, function)))
+        .collect();
     let names = names.into_inner();
     let mut text =
         String::from("/// Names of the calls, their rows and forms.\npub static NAMES: &[(&str, usize, Form)] = &[\n");
@@ -93,7 +95,7 @@ fn pmpi(function: &Function) -> String {
     )
 }
 
-/// The exported function, if the table has it.
+/// The wrapper of a call, if `src/table.rs` has it.
 fn wrapper(function: &Function, names: &mut Vec<String>) -> Option<String> {
     let name = function.base();
     calls::find(name)?;
@@ -101,14 +103,14 @@ fn wrapper(function: &Function, names: &mut Vec<String>) -> Option<String> {
         names.push(name.to_owned());
         names.len() - 1
     });
-    // `start` has it.
+    // `src/start.rs` defines it.
     if name == "MPI_Finalize" {
         return Some(String::new());
     }
     let (declared, passed) = parameters(function);
     let arguments: Vec<_> = function.parameters.iter().map(|p| format!("(\"{}\", {})", p.name, value(p))).collect();
     let (symbol, arguments) = (&function.name, arguments.join(", "));
-    // What frees a communicator or window also ends its duplicate, at every level.
+    // Calls that free a communicator or window also free its shadow, at every level.
     let always = name.ends_with("_free") || name.ends_with("_disconnect");
     let off = if always { "" } else { "    if level::off() {\n        return go();\n    }\n" };
     Some(format!(
@@ -117,6 +119,35 @@ fn wrapper(function: &Function, names: &mut Vec<String>) -> Option<String> {
          let mut go = || unsafe {{ pmpi::{symbol}({passed}) }};\n{off}    \
          // SAFETY: as above, with the names of the standard.\n    \
          unsafe {{ call::run({at}, &[{arguments}], &mut go) }}\n}}\n\n"
+    ))
+}
+
+/// The exported function, if it completes requests by waiting or testing.
+fn completion(table: &Table, function: &Function) -> Option<String> {
+    let name = &function.name;
+    let waits = name.starts_with("MPI_Wait");
+    let which = name.strip_prefix("MPI_Wait").or_else(|| name.strip_prefix("MPI_Test"))?;
+    // A wait for some requests of a list is a loop of tests.
+    let (below, call) = match which {
+        "" | "all" => (name.clone(), format!("all(list, {}, ", if waits { "std::ptr::null_mut()" } else { "flag" })),
+        "any" => ("MPI_Testany".to_owned(), format!("some(list, {waits}, (indx, 0), flag, ")),
+        "some" => ("MPI_Testsome".to_owned(), format!("some(list, {waits}, (outcount, 1), outcount, ")),
+        _ => return None,
+    };
+    let below = table.functions().find(|function| function.name == below).expect("a test for each wait");
+    let is_list = |p: &&Parameter| p.base == "MPI_Request";
+    let shown: Vec<_> = below.parameters.iter().map(|p| if is_list(&p) { "requests" } else { &p.name }).collect();
+    let (declared, passed) = parameters(function);
+    let list = &function.parameters.iter().find(is_list).expect("it has requests").name;
+    let count = function.parameters.first().filter(|p| !is_list(p)).map_or("1", |p| &p.name);
+    let flag = if name == "MPI_Waitany" { "let flag: *mut c_int = &mut 0;\n        " } else { "" };
+    let (below, shown) = (&below.name, shown.join(", "));
+    Some(format!(
+        "#[unsafe(no_mangle)]\npub unsafe extern \"C-unwind\" fn {name}({declared}) -> c_int {{\n    \
+         // SAFETY: the arguments are those of this call.\n    unsafe {{\n        \
+         let list = requests::list({count}, {list});\n        \
+         if !requests::any(list) {{\n            return pmpi::{name}({passed});\n        }}\n        \
+         {flag}requests::{call}&mut |requests| pmpi::{below}({shown}))\n    }}\n}}\n\n"
     ))
 }
 

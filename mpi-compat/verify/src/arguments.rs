@@ -7,7 +7,7 @@ use crate::pmpi;
 use crate::pmpi::{IN_PLACE, INFO_NULL};
 use crate::shadow::Object;
 
-/// One argument.
+/// The value of one argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
     Int(i64),
@@ -20,7 +20,7 @@ pub enum Value {
     Address(*const c_void),
 }
 
-/// All of one call. Pointers are those of the program, and are read while it is in the call.
+/// The arguments of one call, by name. Pointers are those of the program, and are read while it is in the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a>(pub &'a [(&'a str, Value)]);
 
@@ -58,7 +58,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Whether it is a list that is there.
+    /// Whether the argument is a list, and not null.
     pub fn is_list(&self, name: &str) -> bool {
         match self.get(name) {
             Some(Value::Ints(at)) => !at.is_null(),
@@ -68,7 +68,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// The first `n` of a list; empty if there is none.
+    /// The first `n` values of a list; none if the argument is no list or null.
     pub fn list(&self, name: &str, n: usize) -> Vec<i64> {
         if !self.is_list(name) {
             return Vec::new();
@@ -92,7 +92,7 @@ impl Arguments<'_> {
     pub fn comm(&self) -> Option<usize> {
         self.0.iter().find_map(|(name, value)| match (*name, value) {
             ("comm" | "comm_old" | "local_comm" | "intercomm", Value::Handle(comm)) => Some(*comm),
-            // SAFETY: of a call that frees it; the program gives where it has the handle.
+            // SAFETY: a call that frees a communicator; the program gives the address of its handle.
             ("comm", Value::Out(at)) if !at.is_null() => Some(unsafe { **at }),
             _ => None,
         })

@@ -1,6 +1,5 @@
 #![allow(unsafe_code)]
-//! One call of the program: its record is made, exchanged and compared; then the call goes on to `PMPI_`, or the error handler is
-//! called.
+//! A call of the program: the ranks exchange and compare records of it; then it goes on to `PMPI_`, or the error handler is called.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -16,19 +15,19 @@ use crate::shadow::{self, Object, Shadow, tell};
 use crate::table::{CALLS, Data, Form};
 use crate::{describe, leaders, level, local, requests};
 
-/// A call with the arguments of the standard; `go` makes it.
+/// Checks a call, and makes it by `go` if it is right.
 ///
 /// # Safety
 /// The arguments are those of the function with the number `call` in `NAMES`.
 pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c_int) -> c_int {
     let (name, row, form) = NAMES[call];
     let (row, args) = (&CALLS[row], Arguments(args));
-    if matches!(row.data, Data::Message | Data::Access | Data::Ranks) {
+    if matches!(row.data, Data::Message | Data::Access | Data::Local | Data::Lock | Data::Ranks) {
         return match local::fault(name, row.data, &args) {
             Some((class, text)) => {
                 local::tell(name, &args, &text);
                 match args.object() {
-                    // The session is not known, and so its error handler is not.
+                    // A group does not tell its session, so there is no error handler to call.
                     None if local::world().is_none() => class as c_int,
                     object => handler(object, class),
                 }
@@ -79,7 +78,7 @@ fn checked(
     let mut pending = shadow.start(record.bytes(), with)?;
     if form == Form::Started && shadow.places.len() > 1 {
         if let Some((class, text)) = fault {
-            // The others learn of it when they complete the call.
+            // The other ranks learn of the error when they complete the call.
             tell(name, shadow.rank(), &text);
             return Ok(handler(Some(object), class));
         }
@@ -103,7 +102,7 @@ fn checked(
         Err(code) => return Ok(code),
     };
     if name == "MPI_Intercomm_create" {
-        // The leaders of both groups have looked at each other's; each group learns what they found.
+        // The leaders of both groups have compared their records; each tells its group the result.
         let fault = leaders::fault(name, args, &shadow, &record)?;
         let mut pending = shadow.start(Record { call: call as i64, fault, ..Record::default() }.bytes(), None)?;
         pending.finish(name)?;
@@ -128,14 +127,14 @@ fn members(record: &Record) -> Vec<usize> {
     group.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect()
 }
 
-/// Compares the records of all ranks. An error is reported, and the error handler called.
+/// Compares the records of all ranks. On an error each rank reports its own part, and the error handler is called.
 pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Option<Record>>, c_int> {
     let shadow = &pending.shadow;
     let mut records = Vec::with_capacity(pending.got.len());
     for (at, bytes) in pending.got.iter().enumerate() {
         let record = bytes.as_ref().map(|bytes| Record::parse(bytes));
         if record == Some(None) {
-            tell(name, shadow.rank(), &format!("what came from {} is no record of a call", shadow.places[at].rank));
+            tell(name, shadow.rank(), &format!("rank {} sent a malformed record of its call", shadow.places[at].rank));
             return Err(handler(Some(object), class::INTERN));
         }
         records.push(record.flatten());
@@ -155,7 +154,7 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
     Err(handler(Some(object), first.class))
 }
 
-/// The longer text of level 2: the rule, what was given, and which call it was.
+/// The longer text of level 2: the rule, the values given, and the number of the call.
 fn explanation(name: &str, object: Object, why: &str, complaints: usize, pending: &Pending) -> String {
     let ranks = pending.got.iter().flatten().count();
     let number = pending.number().map_or_else(|| "a call".to_owned(), |number| format!("call {number}"));
@@ -186,7 +185,7 @@ fn names_form(name: &str) -> Form {
     NAMES.iter().find(|(known, ..)| *known == name).map_or(Form::Blocking, |(_, _, form)| *form)
 }
 
-/// The name of a communicator or window, as the program has given it.
+/// The name that the program has given a communicator or window.
 fn shown(object: Object) -> String {
     let (mut text, mut length) = ([0u8; 129], 0);
     let at = text.as_mut_ptr().cast();
@@ -210,7 +209,7 @@ fn error_text(code: c_int) -> String {
     String::from_utf8_lossy(&text[..length.clamp(0, 512) as usize]).into_owned()
 }
 
-/// Calls the error handler, and gives the error code.
+/// Calls the error handler of an object, or of `MPI_COMM_SELF`, and returns the error code.
 pub fn handler(object: Option<Object>, class: i64) -> c_int {
     let code = class as c_int;
     // SAFETY: the object is one of the program.
@@ -224,7 +223,7 @@ pub fn handler(object: Option<Object>, class: i64) -> c_int {
     code
 }
 
-/// Duplicates what the call has made.
+/// Makes the shadow of the communicator or window that the call has made.
 fn after(
     name: &str,
     data: Data,

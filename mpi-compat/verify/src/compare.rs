@@ -1,5 +1,5 @@
-//! The checks between ranks: a function of the records of all ranks, so that all come to the same result, and all call the
-//! error handler.
+//! The checks between ranks: a pure function of the records of all ranks, so that all ranks come to the same result, and all call
+//! the error handler.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use crate::pmpi::{ROOT, class};
 use crate::record::{Block, Record};
 use crate::table::{CALLS, Data};
 
-/// Where a rank is: the side of an intercommunicator (0 otherwise), and its rank there.
+/// A rank of a communicator: its group (0 in an intracommunicator), and its rank in that group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub side: u8,
     pub rank: i64,
 }
 
-/// What is wrong, and who says so.
+/// An error, and the rank that reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// The speaker, by its place in the records.
+    /// The rank that reports it, as an index into the records.
     pub speaker: usize,
     pub class: i64,
     pub text: String,
-    /// What it is about: the name of a value, or "call", "size", "signature", "edge", "fault".
+    /// Its subject: the name of a value, or "call", "size", "signature", "edge", "fault".
     pub about: String,
     /// The longer text of level 2.
     pub why: String,
 }
 
-/// All ranks of one call.
+/// The records of all ranks of one call.
 pub struct All<'a> {
     pub places: &'a [Place],
     pub records: &'a [Option<Record>],
@@ -40,18 +40,18 @@ impl All<'_> {
         self.records.iter().enumerate().filter_map(|(at, record)| Some((at, self.places[at], record.as_ref()?)))
     }
 
-    /// A rank as another one names it.
+    /// A rank in a text that another rank reports.
     fn name(&self, of: Place, to: Place) -> String {
         if of.side == to.side { of.rank.to_string() } else { format!("{} of the other group", of.rank) }
     }
 
-    /// Whether data goes between two ranks.
+    /// Whether two ranks can exchange data in the call.
     fn joined(&self, a: Place, b: Place) -> bool {
         !self.inter || a.side != b.side
     }
 }
 
-/// All complaints of the first kind that there are, by the order of the ranks.
+/// The complaints of the first check that finds any, in the order of the ranks.
 pub fn compare(all: &All<'_>) -> Vec<Complaint> {
     for check in [calls, faults, inter_sizes, values, groups, pairs] {
         let found = check(all);
@@ -136,7 +136,7 @@ fn values(all: &All<'_>) -> Vec<Complaint> {
     Vec::new()
 }
 
-/// A rank that is left out of a split says so in place of its kind.
+/// A rank that is left out of a split gives `MPI_UNDEFINED` in place of the kind.
 fn undefined(mine: &crate::record::Same, theirs: &crate::record::Same) -> bool {
     let none = i64::from(crate::pmpi::UNDEFINED);
     mine.values == [none] || theirs.values == [none]
@@ -150,12 +150,12 @@ fn root_of_inter(all: &All<'_>, place: Place) -> bool {
     match roots[..] {
         [(_, it, _)] if it.side == place.side => mine == Some(if it == place { ROOT } else { crate::pmpi::PROC_NULL }),
         [(_, it, _)] => mine == Some(it.rank),
-        // None or several: whoever could be it is wrong.
+        // No root or several: every rank that could be the root reports it.
         _ => mine.is_some_and(|root| root >= 0),
     }
 }
 
-/// Which ranks gave which value.
+/// The rule of a value, and the ranks that gave each of its values.
 fn spread(all: &All<'_>, name: &str) -> String {
     let mut by_value = BTreeMap::<&str, Vec<String>>::new();
     for (_, place, record) in all.ranks() {
@@ -197,7 +197,7 @@ fn groups(all: &All<'_>) -> Vec<Complaint> {
     found
 }
 
-/// What each rank sends to each other one, and what that one expects.
+/// Compares the data that each rank sends to each other rank with the data that this one expects.
 fn pairs(all: &All<'_>) -> Vec<Complaint> {
     let mut found = Vec::new();
     for (from_at, from, sender) in all.ranks() {
@@ -225,20 +225,20 @@ fn pairs(all: &All<'_>) -> Vec<Complaint> {
             } else if sent.is_empty() || expected.is_empty() {
                 None
             } else if send_size != recv_size {
-                let (what_sent, what_expected) =
+                let (sent_name, expected_name) =
                     if data(sender) == Data::Edges { ("weight", "weight") } else { ("sendsize", "recvsize") };
                 let index = |one: bool, rank: i64| if one { format!("[{rank}]") } else { String::new() };
                 let (sends, recvs) = (index(sent_one, to.rank), index(expected_one, from.rank));
                 let text = if by_receiver {
                     let sign = if recv_size < send_size { '<' } else { '>' };
                     format!(
-                        "{what_expected}{recvs}={recv_size} {sign} expected {what_sent}({}){sends}={send_size}",
+                        "{expected_name}{recvs}={recv_size} {sign} expected {sent_name}({}){sends}={send_size}",
                         names.1
                     )
                 } else {
                     let sign = if send_size < recv_size { '<' } else { '>' };
                     format!(
-                        "{what_sent}{sends}={send_size} {sign} expected {what_expected}({}){recvs}={recv_size}",
+                        "{sent_name}{sends}={send_size} {sign} expected {expected_name}({}){recvs}={recv_size}",
                         names.0
                     )
                 };
@@ -272,7 +272,8 @@ fn pairs(all: &All<'_>) -> Vec<Complaint> {
     found
 }
 
-/// The two blocks if their signatures differ. Several of one pair may come in any order.
+/// The two blocks, if their signatures differ. Several blocks between one pair of ranks may be matched in any order, and are not
+/// compared.
 fn signatures(sent: &[Block], expected: &[Block]) -> Option<(Block, Block)> {
     match (sent, expected) {
         ([mine], [theirs]) if mine.hash != theirs.hash && mine.hash != -1 && theirs.hash != -1 => {
@@ -282,7 +283,7 @@ fn signatures(sent: &[Block], expected: &[Block]) -> Option<(Block, Block)> {
     }
 }
 
-/// A signature in words: "{4 MPI_INT}", or "{3 elements, MPI_INT first}".
+/// A signature as text: "{4 MPI_INT}", or "{3 elements, MPI_INT first}".
 pub fn kind(block: &Block) -> String {
     if block.elements == 0 {
         return "{nothing}".into();
@@ -295,7 +296,7 @@ pub fn kind(block: &Block) -> String {
     }
 }
 
-/// Between groups what one scatters is what the other one reduces.
+/// Between two groups, each scatters as many bytes as the other one reduces.
 fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
     let total = |side: u8| {
         let mut ranks = all.ranks().filter(|(_, place, _)| place.side == side);
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_rank_gives_is_found_for_every_rank_and_size() {
+    fn an_error_of_one_rank_is_found_for_every_rank_and_size() {
         for ranks in 1..20 {
             let (places, records) = alltoallv(ranks);
             assert!(speakers(&places, &records).is_empty());
@@ -363,7 +364,7 @@ mod tests {
                 assert_eq!(speakers(&places, &changed), [wrong]);
                 changed = records.clone();
                 changed[wrong].as_mut().unwrap().same[0].values = vec![1];
-                // Rank 0 is what the others are compared with.
+                // All others are compared with rank 0.
                 let others: Vec<_> = (1..ranks).collect();
                 assert_eq!(speakers(&places, &changed), if wrong == 0 { others } else { vec![wrong] });
             }

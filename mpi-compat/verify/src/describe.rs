@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Makes the record of a call, and finds what is wrong with it on this rank alone.
+//! Makes the record of a call, and finds the errors that this rank can see alone.
 
 use std::ffi::c_int;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -8,6 +8,7 @@ use crate::arguments::{Arguments, info};
 use crate::compare::kind;
 use crate::graph::{cart_dimensions, edges};
 use crate::level;
+use crate::local::reduction_of_characters;
 use crate::names::HANDLES;
 use crate::pmpi::{self, IN_PLACE, PREDEFINED, PROC_NULL, ROOT, TYPE_NULL, class};
 use crate::record::{Block, Blocks, Record, Same};
@@ -15,7 +16,7 @@ use crate::shadow::Shadow;
 use crate::table::{Data, Row};
 use crate::types;
 
-/// What is wrong on this rank alone: an error class, and the text.
+/// An error that this rank sees alone: its class and text.
 pub type Fault = Option<(i64, String)>;
 
 /// The record of a call.
@@ -30,7 +31,7 @@ pub fn record(call: usize, row: &Row, args: &Arguments<'_>, shadow: &Shadow) -> 
     call.record
 }
 
-/// A value that must be the same, if it is compared.
+/// A value that must be the same on all ranks; `None` if it is not compared at this level.
 fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
     let (name, length) = spec.split_once('*').map_or((spec, None), |(name, length)| (name, Some(length)));
     let (values, shown) = match name {
@@ -89,13 +90,13 @@ fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
     Some(Same { name: name.into(), values, text: format!("{name} {shown}") })
 }
 
-/// Values as a message shows them.
+/// Values in braces, at most 16 of them.
 pub fn braces(values: &[i64]) -> String {
     let some: Vec<_> = values.iter().take(16).map(i64::to_string).collect();
     format!("{{{}{}}}", some.join(","), if values.len() > 16 { ",.." } else { "" })
 }
 
-/// The record of a call, as it is made.
+/// Makes the record of a call.
 pub struct Describe<'a> {
     pub args: &'a Arguments<'a>,
     pub shadow: &'a Shadow,
@@ -112,11 +113,11 @@ impl Describe<'_> {
         let ranks = self.shadow.peers() as i64;
         let special = self.shadow.inter && matches!(root, ROOT | PROC_NULL);
         if !special && !(0..ranks).contains(&root) {
-            self.fault(class::ROOT, format!("root {root} is none of the ranks 0 to {}", ranks - 1));
+            self.fault(class::ROOT, format!("root {root} is not a rank from 0 to {}", ranks - 1));
         }
     }
 
-    /// Whether this rank is the root, and whether it is one of the others that take part.
+    /// The root, whether this rank is it, and whether it takes part in the call.
     fn root(&self) -> (i64, bool, bool) {
         let root = self.args.int("root").unwrap_or(0);
         if self.shadow.inter {
@@ -170,6 +171,7 @@ impl Describe<'_> {
                 if takes_part || is_root {
                     let (count, handle) = (self.args.int("count").unwrap_or(0), self.args.handle("datatype"));
                     let block = self.block(count, handle.unwrap_or(TYPE_NULL), "count", "datatype");
+                    self.operator_is_defined();
                     self.record.same.push(Same {
                         name: "datasize".into(),
                         values: vec![block.size],
@@ -216,6 +218,14 @@ impl Describe<'_> {
         }
     }
 
+    fn operator_is_defined(&mut self) {
+        if let (None, Some(op), Some(datatype)) =
+            (&self.record.fault, self.args.handle("op"), self.args.handle("datatype"))
+        {
+            self.record.fault = reduction_of_characters(op, datatype);
+        }
+    }
+
     fn same_signature(&mut self, block: &Block) {
         self.record.same.push(Same {
             name: "signature".into(),
@@ -224,7 +234,7 @@ impl Describe<'_> {
         });
     }
 
-    /// One block, if its count and type are good.
+    /// One block; empty, with a fault, if its count or type is wrong.
     fn block(&mut self, count: i64, handle: usize, count_name: &str, type_name: &str) -> Block {
         if let Some(fault) = amount(count, handle, count_name, type_name) {
             self.record.fault.get_or_insert(fault);
@@ -233,8 +243,8 @@ impl Describe<'_> {
         types::block(count, handle)
     }
 
-    /// The counts, displacements in bytes and types of one direction, for the first `n` ranks; or one of them for all. The second
-    /// says which.
+    /// Displacement in bytes, count, type and block of one direction for each of the first `n` ranks, and true; or of one block for
+    /// all ranks, and false.
     pub fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
         if n == 0 {
             return (Vec::new(), true);
@@ -254,7 +264,7 @@ impl Describe<'_> {
         let each = all.iter().enumerate().map(|(i, count)| {
             let handle = types.get(i).map_or(datatype, |handle| *handle as usize);
             let block = self.block(*count, handle, &format!("{counts}[{i}]"), "datatype");
-            // Those of calls with many types are in bytes.
+            // Calls with a type for each block have displacements in bytes.
             let faulty = self.record.fault.is_some();
             let step = if types.is_empty() && !faulty { types::extent(handle).1 } else { 1 };
             (displacements.get(i).copied().unwrap_or(0).wrapping_mul(step), *count, handle, block)
@@ -278,7 +288,7 @@ impl Describe<'_> {
         Blocks::List(parts.first().map(|part| (rank, part.3)).into_iter().collect())
     }
 
-    /// Addresses: none may be NULL, and what is received may not lie on one another.
+    /// Checks addresses: no data is at NULL, and parts that are received do not overlap.
     pub fn memory(&mut self, side: &str, receives: bool, parts: &[(i64, i64, usize, Block)], each: bool) {
         if self.record.fault.is_some() {
             return;
@@ -317,6 +327,7 @@ impl Describe<'_> {
         let blocks: Vec<_> = (counts.iter().enumerate())
             .map(|(i, count)| self.block(*count, handle, &format!("recvcounts[{i}]"), "datatype"))
             .collect();
+        self.operator_is_defined();
         let sizes: Vec<_> = blocks.iter().map(|block| block.size).collect();
         self.record.same.push(Same {
             name: "scattersize".into(),
@@ -354,7 +365,7 @@ impl Describe<'_> {
     }
 }
 
-/// What is wrong with a count and a type.
+/// Checks a count and a type.
 pub fn amount(count: i64, handle: usize, count_name: &str, type_name: &str) -> Fault {
     if count < 0 {
         return Some((class::COUNT, format!("{count_name}={count} < 0")));

@@ -10,12 +10,12 @@ use crate::level;
 use crate::pmpi::{self, BYTE, Status};
 use crate::shadow::{Shadow, lock, ok, tell};
 
-/// Calls in flight at a time on one communicator; tags stay below the least upper bound of 32767.
+/// Calls that may be in progress at a time on one communicator: tags stay below 32767, the least bound of the standard.
 const CALLS: c_int = 8192;
-/// After an error each rank waits at most so long for the others to report it too.
+/// The longest wait, after an error, for the other ranks to report it too.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
-/// Waiting for others: looks first, then yields, then sleeps.
+/// A wait for other ranks: it polls, then yields, then sleeps between polls.
 pub struct Wait {
     pub since: Instant,
     turns: u32,
@@ -27,7 +27,7 @@ impl Wait {
         Self { since: Instant::now(), turns: 0, reported: false }
     }
 
-    /// Whether it is time to say what this rank waits for, which is so once.
+    /// Waits a moment. True once, when it is time to report the ranks that this one waits for.
     pub fn turn(&mut self) -> bool {
         self.turns += 1;
         match self.turns {
@@ -46,7 +46,7 @@ impl Wait {
 }
 
 impl Shadow {
-    /// Sends a record to all ranks, or to some, whose records are then awaited; `tag` is the number of the call otherwise.
+    /// Sends a record to all ranks under the number of the call, or to some ranks under a tag; records of these ranks are then awaited.
     pub fn start(self: &Arc<Self>, bytes: Vec<u8>, with: Option<(Vec<usize>, c_int)>) -> Result<Pending, c_int> {
         let (ranks, tag) = match with {
             Some((ranks, tag)) => (ranks, 2 * CALLS + tag.rem_euclid(CALLS)),
@@ -89,12 +89,12 @@ pub struct Pending {
     pub shadow: Arc<Shadow>,
     tag: c_int,
     ranks: Vec<usize>,
-    /// By rank.
+    /// Records that have arrived, by rank.
     pub got: Vec<Option<Vec<u8>>>,
 }
 
 impl Pending {
-    /// The number of the call on its communicator, from 1; it begins again after many. A call of some of the ranks has no number.
+    /// The number of the call on its communicator, from 1, modulo `CALLS`; `None` for a call of some of the ranks.
     pub fn number(&self) -> Option<c_int> {
         (self.tag < CALLS).then_some(self.tag + 1)
     }
@@ -103,7 +103,8 @@ impl Pending {
         self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
     }
 
-    /// Takes what has come; whether that is all. Each missing rank is probed by its number: calls of other ranks may have the same tag.
+    /// Receives the records that have arrived; true if none is missing. Each missing rank is probed by its number, since calls of
+    /// other ranks may have the same tag.
     pub fn progress(&mut self) -> Result<bool, c_int> {
         for peer in self.missing().collect::<Vec<_>>() {
             let (mut flag, mut message, mut status) = (0, pmpi::MESSAGE_NULL, Status::default());
@@ -125,7 +126,7 @@ impl Pending {
         Ok(self.missing().next().is_none())
     }
 
-    /// Waits for all, and reports once what it waits for if that takes long.
+    /// Waits for all records, and reports once, if that takes long, the ranks that are missing.
     pub fn finish(&mut self, name: &str) -> Result<(), c_int> {
         let mut wait = Wait::new();
         while !self.progress()? {
@@ -136,7 +137,7 @@ impl Pending {
         Ok(())
     }
 
-    /// The ranks whose records are missing.
+    /// Reports the ranks whose records are missing.
     pub fn report(&self, name: &str, wait: &Wait) {
         let shadow = &self.shadow;
         let side = shadow.places[shadow.me].side;

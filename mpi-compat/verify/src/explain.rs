@@ -1,6 +1,6 @@
-//! The rules that level 2 tells beside a message.
+//! The rules that level 2 prints beside a message.
 
-/// What the standard says about a value.
+/// The rule of the standard about a value.
 pub fn rule(name: &str) -> &'static str {
     match name {
         "root" => {

@@ -17,7 +17,7 @@ pub fn cart_dimensions(comm: usize) -> i64 {
     dimensions.into()
 }
 
-/// How many edges a graph has.
+/// The number of edges of a graph.
 pub fn edges(args: &Arguments<'_>) -> Option<i64> {
     let nodes = usize::try_from(args.int("nnodes")?).ok()?;
     args.list("indx", nodes).last().copied().filter(|edges| *edges >= 0)
@@ -28,7 +28,7 @@ impl Describe<'_> {
         let Some((sources, destinations)) = self.args.comm().and_then(neighbours) else { return };
         let mut side = |side: &str, receives: bool, ranks: &[i64]| {
             let (mut parts, each) = self.parts(side, ranks.len());
-            // Those of MPI_PROC_NULL, beyond the border of a grid, are neither read nor written.
+            // Blocks of MPI_PROC_NULL, beyond the border of a grid, are neither read nor written.
             for (i, part) in parts.iter_mut().enumerate() {
                 let theirs = if each { &ranks[i..=i] } else { ranks };
                 if theirs.iter().all(|rank| *rank < 0) {
@@ -68,7 +68,8 @@ impl Describe<'_> {
         (self.record.sends, self.record.recvs) = (sends, recvs);
     }
 
-    /// The edges lead to nodes. That one goes one way only is no error, but then neighbourhood collectives are.
+    /// Checks that edges lead to nodes. An edge without one back is reported at level 2: it is no error, but neighbourhood
+    /// collectives over it are.
     pub fn graph(&mut self) {
         let nodes = usize::try_from(self.args.int("nnodes").unwrap_or(0)).unwrap_or(0);
         let ends = self.args.list("indx", nodes);

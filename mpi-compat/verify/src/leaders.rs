@@ -1,4 +1,4 @@
-//! `MPI_Intercomm_create`: what the leaders of the two groups must agree about.
+//! `MPI_Intercomm_create`: the leaders of the two groups compare their tags.
 
 use crate::arguments::Arguments;
 use crate::describe::Fault;
@@ -6,8 +6,8 @@ use crate::pmpi::class;
 use crate::record::Record;
 use crate::shadow::{self, Object, Shadow};
 
-/// Exchanges the record with the other leader over the communicator that both are in, if this rank is a leader. What is wrong the
-/// own group still has to get.
+/// Exchanges records with the other leader over their common communicator, if this rank is a leader. The caller tells its group the
+/// fault.
 pub fn fault(name: &str, args: &Arguments<'_>, local: &Shadow, record: &Record) -> Result<Fault, i32> {
     if args.int("local_leader") != Some(local.rank()) {
         return Ok(None);
@@ -16,10 +16,7 @@ pub fn fault(name: &str, args: &Arguments<'_>, local: &Shadow, record: &Record) 
     let (Some(peers), Some(remote)) = (peers, args.int("remote_leader")) else { return Ok(None) };
     let ranks = peers.places.len() as i64;
     if !(0..ranks).contains(&remote) || remote == peers.rank() {
-        return Ok(Some((
-            class::RANK,
-            format!("remote_leader {remote} is none of the other ranks of 0 to {}", ranks - 1),
-        )));
+        return Ok(Some((class::RANK, format!("remote_leader {remote} is not another rank from 0 to {}", ranks - 1))));
     }
     let remote = remote as usize;
     let mut pending = peers.start(record.bytes(), Some((vec![peers.me, remote], 0)))?;

@@ -1,10 +1,10 @@
-//! How much is checked: `FARSIDE_VERIFY` and `MPI_Pcontrol`; and how long a rank waits for others before it says so.
+//! The level of checks, by `FARSIDE_VERIFY` and `MPI_Pcontrol`, and the time after which a rank reports that it waits.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// -1 until MPI or a session has started, which is as 0.
+/// The level; -1, which works as 0, until MPI or a session has started.
 static LEVEL: AtomicI32 = AtomicI32::new(-1);
 
 /// Whether nothing is checked.
@@ -12,19 +12,19 @@ pub fn off() -> bool {
     LEVEL.load(Ordering::Relaxed) <= 0
 }
 
-/// 0 off, 1 short messages, 2 explanations too, 3 Info arguments too, 4 asserts too.
+/// The level: 0 off, 1 short messages, 2 explanations too, 3 Info arguments too, 4 asserts too.
 pub fn get() -> i32 {
     LEVEL.load(Ordering::Relaxed)
 }
 
-/// Other levels are for other tools, and change nothing.
+/// Sets the level. Levels above 4 are for other tools, and change nothing.
 pub fn set(level: i32) {
     if (0..=4).contains(&level) {
         LEVEL.store(level, Ordering::Relaxed);
     }
 }
 
-/// Takes the level of the environment, the first time; without one it is 1, since this library was loaded.
+/// Reads the level from the environment, the first time; it is 1 where the environment has none, since the library was preloaded.
 pub fn read() {
     if get() >= 0 {
         return;
@@ -33,14 +33,14 @@ pub fn read() {
     match text.trim().parse() {
         Ok(level) if (0..=4).contains(&level) => set(level),
         _ => {
-            crate::shadow::write(&format!("VERIFY: FARSIDE_VERIFY={text} is not 0, 1, 2, 3 or 4; 1 is taken"));
+            crate::shadow::write(&format!("VERIFY: FARSIDE_VERIFY={text} is not 0, 1, 2, 3 or 4; using 1"));
             set(1);
         }
     }
 }
 
-/// `FARSIDE_STALL_S`, as the library has it: seconds after which a rank that waits reports what it waits for; never at 0, which is
-/// the default.
+/// `FARSIDE_STALL_S`, as the library reads it: seconds after which a waiting rank reports the ranks that it waits for; 0, the
+/// default, is never.
 pub fn stall() -> Option<Duration> {
     static STALL: OnceLock<Option<Duration>> = OnceLock::new();
     *STALL.get_or_init(|| {

@@ -4,9 +4,9 @@
 //! library of the MPI 5.0 standard ABI, takes `MPI_` calls, and makes them by `PMPI_` (Traeff, Worringen: Verifying Collective
 //! MPI Calls, EuroPVM/MPI 2004).
 //!
-//! `table` has the calls and what is checked of each; the build script makes a wrapper of each, in all its forms. `call` runs one:
-//! `describe` makes its record and finds what is wrong on this rank alone, `shadow` exchanges the records of all ranks, and
-//! `compare`, a pure function of these, finds the rest: so all ranks come to one result, and all call the error handler.
+//! `table` lists the calls and the checks of each; the build script makes a wrapper of each, in all its forms. `call` runs one:
+//! `describe` makes its record and finds the errors that one rank sees alone, `exchange` sends the record to all ranks, and
+//! `compare`, a pure function of all records, finds the rest: so all ranks come to one result, and all call the error handler.
 //! A non-blocking call sends its record when it starts, and is compared when its request completes (`requests`).
 //!
 //! A call costs one message to each other rank of its communicator.
@@ -27,7 +27,7 @@ mod requests;
 mod shadow;
 mod signature;
 mod start;
-#[allow(dead_code)] // the build script takes its part
+#[allow(dead_code)] // the build script uses the rest
 mod table;
 mod types;
 
@@ -43,7 +43,7 @@ mod wrappers {
 
     use crate::call::{self, Value};
     use crate::pmpi::Status;
-    use crate::{level, pmpi};
+    use crate::{level, pmpi, requests};
 
     include!(concat!(env!("OUT_DIR"), "/wrappers.rs"));
 }

@@ -1,16 +1,17 @@
 #![allow(unsafe_code)]
-//! What one rank can check alone: messages, accesses to windows, ranks of groups.
+//! Checks of calls that one rank makes alone: messages, accesses to windows and their locks, local reductions, ranks of groups.
 
 use std::ffi::c_int;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, info};
 use crate::describe::{Fault, amount};
-use crate::pmpi::{self, class};
+use crate::names::HANDLES;
+use crate::pmpi::{self, CHAR, NO_OP, PREDEFINED, PROC_NULL, REPLACE, class};
 use crate::shadow::{self, Object};
 use crate::table::Data;
 use crate::types;
 
-/// One line about this rank.
+/// Reports an error of this rank in one line.
 pub fn tell(name: &str, args: &Arguments<'_>, text: &str) {
     if let Some(window) = args.win().map(Object::Win).and_then(shadow::known) {
         return shadow::tell(name, window.rank(), text);
@@ -26,7 +27,7 @@ pub fn tell(name: &str, args: &Arguments<'_>, text: &str) {
     }
 }
 
-/// `MPI_COMM_WORLD`, which a program with sessions alone does not have.
+/// `MPI_COMM_WORLD`, if the program has called `MPI_Init`.
 pub fn world() -> Option<usize> {
     let (mut initialized, mut finalized) = (0, 0);
     // SAFETY: each writes one number, at any time.
@@ -37,11 +38,13 @@ pub fn world() -> Option<usize> {
     (initialized != 0 && finalized == 0).then_some(pmpi::COMM_WORLD)
 }
 
-/// What is wrong with a local call.
+/// Checks a local call.
 pub fn fault(name: &str, data: Data, args: &Arguments<'_>) -> Fault {
     match data {
         Data::Message => message(args),
         Data::Access => access(name, args),
+        Data::Lock => lock(name, args),
+        Data::Local => reduction_of_characters(args.handle("op")?, args.handle("datatype")?),
         _ => ranks(args),
     }
 }
@@ -63,7 +66,7 @@ fn message(args: &Arguments<'_>) -> Fault {
         // MPI_ANY_SOURCE is -1.
         let special = rank == i64::from(least) || (name == "source" && rank == i64::from(pmpi::ANY_SOURCE));
         if !special && !(0..i64::from(size)).contains(&rank) {
-            return Some((class::RANK, format!("{name} {rank} is none of the ranks 0 to {}", size - 1)));
+            return Some((class::RANK, format!("{name} {rank} is not a rank from 0 to {}", size - 1)));
         }
     }
     each_amount(args, &["", "send", "recv"])
@@ -91,13 +94,13 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
         return Some(fault);
     }
     let (win, rank) = (args.win()?, args.int("target_rank")?);
-    if rank == pmpi::PROC_NULL {
+    if rank == PROC_NULL {
         return None;
     }
     let window = shadow::known(Object::Win(win))?;
     let exposed = window.exposed.get()?;
     let Some((size, unit)) = usize::try_from(rank).ok().and_then(|rank| exposed.get(rank)) else {
-        return Some((class::RANK, format!("target_rank {rank} is none of the ranks 0 to {}", exposed.len() - 1)));
+        return Some((class::RANK, format!("target_rank {rank} is not a rank from 0 to {}", exposed.len() - 1)));
     };
     let single = args.handle("datatype").map(|handle| (1, handle));
     let (count, handle) = single.or_else(|| Some((args.int("target_count")?, args.handle("target_datatype")?)))?;
@@ -110,6 +113,10 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
     if name.ends_with("ccumulate") && !types::has_one_basic_type(handle, &mut None) {
         return Some((class::TYPE, "target_datatype has more than one basic type".into()));
     }
+    let combines = args.handle("op").or_else(|| name.ends_with("swap").then_some(SWAP));
+    if let Some(fault) = combines.and_then(|op| reduction_of_characters(op, handle)) {
+        return Some(fault);
+    }
     for side in &["origin", "result"][first..] {
         let (count_name, type_name) = (format!("{side}_count"), format!("{side}_datatype"));
         let (Some(n), Some(origin)) = (args.int(&count_name), args.handle(&type_name)) else { continue };
@@ -119,7 +126,7 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
             return Some((class::TRUNCATE, format!("{side}size={mine} {sign} targetsize({rank})={theirs}")));
         }
     }
-    // That of a dynamic window is not known.
+    // The memory of a dynamic window is not known.
     if *size < 0 {
         return None;
     }
@@ -134,7 +141,39 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
     })
 }
 
-const NO_OP: usize = 0x3d;
+/// Stands for the operator of a compare-and-swap.
+const SWAP: usize = 0;
+
+/// The standard defines no predefined operator, and no compare-and-swap, on `MPI_CHAR` (MPI-5.0 sections 6.9.2, 12.3.4); libraries
+/// take it as a signed char.
+pub fn reduction_of_characters(op: usize, datatype: usize) -> Fault {
+    let combines = op < PREDEFINED && !matches!(op, REPLACE | NO_OP);
+    if !combines || types::block(1, datatype).first.abs() != CHAR as i64 {
+        return None;
+    }
+    let known = HANDLES.iter().find(|(value, _)| *value == op);
+    let operation = known.map_or("a compare-and-swap".to_owned(), |(_, name)| format!("op {name}"));
+    Some((class::OP, format!("{operation} is not defined on MPI_CHAR")))
+}
+
+/// Locks of memory that has no lock: that of `MPI_PROC_NULL`, and that of a window whose program has promised to use none.
+fn lock(name: &str, args: &Arguments<'_>) -> Fault {
+    if args.int("rank") == Some(PROC_NULL) {
+        return Some((class::RANK, "rank is MPI_PROC_NULL, which has no memory".into()));
+    }
+    if !name.starts_with("MPI_Win_lock") {
+        return None;
+    }
+    let mut hints = pmpi::INFO_NULL;
+    // SAFETY: it writes a handle, which is freed here.
+    let promised = unsafe {
+        (pmpi::MPI_Win_get_info(args.win()?, &raw mut hints) == 0).then(|| info(hints)).inspect(|_| {
+            pmpi::MPI_Info_free(&raw mut hints);
+        })
+    };
+    let promised = promised?.iter().any(|(key, value)| key == "no_locks" && value == "true");
+    promised.then(|| (class::RMA_SYNC, "win was made with no_locks".into()))
+}
 
 fn ranks(args: &Arguments<'_>) -> Fault {
     let (group, n) = (args.handle("group")?, args.int("n")?);
@@ -143,7 +182,7 @@ fn ranks(args: &Arguments<'_>) -> Fault {
     unsafe { pmpi::MPI_Group_size(group, &raw mut size) };
     let ranks = args.list("ranks", usize::try_from(n).ok()?);
     if let Some(i) = ranks.iter().position(|rank| !(0..i64::from(size)).contains(rank)) {
-        return Some((class::RANK, format!("ranks[{i}]={} is none of the ranks 0 to {}", ranks[i], size - 1)));
+        return Some((class::RANK, format!("ranks[{i}]={} is not a rank from 0 to {}", ranks[i], size - 1)));
     }
     let twice = (0..ranks.len()).find(|i| ranks[..*i].contains(&ranks[*i]))?;
     Some((class::RANK, format!("ranks[{twice}]={} is there twice", ranks[twice])))

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 #![allow(dead_code, non_snake_case, missing_docs, clippy::too_many_arguments, clippy::missing_safety_doc)] // made from the table
-//! The `PMPI_` functions of the library below, looked up when they are first called: so this library can also be loaded
-//! into programs that have no MPI, as shells between a launcher and its ranks.
+//! The `PMPI_` functions of the library below, looked up at their first call: so this library can also be preloaded into programs
+//! without MPI, such as shells between a launcher and its ranks.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -27,7 +27,7 @@ impl Symbol {
     }
 
     fn get(&self) -> *mut c_void {
-        // No partner, here and in the store below: the address of code that is loaded; who misses it looks again.
+        // No partner, here and in the store below: the address of loaded code; a thread that misses it looks it up again.
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
@@ -44,7 +44,7 @@ impl Symbol {
         };
         if found.is_null() {
             let name = self.name;
-            crate::shadow::write(&format!("VERIFY: there is no {name:?}: is the MPI library one of the standard ABI?"));
+            crate::shadow::write(&format!("VERIFY: {name:?} not found: is the MPI library one of the standard ABI?"));
             std::process::abort();
         }
         // No partner: see the load above.
@@ -65,7 +65,10 @@ pub const INFO_NULL: usize = 0x130;
 pub const ERRORS_RETURN: usize = 0x143;
 pub const MESSAGE_NULL: usize = 0x128;
 pub const REQUEST_NULL: usize = 0x180;
+pub const REPLACE: usize = 0x3c;
+pub const NO_OP: usize = 0x3d;
 pub const TYPE_NULL: usize = 0x200;
+pub const CHAR: usize = 0x243;
 pub const BYTE: usize = 0x247;
 pub const PACKED: usize = 0x207;
 pub const ANY_SOURCE: c_int = -1;
@@ -75,7 +78,7 @@ pub const UNDEFINED: c_int = -32766;
 pub const IN_PLACE: usize = 1;
 pub const UNWEIGHTED: usize = 10;
 pub const WEIGHTS_EMPTY: usize = 11;
-/// Handles below are predefined.
+/// Handles below this one are predefined.
 pub const PREDEFINED: usize = 4096;
 
 /// Error classes.
@@ -85,8 +88,10 @@ pub mod class {
     pub const COUNT: i64 = 2;
     pub const TYPE: i64 = 3;
     pub const RANK: i64 = 6;
+    pub const REQUEST: i64 = 7;
     pub const ROOT: i64 = 8;
     pub const GROUP: i64 = 9;
+    pub const OP: i64 = 10;
     pub const TOPOLOGY: i64 = 11;
     pub const DIMS: i64 = 12;
     pub const ARG: i64 = 13;
@@ -95,4 +100,5 @@ pub mod class {
     pub const DISP: i64 = 26;
     pub const NOT_SAME: i64 = 40;
     pub const RMA_RANGE: i64 = 48;
+    pub const RMA_SYNC: i64 = 50;
 }

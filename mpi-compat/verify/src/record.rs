@@ -1,4 +1,4 @@
-//! What a rank tells the others about its call.
+//! The record of a call, which a rank sends to the others.
 
 use crate::pmpi::class;
 
@@ -11,26 +11,26 @@ pub struct Block {
     pub hash: i64,
     /// Basic elements.
     pub elements: i64,
-    /// The handle of the first one's type; negative if others follow that have another one.
+    /// The handle of the first element's type; negative if elements of other types follow.
     pub first: i64,
 }
 
-/// Data by rank.
+/// The data that a rank sends to, or expects from, the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Blocks {
-    /// Nothing that is compared.
+    /// No data that is compared.
     #[default]
     None,
-    /// The same for each rank.
+    /// The same block for each rank.
     All(Block),
-    /// One for each rank.
+    /// A block for each rank.
     Each(Vec<Block>),
-    /// For some ranks; several for one rank where it is a neighbour more than once.
+    /// Blocks for some ranks; several for a rank that is a neighbour more than once.
     List(Vec<(i64, Block)>),
 }
 
 impl Blocks {
-    /// The blocks for a rank, and whether they are some of a list.
+    /// The blocks for a rank, and whether they are part of a list.
     pub fn of(&self, rank: i64) -> (Vec<Block>, bool) {
         match self {
             Blocks::None => (Vec::new(), false),
@@ -56,14 +56,14 @@ pub struct Same {
 /// The call of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Which one, by its place in `names::NAMES`.
+    /// The call, as an index into `names::NAMES`.
     pub call: i64,
-    /// What the rank itself has found: an error class, and the text.
+    /// The error that the rank itself has found: its class and text.
     pub fault: Option<(i64, String)>,
     pub same: Vec<Same>,
     pub sends: Blocks,
     pub recvs: Blocks,
-    /// What later calls want to know: a window's size and displacement unit.
+    /// Values for later calls: a window's size and displacement unit.
     pub note: Vec<i64>,
 }
 
@@ -72,7 +72,7 @@ impl Record {
         self.same.iter().find(|same| same.name == name)
     }
 
-    /// The bytes of the message.
+    /// The record as a message.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, self.call);
@@ -91,7 +91,7 @@ impl Record {
         out
     }
 
-    /// The record of a message, if it is one.
+    /// The record of a message; `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let call = take(&mut rest)?;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn malformed_records_are_refused() {
         let bytes = record().bytes();
         assert!((0..bytes.len()).all(|length| Record::parse(&bytes[..length]).is_none()));
         assert!(Record::parse(&[&bytes[..], &[0]].concat()).is_none());

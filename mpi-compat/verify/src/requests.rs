@@ -1,35 +1,42 @@
 #![allow(unsafe_code)]
-//! Requests of collective calls, whose checks are compared when they complete: records are sent when the call starts, and taken
-//! when the program waits or tests, so that a non-blocking call waits for nobody.
+//! Requests of collective calls: records are sent when the call starts, and taken and compared when the program waits or tests, so
+//! that a non-blocking call waits for no other rank. The build script makes the exported functions that complete requests: those
+//! whose list has no checked request go on at once, the others come to [`all`] or [`some`].
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::call::verdict;
+use crate::call::{handler, verdict};
 use crate::exchange::{Pending, Wait};
-use crate::pmpi::{self, REQUEST_NULL, Status};
+use crate::pmpi::{self, REQUEST_NULL, class};
 use crate::shadow::{self, Duplicate, Object};
 
-/// The check of a request.
+/// The check of a collective call that a request stands for.
 #[derive(Debug)]
 pub struct Check {
     pub name: String,
     pub object: Object,
     pub pending: Pending,
-    /// Of `MPI_Comm_idup`: where its communicator is written, and the duplicate of the shadow.
+    /// For `MPI_Comm_idup`: the address where its communicator is written, and the duplicate of the shadow.
     pub newborn: Option<(usize, Option<Duplicate>)>,
     /// Whether the records have been compared.
     pub verified: bool,
 }
 
 impl Check {
-    /// After all records have come. The communicator of an idup has its shadow when its call has completed, see `keep`.
+    /// The call, its object, and this rank there.
+    fn of(&self) -> (String, Object, i64) {
+        (self.name.clone(), self.object, self.pending.shadow.rank())
+    }
+
+    /// Compares the records, which have all arrived.
     fn end(&mut self) -> Result<(), c_int> {
         self.verified = true;
         verdict(&self.name, self.object, &self.pending).map(drop)
     }
 
+    /// Keeps the shadow of the communicator of an idup, whose call has completed.
     fn keep(self) -> Result<(), c_int> {
         let Some((at, duplicate)) = self.newborn else { return Ok(()) };
         let shadow = self.pending.shadow.completed(duplicate, &self.name)?;
@@ -41,7 +48,7 @@ impl Check {
 }
 
 type Checks = HashMap<usize, VecDeque<Check>>;
-/// By request. A library may give calls that have completed at once one request.
+/// The checks by request: calls that complete at once may share one request.
 static CHECKS: Mutex<Option<Checks>> = Mutex::new(None);
 
 fn checks() -> MutexGuard<'static, Option<Checks>> {
@@ -67,11 +74,12 @@ fn put_back(request: usize, check: Check) {
     checks().get_or_insert_default().entry(request).or_default().push_front(check);
 }
 
-fn any(requests: &[usize]) -> bool {
+/// Whether a request of a list has a check.
+pub fn any(requests: &[usize]) -> bool {
     checks().as_ref().is_some_and(|all| !all.is_empty() && requests.iter().any(|request| all.contains_key(request)))
 }
 
-/// Whether the program may complete a request: all records have come, and agree. An error is returned once.
+/// Whether the program may complete a request: all records have arrived, and agree. An error is returned once.
 fn ready(request: usize) -> Result<bool, c_int> {
     let Some(mut check) = take(request) else { return Ok(true) };
     if !check.verified {
@@ -87,7 +95,7 @@ fn ready(request: usize) -> Result<bool, c_int> {
     Ok(true)
 }
 
-/// Reports the ranks that the first of some requests waits for.
+/// Reports the ranks that the first unverified request of a list waits for.
 fn report(requests: &[usize], wait: &Wait) {
     let all = checks();
     let first = |request: &usize| all.as_ref()?.get(request)?.front().filter(|check| !check.verified);
@@ -96,12 +104,12 @@ fn report(requests: &[usize], wait: &Wait) {
     }
 }
 
-/// After a request has completed.
+/// Ends the check of a request that has completed.
 fn completed(request: usize) -> c_int {
     keep(take(request).into_iter().collect())
 }
 
-/// Waits for the checks of requests that are waited for.
+/// Waits for the records of the requests of a list, and compares them.
 fn wait(requests: &[usize]) -> Result<Vec<Check>, c_int> {
     let mut kept = Vec::new();
     for request in requests {
@@ -124,112 +132,57 @@ fn first_error(a: c_int, b: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// # Safety
-/// The arguments are as the standard has them for `MPI_Wait`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Wait(request: *mut usize, status: *mut Status) -> c_int {
-    // SAFETY: the arguments are those of this call, here and below.
-    unsafe {
-        let go = || pmpi::MPI_Wait(request, status);
-        if request.is_null() || !any(&[*request]) {
-            return go();
-        }
-        match wait(&[*request]) {
-            Ok(kept) => first_error(go(), || keep(kept)),
-            Err(code) => code,
-        }
-    }
-}
-
-/// # Safety
-/// The arguments are as the standard has them for `MPI_Waitall`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Waitall(count: c_int, requests: *mut usize, statuses: *mut Status) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        let go = || pmpi::MPI_Waitall(count, requests, statuses);
-        let list = list(count, requests);
-        if !any(list) {
-            return go();
-        }
-        match wait(list) {
-            Ok(kept) => first_error(go(), || keep(kept)),
-            Err(code) => code,
-        }
-    }
-}
-
-/// # Safety
 /// `requests` is a list of `count`, or null.
-unsafe fn list<'a>(count: c_int, requests: *const usize) -> &'a [usize] {
+pub unsafe fn list<'a>(count: c_int, requests: *mut usize) -> &'a mut [usize] {
     if requests.is_null() || count <= 0 {
-        return &[];
+        return &mut [];
     }
-    // SAFETY: the program gives so many.
-    unsafe { std::slice::from_raw_parts(requests, count as usize) }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(requests, count as usize) }
 }
 
+/// Completes all requests of a list by `go`: if the program waits when all records have come, and if it tests, which is told by
+/// `flag`, unless some are missing.
+///
 /// # Safety
-/// The arguments are as the standard has them for `MPI_Test`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Test(request: *mut usize, flag: *mut c_int, status: *mut Status) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        if request.is_null() || flag.is_null() || !any(&[*request]) {
-            return pmpi::MPI_Test(request, flag, status);
-        }
-        let known = *request;
-        *flag = 0;
-        match ready(known) {
-            Ok(false) => 0,
-            Ok(true) => {
-                first_error(pmpi::MPI_Test(request, flag, status), || if *flag != 0 { completed(known) } else { 0 })
-            }
+/// `flag` is null or can be written.
+pub unsafe fn all(requests: &mut [usize], flag: *mut c_int, go: &mut dyn FnMut(*mut usize) -> c_int) -> c_int {
+    let known = requests.to_vec();
+    if flag.is_null() {
+        return match wait(&known) {
+            Ok(kept) => first_error(go(requests.as_mut_ptr()), || keep(kept)),
             Err(code) => code,
+        };
+    }
+    // SAFETY: the caller's promise, here and below.
+    unsafe { *flag = 0 };
+    for request in &known {
+        match ready(*request) {
+            Ok(true) => {}
+            Ok(false) => return 0,
+            Err(code) => return code,
         }
     }
-}
-
-/// # Safety
-/// The arguments are as the standard has them for `MPI_Testall`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Testall(
-    count: c_int,
-    requests: *mut usize,
-    flag: *mut c_int,
-    statuses: *mut Status,
-) -> c_int {
+    let code = go(requests.as_mut_ptr());
     // SAFETY: as above.
-    unsafe {
-        let list = list(count, requests);
-        if !any(list) || flag.is_null() {
-            return pmpi::MPI_Testall(count, requests, flag, statuses);
-        }
-        *flag = 0;
-        let known = list.to_vec();
-        for request in &known {
-            match ready(*request) {
-                Ok(true) => {}
-                Ok(false) => return 0,
-                Err(code) => return code,
-            }
-        }
-        first_error(pmpi::MPI_Testall(count, requests, flag, statuses), || {
-            if *flag == 0 {
-                0
-            } else {
-                known.iter().map(|request| completed(*request)).find(|code| *code != 0).unwrap_or(0)
-            }
-        })
-    }
+    let over = unsafe { *flag != 0 };
+    first_error(code, || {
+        known.iter().filter(|_| over).map(|request| completed(*request)).find(|code| *code != 0).unwrap_or(0)
+    })
 }
 
-/// Completes some of a list: `go` is shown only those whose records have come. `done` is whether it has found some; if the program
-/// waits for one it is called until it has.
-fn some(
+/// Completes requests of a list by `go`, a test that is shown only those whose records have come, and that says in `found` which or
+/// how many have completed: at least `least` if any. A program that waits gets the control back then. `none` is set to 0 where
+/// requests that were not shown may complete later.
+///
+/// # Safety
+/// `found` and `none` can be read and written.
+pub unsafe fn some(
     requests: &mut [usize],
     waits: bool,
-    go: &mut dyn FnMut(&mut [usize]) -> c_int,
-    done: &mut dyn FnMut() -> bool,
+    (found, least): (*mut c_int, c_int),
+    none: *mut c_int,
+    go: &mut dyn FnMut(*mut usize) -> c_int,
 ) -> c_int {
     let mut wait = Wait::new();
     loop {
@@ -241,14 +194,20 @@ fn some(
             }
         }
         let before = shown.clone();
-        let mut code = go(&mut shown);
+        let mut code = go(shown.as_mut_ptr());
         for ((request, before), after) in requests.iter_mut().zip(&before).zip(&shown).filter(|((_, a), b)| a != b) {
             *request = *after;
             code = first_error(code, || completed(*before));
         }
         let active = requests.iter().any(|request| *request != REQUEST_NULL);
-        if code != 0 || done() || !waits || !active {
-            return code;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if *found == pmpi::UNDEFINED && active {
+                *none = 0;
+            }
+            if code != 0 || *found >= least || !waits || !active {
+                return code;
+            }
         }
         if wait.turn() {
             report(requests, &wait);
@@ -256,139 +215,22 @@ fn some(
     }
 }
 
+/// The request of a collective must be completed, and is not freed (MPI-5.0 section 6.12); libraries free one that is over.
+///
 /// # Safety
-/// `requests` is a list of `count`, or null.
-unsafe fn list_mut<'a>(count: c_int, requests: *mut usize) -> &'a mut [usize] {
-    if requests.is_null() || count <= 0 {
-        return &mut [];
-    }
-    // SAFETY: the program gives so many.
-    unsafe { std::slice::from_raw_parts_mut(requests, count as usize) }
-}
-
-/// Whether no active request was among those shown, and others of the list may complete later.
-fn may_come(found: c_int, requests: &[usize]) -> bool {
-    found == pmpi::UNDEFINED && requests.iter().any(|request| *request != REQUEST_NULL)
-}
-
-unsafe fn testany(
-    count: c_int,
-    requests: *mut usize,
-    index: *mut c_int,
-    flag: *mut c_int,
-    status: *mut Status,
-    blocks: bool,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        let code = some(
-            list_mut(count, requests),
-            blocks,
-            &mut |shown| pmpi::MPI_Testany(count, shown.as_mut_ptr(), index, flag, status),
-            &mut || *flag != 0 && *index != pmpi::UNDEFINED,
-        );
-        if may_come(*index, list(count, requests)) {
-            *flag = 0;
-        }
-        code
-    }
-}
-
-/// # Safety
-/// The arguments are as the standard has them for `MPI_Testany`.
+/// The arguments are as the standard has them for `MPI_Request_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Testany(
-    count: c_int,
-    requests: *mut usize,
-    index: *mut c_int,
-    flag: *mut c_int,
-    status: *mut Status,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        if !any(list(count, requests)) {
-            return pmpi::MPI_Testany(count, requests, index, flag, status);
-        }
-        testany(count, requests, index, flag, status, false)
-    }
-}
-
-/// # Safety
-/// The arguments are as the standard has them for `MPI_Waitany`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Waitany(
-    count: c_int,
-    requests: *mut usize,
-    index: *mut c_int,
-    status: *mut Status,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        if !any(list(count, requests)) {
-            return pmpi::MPI_Waitany(count, requests, index, status);
-        }
-        let mut flag = 0;
-        testany(count, requests, index, &raw mut flag, status, true)
-    }
-}
-
-unsafe fn testsome(
-    count: c_int,
-    requests: *mut usize,
-    n: *mut c_int,
-    indices: *mut c_int,
-    statuses: *mut Status,
-    blocks: bool,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        let code = some(
-            list_mut(count, requests),
-            blocks,
-            &mut |shown| pmpi::MPI_Testsome(count, shown.as_mut_ptr(), n, indices, statuses),
-            &mut || *n > 0,
-        );
-        if may_come(*n, list(count, requests)) {
-            *n = 0;
-        }
-        code
-    }
-}
-
-/// # Safety
-/// The arguments are as the standard has them for `MPI_Testsome`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Testsome(
-    count: c_int,
-    requests: *mut usize,
-    n: *mut c_int,
-    indices: *mut c_int,
-    statuses: *mut Status,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        if !any(list(count, requests)) {
-            return pmpi::MPI_Testsome(count, requests, n, indices, statuses);
-        }
-        testsome(count, requests, n, indices, statuses, false)
-    }
-}
-
-/// # Safety
-/// The arguments are as the standard has them for `MPI_Waitsome`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn MPI_Waitsome(
-    count: c_int,
-    requests: *mut usize,
-    n: *mut c_int,
-    indices: *mut c_int,
-    statuses: *mut Status,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        if !any(list(count, requests)) {
-            return pmpi::MPI_Waitsome(count, requests, n, indices, statuses);
-        }
-        testsome(count, requests, n, indices, statuses, true)
-    }
+pub unsafe extern "C-unwind" fn MPI_Request_free(request: *mut usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let of = if request.is_null() {
+        None
+    } else {
+        checks().as_ref().and_then(|all| all.get(unsafe { &*request })?.front().map(Check::of))
+    };
+    let Some((name, object, rank)) = of else {
+        // SAFETY: as above.
+        return unsafe { pmpi::MPI_Request_free(request) };
+    };
+    shadow::tell("MPI_Request_free", rank, &format!("request is of {name}, a collective call, and must be completed"));
+    handler(Some(object), class::REQUEST)
 }

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The private duplicate of each communicator, over which the ranks exchange their records. It has no part in the messages and
-//! collective calls of the program: records are point-to-point messages, whose tag is the number of the call.
+//! The shadow of a communicator or window: a private duplicate, over which the ranks exchange their records. The program's messages
+//! and collective calls do not use it: records are point-to-point messages, whose tag is the number of the call.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -18,19 +18,19 @@ pub enum Object {
     Win(usize),
 }
 
-/// A communicator's duplicate.
+/// The shadow of a communicator or window.
 #[derive(Debug)]
 pub struct Shadow {
-    /// `MPI_COMM_NULL` of one rank. Of an intercommunicator it has both groups.
+    /// The duplicate: `MPI_COMM_NULL` if there is one rank; with both groups if the program's is an intercommunicator.
     pub comm: usize,
     pub me: usize,
     pub places: Vec<Place>,
     pub inter: bool,
     pub next: AtomicI32,
-    /// Records that may not have left.
+    /// Records whose sends may not have completed.
     pub outbox: Mutex<Vec<(usize, Vec<u8>)>>,
     freed: AtomicBool,
-    /// Of a window: size and displacement unit of each rank.
+    /// For a window: size and displacement unit of each rank.
     pub exposed: OnceLock<Vec<(i64, i64)>>,
 }
 
@@ -40,12 +40,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 static ALL: Mutex<Option<HashMap<Object, Arc<Shadow>>>> = Mutex::new(None);
 
-/// The duplicate of a communicator or window, if there is one.
+/// The shadow of a communicator or window, if it has one.
 pub fn known(object: Object) -> Option<Arc<Shadow>> {
     lock(&ALL).as_ref()?.get(&object).cloned()
 }
 
-/// That of a communicator, which is made if there is none.
+/// The shadow of a communicator, which is made if it has none, or of a window.
 pub fn of(object: Object, name: &str) -> Result<Option<Arc<Shadow>>, c_int> {
     match (known(object), object) {
         (Some(shadow), _) => Ok(Some(shadow)),
@@ -55,8 +55,8 @@ pub fn of(object: Object, name: &str) -> Result<Option<Arc<Shadow>>, c_int> {
     }
 }
 
-/// Keeps the duplicate of a new communicator or window. That of `parent`, which has the same ranks, is duplicated if there is one:
-/// the program's may have attributes, whose functions are then called once more.
+/// Makes the shadow of a new communicator or window. If there is a `parent`, which has the same ranks, its duplicate is duplicated,
+/// not the program's communicator, whose attributes would be copied once more.
 pub fn born(object: Object, comm: usize, parent: Option<&Shadow>, name: &str) -> Result<Arc<Shadow>, c_int> {
     let shadow = match parent {
         Some(parent) => {
@@ -71,7 +71,7 @@ pub fn born(object: Object, comm: usize, parent: Option<&Shadow>, name: &str) ->
     Ok(keep(object, shadow))
 }
 
-/// A duplicate on the way.
+/// A duplicate in progress: its communicator and request.
 pub type Duplicate = Box<(usize, usize)>;
 
 fn start_duplicate(comm: usize) -> Result<Duplicate, c_int> {
@@ -110,7 +110,7 @@ pub fn keep(object: Object, shadow: Shadow) -> Arc<Shadow> {
     shadow
 }
 
-/// Forgets it, when the communicator or window is freed by all its ranks.
+/// Forgets the shadow of a communicator or window that all its ranks free.
 pub fn free(object: Object) {
     let Some(shadow) = lock(&ALL).as_mut().and_then(|all| all.remove(&object)) else { return };
     shadow.drain();
@@ -128,7 +128,7 @@ impl Drop for Shadow {
     }
 }
 
-/// The end: what has not left leaves.
+/// Before MPI ends: waits for the sends of all records.
 pub fn finish() {
     let all: Vec<_> = lock(&ALL).iter().flat_map(|all| all.values().cloned()).collect();
     all.iter().for_each(|shadow| shadow.drain());
@@ -139,12 +139,12 @@ pub fn ok(code: c_int) -> Result<(), c_int> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// A line of standard error about a rank.
+/// Writes a line about a rank to standard error.
 pub fn tell(name: &str, rank: i64, text: &str) {
     write(&format!("VERIFY {}({rank}): {text}", name.to_uppercase()));
 }
 
-/// Lines of standard error, in one write, so that those of several ranks do not mix.
+/// Writes lines to standard error, in one write, so that lines of several ranks do not mix.
 pub fn write(lines: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
@@ -164,12 +164,12 @@ impl Shadow {
         }
     }
 
-    /// The duplicate of the shadow for a communicator that `MPI_Comm_idup` makes meanwhile.
+    /// Starts the duplicate for a communicator that `MPI_Comm_idup` makes meanwhile.
     pub fn duplicate(&self) -> Result<Option<Duplicate>, c_int> {
         if self.comm == COMM_NULL { Ok(None) } else { start_duplicate(self.comm).map(Some) }
     }
 
-    /// What `duplicate` has begun.
+    /// Waits for the duplicate that [`duplicate`](Self::duplicate) has started.
     pub fn completed(&self, pair: Option<Duplicate>, name: &str) -> Result<Self, c_int> {
         let mut copy = self.alone();
         if let Some(pair) = pair {
@@ -205,8 +205,8 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Both groups of an intercommunicator in one communicator. Which one comes first is the library's choice, the same on all
-    /// ranks.
+    /// Replaces the duplicate of an intercommunicator by one of both groups. The library chooses which group comes first, the same on
+    /// all ranks.
     fn merge(&mut self, comm: usize) -> Result<(), c_int> {
         let (mut both, mut group, mut local, mut remote) = (COMM_NULL, 0usize, 0usize, 0usize);
         let (mut rank, mut size) = (0, 0);
@@ -248,19 +248,19 @@ impl Shadow {
         self.places[self.me].rank
     }
 
-    /// Ranks that data goes to and comes from.
+    /// The number of ranks that data goes to and comes from.
     pub fn peers(&self) -> usize {
         let side = self.places[self.me].side;
         self.places.iter().filter(|place| !self.inter || place.side != side).count()
     }
 
-    /// Ranks of the own group.
+    /// The number of ranks of the own group.
     pub fn size(&self) -> usize {
         let side = self.places[self.me].side;
         self.places.iter().filter(|place| place.side == side).count()
     }
 
-    /// Forgets records that have left.
+    /// Forgets records whose sends have completed.
     pub fn sweep(&self) {
         lock(&self.outbox).retain_mut(|(request, _)| {
             let mut flag = 0;
@@ -269,14 +269,14 @@ impl Shadow {
         });
     }
 
-    /// Waits until all records have left, which they do unless a rank has missed a call.
+    /// Waits for the sends of all records, which complete unless a rank has missed a call.
     fn drain(&self) {
         let mut wait = Wait::new();
         while !lock(&self.outbox).is_empty() && wait.since.elapsed() < SETTLE {
             self.sweep();
             wait.turn();
         }
-        // What has not left never does; its bytes must stay.
+        // The remaining sends never complete, and their bytes must stay.
         std::mem::forget(std::mem::take(&mut *lock(&self.outbox)));
     }
 }

@@ -1,5 +1,5 @@
-//! Hashes of type signatures: of the sequence of basic types, however it was put together. The hash of two sequences behind
-//! each other comes from their hashes (a polynomial modulo a prime), so a repetition takes steps by the logarithm of its count.
+//! Hashes of type signatures: of sequences of basic types, however they were constructed. The hash of a concatenation is computed
+//! from the hashes of its parts (a polynomial modulo a prime), so `n` repetitions take O(log n) steps.
 
 const PRIME: u64 = (1 << 61) - 1;
 const BASE: u64 = 0x0f1e_2d3c_4b5a_6978;
@@ -11,9 +11,9 @@ pub struct Signature {
     /// `BASE` to the number of elements.
     power: u64,
     pub elements: i64,
-    /// The first type; 0 of nothing.
+    /// The first type; 0 if the sequence is empty.
     pub first: i64,
-    /// Whether it has a part that any type matches.
+    /// Whether it has a part that matches any type.
     pub any: bool,
 }
 
@@ -26,12 +26,12 @@ impl Signature {
 
     /// One element.
     pub fn basic(handle: i64) -> Self {
-        // Spread, so that neighbouring handles are not neighbouring values.
+        // Handles are consecutive; the factor spreads them.
         let hash = times(handle as u64 % PRIME, 0x1234_5678_9abc_def1) + 1;
         Self { hash: hash % PRIME, power: BASE, elements: 1, first: handle, any: false }
     }
 
-    /// What matches all.
+    /// A sequence that matches any other.
     pub fn any() -> Self {
         Self { any: true, ..Self::EMPTY }
     }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Start, end, level, and the commit of types.
+//! The calls that start and end MPI, set the level of checks, and commit types.
 
 use std::ffi::{c_char, c_int};
 
@@ -41,7 +41,7 @@ pub unsafe extern "C-unwind" fn MPI_Init_thread(
 }
 
 /// # Safety
-/// The arguments are as the standard has them for `MPI_Session_init`. A communicator that is made of a session's group has its duplicate from its first checked call on.
+/// The arguments are as the standard has them for `MPI_Session_init`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Session_init(info: usize, errhandler: usize, session: *mut usize) -> c_int {
     // SAFETY: as above.
@@ -53,7 +53,7 @@ pub unsafe extern "C-unwind" fn MPI_Session_init(info: usize, errhandler: usize,
 }
 
 /// # Safety
-/// The arguments are as the standard has them for `MPI_Pcontrol`. It has the arguments of `MPI_Pcontrol` that this library reads.
+/// The arguments are as the standard has them for `MPI_Pcontrol`. Further arguments are not read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Pcontrol(new: c_int) -> c_int {
     level::set(new);

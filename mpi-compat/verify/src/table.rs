@@ -1,9 +1,9 @@
-//! The calls that are checked, and what is checked of each. The build script makes the wrappers of them.
+//! The calls that are checked, and the checks of each. The build script makes their wrappers.
 
-/// How the data of a call travels, and so whose sizes and signatures must agree.
+/// The pattern of a call's data, by which sizes and signatures of ranks must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// None, or none that ranks must agree about.
+    /// No data, or none that ranks must agree about.
     None,
     /// From the root to all, the same to each.
     Bcast,
@@ -17,7 +17,7 @@ pub enum Data {
     Alltoall,
     /// The same amount from all, combined.
     Reduce,
-    /// As `Reduce`; each rank gets its part of the result.
+    /// The same amount from all, combined; each rank gets its part of the result.
     ReduceScatter,
     /// From each to its neighbours the same.
     NeighborAllgather,
@@ -25,7 +25,7 @@ pub enum Data {
     NeighborAlltoall,
     /// A group of which the ranks make a communicator.
     Group,
-    /// As `Group`, by a call of its members alone.
+    /// A group whose members alone make a communicator.
     GroupAlone,
     /// The edges of this rank in a graph.
     Edges,
@@ -37,6 +37,10 @@ pub enum Data {
     Message,
     /// Local: an access to a window.
     Access,
+    /// Local: a reduction.
+    Local,
+    /// Local: a lock of a window, and the calls that complete operations to a rank.
+    Lock,
     /// Local: ranks of a group.
     Ranks,
 }
@@ -44,9 +48,9 @@ pub enum Data {
 /// One call, in its blocking form; `MPI_IX` and `MPI_X_init` have the same checks, and large counts too.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name.
+    /// The name of the call.
     pub name: &'static str,
-    /// What travels.
+    /// The pattern of its data.
     pub data: Data,
     /// The parameters whose values must be the same on all ranks; `NAME*LENGTH` is a list. `in_place` is whether a buffer
     /// is `MPI_IN_PLACE`. `info` is compared from level 3 on, `assert` at level 4.
@@ -123,6 +127,12 @@ pub const CALLS: &[Row] = &[
     row("MPI_Rget", Data::Access, &[]),
     row("MPI_Raccumulate", Data::Access, &[]),
     row("MPI_Rget_accumulate", Data::Access, &[]),
+    row("MPI_Win_lock", Data::Lock, &[]),
+    row("MPI_Win_lock_all", Data::Lock, &[]),
+    row("MPI_Win_unlock", Data::Lock, &[]),
+    row("MPI_Win_flush", Data::Lock, &[]),
+    row("MPI_Win_flush_local", Data::Lock, &[]),
+    row("MPI_Reduce_local", Data::Local, &[]),
     row("MPI_Send", Data::Message, &[]),
     row("MPI_Ssend", Data::Message, &[]),
     row("MPI_Bsend", Data::Message, &[]),
@@ -142,11 +152,11 @@ pub const CALLS: &[Row] = &[
 /// How a call of a row ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// When it returns.
+    /// The call ends when it returns.
     Blocking,
-    /// When its request has.
+    /// The call ends when its request has completed.
     Started,
-    /// It makes a request that is started later.
+    /// The call makes a request that is started later.
     Persistent,
 }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What is known of a datatype, kept as an attribute of it: whether it is committed, its signature, and its segments.
+//! Facts about a datatype, kept as an attribute of it: whether it is committed, its signature, and its segments.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock};
@@ -8,7 +8,7 @@ use crate::pmpi::{self, BYTE, PACKED, PREDEFINED};
 use crate::record::Block;
 use crate::signature::Signature;
 
-/// A type with more segments is not looked through for overlap.
+/// Types with more segments are not checked for overlap.
 const SEGMENTS: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default)]
@@ -53,9 +53,9 @@ fn keyval() -> c_int {
     })
 }
 
-/// What is known of a derived type.
+/// The facts about a derived type.
 fn known<'a>(handle: usize) -> &'a Known {
-    // Two threads would replace each other's.
+    // Without the lock two threads would replace each other's attribute.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let (mut at, mut flag) = (std::ptr::null_mut::<Known>(), 0);
@@ -70,7 +70,7 @@ fn known<'a>(handle: usize) -> &'a Known {
     }
 }
 
-/// A type that has been committed.
+/// Notes that a type is committed.
 pub fn commit(handle: usize) {
     if handle >= PREDEFINED {
         let _ = known(handle).committed.set(());
@@ -96,7 +96,7 @@ pub fn extent(handle: usize) -> (i64, i64) {
     (low, extent)
 }
 
-/// Where the data of `count` of them begins and ends.
+/// The first byte of the data of `count` elements, and the byte behind the last.
 pub fn span(handle: usize, count: i64) -> (i64, i64) {
     let (mut low, mut length) = (0, 0);
     // SAFETY: it writes two counts.
@@ -132,7 +132,7 @@ pub fn signature(handle: usize) -> Signature {
             Combiner::VALUE_INDEX => {
                 contents.types.iter().map(|part| signature(*part)).fold(Signature::EMPTY, Signature::then)
             }
-            // All others repeat one type.
+            // All other constructors repeat one type.
             _ => match first {
                 Some(part) if size(part) > 0 => signature(part).repeated(size(handle) / size(part)),
                 Some(_) => Signature::EMPTY,
@@ -145,7 +145,7 @@ pub fn signature(handle: usize) -> Signature {
     })
 }
 
-/// Whether all parts of a type are one predefined type, as an accumulate asks for; `first` is the one seen so far.
+/// Whether all parts of a type have one predefined type, as accumulates demand; `first` is the type of the parts seen so far.
 pub fn has_one_basic_type(handle: usize, first: &mut Option<usize>) -> bool {
     if handle < PREDEFINED {
         return *first.get_or_insert(handle) == handle;
@@ -161,7 +161,7 @@ pub fn has_one_basic_type(handle: usize, first: &mut Option<usize>) -> bool {
     }
 }
 
-/// A predefined type. Pairs are as the struct that they stand for.
+/// The signature of a predefined type; of a pair type that of its two parts.
 fn predefined(handle: usize) -> Signature {
     let pair = |first, second| Signature::basic(first).then(Signature::basic(second));
     const INT: i64 = 0x209;
@@ -205,10 +205,10 @@ impl Combiner {
     }
 }
 
-/// What a type was made of. The parts are freed with it.
+/// Constructor and arguments of a type. The handles of its parts are freed on drop.
 struct Contents {
     combiner: Combiner,
-    /// Integers, addresses and large counts, in this order: so the int form and its `_c` twin are alike but for arrays.
+    /// Integers, addresses and large counts, in this order, which is that of the arguments in both forms of a constructor.
     numbers: Vec<i64>,
     types: Vec<usize>,
 }
@@ -245,7 +245,7 @@ impl Contents {
         contents
     }
 
-    /// Blocks as (displacement in bytes, count, part), if they are known and few enough.
+    /// Blocks as (displacement in bytes, count, part); `None` if they are not known, or too many.
     fn blocks(&self) -> Option<Vec<(i64, i64, usize)>> {
         let part = *self.types.first()?;
         let step = extent(part).1;
@@ -277,7 +277,7 @@ impl Contents {
 impl Drop for Contents {
     fn drop(&mut self) {
         for part in self.types.iter_mut().filter(|part| **part >= PREDEFINED) {
-            // Those of `MPI_Type_create_f90_*` are not freed.
+            // Types of `MPI_Type_create_f90_*` are not freed.
             if !Contents::of(*part).combiner.is_basic() {
                 // SAFETY: `MPI_Type_get_contents` gives derived types to be freed.
                 unsafe { pmpi::MPI_Type_free(part) };
@@ -286,7 +286,7 @@ impl Drop for Contents {
     }
 }
 
-/// Adds the segments of `count` of a type that lie at `base`. False if they are not known, or too many.
+/// Adds the segments of `count` elements at `base`. False if they are not known, or too many.
 fn flatten(handle: usize, base: i64, count: i64, out: &mut Vec<(i64, i64)>) -> bool {
     let (step, bytes) = (extent(handle).1, size(handle));
     if bytes == 0 || count <= 0 {
@@ -324,7 +324,7 @@ fn segments<'a>(handle: usize) -> Option<std::borrow::Cow<'a, [(i64, i64)]>> {
     known(handle).segments.get_or_init(|| all(handle)).as_deref().map(Into::into)
 }
 
-/// Two of the parts, by their numbers, that have a byte in common. A part is (displacement in bytes, count, type).
+/// The indices of two parts that have a byte in common. A part is (displacement in bytes, count, type).
 pub fn overlap(parts: &[(i64, i64, usize)]) -> Option<(usize, usize)> {
     let mut all = Vec::new();
     for (number, (at, count, handle)) in parts.iter().enumerate() {
@@ -349,7 +349,7 @@ pub fn overlap(parts: &[(i64, i64, usize)]) -> Option<(usize, usize)> {
     all.windows(2).find(|two| two[0].0 + two[0].1 > two[1].0).map(|two| (two[0].2, two[1].2))
 }
 
-/// Whether a byte of the first page of memory belongs to the data, whose type may have absolute addresses.
+/// Whether a byte of the data, whose type may have absolute addresses, is in the first page of memory.
 pub fn touches_null(base: i64, count: i64, handle: usize) -> bool {
     const PAGE: i64 = 4096;
     count > 0

@@ -1,9 +1,9 @@
-//! C programs, each with a call that is wrong where WRONG is defined: tests/c/CHECK_CALL.c. The wrong form must say what its head
-//! says (`says TEXT`, several), all ranks must come to their error handler, and go on; the right form says nothing.
-//! Both are built once and run on Farside and on MPICH, where `ci/peers` has fetched it.
+//! C programs, each with calls that are wrong where WRONG is defined: tests/c/CHECK_CALL.c. The wrong form must print the texts that
+//! the head of the program lists (`says TEXT`), and all ranks must come to their error handler, and go on; the right form prints
+//! nothing. Both are built once and run on Farside and on MPICH, where `ci/peers` has fetched it.
 //!
-//! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (what both forms say), `env NAME=VALUE`,
-//! `fatal` (the wrong form ends in no zero), `wrong only`, `not on peers` and why.
+//! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (both forms print it), `env NAME=VALUE`,
+//! `fatal` (the wrong form ends with an error), `wrong only`, `not on peers` and why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,7 +80,7 @@ impl Program {
         run.finish()
     }
 
-    /// What is wrong with what it said.
+    /// The errors of a run.
     fn judge(&self, run: &Finished, wrong: bool) -> Vec<String> {
         let ranks = self.words("ranks ").next().unwrap_or("2").parse().unwrap();
         let fatal = wrong && self.words("fatal").next().is_some();
@@ -94,7 +94,7 @@ impl Program {
             bad.push(format!("prints {}", run.out));
         }
         if !wrong && self.words("both ").next().is_none() && run.err.contains("VERIFY") {
-            bad.push("complains about what is right".into());
+            bad.push("complains about a right call".into());
         }
         bad
     }
@@ -161,7 +161,7 @@ macro_rules! checks {
             let known = [$(stringify!($name)),*];
             for program in all() {
                 assert!(known.contains(&program.name.split('_').next().unwrap()), "{}", program.name);
-                assert!(program.words("says ").next().is_some(), "{} must say what is wrong", program.name);
+                assert!(program.words("says ").next().is_some(), "{} must list the texts of its wrong form", program.name);
             }
         }
     };

@@ -8,7 +8,6 @@ int main(void) {
     MPI_Datatype one, other, parts[2] = {MPI_INT, MPI_FLOAT}, turned[2] = {MPI_FLOAT, MPI_INT};
     MPI_Aint places[2] = {0, 8}, apart[2] = {0, 16};
     int lengths[2] = {2, 1}, back[2] = {1, 2};
-    (void)parts, (void)turned, (void)places, (void)apart, (void)lengths, (void)back, (void)in, (void)out;
     start();
     MPI_Type_create_struct(2, lengths, places, parts, &one);
     if (IS_WRONG) MPI_Type_create_struct(2, back, apart, turned, &other);
