@@ -48,8 +48,8 @@ pub fn reduce_local(
     }
     for (buffer, name) in [(inbuf, "inbuf"), (inoutbuf.cast_const(), "inoutbuf")] {
         if buffer.is_null() || buffer.addr() == 1 {
-            let what = if buffer.is_null() { "a null pointer" } else { "MPI_IN_PLACE" };
-            return Err(fail(MPI_ERR_BUFFER, format!("is {what}")).named(name));
+            let value = if buffer.is_null() { "a null pointer" } else { "MPI_IN_PLACE" };
+            return Err(fail(MPI_ERR_BUFFER, format!("is {value}")).named(name));
         }
     }
     if inbuf == inoutbuf {

@@ -22,7 +22,7 @@ impl Made {
         if self.large {
             self.counts.extend(values);
         } else {
-            // They came as such.
+            // The arguments were integers.
             self.integers.extend(values.into_iter().map(|value| value as c_int));
         }
         self
@@ -38,7 +38,7 @@ impl Made {
         self
     }
 
-    /// What is an integer in both forms.
+    /// Arguments that are integers in both forms.
     fn integers(mut self, values: impl IntoIterator<Item = c_int>) -> Self {
         self.integers.extend(values);
         self
@@ -188,12 +188,12 @@ fn order_of(order: c_int) -> Result<Order> {
     }
 }
 
-/// Dimensions: at least one.
+/// The number of dimensions, which is at least one.
 fn dims_of(ndims: c_int) -> Result<i64> {
     if ndims > 0 { Ok(ndims.into()) } else { Err(argument("ndims", format!("is {ndims}"))) }
 }
 
-/// Values of which each is at least `least`.
+/// Reads a list whose values are at least `least`.
 fn at_least(values: &[i64], least: i64, name: &'static str) -> Result<Vec<u64>> {
     match values.iter().find(|value| **value < least) {
         Some(value) => Err(argument(name, format!("has {value}, less than {least}"))),

@@ -9,7 +9,7 @@ use crate::handle::Type;
 use crate::objects::TypeObject;
 use crate::runtime::Call;
 
-/// The forms without large counts cannot say what a type has that was made with them.
+/// Fails in a form without large counts for a type that was made with them.
 fn check_small(object: &TypeObject, datatype: Type) -> Result {
     if object.made.counts.is_empty() {
         return Ok(());

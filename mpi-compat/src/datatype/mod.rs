@@ -54,7 +54,7 @@ pub fn type_free(call: &Call<'_>, datatype: Out<Type>) -> Result {
 pub fn type_dup(call: &Call<'_>, oldtype: Type, newtype: Out<Type>) -> Result {
     let old = call.types.get(oldtype)?;
     let made = Made { combiner: MPI_COMBINER_DUP, types: vec![Rc::clone(&old)], ..Made::default() };
-    // A duplicate of a predefined type is an element like it, with all operators of that.
+    // A duplicate of a predefined type has all its operators.
     let new = TypeObject::new(old.layout.clone(), made);
     new.committed.set(old.committed.get());
     old.attributes.copy_to(oldtype.0, &new.attributes)?;

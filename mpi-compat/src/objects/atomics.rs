@@ -8,7 +8,7 @@ use farside_rma::raw::element_type;
 use super::kernels::{Predefined, is_swapped};
 use crate::constants::*;
 
-/// The predefined operators that combine.
+/// The predefined operators of reductions.
 pub const PREDEFINED: [(Op, Predefined); 12] = [
     (MPI_SUM, Predefined::Sum),
     (MPI_MIN, Predefined::Min),

@@ -13,7 +13,7 @@ use crate::handle::{Known, Objects};
 /// A datatype.
 pub struct TypeObject {
     pub layout: Datatype,
-    /// The size, if any number of elements is as many bytes one behind the other from the buffer's address on.
+    /// The size, if elements are contiguous from the buffer's address on.
     pub plain: Option<u64>,
     pub committed: Cell<bool>,
     /// The constructor and its arguments.
@@ -27,7 +27,7 @@ pub struct TypeObject {
 #[derive(Clone, Default)]
 pub struct Made {
     pub combiner: c_int,
-    /// By the form with large counts.
+    /// Whether the form with large counts was called.
     pub large: bool,
     pub integers: Vec<c_int>,
     pub addresses: Vec<i64>,
@@ -51,7 +51,7 @@ impl TypeObject {
         Rc::new(Self { layout, plain, committed, made, name, attributes, handle })
     }
 
-    /// A type that is there from the start, or as if it were: committed, and never freed.
+    /// A predefined type, or one that is treated so: committed, and never freed.
     pub fn predefined(layout: Datatype, made: Made, name: &str) -> Rc<Self> {
         let object = Self::new(layout, made);
         object.committed.set(true);
@@ -84,11 +84,11 @@ pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
     }
 }
 
-/// First handle of predefined types, and how many there may be.
+/// The first handle of predefined types, and the greatest number of them.
 const FIRST: usize = 0x200;
 const HANDLES: usize = 0x100;
 
-/// Of each predefined type that has no gaps the bytes of an element, and its atomic operations; 0 for other types.
+/// The size and the atomic operations of each predefined type without gaps; 0 for other types.
 pub struct PlainTypes([Cell<(u8, Option<Atomics>)>; HANDLES]);
 
 impl Default for PlainTypes {
@@ -108,7 +108,7 @@ impl PlainTypes {
     #[inline(always)]
     pub fn size(&self, n: i64, datatype: Type) -> Option<usize> {
         let size = self.0.get(datatype.0.wrapping_sub(FIRST))?.get().0 as usize;
-        // Far from where the product could overflow.
+        // So few elements that the product cannot overflow.
         let some = n > 0 && n < 1 << 40 && size > 0;
         some.then(|| n as usize * size)
     }

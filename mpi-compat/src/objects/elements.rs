@@ -2,7 +2,7 @@
 
 use farside_datatype::{Contents, Datatype, Named};
 
-/// What a type is made of, one level down, in packed order: so many of each.
+/// The parts of a type, one level down, in packed order: the count and the type of each.
 fn parts(of: &Datatype) -> Vec<(u64, Datatype)> {
     match of.contents() {
         Contents::Named(named) => match named.pair() {
@@ -19,7 +19,7 @@ fn parts(of: &Datatype) -> Vec<(u64, Datatype)> {
     }
 }
 
-/// The basic elements of the first `bytes` bytes of any number of `of`; `None` if the last one is not whole.
+/// The number of basic elements in the first `bytes` bytes of elements of a type; `None` if the last one is not whole.
 pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
     if bytes == 0 {
         return Some(0);
@@ -33,9 +33,9 @@ pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
         if rest == 0 {
             break;
         }
-        let some = rest.min(len * part.size());
-        total += elements_in(&part, some)?;
-        rest -= some;
+        let taken = rest.min(len * part.size());
+        total += elements_in(&part, taken)?;
+        rest -= taken;
     }
     (rest == 0).then_some(total)
 }
@@ -59,7 +59,7 @@ pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
     Some(total)
 }
 
-/// The predefined type of all elements of a type; `None` if there are several, or none.
+/// The predefined type of all basic elements; `None` if they have several types, or the type is empty.
 pub fn element(of: &Datatype) -> Option<Named> {
     match of.contents() {
         Contents::Named(named) => Some(named),
@@ -71,7 +71,7 @@ pub fn element(of: &Datatype) -> Option<Named> {
     }
 }
 
-/// The predefined type that a derived one is a plain duplicate of.
+/// The predefined type of which a type is a duplicate, or which it is.
 pub fn plain(of: &Datatype) -> Option<Named> {
     match of.contents() {
         Contents::Named(named) => Some(named),

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The predefined operators on the types that they are defined on (MPI-5.0 sections 6.9.2 and 6.9.4).
+//! Kernels of the predefined operators (MPI-5.0 sections 6.9.2 and 6.9.4).
 
 use farside_datatype::{Class, Named};
 
@@ -24,7 +24,7 @@ pub enum Predefined {
 
 use Predefined as P;
 
-/// The group of types that a predefined one belongs to.
+/// A group of predefined types with the same operators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Integer,
@@ -76,7 +76,7 @@ impl Predefined {
         }
     }
 
-    /// Sets `inout[i]` to `input[i] op inout[i]`; nothing on types that it is not defined on.
+    /// Sets `inout[i]` to `input[i] op inout[i]`; does nothing on types on which it is not defined.
     ///
     /// # Safety
     /// `input` is readable and `inout` readable and writable for `n` elements, and the two do not overlap.
@@ -211,7 +211,7 @@ unsafe fn each<T: Copy>(input: *const u8, inout: *mut u8, n: usize, f: impl Fn(T
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
-/// Integers, which wrap.
+/// Integers; their sums and products wrap.
 trait Integer: Copy + PartialOrd + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> {
     const ZERO: Self;
     const ONE: Self;

@@ -35,7 +35,7 @@ pub fn predefined(ops: &Objects<Op, OpObject>) {
 }
 
 impl OpObject {
-    /// Whether it is a function of the program.
+    /// Whether the operator is a function of the program.
     pub fn is_function(&self) -> bool {
         matches!(self, Self::Function { .. })
     }
@@ -49,7 +49,7 @@ impl OpObject {
         }
     }
 
-    /// Checks that it is defined on a type, before any data moves.
+    /// Checks, before any data moves, that the operator is defined on a type.
     pub fn check(&self, op: Op, datatype: Type, object: &TypeObject) -> Result {
         match self {
             Self::Function { .. } => Ok(()),
@@ -64,7 +64,7 @@ impl OpObject {
         }
     }
 
-    /// Sets every element of `inout` to `input op inout`. The check must have passed.
+    /// Sets every element of `inout` to `input op inout`. [`check`](Self::check) must have passed.
     ///
     /// # Safety
     /// `input` is readable and `inout` writable for `n` of the type, and the two do not overlap.
@@ -81,19 +81,19 @@ impl OpObject {
                 let (mut left, extent) = (n as i64, object.layout.extent() as isize);
                 let (mut from, mut to) = (input.cast_mut(), inout);
                 while left > 0 {
-                    // The form without large counts is called more than once for more than it can say.
-                    let mut some = if *large { left } else { left.min(c_int::MAX.into()) };
-                    let (mut short, mut handle) = (some as c_int, datatype);
-                    let length = if *large { (&raw mut some).cast::<c_void>() } else { (&raw mut short).cast() };
+                    // A function without large counts is called repeatedly for more elements than an int can count.
+                    let mut part = if *large { left } else { left.min(c_int::MAX.into()) };
+                    let (mut short, mut handle) = (part as c_int, datatype);
+                    let length = if *large { (&raw mut part).cast::<c_void>() } else { (&raw mut short).cast() };
                     // SAFETY: the program has given a function of this type.
                     unsafe {
                         let function: unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void, *mut Type) =
                             std::mem::transmute(function.0 as *const ());
                         function(from, to, length, &raw mut handle);
                     }
-                    left -= some;
-                    from = from.wrapping_byte_offset(some as isize * extent);
-                    to = to.wrapping_byte_offset(some as isize * extent);
+                    left -= part;
+                    from = from.wrapping_byte_offset(part as isize * extent);
+                    to = to.wrapping_byte_offset(part as isize * extent);
                 }
             }
         }

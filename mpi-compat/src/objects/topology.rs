@@ -9,12 +9,12 @@ use crate::constants::MPI_PROC_NULL;
 pub enum Topology {
     Grid(Grid),
     Graph(Graph),
-    /// Of a distributed graph.
+    /// The edges of this rank of a distributed graph.
     Edges(Edges),
 }
 
-/// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and in which order the sources are to
-/// be matched with what they send, of which several edges may come from one rank.
+/// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and the order in which sources are matched
+/// with the blocks that they send, since several edges may come from one rank.
 pub struct Neighborhood {
     pub sources: Vec<c_int>,
     pub destinations: Vec<c_int>,
@@ -27,7 +27,7 @@ impl Topology {
             Self::Grid(grid) => {
                 let shifted = |d: usize| [-1, 1].map(|by| grid.shifted(rank as c_int, d, by));
                 let all: Vec<c_int> = (0..grid.dims.len()).flat_map(shifted).collect();
-                // What goes down in a dimension comes from above.
+                // A block that is sent down in a dimension is received from above.
                 let order = (0..all.len()).map(|at| at ^ 1).collect();
                 return Neighborhood { sources: all.clone(), destinations: all, order };
             }
@@ -66,7 +66,7 @@ impl Grid {
         self.dims.iter().zip(coords).fold(0, |rank, (dim, at)| rank * dim + at)
     }
 
-    /// The rank so many steps away in a dimension, or `MPI_PROC_NULL`.
+    /// The rank `by` steps away in a dimension, or `MPI_PROC_NULL`.
     pub fn shifted(&self, rank: c_int, dimension: usize, by: c_int) -> c_int {
         let mut coords = self.coords(rank);
         let (dim, at) = (i64::from(self.dims[dimension]), i64::from(coords[dimension]) + i64::from(by));

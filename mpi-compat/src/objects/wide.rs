@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Numbers that Rust has no type for: half precision, x87's `long double`, quadruple precision.
+//! Arithmetic on formats for which Rust has no type: half precision, x87's `long double`, quadruple precision.
 
-/// Floating-point numbers; and integers, where they are compared as values of pairs.
+/// Floating-point numbers, and the integers that are values of pairs.
 pub(super) trait Real: Copy {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
@@ -9,7 +9,7 @@ pub(super) trait Real: Copy {
     fn less(self, other: Self) -> bool;
 }
 
-/// IEEE 754 of 2 bytes; computed in single precision, which rounds sums and products of two correctly.
+/// IEEE 754 binary16. Sums and products of two are computed in single precision, and so correctly rounded.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct F16(u16);
@@ -29,7 +29,7 @@ impl F16 {
     fn narrow(value: f32) -> Self {
         let (sign, bits) = ((value.to_bits() >> 16 & 0x8000) as u16, value.to_bits() & 0x7fff_ffff);
         let magnitude = if bits > 0xff << 23 {
-            0x7e00 // not a number
+            0x7e00 // NaN
         } else if bits >= 0x477f_f000 {
             0x7c00 // rounds to infinity
         } else if bits < 113 << 23 {
@@ -64,7 +64,7 @@ impl Real for F16 {
 pub struct X87([u8; 16]);
 
 impl X87 {
-    /// Whether there is such a type here.
+    /// Whether the C compiler of this architecture has the type.
     pub const EXISTS: bool = cfg!(target_arch = "x86_64");
 }
 
@@ -110,7 +110,7 @@ impl Real for X87 {
         x87!(self, other, "fmulp st(1), st")
     }
     fn less(self, other: Self) -> bool {
-        // The sign of the difference; no number is less than one that is none, and equal infinities have no difference.
+        // The sign of the difference, which is NaN, and so false, for a NaN and for equal infinities.
         let difference = self.sub(other);
         let number = |value: Self| {
             value.0[9] & 0x7f != 0x7f || value.0[8] != 0xff || value.0[..8] == [0, 0, 0, 0, 0, 0, 0, 0x80]
@@ -120,7 +120,7 @@ impl Real for X87 {
     }
 }
 
-/// IEEE 754 of 16 bytes, by the functions that every compiler's library has.
+/// IEEE 754 binary128, by the functions of the compiler's run-time library.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct F128(u128);
@@ -147,7 +147,7 @@ mod quad {
         unsafe { std::mem::transmute(register) }
     }
 
-    /// A function of two numbers, which are passed as vector registers: what Rust has no prototype for.
+    /// Calls a function of two numbers in vector registers, for which Rust has no prototype.
     macro_rules! call {
         ($function:ident, $a:expr, $b:expr) => {{
             let (mut first, mut result) = (register($a), 0_u64);

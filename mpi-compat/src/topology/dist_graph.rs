@@ -12,7 +12,7 @@ use crate::handle::{Comm, Info};
 use crate::objects::{Edges, Topology};
 use crate::runtime::Call;
 
-/// Ranks of a list.
+/// Reads a list of ranks.
 fn ranks(size: usize, n: c_int, name: &'static str, list: List<c_int>) -> Result<Vec<c_int>> {
     if n < 0 {
         return Err(fail(MPI_ERR_ARG, format!("is {n}")).named(name));
@@ -26,7 +26,7 @@ fn ranks(size: usize, n: c_int, name: &'static str, list: List<c_int>) -> Result
     }
 }
 
-/// Weights of edges; `None` for `MPI_UNWEIGHTED`.
+/// Reads the weights of edges; `None` for `MPI_UNWEIGHTED`.
 fn weights(n: usize, list: List<c_int>) -> Result<Option<Vec<c_int>>> {
     match list.address() {
         MPI_UNWEIGHTED => Ok(None),
@@ -51,7 +51,7 @@ fn check_info(call: &Call<'_>, info: Info) -> Result {
     Ok(())
 }
 
-/// A communicator of all ranks, with these edges.
+/// Makes a communicator of all ranks with these edges.
 fn with_edges(caller: &Caller<'_>, edges: Edges, new: Out<Comm>) -> Result {
     first_ranks(caller, usize::MAX, Topology::Edges(edges), new)
 }
@@ -112,7 +112,7 @@ pub fn dist_graph_create(
         let edges = edges.ok_or_else(|| fail(MPI_ERR_ARG, "have a sum that is no int").named("degrees"))?;
         let destinations = ranks(size, edges, "degrees", destinations)?;
         let weights = weights(destinations.len(), edge_weights)?;
-        // Both ends of an edge get it: where it leaves first, then where it comes from.
+        // Each edge goes to both its ends, to its source first.
         let mut said = vec![Vec::new(); size];
         let from = sources.iter().zip(&degrees).flat_map(|(source, degree)| (0..*degree).map(move |_| *source));
         for (at, (from, to)) in from.zip(&destinations).enumerate() {

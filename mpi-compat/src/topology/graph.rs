@@ -12,7 +12,7 @@ use crate::objects::{Graph, Topology};
 use crate::runtime::Call;
 
 /// A graph: the neighbours of rank r end at `index[r]` in `edges`.
-/// A graph of the arguments.
+/// Reads the graph that the arguments describe.
 fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>) -> Result<(Graph, usize)> {
     let nodes = usize::try_from(nnodes).ok().filter(|nodes| *nodes <= comm_size);
     let nodes = nodes.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Topologies (MPI-5.0 chapter 8): grids, graphs that every rank knows whole, and graphs of which each rank knows its edges.
+//! Topologies (MPI-5.0 chapter 8): grids, graphs that every rank knows whole, and graphs of which each rank knows only its edges.
 //!
 //! Ranks are not reordered: a new communicator has its members in the order of the old one.
 
@@ -67,7 +67,7 @@ fn check_intra(caller: &Caller<'_>, comm: Comm) -> Result {
     if caller.is_inter() { Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0)) } else { Ok(()) }
 }
 
-/// A communicator of the first `nodes` ranks, with a topology.
+/// Makes a communicator of the first `nodes` ranks, with a topology.
 fn first_ranks(caller: &Caller<'_>, nodes: usize, topology: Topology, new: Out<Comm>) -> Result {
     let rank = caller.comm.rank;
     let made = split(caller, (rank < nodes).then_some(0), rank as c_int)?;
