@@ -1,0 +1,182 @@
+//! The commands that the documents quote are run, as a reader of a fresh clone would: block by block, in a folder that looks like
+//! one, where stand-ins take the place of what takes long or needs the network (`documents/stand-in`). What a document promises
+//! right below a command must be in its output.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farside_harness::{example, farside, mpi_library, verify_library};
+
+const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The benchmarks that documents name.
+const PROGRAMS: [&str; 5] = [
+    env!("CARGO_BIN_EXE_sync-overhead"),
+    env!("CARGO_BIN_EXE_datatype"),
+    env!("CARGO_BIN_EXE_two-sided"),
+    env!("CARGO_BIN_EXE_coll"),
+    env!("CARGO_BIN_EXE_messages"),
+];
+
+/// A part of a document: a block of commands, and the lines that it promises.
+#[derive(Debug, Default)]
+struct Block {
+    commands: String,
+    promised: Vec<String>,
+}
+
+/// The blocks of commands of a document: those marked `sh`, with a `text` right below them, and lines of a `text` behind a `$`.
+/// Those with a comment above that says that they need the network are left out.
+fn blocks(document: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let (mut kind, mut is_below, mut needs_network) = (None, false, false);
+    for line in document.lines() {
+        match (kind, line.strip_prefix("```")) {
+            (None, Some(opened)) => {
+                kind = Some(opened);
+                if opened == "sh" && !needs_network {
+                    found.push(Block::default());
+                }
+                is_below &= opened == "text";
+            }
+            (Some(closed), Some(_)) => {
+                is_below = closed == "sh" && !needs_network;
+                (kind, needs_network) = (None, false);
+            }
+            (Some("sh"), None) if !needs_network => {
+                let block = found.last_mut().unwrap();
+                block.commands += &format!("{line}\n");
+            }
+            (Some("text"), None) => match line.strip_prefix("$ ") {
+                Some(command) => found.push(Block { commands: format!("{command}\n"), promised: Vec::new() }),
+                None if is_below => found.last_mut().unwrap().promised.push(line.to_owned()),
+                None => {}
+            },
+            (None, None) if line.is_empty() => {}
+            (None, None) => (is_below, needs_network) = (false, line.starts_with("<!-- needs the network")),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A folder that looks like the parent of a fresh clone, and has the clone in `clone`.
+fn stranger() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let clone = folder.path().join("clone");
+    let top = Path::new(TOP).canonicalize().unwrap();
+    std::fs::create_dir_all(clone.join("ci")).unwrap();
+    for entry in std::fs::read_dir(&top).unwrap().flatten() {
+        let name = entry.file_name();
+        if !["ci", "target", ".git", "out"].iter().any(|own| name == *own) {
+            symlink(entry.path(), clone.join(name)).unwrap();
+        }
+    }
+    let bin = folder.path().join("stand-ins");
+    std::fs::create_dir(&bin).unwrap();
+    let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/documents/stand-in");
+    for name in ["cargo", "apt-get"] {
+        symlink(&stand_in, bin.join(name)).unwrap();
+    }
+    for entry in std::fs::read_dir(top.join("ci")).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+        symlink(&stand_in, clone.join("ci").join(entry.file_name())).unwrap();
+    }
+    let farside = farside();
+    symlink(&farside, bin.join("farside")).unwrap();
+    for profile in ["debug", "release"] {
+        let target = clone.join("target").join(profile);
+        std::fs::create_dir_all(target.join("examples")).unwrap();
+        symlink(&farside, target.join("farside")).unwrap();
+        for name in ["hello_put_get", "heat_stencil"] {
+            symlink(example("farside-rma", name), target.join("examples").join(name)).unwrap();
+        }
+        for program in PROGRAMS.map(PathBuf::from) {
+            let quick =
+                "case \" $* \" in *' --quick '*) exec \"$0.real\" \"$@\" ;; *) exec \"$0.real\" \"$@\" --help ;; esac";
+            let place = target.join(program.file_name().unwrap());
+            symlink(&program, place.with_extension("real")).unwrap();
+            std::fs::write(&place, format!("#!/bin/sh\n{quick}\n")).unwrap();
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    folder
+}
+
+/// Runs a block; its output.
+fn run(folder: &Path, document: &str, block: &Block) -> String {
+    let path = std::env::var("PATH").unwrap();
+    let output = Command::new("bash")
+        .args(["-e", "-o", "pipefail", "-c", &block.commands])
+        .current_dir(folder.join("clone"))
+        .env("PATH", format!("{}:{path}", folder.join("stand-ins").display()))
+        .env("REAL_PATH", path)
+        .env("REAL_TOP", TOP)
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{document}:\n{}{out}{errors}", block.commands);
+    out
+}
+
+#[test]
+fn commands_of_the_documents_do_what_is_promised() {
+    // So that nothing is built while commands run.
+    let _ = (mpi_library(), verify_library());
+    let folder = stranger();
+    for (document, least) in [("README.md", 8), ("ARCHITECTURE.md", 0), ("mpi-compat/README.md", 1)] {
+        let blocks = blocks(&std::fs::read_to_string(Path::new(TOP).join(document)).unwrap());
+        assert!(blocks.len() >= least, "{document} has {} blocks of commands: {blocks:?}", blocks.len());
+        for block in blocks {
+            let output = run(folder.path(), document, &block);
+            let lines: BTreeSet<_> = output.lines().collect();
+            for line in &block.promised {
+                assert!(lines.contains(line.as_str()), "{document} promises {line:?} of\n{}{output}", block.commands);
+            }
+        }
+    }
+}
+
+/// Texts in backticks, outside of blocks.
+fn inline(document: &str) -> Vec<String> {
+    let mut is_block = false;
+    let lines = document.lines().filter(|line| {
+        is_block ^= line.starts_with("```");
+        !is_block && !line.starts_with("```")
+    });
+    let text: Vec<_> = lines.collect();
+    text.join(" ").split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn options_and_scripts_that_the_documents_name_exist() {
+    let help = |arguments: &[&str]| {
+        let output = Command::new(farside()).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (run, info) = (help(&["run", "--help"]), help(&["info", "--help"]));
+    let mut seen = 0;
+    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "mpi-compat/README.md"] {
+        let text = std::fs::read_to_string(Path::new(TOP).join(document)).unwrap();
+        for code in inline(&text) {
+            let words: Vec<_> = code.split_whitespace().collect();
+            if let Some(script) = words.first().filter(|word| word.starts_with("ci/") && !word.ends_with('/')) {
+                assert!(Path::new(TOP).join(script).exists(), "{document}: `{code}`: there is no {script}");
+            }
+            let known = match words[..] {
+                ["farside", "run", ..] | ["mpiexec", ..] => &run,
+                ["farside", "info", ..] => &info,
+                _ => continue,
+            };
+            seen += 1;
+            let is_option = |word: &&&str| word.starts_with('-') && word.len() > 1;
+            for option in words.iter().take_while(|word| !word.starts_with("./")).filter(is_option) {
+                let name = option.trim_start_matches('-');
+                assert!(known.contains(&format!("-{name}")), "{document}: `{code}`: there is no option {option}");
+            }
+        }
+    }
+    assert!(seen > 5, "{seen} commands");
+}
