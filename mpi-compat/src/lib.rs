@@ -35,7 +35,7 @@
 //! before it starts and after it has ended. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with
 //! another `Form`. What fails before the call starts fails at the other ranks too (`Caller::checked`).
 //!
-//! **What comes next**, and where:
+//! **Where to add** what MPI has besides:
 //! - requests: `request::Operation` is what a request stands for; an object of it goes into `Runtime::requests`, and wait, test,
 //!   cancel and free work on it. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
 //! - files: they need an `Objects<File, ..>` in `Runtime` and their row in `conversion`.

@@ -11,7 +11,8 @@ use crate::exchange::Pending;
 use crate::names::NAMES;
 use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
 use crate::record::Record;
-use crate::shadow::{self, Object, Shadow, tell};
+use crate::say::{self, tell};
+use crate::shadow::{self, Object, Shadow};
 use crate::table::{CALLS, Data, Form};
 use crate::{describe, leaders, level, local, requests};
 
@@ -47,7 +48,7 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
     match checked(call, name, form, row, &args, object, go) {
         Ok(code) => code,
         Err(code) => {
-            shadow::write(&format!(
+            say::write(&format!(
                 "VERIFY {}: the exchange between the ranks has failed: {}",
                 name.to_uppercase(),
                 error_text(code)
@@ -148,7 +149,7 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
         if level::get() >= 2 {
             lines += &explanation(name, object, &mine.why, complaints.len(), pending);
         }
-        shadow::write(&lines);
+        say::write(&lines);
     }
     pending.settle();
     Err(handler(Some(object), first.class))

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::level;
 use crate::pmpi::{self, BYTE, Status};
-use crate::shadow::{Shadow, lock, ok, tell};
+use crate::say::tell;
+use crate::shadow::{Shadow, lock, ok};
 
 /// Calls that may be in progress at a time on one communicator: tags stay below 32767, the least bound of the standard.
 const CALLS: c_int = 8192;

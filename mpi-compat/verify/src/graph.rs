@@ -90,7 +90,7 @@ impl Describe<'_> {
                     let text = format!(
                         "the graph has an edge from {node} to {to}, and none back: it is no graph for collectives"
                     );
-                    return crate::shadow::tell(NAMES[self.record.call as usize].0, 0, &text);
+                    return crate::say::tell(NAMES[self.record.call as usize].0, 0, &text);
                 }
             }
         }

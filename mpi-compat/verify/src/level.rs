@@ -33,7 +33,7 @@ pub fn read() {
     match text.trim().parse() {
         Ok(level) if (0..=4).contains(&level) => set(level),
         _ => {
-            crate::shadow::write(&format!("VERIFY: FARSIDE_VERIFY={text} is not 0, 1, 2, 3 or 4; using 1"));
+            crate::say::write(&format!("VERIFY: FARSIDE_VERIFY={text} is not 0, 1, 2, 3 or 4; using 1"));
             set(1);
         }
     }

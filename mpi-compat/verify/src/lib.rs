@@ -24,6 +24,7 @@ mod local;
 mod pmpi;
 mod record;
 mod requests;
+mod say;
 mod shadow;
 mod signature;
 mod start;

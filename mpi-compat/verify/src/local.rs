@@ -7,6 +7,7 @@ use crate::arguments::{Arguments, info};
 use crate::describe::{Fault, amount};
 use crate::names::HANDLES;
 use crate::pmpi::{self, CHAR, NO_OP, PREDEFINED, PROC_NULL, REPLACE, class};
+use crate::say;
 use crate::shadow::{self, Object};
 use crate::table::Data;
 use crate::types;
@@ -14,16 +15,16 @@ use crate::types;
 /// Reports an error of this rank in one line.
 pub fn tell(name: &str, args: &Arguments<'_>, text: &str) {
     if let Some(window) = args.win().map(Object::Win).and_then(shadow::known) {
-        return shadow::tell(name, window.rank(), text);
+        return say::tell(name, window.rank(), text);
     }
     let mut rank = 0;
     match args.comm().or_else(world) {
         Some(comm) => {
             // SAFETY: it writes one number; the call has checked the communicator, or it is the world.
             unsafe { pmpi::MPI_Comm_rank(comm, &raw mut rank) };
-            shadow::tell(name, i64::from(rank), text);
+            say::tell(name, i64::from(rank), text);
         }
-        None => shadow::write(&format!("VERIFY {}: {text}", name.to_uppercase())),
+        None => say::write(&format!("VERIFY {}: {text}", name.to_uppercase())),
     }
 }
 

@@ -44,7 +44,7 @@ impl Symbol {
         };
         if found.is_null() {
             let name = self.name;
-            crate::shadow::write(&format!("VERIFY: {name:?} not found: is the MPI library one of the standard ABI?"));
+            crate::say::write(&format!("VERIFY: {name:?} not found: is the MPI library one of the standard ABI?"));
             std::process::abort();
         }
         // No partner: see the load above.

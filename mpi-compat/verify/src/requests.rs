@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::call::{handler, verdict};
 use crate::exchange::{Pending, Wait};
 use crate::pmpi::{self, REQUEST_NULL, class};
+use crate::say;
 use crate::shadow::{self, Duplicate, Object};
 
 /// The check of a collective call that a request stands for.
@@ -231,6 +232,6 @@ pub unsafe extern "C-unwind" fn MPI_Request_free(request: *mut usize) -> c_int {
         // SAFETY: as above.
         return unsafe { pmpi::MPI_Request_free(request) };
     };
-    shadow::tell("MPI_Request_free", rank, &format!("request is of {name}, a collective call, and must be completed"));
+    say::tell("MPI_Request_free", rank, &format!("request is of {name}, a collective call, and must be completed"));
     handler(Some(object), class::REQUEST)
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::compare::Place;
 use crate::exchange::{SETTLE, Wait};
 use crate::pmpi::{self, COMM_NULL};
+use crate::say::tell;
 
 /// A communicator or a window of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,17 +138,6 @@ pub fn finish() {
 
 pub fn ok(code: c_int) -> Result<(), c_int> {
     if code == 0 { Ok(()) } else { Err(code) }
-}
-
-/// Writes a line about a rank to standard error.
-pub fn tell(name: &str, rank: i64, text: &str) {
-    write(&format!("VERIFY {}({rank}): {text}", name.to_uppercase()));
-}
-
-/// Writes lines to standard error, in one write, so that lines of several ranks do not mix.
-pub fn write(lines: &str) {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
 }
 
 impl Shadow {

@@ -1,0 +1,14 @@
+//! What the verifier says on standard error.
+
+use std::io::Write;
+
+/// Writes a line about a rank.
+pub fn tell(name: &str, rank: i64, text: &str) {
+    write(&format!("VERIFY {}({rank}): {text}", name.to_uppercase()));
+}
+
+/// Writes lines in one write, so that lines of several ranks do not mix.
+pub fn write(lines: &str) {
+    // There is nobody else who could be told of an error.
+    let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
+}
