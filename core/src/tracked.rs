@@ -45,6 +45,12 @@ impl Track {
         if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
+    /// Keeps an error, unless there is an earlier one: of a request that could not be posted.
+    #[cold]
+    pub fn fail(&self, e: &Error) {
+        self.error.borrow_mut().get_or_insert_with(|| e.again());
+    }
+
     /// One more request is counted.
     #[inline]
     pub(crate) fn open_one(&self) {
@@ -62,7 +68,7 @@ impl Track {
     pub(crate) fn end(&self, result: &Result<()>) {
         self.close();
         if let Err(e) = result {
-            self.error.borrow_mut().get_or_insert_with(|| e.again());
+            self.fail(e);
         }
     }
 }

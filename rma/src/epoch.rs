@@ -233,7 +233,8 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
 }
 
 /// Runs the body of an epoch and then its closing call, whatever the body does: an error of the body comes
-/// first, a panic goes on after the epoch is closed. A closing call that fails or panics leaves the window broken.
+/// first, a panic goes on after the epoch is closed. A closing call that panics, or does not come to its end, leaves the window
+/// broken.
 pub(crate) fn closing<R>(
     raw: &RawWindow,
     body: impl FnOnce() -> Result<R>,
@@ -241,7 +242,7 @@ pub(crate) fn closing<R>(
 ) -> Result<R> {
     let body = catch_unwind(AssertUnwindSafe(body));
     // Buffers go out of scope now, so nothing may be left that points at them.
-    let closed = raw.or_abandon(close);
+    let closed = raw.close_by(close);
     match body {
         Ok(Ok(r)) => closed.map(|()| r),
         Ok(Err(e)) => Err(e),

@@ -107,7 +107,11 @@ impl<T: Element> LockWindow<T> {
         closing(
             &self.memory.raw,
             || body(&epoch),
-            || self.memory.raw.unlock(target).and_then(|()| self.memory.raw.complete_enclosing()),
+            || {
+                let unlocked = self.memory.raw.unlock(target);
+                let completed = self.memory.raw.complete_enclosing();
+                unlocked.and(completed)
+            },
         )
     }
 
@@ -240,14 +244,14 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         Ok(old)
     }
 
-    /// Issues an operation whose buffers are on the stack, and flushes: if that fails nothing may touch them later. One
-    /// that is refused has not begun, and leaves the window as it is.
+    /// Issues an operation whose buffers are on the stack, and flushes: if that fails with the operation under way, it is given
+    /// up. One that is refused has not begun.
     #[inline(always)]
     fn now(&self, target: usize, issue: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
         let raw = self.epoch.raw;
-        raw.or_abandon(|| match issue(raw) {
-            Ok(()) => raw.flush(target).map(Ok),
-            Err(refused) => Ok(Err(refused)),
+        raw.or_abandon(|| match issue(raw).map(|()| raw.flush(target)) {
+            Ok(Err(e)) if !raw.is_idle(target) => Err(e),
+            done => Ok(done.flatten()),
         })?
     }
 

@@ -58,19 +58,38 @@ impl Future for Request<'_> {
     }
 }
 
-/// Runs a future on this thread, and others that it spawns with `tokio::task::spawn_local`: for use inside
-/// an epoch, `win.lock_all(asserts, |epoch| block_on(async { epoch.rput(..)?.await })?)`.
+/// Runs a future on this thread, and others that it spawns with `tokio::task::spawn_local`. For use inside an epoch, which is a
+/// closure and so cannot await:
+///
+/// ```
+/// use farside_rma::{block_on, prelude::*};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let window = LockWindow::<u64>::allocate(&team, 1)?;
+///     let (mine, mut first) = ([7], [0]);
+///     window.lock_all(Assert::empty(), |epoch| {
+///         block_on(async {
+///             epoch.rput(&mine, 0, 0)?.await?;
+///             epoch.rget(&mut first, 0, 0)?.await
+///         })?
+///     })?;
+///     assert_eq!(first, [7]);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 ///
 /// # Errors
-/// `Unsupported` on a thread that runs a tokio runtime already, where requests are awaited directly; `System` if the
-/// runtime cannot be made.
+/// `Unsupported` on a thread that runs a tokio runtime already: call [`Request::wait`] there, or start the job on another thread.
+/// `System` if the runtime cannot be made.
 #[cfg(feature = "async")]
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     const OPERATION: &str = "start an async runtime";
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::new(ErrorKind::Unsupported, OPERATION)
-            .cause("this thread runs a tokio runtime already")
-            .remedy("await the requests there"));
+            .cause("this thread runs a tokio runtime already, and epochs are closures, in which nothing can be awaited")
+            .remedy("call `Request::wait`, or start the job on a thread that runs no runtime"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| Error::system(OPERATION, e))?;
     Ok(tokio::task::LocalSet::new().block_on(&runtime, future))

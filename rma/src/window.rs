@@ -104,7 +104,7 @@ impl<T: Element> Window<'_, T> {
     /// This rank's elements. Between epochs nobody else touches them.
     ///
     /// # Errors
-    /// `WrongEpoch` if an epoch of this window ended by an error, after which peers may still write.
+    /// `WrongEpoch` after a panic in a call of this window, or a call that could not synchronize: peers may still write then.
     pub fn local(&self) -> Result<&[T]> {
         self.memory.raw.keep()?;
         // SAFETY: `len` elements that live as long as the window; no exposure is open, since epochs borrow
@@ -291,8 +291,11 @@ impl<T: Element> Exposure<'_, T> {
     /// `PeerLost`.
     pub fn test(&self) -> Result<bool> {
         if !self.closed.get() {
-            self.closed.set(self.raw.test()?);
+            let closed = self.raw.test();
+            // One that fails may have closed it nevertheless.
+            self.closed.set(!self.raw.is_posted());
+            return closed;
         }
-        Ok(self.closed.get())
+        Ok(true)
     }
 }

@@ -47,10 +47,25 @@ struct KnownAttachment {
 impl KnownTable {
     /// The attachment that has all of some bytes.
     fn find(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
-        let behind = self.attachments.partition_point(|one| one.base <= address);
-        let one = self.attachments.get(behind.checked_sub(1)?)?;
+        let one = self.holding(address)?;
         let at = address - one.base;
         (at <= one.len && len <= one.len - at).then_some(one)
+    }
+
+    /// The last attachment that begins at an address or before it.
+    fn holding(&self, address: usize) -> Option<&KnownAttachment> {
+        let behind = self.attachments.partition_point(|one| one.base <= address);
+        self.attachments.get(behind.checked_sub(1)?)
+    }
+
+    /// The attachment that has the first of some bytes, if attachments that follow each other without a gap have all of them.
+    fn find_first(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
+        let end = address.checked_add(len)?;
+        let mut at = address;
+        while at < end {
+            at = self.holding(at).map(|one| one.base + one.len).filter(|behind| *behind > at)?;
+        }
+        self.holding(address)
     }
 
     /// Takes over what was read of the table, unless another thread has read it later, and gives the imports that are of no
@@ -163,7 +178,8 @@ impl Attachments {
         unsafe { self.table.job().device().forget(region.handle) };
     }
 
-    /// The region that has some bytes at an address of a target, and its first address.
+    /// The region that has the first of some bytes at an address of a target, and the region's first address. The other bytes
+    /// are attached too, in this region or in those that follow it without a gap.
     pub(super) fn place(
         &self,
         name: &'static str,
@@ -172,7 +188,8 @@ impl Attachments {
         len: usize,
     ) -> Result<(RemoteRegion, usize)> {
         self.refresh(target)?;
-        let found = self.known[target].borrow().find(address, len).map(|one| (one.attachment, one.base, one.region));
+        let found =
+            self.known[target].borrow().find_first(address, len).map(|one| (one.attachment, one.base, one.region));
         let gone = || self.not_attached(name, target, format!("{len} bytes at address {address:#x}"));
         let (attachment, base, region) = found.ok_or_else(gone)?;
         Ok((region.map_or_else(|| self.region(name, target, attachment), Ok)?, base))

@@ -76,18 +76,18 @@ impl Batch {
 
 /// One accumulate, or what is left of it.
 #[derive(Clone, Copy, Debug)]
-struct Accumulate {
-    code: u32,
+pub(super) struct Accumulate {
+    pub(super) code: u32,
     /// Bytes of an element.
     size: usize,
-    operand: *const u8,
-    old: *mut u8,
-    len: usize,
-    offset: usize,
+    pub(super) operand: *const u8,
+    pub(super) old: *mut u8,
+    pub(super) len: usize,
+    pub(super) offset: usize,
 }
 
 impl Accumulate {
-    fn of(item: &Item, words: &mut [u64; 2]) -> Option<Self> {
+    pub(super) fn of(item: &Item, words: &mut [u64; 2]) -> Option<Self> {
         match *item {
             Item::Accumulate { code, operand, old, len, offset } => {
                 Some(Self { code, size: code::element(code), operand, old, len, offset })

@@ -131,6 +131,25 @@ impl RawWindow {
         Ok(done)
     }
 
+    /// Whether no operation to `target` is queued or under way.
+    pub(crate) fn is_idle(&self, target: usize) -> bool {
+        !self.targets[target].is_busy() && !self.has_unposted(target)
+    }
+
+    /// Runs the closing call `call`, after which buffers of operations may go. If it panics, or fails with operations queued or
+    /// under way, all of them are given up.
+    ///
+    /// # Errors
+    /// What `call` fails with.
+    pub(crate) fn close_by(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let guard = AbandonOnDrop(self);
+        let done = call();
+        if done.is_ok() || (0..self.targets.len()).all(|target| self.is_idle(target)) {
+            std::mem::forget(guard);
+        }
+        done
+    }
+
     /// Gives up all that is queued or under way: no buffer of this rank is touched any more. For an epoch
     /// that ends by a panic or an error; the window is broken from then on.
     pub fn abandon(&self) {

@@ -43,7 +43,7 @@ impl RawWindow {
     ///
     /// # Errors
     /// `WrongEpoch` inside another kind of epoch; `Mismatch` on every rank if some give `NOSUCCEED` and others do not;
-    /// `PeerLost`; the first error of an operation.
+    /// `PeerLost`; the first error of an operation, after which the fence has done what it does nevertheless.
     pub fn fence(&self, asserts: Assert) -> Result<()> {
         const OP: &str = "fence";
         self.called(OP);
@@ -81,8 +81,15 @@ impl RawWindow {
         if asserts.contains(Assert::NOSUCCEED) {
             self.close_epoch();
             self.synchronized.set(false);
-            return Ok(());
+        } else {
+            self.open_by_fence(number, precede);
         }
+        if precede { self.outcome().and(self.end_lists()) } else { Ok(()) }
+    }
+
+    /// Opens the epoch of fence `number`, at which all ranks are if it has closed another.
+    #[inline]
+    fn open_by_fence(&self, number: u64, precede: bool) {
         let epoch = self.next_epoch(Access::Fence(number));
         self.synchronized.set(precede);
         if precede {
@@ -91,7 +98,6 @@ impl RawWindow {
         } else {
             self.publish_opened(number);
         }
-        Ok(())
     }
 
     fn publish_opened(&self, number: u64) {
@@ -120,14 +126,14 @@ impl RawWindow {
         })
     }
 
-    /// Gives the marks of all ranks, joined.
+    /// Completes all operations, whether they succeed or fail, and gives the marks of all ranks, joined.
     fn close_fence(&self, mark: u16) -> Result<u16> {
         if self.mapped {
             if !self.queue.borrow().is_empty() {
                 self.start_all_queued()?;
             }
             if self.packed.replace(false) {
-                self.complete_all()?;
+                self.settle_all()?;
             }
             return self.pass_barrier(mark);
         }
@@ -138,21 +144,22 @@ impl RawWindow {
         }
         let (p, me) = (self.team.size(), self.team.rank());
         if p > DIRECT {
-            self.complete_all()?;
+            self.settle_all()?;
             marks |= self.pass_barrier(mark)?;
         } else {
             let others = (1..p).map(|d| (me + d) % p);
             let number = self.next_barrier();
             // A rank that is notified may access this rank's memory at once: what this rank does there itself comes before.
             self.finish_self()?;
-            others.clone().try_for_each(|target| self.notify(target, cell::FENCE, marked(number, mark)))?;
+            let value = marked(number, mark);
+            others.clone().try_for_each(|target| self.notify(target, cell::FENCE, value))?;
+            others.clone().try_for_each(|target| self.settle_notified(target, cell::FENCE, value))?;
             for from in others {
                 self.signals.wait("fence", from, cell::FENCE, number, Pace::EXCHANGE)?;
                 marks |= self.signals.mark(from, cell::FENCE, number);
             }
-            self.complete_all()?;
+            self.settle_all()?;
         }
-        self.end_lists()?;
         Ok(marks)
     }
 
@@ -174,10 +181,12 @@ impl RawWindow {
         if !self.has_unposted(me) {
             return Ok(());
         }
-        self.complete_at(me)?;
+        self.settle(me)?;
         let t = &self.targets[me];
-        t.withheld.take().map_or(Ok(()), |item| self.send(t, &item, None, None))?;
-        self.complete_at(me)
+        if let Some(item) = t.withheld.take() {
+            self.send_earlier(t, &item, None);
+        }
+        self.settle(me)
     }
 
     /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with

@@ -126,6 +126,42 @@ impl Item {
         }
     }
 
+    /// The same operation on its first `len` bytes, and on the others.
+    pub(super) fn split(mut self, at: usize) -> (Self, Self) {
+        let mut rest = self.clone();
+        if let Item::Put { len, .. } | Item::Get { len, .. } | Item::Accumulate { len, .. } = &mut self {
+            *len = at;
+        }
+        if let Item::Put { len, offset, .. }
+        | Item::Get { len, offset, .. }
+        | Item::Accumulate { len, offset, .. }
+        | Item::CompareSwap { len, offset, .. } = &mut rest
+        {
+            (*len, *offset) = (*len - at, *offset + at);
+        }
+        match &mut rest {
+            Item::Put { from, .. } => *from = from.wrapping_add(at),
+            Item::Get { into, .. } => *into = into.wrapping_add(at),
+            Item::Accumulate { operand, old, .. } => {
+                *operand = operand.wrapping_add(at);
+                if !old.is_null() {
+                    *old = old.wrapping_add(at);
+                }
+            }
+            _ => {}
+        }
+        (self, rest)
+    }
+
+    /// Bytes of what it changes as a whole.
+    pub(super) fn element_size(&self) -> usize {
+        match *self {
+            Item::Accumulate { code, .. } => farside_core::device::code::element(code),
+            Item::CompareSwap { len, .. } => len,
+            _ => 1,
+        }
+    }
+
     /// The same operation, whose offset is an address, on the attached region that begins at address `base`.
     pub(super) fn by_address(mut self, region: RemoteRegion, base: usize) -> Self {
         if let Item::Put { offset, .. }

@@ -173,18 +173,18 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Checks all that does not depend on the epoch, for `len` bytes of the target's memory from `base` on.
+    /// Checks all that does not depend on the epoch, for a target of `len` bytes.
     ///
     /// # Errors
     /// `BadArgument` for sides with different elements and for a receiving side that has a byte twice; `OutOfRange`.
     #[inline]
-    pub(crate) fn check(&self, base: usize, len: usize) -> Result<()> {
+    pub(crate) fn check(&self, len: usize) -> Result<()> {
         let name = self.action.name();
         self.origin.check_elements(self.target).map_err(|e| refused(name, &e))?;
         if let Some((_, old)) = self.old {
             old.check_elements(self.target).map_err(|e| refused(name, &e).cause(format!("result: {}", e.cause())))?;
         }
-        let inside = |(at, n): (usize, usize)| at >= base && at - base <= len && n <= len - (at - base);
+        let inside = |(at, n): (usize, usize)| at <= len && n <= len - at;
         if self.target.size() > 0 && !reach(self.target, self.offset).is_some_and(inside) {
             let (lb, ub) = (i128::from(self.target.true_lb()), i128::from(self.target.true_ub()));
             let offset = self.offset as i128;

@@ -97,7 +97,7 @@ impl RawWindow {
     /// Completes all operations on `target`, there too, and releases its lock.
     ///
     /// # Errors
-    /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation.
+    /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation, after which the lock is released nevertheless.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
         self.called(OP);
@@ -108,6 +108,7 @@ impl RawWindow {
             && self.mapped
             && self.epoch.get() != super::NO_EPOCH
             && self.queue.borrow().is_empty()
+            && !self.failed.get()
         {
             self.leave_by_claim(t, target);
             t.lock.set(LockState::No);
@@ -127,7 +128,7 @@ impl RawWindow {
         if count == 1 {
             self.close_epoch();
         }
-        Ok(())
+        self.answers.check().and(t.track.check())
     }
 
     /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).
@@ -145,7 +146,7 @@ impl RawWindow {
             self.or_abandon(|| self.leave(OP, target))?;
         }
         self.close_epoch();
-        Ok(())
+        self.outcome()
     }
 
     /// Completes all operations of this rank on `target`, there too. What later operations of this rank read is not from
@@ -194,10 +195,7 @@ impl RawWindow {
         const OP: &str = "flush_all";
         self.called(OP);
         self.check_passive(OP)?;
-        for target in self.queued_targets() {
-            self.enter(OP, target)?;
-        }
-        self.complete_all()?;
+        self.complete_locally(OP)?;
         self.order_stores()
     }
 
@@ -213,14 +211,13 @@ impl RawWindow {
         if t.lock.get() == LockState::No {
             return Err(self.not_locked(OP, t));
         }
-        self.complete_locally(OP, target)
+        self.enter(OP, target)?;
+        self.complete_at(target)
     }
 
-    fn complete_locally(&self, operation: &'static str, target: usize) -> Result<()> {
-        if self.has_unposted(target) {
-            self.enter(operation, target)?;
-        }
-        self.complete_at(target)
+    fn complete_locally(&self, operation: &'static str) -> Result<()> {
+        self.queued_targets().into_iter().try_for_each(|target| self.enter(operation, target))?;
+        self.complete_all()
     }
 
     /// Completes all operations of this rank locally.
@@ -231,7 +228,7 @@ impl RawWindow {
         const OP: &str = "flush_local_all";
         self.called(OP);
         self.check_passive(OP)?;
-        (0..self.targets.len()).try_for_each(|t| self.complete_locally(OP, t))
+        self.complete_locally(OP)
     }
 
     /// Completes all operations if another lock is still held: the end of an epoch inside another.

@@ -198,13 +198,13 @@ impl RawWindow {
         }
     }
 
-    /// Completes everything at `target` and gives the lock back.
+    /// Completes everything at `target`, whether it succeeds or fails, and gives the lock back.
     pub(super) fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
         // On a mapped window what has started is complete.
         if !self.mapped || !self.queue.borrow().is_empty() {
             self.enter(name, target)?;
-            self.complete_at(target)?;
+            self.settle(target)?;
         }
         match t.lock.replace(LockState::No) {
             LockState::No | LockState::Unchecked | LockState::Wanted(_) | LockState::Deferred => {}

@@ -169,6 +169,7 @@ impl RawWindow {
             packed: Cell::new(false),
             serves: false,
             answers,
+            failed: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,

@@ -10,6 +10,7 @@
 mod address;
 mod batch;
 mod bias;
+mod by_address;
 pub mod dynamic;
 mod end;
 mod epochs;

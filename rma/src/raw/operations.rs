@@ -17,20 +17,9 @@ impl RawWindow {
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
         let t = self.target(target, name)?;
-        let item = match (&self.attachments, item.range()) {
-            (Some(attachments), Some((address, len))) => {
-                self.usable(name)?;
-                self.permit(name, target)?;
-                if len == 0 {
-                    return Ok(());
-                }
-                let (region, base) = attachments.place(name, target, address, len)?;
-                item.by_address(region, base)
-            }
-            _ => item,
-        };
         let all = item.attached().map_or(t.region.len, |region| region.len);
-        if let Some((offset, len)) = item.range()
+        // Addresses are looked up when the target is ready: it may attach memory until then.
+        if let Some((offset, len)) = item.range().filter(|_| self.attachments.is_none())
             && offset.checked_add(len).is_none_or(|end| end > all)
         {
             self.usable(name)?;
@@ -85,7 +74,7 @@ impl RawWindow {
             let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
             if self.copies.borrow().len() >= 4096 {
                 // Enough is under way: wait, so that memory stays bounded.
-                self.complete_all()?;
+                self.settle_all()?;
             }
             if self.targets.iter().all(idle) {
                 self.copies.borrow_mut().clear();
@@ -201,6 +190,9 @@ impl RawWindow {
             Item::Update(all) => return self.carry_out_update(t, &all.0.borrow(), &all.1, all.2),
             _ => {}
         }
+        if let Some(attachments) = self.attachments.as_ref().filter(|_| item.attached().is_none()) {
+            return self.begin_by_address(attachments, t, item, request);
+        }
         self.about_to(item.reads_and_stores());
         if (self.mapped || t.apart) && self.copied(t, &item) || self.batched(t, &item, request.is_some())? {
             return Ok(());
@@ -210,7 +202,7 @@ impl RawWindow {
             let (now, withheld) = if request.is_none() { (None, Some(item)) } else { (Some(item), None) };
             let previous = t.withheld.replace(withheld);
             if let Some(previous) = previous {
-                self.send(t, &previous, None, None)?;
+                self.send_earlier(t, &previous, None);
             }
             return now.map_or(Ok(()), |item| self.send(t, &item, None, request));
         }
@@ -270,7 +262,24 @@ impl RawWindow {
         posted.unwrap_or(Ok(true)).map(|_| ()).map_err(|e| e.peer(t.region.peer))
     }
 
-    /// Starts queued operations whose target has become ready (all, or those of one target), in order.
+    /// Sends an operation that was issued earlier: whether it is sent. If not the call that completes it has the error.
+    pub(super) fn send_earlier(&self, t: &Target, item: &Item, notify: Option<(Place, u64)>) -> bool {
+        self.send(t, item, notify, None).map_err(|e| self.fail(t, None, &e)).is_ok()
+    }
+
+    /// Keeps the error of an operation for the calls that complete it.
+    #[cold]
+    fn fail(&self, t: &Target, request: Option<&Request>, e: &Error) {
+        self.failed.set(true);
+        request.into_iter().for_each(|request| request.track.fail(e));
+        t.track.fail(e);
+    }
+
+    /// Starts queued operations whose target has become ready (all, or those of one target), in order. The calls that complete
+    /// them have the errors of those that fail.
+    ///
+    /// # Errors
+    /// `PeerLost` of a look whether a target is ready.
     #[inline]
     pub(crate) fn start_queued(&self, only: Option<usize>) -> Result<()> {
         if self.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
@@ -300,7 +309,8 @@ impl RawWindow {
                 if let Some(r) = &q.request {
                     r.queued.set(false);
                 }
-                result = self.begin(&self.targets[q.target], q.item, q.request.as_ref());
+                let (t, request) = (&self.targets[q.target], q.request.as_ref());
+                self.begin(t, q.item, request).unwrap_or_else(|e| self.fail(t, request, &e));
             } else {
                 waiting.push(q.target);
                 rest.push(q);
@@ -331,27 +341,57 @@ impl RawWindow {
     }
 
     /// Sends what was withheld or gathered, with the notification, or the notification alone once everything before it is
-    /// complete.
+    /// complete. An operation that fails keeps no notification back, but may lose the one that it carries:
+    /// [`settle_notified`](Self::settle_notified) makes up for that.
+    ///
+    /// # Errors
+    /// `PeerLost`, and whatever leaves operations under way.
     pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         let t = &self.targets[target];
         let gathered = !t.batch.borrow().is_empty();
         if gathered && let Some(item) = t.withheld.take() {
-            self.send(t, &item, None, None)?;
+            self.send_earlier(t, &item, None);
         }
         // The notification speaks for all operations before it, and devices order at most those on the same
         // bytes: a copy to pages that are mapped overtakes a request for those that are not.
         self.run_lists(target)?;
         self.wait_while(target, Target::has_requests)?;
-        match t.withheld.take() {
-            Some(item) => self.send(t, &item, Some((self.signals.cell_at(target, cell, value), value)), None),
+        if gathered {
             // Accumulates that were sent before are carried out before these.
-            None if gathered => self.send_batch(t, Some((cell, value)), false),
-            None => self.signals.set(target, cell, value),
+            return self.send_batch(t, Some((cell, value)), false);
         }
+        let withheld = t.withheld.take();
+        let place = || (self.signals.cell_at(target, cell, value), value);
+        if withheld.is_some_and(|item| self.send_earlier(t, &item, Some(place()))) {
+            return Ok(());
+        }
+        self.signals.set(target, cell, value)
+    }
+
+    /// Waits until no operation to `target` is under way, which has been notified, and notifies it again if one has failed: that
+    /// may have been the one with the notification.
+    ///
+    /// # Errors
+    /// Those of [`notify`](Self::notify).
+    pub(crate) fn settle_notified(&self, target: usize, cell: usize, value: u64) -> Result<()> {
+        self.settle(target)?;
+        if self.targets[target].track.has_failed() { self.signals.set(target, cell, value) } else { Ok(()) }
     }
 
     /// Waits until all operations to `target` are complete there.
+    ///
+    /// # Errors
+    /// Those of [`settle`](Self::settle); the first error of an operation.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
+        self.settle(target)?;
+        self.answers.check().and(self.targets[target].track.check())
+    }
+
+    /// Waits until no operation to `target` is under way, whether they succeed or fail.
+    ///
+    /// # Errors
+    /// `PeerLost`, and whatever leaves operations under way.
+    pub(crate) fn settle(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
         if self.serves {
             self.send_batch(&self.targets[target], None, true)?;
@@ -366,16 +406,46 @@ impl RawWindow {
             // Only progress can bring this about: no use in looking before.
             let awaited = || self.awaited("complete operations", target);
             self.job.wait_for(awaited, || Ok((!is_busy(t)).then_some(())))?;
-            self.answers.check()?;
         }
-        t.track.check()
+        Ok(())
     }
 
     /// Waits until all operations to all targets are complete.
+    ///
+    /// # Errors
+    /// Those of [`complete_at`](Self::complete_at).
     pub(crate) fn complete_all(&self) -> Result<()> {
+        self.settle_all()?;
+        self.outcome()
+    }
+
+    /// Waits until no operation is under way.
+    ///
+    /// # Errors
+    /// Those of [`settle`](Self::settle).
+    pub(crate) fn settle_all(&self) -> Result<()> {
         if self.serves {
             self.targets.iter().try_for_each(|t| self.send_batch(t, None, true))?;
         }
-        (0..self.targets.len()).try_for_each(|t| self.complete_at(t))
+        (0..self.targets.len()).try_for_each(|t| self.settle(t))
+    }
+
+    /// How the operations have ended, none of which is under way.
+    ///
+    /// # Errors
+    /// The first error; the others are forgotten.
+    #[inline]
+    pub(crate) fn outcome(&self) -> Result<()> {
+        if self.mapped && !self.failed.get() { Ok(()) } else { self.outcome_by_target() }
+    }
+
+    #[cold]
+    fn outcome_by_target(&self) -> Result<()> {
+        self.failed.set(false);
+        let all = self.answers.check().and(self.check_lists());
+        self.targets.iter().fold(all, |all, t| {
+            let one = t.track.check();
+            all.and(one)
+        })
     }
 }

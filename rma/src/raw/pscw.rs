@@ -77,7 +77,7 @@ impl RawWindow {
     /// have returned from wait. |targets| messages, none of its own where an operation carries it.
     ///
     /// # Errors
-    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation.
+    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation, after which the access is closed nevertheless.
     pub fn complete(&self) -> Result<()> {
         const OP: &str = "complete";
         self.called(OP);
@@ -88,9 +88,10 @@ impl RawWindow {
         self.or_abandon(|| self.finish_access())?;
         self.started.borrow_mut().clear();
         self.close_epoch();
-        Ok(())
+        self.outcome()
     }
 
+    /// Completes all operations, whether they succeed or fail, and notifies the targets.
     fn finish_access(&self) -> Result<()> {
         const OP: &str = "complete";
         if !self.queue.borrow().is_empty() {
@@ -112,14 +113,17 @@ impl RawWindow {
             let t = &self.targets[*target];
             self.notify(*target, cell::COMPLETE, t.starts.get())?;
         }
-        self.started.borrow().iter().try_for_each(|t| self.complete_at(*t))?;
-        self.check_lists()
+        self.started
+            .borrow()
+            .iter()
+            .try_for_each(|target| self.settle_notified(*target, cell::COMPLETE, self.targets[*target].starts.get()))
     }
 
     /// Closes the exposure: waits until all its origins have completed. Sends nothing.
     ///
     /// # Errors
-    /// `WrongEpoch` without post; `PeerLost`.
+    /// `WrongEpoch` without post; `PeerLost`; the error of a transfer that this rank took part in, after which the exposure is
+    /// closed nevertheless.
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
         self.called(OP);
@@ -131,8 +135,9 @@ impl RawWindow {
                 self.job.wait_signal(|| self.awaited(OP, origin), Pace::ANSWER, completed)?;
             }
             self.posted.borrow_mut().close();
-            self.end_lists()
-        })
+            Ok(())
+        })?;
+        self.end_lists()
     }
 
     /// Tests without blocking whether the exposure is closed now.
@@ -147,7 +152,7 @@ impl RawWindow {
         let all = self.posted.borrow().members().iter().all(come) && self.lists_are_here();
         if all {
             self.posted.borrow_mut().close();
-            self.or_abandon(|| self.end_lists())?;
+            self.end_lists()?;
         } else {
             self.job.check_peers()?;
         }
@@ -159,7 +164,7 @@ impl RawWindow {
     fn nothing_under_way(&self) -> bool {
         let idle = |target: &usize| {
             let t = &self.targets[*target];
-            !t.is_busy() && !t.track.has_failed()
+            !t.is_busy()
         };
         self.mapped && self.sgrs.is_none() && self.started.borrow().iter().all(idle)
     }

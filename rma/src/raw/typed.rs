@@ -20,7 +20,6 @@
 
 use std::rc::Rc;
 
-use farside_core::device::RemoteRegion;
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -151,31 +150,11 @@ impl RawWindow {
         Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
-    /// Checks an operation between layouts for `t`. Where offsets are addresses, it is then one on the region that has its bytes,
-    /// which comes to `region`.
+    /// Checks an operation between layouts for `t`, but for whether addresses are attached: that is looked up when `t` is ready.
     #[inline]
-    pub(super) fn check<'a>(
-        &self,
-        t: &Target,
-        l: &mut Layouts<'a>,
-        region: &'a mut Option<RemoteRegion>,
-    ) -> Result<()> {
-        let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
-        if let Some(attachments) = &self.attachments
-            && l.target.size() > 0
-        {
-            let name = l.action.name();
-            self.permit(name, t.team_rank)?;
-            let (address, len) = reach(l.target, l.offset).unwrap_or((l.offset, usize::MAX));
-            let (found, base) = attachments.place(name, t.team_rank, address, len)?;
-            let found = &*region.insert(found);
-            l.attached = Some(found);
-            l.check(base, found.len).map_err(blamed)?;
-            // Below 0, as it wraps, for a layout whose bytes are those behind an address before the region.
-            l.offset = l.offset.wrapping_sub(base);
-            return Ok(());
-        }
-        l.check(0, l.attached.unwrap_or(&t.region).len).map_err(blamed)
+    pub(super) fn check(&self, t: &Target, l: &Layouts<'_>) -> Result<()> {
+        let len = if self.attachments.is_some() { usize::MAX } else { l.attached.unwrap_or(&t.region).len };
+        l.check(len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))
     }
 
     /// Starts an operation between layouts, or queues it until its target is ready.
@@ -183,8 +162,7 @@ impl RawWindow {
         let name = l.action.name();
         self.usable(name)?;
         let t = self.target(target, name)?;
-        let (mut region, mut l) = (None, l);
-        self.check(t, &mut l, &mut region)?;
+        self.check(t, &l)?;
         if l.target.size() == 0 {
             return self.permit(name, target);
         }
@@ -198,6 +176,9 @@ impl RawWindow {
 
     /// Carries out an operation between layouts that has bytes, was checked, and whose target is ready.
     pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
+        if let Some(attachments) = self.attachments.as_ref().filter(|_| l.attached.is_none()) {
+            return self.carry_out_by_address(attachments, t, l, request);
+        }
         // Also for forced schemes, which come to copies on mapped windows too.
         self.about_to((l.action != Action::Put, l.action != Action::Get));
         let own = l.attached.is_none();

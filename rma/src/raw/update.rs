@@ -68,11 +68,10 @@ impl RawWindow {
         self.usable(name)?;
         // Where there are no operands their side is that of the target.
         let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
-        let mut region = None;
-        let mut layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
+        let layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
         let t = self.target(target, name)?;
         let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
-        self.check(t, &mut layouts, &mut region)?;
+        self.check(t, &layouts)?;
         update.array.check_elements(at).map_err(|e| blamed(refused(name, &e)))?;
         if update.array.true_lb() < 0 || update.array.true_ub() > update.len as i64 {
             return Err(blamed(
@@ -99,9 +98,9 @@ impl RawWindow {
     ) -> Result<()> {
         // What this rank has issued before comes before.
         if let Some(before) = t.withheld.take() {
-            self.send(t, &before, None, None)?;
+            self.send_earlier(t, &before, None);
         }
-        self.complete_at(t.team_rank)?;
+        self.settle(t.team_rank)?;
         let mark = self.team.rank() as u64 + 1;
         // Whoever gives the word back notifies nobody.
         let awaited = || self.awaited(l.action.name(), t.team_rank);

@@ -111,6 +111,8 @@ pub struct RawWindow {
     /// those of this rank.
     pub(super) serves: bool,
     pub(super) answers: Rc<Answers>,
+    /// Some track may have an error of an operation on mapped memory, where closing calls look at no track else.
+    pub(super) failed: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
 }
@@ -467,7 +469,7 @@ impl RawWindow {
         }
         Error::new(ErrorKind::WrongEpoch, operation)
             .rank(self.job.rank())
-            .cause("an epoch of this window ended by an error or a panic")
+            .cause("a call on this window was left by a panic, or could not synchronize with other ranks")
             .remedy("free the window and make a new one")
     }
 

@@ -1,6 +1,7 @@
 //! Windows: every operation under every synchronization, message counts, errors, ends.
 
 mod checks;
+mod closing_errors;
 mod contention;
 mod ends;
 mod errors;

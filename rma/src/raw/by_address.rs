@@ -1,0 +1,112 @@
+#![allow(unsafe_code)]
+//! Operations on memory that their target has attached (MPI-5.0 section 12.2.4). The target may attach it until it is ready, so
+//! addresses are looked up then, and an operation may reach over regions that follow each other.
+
+use std::rc::Rc;
+
+use farside_core::Result;
+use farside_core::device::code::{self, Effect};
+use farside_datatype::{Datatype, Named};
+
+use super::address::Attachments;
+use super::batch::{self, Accumulate, SWAP};
+use super::item::{Combine, Item, Request, Update};
+use super::layouts::{Action, Layouts, reach, refused};
+use super::{RawWindow, Target};
+
+/// Most bytes of an element that accumulates change.
+const ELEMENT: usize = 16;
+
+impl RawWindow {
+    /// Begins an operation whose offset is an address of `t`: one operation for each region that has some of its bytes.
+    pub(super) fn begin_by_address(
+        &self,
+        attachments: &Attachments,
+        t: &Target,
+        mut item: Item,
+        request: Option<&Request>,
+    ) -> Result<()> {
+        while let Some((address, len)) = item.range().filter(|(_, len)| *len > 0) {
+            let (region, base) = attachments.place(item.name(), t.team_rank, address, len)?;
+            let here = region.len - (address - base);
+            if here >= len {
+                return self.begin(t, item.by_address(region, base), request);
+            }
+            let size = item.element_size();
+            let whole = here - here % size;
+            let (first, rest) = item.split(if whole == 0 { size } else { whole });
+            if whole == 0 {
+                self.update_divided(t, &first)?;
+            } else {
+                self.begin(t, first.by_address(region, base), request)?;
+            }
+            item = rest;
+        }
+        Ok(())
+    }
+
+    /// Carries out an accumulate on an element that lies in two regions, so that no device changes it as a whole: as an update, as
+    /// every rank does that changes this element.
+    fn update_divided(&self, t: &Target, item: &Item) -> Result<()> {
+        let mut words = [0; 2];
+        let Some(Accumulate { code, operand, old, len, offset, .. }) = Accumulate::of(item, &mut words) else {
+            return Ok(());
+        };
+        let name = item.name();
+        let bytes = Datatype::contiguous(len as u64, &Datatype::from(Named::Byte)).and_then(|bytes| bytes.message(1));
+        let bytes = bytes.map_err(|e| refused(name, &e))?;
+        let swaps = code == SWAP;
+        let combine = move |element: &mut [u8], operand: &[u8]| {
+            let (mut now, mut operands, mut former) = ([0u64; ELEMENT / 8], words, [0u64; ELEMENT / 8]);
+            bytemuck::bytes_of_mut(&mut now)[..len].copy_from_slice(element);
+            bytemuck::bytes_of_mut(&mut operands)[..operand.len()].copy_from_slice(operand);
+            let (to, from) = (now.as_mut_ptr().cast(), operands.as_ptr().cast());
+            // SAFETY: words of this call, aligned for every element; two words of operands, as `SWAP` needs.
+            unsafe { batch::apply(code, to, from, former.as_mut_ptr().cast(), len) };
+            element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
+        };
+        let changes = swaps || code::effect(code) != Effect::Read;
+        let update = Update { array: bytes.clone(), len, combine: changes.then(|| Rc::new(combine) as Combine) };
+        let layouts = Layouts {
+            action: Action::Accumulate { code },
+            local: operand.cast_mut(),
+            origin: &bytes,
+            offset,
+            target: &bytes,
+            old: (!old.is_null()).then_some((old, &bytes)),
+            attached: None,
+        };
+        self.carry_out_update(t, &layouts, &update, changes && !swaps)
+    }
+
+    /// Carries out an operation between layouts whose offset is an address of `t`: as one on the region that has all of its range,
+    /// or block by block.
+    pub(super) fn carry_out_by_address(
+        &self,
+        attachments: &Attachments,
+        t: &Target,
+        l: &Layouts<'_>,
+        request: Option<&Request>,
+    ) -> Result<()> {
+        let name = l.action.name();
+        let (address, len) = reach(l.target, l.offset).unwrap_or((l.offset, usize::MAX));
+        let (region, base) = attachments.place(name, t.team_rank, address, 1)?;
+        if len <= region.len - (address - base) {
+            // The offset is below 0, as it wraps, for a layout whose bytes are those behind an address before the region.
+            let inside = Layouts { attached: Some(&region), offset: l.offset.wrapping_sub(base), ..*l };
+            return self.carry_out(t, &inside, request);
+        }
+        // All is attached, or nothing is done.
+        for (at, len) in l.target.blocks(0) {
+            attachments.place(name, t.team_rank, l.offset.wrapping_add_signed(at as isize), len as usize)?;
+        }
+        l.for_each_piece(|local, old, offset, len| {
+            let piece = match l.action {
+                Action::Put => Item::Put { from: local, len, offset },
+                Action::Get => Item::Get { into: local, len, offset },
+                Action::Accumulate { code } => Item::Accumulate { code, operand: local, old, len, offset },
+            };
+            self.begin_by_address(attachments, t, piece, request)
+        })
+    }
+}
