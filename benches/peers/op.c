@@ -15,44 +15,27 @@ struct argument {
     int64_t failed;  /* swaps that found something else */
 };
 
-static void put_flush(void *argument, long iterations) {
-    const struct argument *a = argument;
+/* An iteration: `operations` puts or gets to the same place, then one flush. */
+static inline void transfer(const struct argument *a, long iterations, int is_put, int operations) {
     const struct window *w = a->window;
     for (long i = 0; w->is_origin && i < iterations; i++) {
-        MPI_Put(w->origin, a->bytes, MPI_BYTE, w->partner, 0, a->bytes, MPI_BYTE, w->win);
+        for (int j = 0; j < operations; j++)
+            if (is_put)
+                MPI_Put(w->origin, a->bytes, MPI_BYTE, w->partner, 0, a->bytes, MPI_BYTE, w->win);
+            else
+                MPI_Get(w->origin, a->bytes, MPI_BYTE, w->partner, 0, a->bytes, MPI_BYTE, w->win);
         MPI_Win_flush(w->partner, w->win);
     }
 }
 
-static void get_flush(void *argument, long iterations) {
-    const struct argument *a = argument;
-    const struct window *w = a->window;
-    for (long i = 0; w->is_origin && i < iterations; i++) {
-        MPI_Get(w->origin, a->bytes, MPI_BYTE, w->partner, 0, a->bytes, MPI_BYTE, w->win);
-        MPI_Win_flush(w->partner, w->win);
-    }
-}
+static void put_flush(void *argument, long iterations) { transfer(argument, iterations, 1, 1); }
 
-/* An iteration: OPERATIONS puts to the same place, then one flush; reported is the time of one put. */
-static void put_burst(void *argument, long iterations) {
-    const struct argument *a = argument;
-    const struct window *w = a->window;
-    for (long i = 0; w->is_origin && i < iterations; i++) {
-        for (int j = 0; j < OPERATIONS; j++)
-            MPI_Put(w->origin, a->bytes, MPI_BYTE, w->partner, 0, a->bytes, MPI_BYTE, w->win);
-        MPI_Win_flush(w->partner, w->win);
-    }
-}
+static void get_flush(void *argument, long iterations) { transfer(argument, iterations, 0, 1); }
 
-static void get_burst(void *argument, long iterations) {
-    const struct argument *a = argument;
-    const struct window *w = a->window;
-    for (long i = 0; w->is_origin && i < iterations; i++) {
-        for (int j = 0; j < OPERATIONS; j++)
-            MPI_Get(w->origin, a->bytes, MPI_BYTE, w->partner, 0, a->bytes, MPI_BYTE, w->win);
-        MPI_Win_flush(w->partner, w->win);
-    }
-}
+/* The time that is reported is that of one operation. */
+static void put_burst(void *argument, long iterations) { transfer(argument, iterations, 1, OPERATIONS); }
+
+static void get_burst(void *argument, long iterations) { transfer(argument, iterations, 0, OPERATIONS); }
 
 static void fetch_op_flush(void *argument, long iterations) {
     struct argument *a = argument;

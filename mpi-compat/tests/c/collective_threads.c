@@ -1,8 +1,7 @@
 /* Threads call collectives of different communicators at the same time, in whatever order they come.
    ranks 2 3
    link -pthread */
-#include "check.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 3, ROUNDS = 40 };
 
@@ -23,17 +22,12 @@ static void *run(void *which) {
 }
 
 int main(void) {
-    pthread_t threads[THREADS];
-    int numbers[THREADS], level;
-    OK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level));
+    start_with_threads();
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (int t = 0; t < THREADS; t++) OK(MPI_Comm_dup(MPI_COMM_WORLD, &comms[t]));
+    start_threads(THREADS, run);
+    join_threads(THREADS);
     for (int t = 0; t < THREADS; t++) {
-        numbers[t] = t;
-        pthread_create(&threads[t], NULL, run, &numbers[t]);
-    }
-    for (int t = 0; t < THREADS; t++) {
-        pthread_join(threads[t], NULL);
         CHECK(wrong[t] == 0);
         OK(MPI_Comm_free(&comms[t]));
     }

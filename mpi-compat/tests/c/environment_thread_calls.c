@@ -1,7 +1,6 @@
 /* With MPI_THREAD_MULTIPLE several threads make objects at the same time, and only one is the main one.
    link -lpthread */
-#include <pthread.h>
-#include "check.h"
+#include "threads.h"
 
 enum { THREADS = 4, ROUNDS = 500 };
 static int wrong[THREADS];
@@ -22,16 +21,9 @@ static void *work(void *number) {
 }
 
 int main(void) {
-    int provided, numbers[THREADS];
-    pthread_t threads[THREADS];
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
-    for (int i = 0; i < THREADS; i++) {
-        numbers[i] = i;
-        pthread_create(&threads[i], NULL, work, &numbers[i]);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        CHECK(wrong[i] == 0);
-    }
+    start_with_threads();
+    start_threads(THREADS, work);
+    join_threads(THREADS);
+    for (int i = 0; i < THREADS; i++) CHECK(wrong[i] == 0);
     return finish();
 }

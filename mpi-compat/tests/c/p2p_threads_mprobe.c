@@ -1,8 +1,7 @@
 /* Threads that take messages by matched probes get each message once.
    ranks 2
    link -pthread */
-#include "check.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 3, EACH = 300, N = THREADS * EACH };
 
@@ -22,14 +21,13 @@ static void *run(void *unused) {
 }
 
 int main(void) {
-    int level, wrong = 0;
-    OK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level));
+    int wrong = 0;
+    start_with_threads();
     if (rank_of(MPI_COMM_WORLD) == 0) {
         for (int i = 0; i < N; i++) OK(MPI_Send(&i, 1, MPI_INT, 1, i, MPI_COMM_WORLD));
     } else {
-        pthread_t threads[THREADS];
-        for (int t = 0; t < THREADS; t++) pthread_create(&threads[t], NULL, run, NULL);
-        for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+        start_threads(THREADS, run);
+        join_threads(THREADS);
         for (int i = 0; i < N; i++) wrong += seen[i] != 1;
         CHECK(wrong == 0);
     }

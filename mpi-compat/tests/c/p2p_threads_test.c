@@ -1,8 +1,7 @@
 /* Threads that test again and again do not keep others out, more threads than cores.
    ranks 2
    link -pthread */
-#include "check.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 4, ROUNDS = 50 };
 
@@ -22,18 +21,11 @@ static void *run(void *which) {
 }
 
 int main(void) {
-    pthread_t threads[THREADS];
-    int numbers[THREADS], level;
-    OK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level));
+    start_with_threads();
     me = rank_of(MPI_COMM_WORLD);
     other = 1 - me;
-    for (int t = 0; t < THREADS; t++) {
-        numbers[t] = t;
-        pthread_create(&threads[t], NULL, run, &numbers[t]);
-    }
-    for (int t = 0; t < THREADS; t++) {
-        pthread_join(threads[t], NULL);
-        CHECK(wrong[t] == 0);
-    }
+    start_threads(THREADS, run);
+    join_threads(THREADS);
+    for (int t = 0; t < THREADS; t++) CHECK(wrong[t] == 0);
     return finish();
 }

@@ -1,7 +1,6 @@
 /* Threads that wait in different calls are woken by what another thread of the same rank does.
    link -pthread */
-#include "check.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 5 };
 
@@ -36,23 +35,16 @@ static void *run(void *which) {
 }
 
 int main(void) {
-    pthread_t threads[THREADS];
-    int numbers[THREADS], level;
-    OK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level));
+    start_with_threads();
     for (int round = 0; round < 30; round++) {
         memset(got, 0, sizeof got);
-        for (int t = 0; t < THREADS; t++) {
-            numbers[t] = t;
-            pthread_create(&threads[t], NULL, run, &numbers[t]);
-        }
+        start_threads(THREADS, run);
         for (int i = 0; i < THREADS; i++) {
             int t = (i * 2 + round) % THREADS, value = 100 * round + t + 1;
             OK(MPI_Ssend(&value, 1, MPI_INT, 0, t, MPI_COMM_SELF));
         }
-        for (int t = 0; t < THREADS; t++) {
-            pthread_join(threads[t], NULL);
-            CHECK(got[t] == 100 * round + t + 1);
-        }
+        join_threads(THREADS);
+        for (int t = 0; t < THREADS; t++) CHECK(got[t] == 100 * round + t + 1);
     }
     return finish();
 }

@@ -1,8 +1,7 @@
 /* Threads fill partitions and say that they are ready, each its own; others ask at the receiver whether theirs have come.
    ranks 2
    link -pthread */
-#include "check.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 4, PARTS = 4, LEN = 500, ROUNDS = 5 };
 
@@ -26,10 +25,7 @@ static void *work(void *argument) {
 }
 
 int main(void) {
-    pthread_t threads[THREADS];
-    int numbers[THREADS], provided;
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
-    CHECK(provided == MPI_THREAD_MULTIPLE);
+    start_with_threads();
     rank = rank_of(MPI_COMM_WORLD);
     if (rank == 0)
         OK(MPI_Psend_init(data, THREADS * PARTS, LEN, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
@@ -37,11 +33,8 @@ int main(void) {
         OK(MPI_Precv_init(data, THREADS * PARTS, LEN, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
     for (round_number = 0; round_number < ROUNDS; round_number++) {
         OK(MPI_Start(&request));
-        for (int i = 0; i < THREADS; i++) {
-            numbers[i] = i;
-            pthread_create(&threads[i], NULL, work, &numbers[i]);
-        }
-        for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+        start_threads(THREADS, work);
+        join_threads(THREADS);
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     }
     for (int i = 0; i < THREADS; i++) CHECK(bad[i] == 0);

@@ -20,6 +20,15 @@ static inline int *begin(int n) {
     return memory;
 }
 
+/* Starts; from here on `me` and `size` are those of the ranks that share memory with this one. */
+static inline MPI_Comm begin_sharing(void) {
+    start();
+    MPI_Comm node = sharing();
+    me = rank_of(node);
+    MPI_Comm_size(node, &size);
+    return node;
+}
+
 /* Each rank in turn, twice, overwrites by puts so many bytes at a place of every rank's window, which is `memory` at this
    one. What is there after each is that, no put of before comes once more. */
 static inline void overwritten_at(MPI_Win of, MPI_Comm comm, void *memory, MPI_Aint at, MPI_Aint bytes) {

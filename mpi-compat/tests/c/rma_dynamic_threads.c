@@ -1,8 +1,7 @@
 /* Threads that use memory which is attached to a window at the same time.
    ranks 2
    link -pthread */
-#include "check.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 4, ROUNDS = 100 };
 
@@ -22,11 +21,9 @@ static void *work(void *data) {
 }
 
 int main(void) {
-    int level, memory[THREADS], numbers[THREADS];
+    int memory[THREADS];
     MPI_Aint mine;
-    pthread_t threads[THREADS];
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
-    CHECK(level == MPI_THREAD_MULTIPLE);
+    start_with_threads();
     int me = rank_of(MPI_COMM_WORLD);
     peer = !me;
     OK(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win));
@@ -35,11 +32,8 @@ int main(void) {
     OK(MPI_Get_address(memory, &mine));
     OK(MPI_Sendrecv(&mine, 1, MPI_AINT, peer, 0, &theirs, 1, MPI_AINT, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     OK(MPI_Win_lock_all(0, win));
-    for (int i = 0; i < THREADS; i++) {
-        numbers[i] = i;
-        pthread_create(&threads[i], NULL, work, &numbers[i]);
-    }
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    start_threads(THREADS, work);
+    join_threads(THREADS);
     OK(MPI_Win_unlock_all(win));
     OK(MPI_Barrier(MPI_COMM_WORLD));
     OK(MPI_Win_detach(win, memory));

@@ -1,14 +1,9 @@
 /* In an epoch on all targets, flush completes at the target, flush_local here; the _all forms at all targets.
    ranks 1 2 4 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
-    int size, *base;
-    MPI_Win win;
-    start();
-    int me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate((MPI_Aint)size * 8, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    int *base = begin(8);
     int *got = malloc((size_t)size * sizeof(int));
     OK(MPI_Win_lock_all(0, win));
     for (int round = 0; round < 30; round++) {
@@ -32,7 +27,6 @@ int main(void) {
     OK(MPI_Win_unlock_all(win));
     OK(MPI_Win_lock_all(MPI_MODE_NOCHECK, win));
     OK(MPI_Win_unlock_all(win));
-    OK(MPI_Win_free(&win));
     free(got);
-    return finish();
+    return done();
 }

@@ -1,14 +1,9 @@
 /* Locks on several targets at a time, given back in another order; shared locks are held by all at once.
    ranks 3 4 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
-    int size, *base;
-    MPI_Win win;
-    start();
-    int me = rank_of(MPI_COMM_WORLD);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    OK(MPI_Win_allocate((MPI_Aint)size * 4, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    int *base = begin(4);
     for (int round = 1; round < 10; round++) {
         int value = 10 * round + me;
         for (int t = 0; t < size; t++) OK(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
@@ -22,6 +17,5 @@ int main(void) {
         OK(MPI_Win_unlock(me, win));
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    OK(MPI_Win_free(&win));
-    return finish();
+    return done();
 }

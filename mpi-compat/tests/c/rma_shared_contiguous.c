@@ -1,16 +1,12 @@
 /* The memory of a shared window is one piece: that of each rank follows that of the one before it, and all may load and store
    it; operations reach it too.
    ranks 1 2 4 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
-    int size, unit, *base, *first, *other, *flavor, flag, value, got;
+    int unit, *base, *first, *other, *flavor, flag, value, got;
     MPI_Aint bytes;
-    MPI_Win win;
-    start();
-    MPI_Comm node = sharing();
-    int me = rank_of(node);
-    MPI_Comm_size(node, &size);
+    MPI_Comm node = begin_sharing();
     int mine = me == 1 ? 0 : me + 2, total = 0;
     OK(MPI_Win_allocate_shared((MPI_Aint)mine * 4, 4, MPI_INFO_NULL, node, &base, &win));
     OK(MPI_Win_get_attr(win, MPI_WIN_CREATE_FLAVOR, &flavor, &flag));
@@ -32,19 +28,18 @@ int main(void) {
     }
     MPI_Barrier(node);
     /* Operations land in the part of their target. */
-    int right = (me + 1) % size;
-    if (right != 1) {
+    if (right() != 1) {
         value = 1000 + me;
-        OK(MPI_Put(&value, 1, MPI_INT, right, 1, 1, MPI_INT, win));
-        OK(MPI_Accumulate(&(int[2]){5, 0}, 2, MPI_INT, right, 0, 2, MPI_INT, MPI_SUM, win));
-        OK(MPI_Win_flush(right, win));
-        OK(MPI_Fetch_and_op(&value, &got, MPI_INT, right, 1, MPI_NO_OP, win));
-        OK(MPI_Win_flush(right, win));
+        OK(MPI_Put(&value, 1, MPI_INT, right(), 1, 1, MPI_INT, win));
+        OK(MPI_Accumulate(&(int[2]){5, 0}, 2, MPI_INT, right(), 0, 2, MPI_INT, MPI_SUM, win));
+        OK(MPI_Win_flush(right(), win));
+        OK(MPI_Fetch_and_op(&value, &got, MPI_INT, right(), 1, MPI_NO_OP, win));
+        OK(MPI_Win_flush(right(), win));
         CHECK(got == 1000 + me);
     }
     OK(MPI_Win_unlock_all(win));
     MPI_Barrier(node);
-    if (me != 1) CHECK(base[0] == 100 * me + 5 && base[1] == 1000 + (me + size - 1) % size);
+    if (me != 1) CHECK(base[0] == 100 * me + 5 && base[1] == 1000 + left());
     for (int i = 2; i < mine; i++) CHECK(base[i] == 100 * me + i);
     OK(MPI_Win_free(&win));
     return finish();

@@ -5,10 +5,7 @@
 int main(void) {
     int *memory, *other, unit;
     MPI_Aint bytes;
-    start();
-    MPI_Comm node = sharing();
-    me = rank_of(node);
-    MPI_Comm_size(node, &size);
+    MPI_Comm node = begin_sharing();
     OK(MPI_Win_allocate_shared(2 * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, right(), &bytes, &unit, &other));
     OK(MPI_Win_lock_all(MPI_MODE_NOCHECK, win));

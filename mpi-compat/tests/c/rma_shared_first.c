@@ -5,10 +5,7 @@
 int main(void) {
     int *memory, *first, unit, value = 0;
     MPI_Aint bytes;
-    start();
-    MPI_Comm node = sharing();
-    me = rank_of(node);
-    MPI_Comm_size(node, &size);
+    MPI_Comm node = begin_sharing();
     int owner = size > 1 ? 1 : 0;
     OK(MPI_Win_allocate_shared(me == owner ? 3 * sizeof(int) : 0, me == owner ? 4 : 1, MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, MPI_PROC_NULL, &bytes, &unit, &first));

@@ -1,27 +1,22 @@
 /* With alloc_shared_noncontig each rank's memory begins where it likes; stores are seen after synchronization.
    ranks 2 3 */
-#include "check.h"
+#include "rma.h"
 
 int main(void) {
-    int size, unit, *base, *other;
+    int unit, *base, *other;
     MPI_Aint bytes;
-    MPI_Win win;
     MPI_Info info;
-    start();
-    MPI_Comm node = sharing();
-    int me = rank_of(node);
-    MPI_Comm_size(node, &size);
-    OK(MPI_Info_create(&info));
-    OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
+    MPI_Comm node = begin_sharing();
+    info = info_with("alloc_shared_noncontig", "true");
     OK(MPI_Win_allocate_shared(12, 4, info, node, &base, &win));
     OK(MPI_Info_free(&info));
     for (int round = 0; round < 20; round++) {
         OK(MPI_Win_fence(0, win));
-        OK(MPI_Win_shared_query(win, (me + 1) % size, &bytes, &unit, &other));
+        OK(MPI_Win_shared_query(win, right(), &bytes, &unit, &other));
         CHECK(bytes == 12 && unit == 4);
         other[2] = 10 * round + me;
         OK(MPI_Win_fence(0, win));
-        CHECK(base[2] == 10 * round + (me + size - 1) % size);
+        CHECK(base[2] == 10 * round + left());
     }
     OK(MPI_Win_free(&win));
     return finish();

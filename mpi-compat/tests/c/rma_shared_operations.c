@@ -4,10 +4,7 @@
 
 int main(void) {
     int *memory, value, got = -1, one = 1;
-    start();
-    MPI_Comm node = sharing();
-    me = rank_of(node);
-    MPI_Comm_size(node, &size);
+    MPI_Comm node = begin_sharing();
     OK(MPI_Win_allocate_shared(2 * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     memory[0] = me;
     memory[1] = 0;

@@ -5,10 +5,7 @@
 int main(void) {
     int *memory, *other, unit;
     MPI_Aint bytes;
-    start();
-    MPI_Comm node = sharing();
-    me = rank_of(node);
-    MPI_Comm_size(node, &size);
+    MPI_Comm node = begin_sharing();
     OK(MPI_Win_allocate_shared(size * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     FENCE();
     for (int rank = 0; rank < size; rank++) {

@@ -5,10 +5,7 @@
 int main(void) {
     int *memory, *first, unit;
     MPI_Aint bytes;
-    start();
-    MPI_Comm node = sharing();
-    me = rank_of(node);
-    MPI_Comm_size(node, &size);
+    MPI_Comm node = begin_sharing();
     OK(MPI_Win_allocate_shared(me % 2 ? 0 : 2 * sizeof(int), sizeof(int), MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, 0, &bytes, &unit, &first));
     CHECK(bytes == 2 * sizeof(int));

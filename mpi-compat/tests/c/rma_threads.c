@@ -3,7 +3,7 @@
    ranks 2 3
    link -pthread */
 #include "rma.h"
-#include <pthread.h>
+#include "threads.h"
 
 enum { THREADS = 3, ROUNDS = 20 };
 
@@ -39,9 +39,7 @@ static void *count(void *unused) {
 }
 
 int main(void) {
-    pthread_t threads[THREADS];
-    int level;
-    OK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level));
+    start_with_threads();
     me = rank_of(MPI_COMM_WORLD);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     OK(MPI_Win_allocate(8, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
@@ -49,14 +47,14 @@ int main(void) {
     *counter = 0;
     OK(MPI_Win_fence(0, win));
     OK(MPI_Put(&me, 1, MPI_INT, (me + 1) % size, 0, 1, MPI_INT, win));
-    pthread_create(&threads[0], NULL, talk, NULL);
-    if (me == 0) pthread_join(threads[0], NULL);
+    start_threads(1, talk);
+    if (me == 0) join_threads(1);
     OK(MPI_Win_fence(0, win));
-    if (me != 0) pthread_join(threads[0], NULL);
+    if (me != 0) join_threads(1);
     CHECK(*base == (me + size - 1) % size);
     OK(MPI_Win_lock_all(0, counter_win));
-    for (int t = 0; t < THREADS; t++) pthread_create(&threads[t], NULL, count, NULL);
-    for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+    start_threads(THREADS, count);
+    join_threads(THREADS);
     OK(MPI_Win_unlock_all(counter_win));
     MPI_Barrier(MPI_COMM_WORLD);
     if (me == 0) CHECK(*counter == size * THREADS * ROUNDS);

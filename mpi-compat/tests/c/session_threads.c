@@ -2,7 +2,7 @@
    ranks 1 2 4
    link -pthread */
 #include "session.h"
-#include <pthread.h>
+#include "threads.h"
 
 static MPI_Session session;
 static MPI_Comm comms[2];
@@ -24,16 +24,14 @@ static void *make(void *which) {
 }
 
 int main(void) {
-    pthread_t threads[2];
-    int which[2] = {0, 1};
     MPI_Info info;
     OK(MPI_Info_create(&info));
     OK(MPI_Info_set(info, "thread_level", "MPI_THREAD_MULTIPLE"));
     OK(MPI_Session_init(info, MPI_ERRORS_RETURN, &session));
     OK(MPI_Info_free(&info));
-    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, make, &which[i]);
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    CHECK(which[0] == 0 && which[1] == 1);
+    start_threads(2, make);
+    join_threads(2);
+    CHECK(thread_numbers[0] == 0 && thread_numbers[1] == 1);
     for (int i = 0; i < 2; i++) OK(MPI_Comm_free(&comms[i]));
     OK(MPI_Session_finalize(&session));
     return end();
