@@ -4,13 +4,11 @@
 //! All of them stand for pointers of the running call, and are valid as long as it runs; that is the promise of who makes
 //! them (`exports.rs`).
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
+use crate::constants::*;
 pub use crate::constants::{Callback, Opaque};
-use crate::constants::{
-    MPI_ERR_ARG, MPI_ERR_COUNT, MPI_ERR_VALUE_TOO_LARGE, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, Status,
-};
 use crate::fail::{Fail, fail};
 
 #[cold]
@@ -76,9 +74,16 @@ impl<T: Copy> List<T> {
 
     /// The elements.
     pub fn read(self, len: i64) -> Result<Vec<T>, Fail> {
+        self.read_as(len)
+    }
+
+    /// The elements, converted.
+    fn read_as<U: From<T>>(self, len: i64) -> Result<Vec<U>, Fail> {
         let len = length(len, self.0.is_null(), self.1)?;
+        let mut list = list_of(len, self.1)?;
         // SAFETY: the promise of `new`, and `i < len`.
-        Ok((0..len).map(|i| unsafe { self.0.add(i).read_unaligned() }).collect())
+        list.extend((0..len).map(|i| U::from(unsafe { self.0.add(i).read_unaligned() })));
+        Ok(list)
     }
 
     /// Element `at` of `len`.
@@ -187,7 +192,7 @@ impl Longs {
 
     pub fn read(self, len: i64) -> Result<Vec<i64>, Fail> {
         match self.0 {
-            Width::Int(list) => Ok(list.read(len)?.into_iter().map(i64::from).collect()),
+            Width::Int(list) => list.read_as(len),
             Width::Long(list) => list.read(len),
         }
     }
@@ -412,6 +417,37 @@ pub unsafe fn strings(argc: c_int, argv: *mut *mut c_char) -> Vec<Vec<u8>> {
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
     };
     (0..argc.max(0)).map_while(at).collect()
+}
+
+/// Whether an address is the null pointer or a constant that stands for something else, and so no place of data.
+#[inline(always)]
+pub fn is_constant(address: *const c_void) -> bool {
+    address.addr() <= MPI_BUFFER_AUTOMATIC
+}
+
+/// Checks an address where data is. The null pointer is one if `absolute`: addresses of a type that begins elsewhere may be.
+#[inline]
+pub fn check_buffer(address: *const c_void, absolute: bool, name: &'static str) -> Result<(), Fail> {
+    if !is_constant(address) || absolute && address.is_null() { Ok(()) } else { Err(no_buffer(address, name)) }
+}
+
+#[cold]
+pub fn no_buffer(address: *const c_void, name: &'static str) -> Fail {
+    let what = match address.addr() {
+        MPI_IN_PLACE => "is MPI_IN_PLACE, which is not allowed here",
+        MPI_BUFFER_AUTOMATIC => "is MPI_BUFFER_AUTOMATIC, which is no buffer of data",
+        _ => "is a null pointer",
+    };
+    fail(MPI_ERR_BUFFER, what).named(name)
+}
+
+/// A list with room for `len` elements, whose number the program gives.
+pub fn list_of<T>(len: usize, name: &'static str) -> Result<Vec<T>, Fail> {
+    let mut list = Vec::new();
+    match list.try_reserve_exact(len) {
+        Ok(()) => Ok(list),
+        Err(_) => Err(fail(MPI_ERR_NO_MEM, format!("has {len} elements, more than memory holds")).named(name)),
+    }
 }
 
 /// A count, which must not be negative.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use farside_core::Job;
 use farside_core::two_sided::Mode;
 
-use crate::arguments::{LongOut, Out, count};
+use crate::arguments::{LongOut, Out, check_buffer, count};
 use crate::constants::*;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
@@ -133,8 +133,8 @@ impl Owner {
         if self.place(call).borrow().is_some() {
             return Err(fail(MPI_ERR_BUFFER, "a buffer is attached already").named("buffer"));
         }
-        if address.is_null() && size > 0 {
-            return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named("buffer"));
+        if size > 0 && address.addr() != MPI_BUFFER_AUTOMATIC {
+            check_buffer(address, false, "buffer")?;
         }
         let (open, used, sent) = Default::default();
         let buffer = Rc::new(Buffer { address, size, open, used, sent });

@@ -6,7 +6,7 @@ use crate::constants::*;
 use crate::errors::{self, On};
 use crate::fail::{Fail, Result, fail};
 use crate::lock::Taken;
-use crate::runtime::{Call, Phase};
+use crate::runtime::{Call, not_running};
 
 /// When a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,28 +32,30 @@ pub fn enter(
     let result = if may { body(&call) } else { Err(not_running(call.phase.get())) };
     match result {
         Ok(()) => MPI_SUCCESS,
-        Err(fail) => raise(&call, on, fail, &handles()),
+        Err(fail) => raise(taken, (name, large), on, fail, handles()),
     }
 }
 
+/// Names the argument, and calls the error handler, which may jump out of the call: nothing is held then that would be lost.
 #[cold]
-fn not_running(phase: Phase) -> Fail {
-    let why = if phase == Phase::Before {
-        "called before MPI_Init, and without a session"
-    } else {
-        "called after MPI_Finalize, and without a session"
-    };
-    fail(MPI_ERR_OTHER, why)
-}
-
-/// Names the argument, and calls the error handler.
-#[cold]
-fn raise(call: &Call<'_>, on: On, mut fail: Fail, handles: &[(&'static str, usize)]) -> c_int {
+fn raise(
+    taken: Taken,
+    (name, large): (&'static str, bool),
+    on: On,
+    mut fail: Fail,
+    handles: Vec<(&'static str, usize)>,
+) -> c_int {
     if fail.argument.is_none() {
         let named = |value| handles.iter().find(|(_, handle)| *handle == value).map(|(name, _)| *name);
         fail.argument = fail.handle.and_then(named);
     }
-    errors::raise(call, on, fail)
+    drop(handles);
+    let (code, function) = errors::raise(&Call::of(&taken, name, large), on, fail);
+    drop(taken);
+    if let Some(function) = function {
+        function.call();
+    }
+    code
 }
 
 /// A function that is not there yet.

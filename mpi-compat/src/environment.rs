@@ -35,6 +35,7 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     match call.phase.get() {
         Phase::Before => {}
         Phase::Running => return Err(fail(MPI_ERR_OTHER, "MPI is initialized already")),
+        Phase::Child => return Err(call.job().err().unwrap_or_else(|| unreachable!("a child has none"))),
         Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI was finalized, and cannot be initialized again")),
     }
     crate::comm::predefined(call, &start_job(call)?)?;
@@ -50,8 +51,8 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
 
 /// The job, which the first call of `MPI_Init` or `MPI_Session_init` starts, with all other processes.
 pub fn start_job(call: &Call<'_>) -> Result<Job> {
-    if let Some(job) = &*call.job.borrow() {
-        return Ok(job.clone());
+    if call.job.borrow().is_some() {
+        return call.job();
     }
     let job = Job::init()?;
     if job.rank() == 0 && job.settings().verify > 0 && is_unchecked() {
@@ -70,6 +71,8 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);
     }
+    // SAFETY: the function may be called at any time, and the library stays until the process ends.
+    unsafe { libc::pthread_atfork(None, None, Some(Runtime::in_child)) };
     *call.job.borrow_mut() = Some(job.clone());
     Ok(job)
 }
@@ -112,7 +115,8 @@ pub fn initialized(call: &Call<'_>, flag: Out<c_int>) -> Result {
 }
 
 pub fn finalized(call: &Call<'_>, flag: Out<c_int>) -> Result {
-    flag.set((call.phase.get() == Phase::After).into());
+    // A child made by fork is as good as finalized, so that what ends MPI at the exit of a process does nothing in it.
+    flag.set(matches!(call.phase.get(), Phase::After | Phase::Child).into());
     Ok(())
 }
 

@@ -13,8 +13,9 @@ use crate::constants::*;
 use crate::errhandler::{Action, ErrhandlerObject, ErrhandlerOf, Handler, Target};
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Errhandler, File, Session, Win};
+use crate::lock::LOCK;
 use crate::objects::Added;
-use crate::runtime::{Call, Runtime};
+use crate::runtime::{Call, Phase, Runtime};
 
 /// The object whose error handler gets an error.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +50,10 @@ fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
     }
 }
 
-/// Calls the error handler of an object, else that of `MPI_COMM_SELF`, else ends the job; returns the code.
+/// Does what the error handler of an object says, else that of `MPI_COMM_SELF`, else ends the job. Returns the code, and the
+/// function of the program that is to be called.
 #[cold]
-pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> c_int {
+pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<HandlerCall>) {
     let mut text = format!("{}: ", call.name);
     if let Some(argument) = failed.argument {
         text += argument;
@@ -65,31 +67,46 @@ pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> c_int {
     let code = call.errors.code_of(failed.code, &text);
     let own = failed.on.take().or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
     match own {
-        Some((handler, handle)) => handle_error(call, &handler, handle, code, &text),
+        Some((handler, handle)) => (code, handle_error(call, &handler, handle, code, &text)),
         None => end(call, code, &text),
     }
-    code
 }
 
-/// Does what a handler says.
-fn handle_error(call: &Call<'_>, handler: &ErrhandlerObject, handle: usize, code: c_int, text: &str) {
-    match handler.action {
-        Action::Return => {}
-        Action::Abort => end(call, code, text),
-        Action::Function(_, function) => {
-            let (mut handle, mut code) = (handle, code);
-            // SAFETY: the program has given a function of this type; all four kinds have pointers to a handle and a code.
-            unsafe {
-                let function: unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...) =
-                    std::mem::transmute(function.0 as *const ());
-                function(&raw mut handle, &raw mut code);
-            }
+/// A call of an error handler of the program, and what it gets.
+pub struct HandlerCall {
+    function: Callback,
+    handle: usize,
+    code: c_int,
+}
+
+impl HandlerCall {
+    pub fn call(mut self) {
+        // SAFETY: the program has given a function of this type; all four kinds have pointers to a handle and a code.
+        unsafe {
+            let function: unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...) =
+                std::mem::transmute(self.function.0 as *const ());
+            function(&raw mut self.handle, &raw mut self.code);
         }
     }
 }
 
-/// Ends the job.
-fn end(runtime: &Runtime, code: c_int, text: &str) {
+/// Does what a handler says, but for the call of a function.
+fn handle_error(
+    call: &Call<'_>,
+    handler: &ErrhandlerObject,
+    handle: usize,
+    code: c_int,
+    text: &str,
+) -> Option<HandlerCall> {
+    match handler.action {
+        Action::Return => None,
+        Action::Abort => end(call, code, text),
+        Action::Function(_, function) => Some(HandlerCall { function, handle, code }),
+    }
+}
+
+/// Ends the job; in a process that has no part in it, the process.
+fn end(runtime: &Runtime, code: c_int, text: &str) -> ! {
     let class = runtime.errors.class(code).unwrap_or(MPI_ERR_OTHER);
     let name =
         ERROR_CLASSES.iter().find(|(_, known, _)| *known == class).map_or("an error of the program", |row| row.0);
@@ -98,6 +115,11 @@ fn end(runtime: &Runtime, code: c_int, text: &str) {
     let status = if class & 0xff == 0 { 1 } else { class & 0xff };
     let job = runtime.job.borrow().clone();
     match job {
+        Some(_) if runtime.phase.get() == Phase::Child => {
+            say(format_args!("process {}: {reason}; the error handler ends the process", std::process::id()));
+            // SAFETY: it does not return. What the parent wants done when it exits is not done in the child.
+            unsafe { libc::_exit(status) }
+        }
         Some(job) => job.abort(status, &format!("{reason}; the error handler ends the job")),
         None => {
             say(format_args!("{reason}; the error handler ends the program"));
@@ -155,8 +177,11 @@ macro_rules! chapter {
             let with: fn(&Call<'_>, $target, &mut dyn FnMut(&mut Rc<ErrhandlerObject>)) -> Result = $handler;
             let mut found = None;
             with(call, object, &mut |handler| found = Some(Rc::clone(handler)))?;
-            if let Some(handler) = found {
-                handle_error(call, &handler, object.0, code, &format!("{}: code {code}", call.name));
+            let text = format!("{}: code {code}", call.name);
+            let function = found.and_then(|handler| handle_error(call, &handler, object.0, code, &text));
+            drop(text);
+            if let Some(function) = function {
+                LOCK.outside(|| function.call());
             }
             Ok(())
         }

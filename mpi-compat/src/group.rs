@@ -3,12 +3,23 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use farside_core::Job;
+
 use crate::arguments::{List, ListOut, Out, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Group;
 use crate::objects::GroupObject;
 use crate::runtime::{Call, Runtime};
+
+/// The names of process sets.
+pub const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
+
+/// The members of a process set; `None` if there is none of this name.
+pub fn process_set(job: &Job, name: &[u8]) -> Option<Vec<u32>> {
+    let set = SETS.iter().position(|set| set.as_bytes().eq_ignore_ascii_case(name))?;
+    Some(if set == 0 { (0..job.size()).collect() } else { vec![job.rank()] })
+}
 
 /// A handle for a new group of the session of another one; that of the empty one for no members.
 pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>, other: &GroupObject) -> Group {

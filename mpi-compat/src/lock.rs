@@ -292,6 +292,29 @@ impl Lock {
         self.ownership.depth().store(depth, Ordering::Relaxed);
     }
 
+    /// Runs a function of the program without the lock, which it thus cannot leave taken by jumping out of the call. A thread
+    /// that has the lock more than once is inside another function of the program, an operator, and keeps it.
+    pub fn outside<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Again(u64);
+        impl Drop for Again {
+            fn drop(&mut self) {
+                LOCK.enter(self.0);
+            }
+        }
+        // Relaxed: of the depth only the owner reads and writes.
+        let _again = (self.ownership.depth().load(Ordering::Relaxed) == 1).then(|| Again(self.leave()));
+        f()
+    }
+
+    /// Frees what other threads have, in a child made by fork, where there are none.
+    pub fn in_child(&self) {
+        let Ownership { owner, depth, inside, favour } = &self.ownership;
+        if owner.load(Ordering::SeqCst) & !FAVOURED != this_thread() {
+            [owner, depth, inside, favour].into_iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        }
+        self.waiting.store(0, Ordering::SeqCst);
+    }
+
     /// Lets one of the threads in that wait for it.
     #[cold]
     pub fn let_in(&self) {

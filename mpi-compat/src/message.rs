@@ -11,7 +11,7 @@ use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Sending};
 use farside_datatype::{Private, TypeMap};
 
-use crate::arguments::count;
+use crate::arguments::{check_buffer, count, is_constant, no_buffer};
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
@@ -55,20 +55,19 @@ impl Data {
         if len == 0 {
             return Ok(Self { base: NonNull::dangling().as_ptr(), len, layout: None });
         }
-        if base.addr() <= IN_PLACE {
-            return Err(no_buffer(names, base));
+        if is_constant(base.cast()) {
+            return Err(no_buffer(base.cast(), names.buffer));
         }
         Ok(Self { base, len, layout: None })
     }
 
     #[inline(never)]
     fn typed(names: &Names, base: *mut u8, map: TypeMap) -> Result<Self> {
+        if map.size() > 0 {
+            check_buffer(base.cast(), map.true_lb() != 0, names.buffer)?;
+        }
         if map.is_contiguous() {
             return Self::contiguous(names, base.wrapping_offset(map.true_lb() as isize), map.size() as usize);
-        }
-        // A type that begins elsewhere may have absolute addresses.
-        if base.addr() == IN_PLACE || base.is_null() && map.true_lb() == 0 {
-            return Err(no_buffer(names, base));
         }
         let len = map.size() as usize;
         Ok(Self { base, len, layout: Some(Rc::new(Typed::new(map, base))) })
@@ -125,7 +124,7 @@ impl Data {
     pub fn copied(&self) -> Result<Box<[u8]>> {
         let len = self.len();
         let mut bytes = Vec::<u8>::new();
-        let none = |_| fail(MPI_ERR_NO_MEM, format!("{len} bytes cannot be had for a copy of the message"));
+        let none = |_| fail(MPI_ERR_NO_MEM, format!("cannot allocate {len} bytes for a copy of the message"));
         bytes.try_reserve_exact(len).map_err(none)?;
         // SAFETY: the program promises that its message is readable; the vector has room for it.
         unsafe {
@@ -139,15 +138,6 @@ impl Data {
         }
         Ok(bytes.into_boxed_slice())
     }
-}
-
-/// The address of `MPI_IN_PLACE`, which is no buffer.
-const IN_PLACE: usize = 1;
-
-#[cold]
-fn no_buffer(names: &Names, base: *mut u8) -> Fail {
-    let what = if base.is_null() { "is a null pointer" } else { "is MPI_IN_PLACE" };
-    fail(MPI_ERR_BUFFER, what).named(names.buffer)
 }
 
 #[cold]

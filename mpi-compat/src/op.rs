@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use crate::arguments::{Callback, Out, count};
+use crate::arguments::{Callback, Out, check_buffer, count};
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Result, fail};
@@ -47,10 +47,7 @@ pub fn reduce_local(
         return Ok(());
     }
     for (buffer, name) in [(inbuf, "inbuf"), (inoutbuf.cast_const(), "inoutbuf")] {
-        if buffer.is_null() || buffer.addr() == 1 {
-            let value = if buffer.is_null() { "a null pointer" } else { "MPI_IN_PLACE" };
-            return Err(fail(MPI_ERR_BUFFER, format!("is {value}")).named(name));
-        }
+        check_buffer(buffer, false, name)?;
     }
     if inbuf == inoutbuf {
         return Err(fail(MPI_ERR_BUFFER, "is the same as inoutbuf").named("inbuf"));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farside_datatype::{Private, TypeMap};
 
-use crate::arguments::{LongOut, Out, Text, count};
+use crate::arguments::{LongOut, Out, Text, check_buffer, count};
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
@@ -36,7 +36,7 @@ fn too_short(needed: u64, packed: &Packed) -> Fail {
     )
 }
 
-/// A message of a committed type, and its buffer checked for null.
+/// A message of a committed type, whose buffer is checked.
 fn message(
     call: &Call<'_>,
     buffer: *const c_void,
@@ -46,18 +46,14 @@ fn message(
 ) -> Result<(Rc<TypeObject>, TypeMap)> {
     let object = committed(call, datatype)?;
     let map = object.layout.message(n)?;
-    // Addresses of a type that begins elsewhere may be absolute.
-    if buffer.is_null() && map.size() > 0 && map.true_lb() == 0 {
-        return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(name));
+    if map.size() > 0 {
+        check_buffer(buffer, map.true_lb() != 0, name)?;
     }
     Ok((object, map))
 }
 
 fn check_packed(buffer: *const c_void, bytes: u64, name: &'static str) -> Result {
-    if buffer.is_null() && bytes > 0 {
-        return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(name));
-    }
-    Ok(())
+    if bytes > 0 { check_buffer(buffer, false, name) } else { Ok(()) }
 }
 
 pub fn pack_size(call: &Call<'_>, incount: i64, datatype: Type, comm: Comm, size: LongOut) -> Result {

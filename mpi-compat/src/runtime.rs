@@ -4,13 +4,14 @@
 //! There is one lock (`lock`). Every call takes it, and a thread that has it takes it again, since functions of the program that a
 //! call runs (error handlers, attribute callbacks, operators) may call MPI. So the state is reached by shared references,
 //! its cells are not borrowed while such a function runs, and what it keeps need not be `Send`: the job is behind an `Rc`.
+//! Error handlers, attribute callbacks and functions of generalized requests run without the lock, so that they may jump out of the
+//! call; an operator, which runs inside the progress of the job, has it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
 
 use farside_core::Job;
 use farside_core::bill::Awaited;
@@ -18,7 +19,7 @@ use farside_core::bill::Awaited;
 use crate::arguments::StatusOut;
 use crate::constants::*;
 use crate::errhandler::{ErrhandlerObject, HasErrhandler};
-use crate::fail::{Result, fail};
+use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Errhandler, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
 use crate::lock::{LOCK, Taken};
 use crate::objects::{self, *};
@@ -30,6 +31,19 @@ pub enum Phase {
     Before,
     Running,
     After,
+    /// In a child made by fork of a process of the job, which has no part in the job.
+    Child,
+}
+
+/// The error of a call that needs MPI to run.
+#[cold]
+pub fn not_running(phase: Phase) -> Fail {
+    let why = match phase {
+        Phase::Before => "called before MPI_Init, and without a session",
+        Phase::Child => "called in a child process made by fork, which has no part in the job",
+        _ => "called after MPI_Finalize, and without a session",
+    };
+    fail(MPI_ERR_OTHER, why)
 }
 
 /// The state.
@@ -39,6 +53,8 @@ pub struct Runtime {
     pub active: Cell<bool>,
     /// How many sessions are open.
     pub sessions_open: Cell<u32>,
+    /// Whether the process leaves the job when it exits, since there was a session.
+    pub leaves_at_exit: Cell<bool>,
     /// Once started, kept until the process ends, since a session may come at any time.
     pub job: RefCell<Option<Job>>,
     /// The thread level that was granted.
@@ -88,15 +104,13 @@ unsafe impl Send for Shared {}
 
 static RUNTIME: OnceLock<Shared> = OnceLock::new();
 
-/// The process that leaves the job when it exits, once there was a session. Read without the lock.
-pub static LEAVES_AT_EXIT: AtomicU32 = AtomicU32::new(0);
-
 impl Runtime {
     fn new() -> Self {
         let runtime = Self {
             phase: Cell::new(Phase::Before),
             active: Cell::new(false),
             sessions_open: Cell::new(0),
+            leaves_at_exit: Cell::new(false),
             job: RefCell::default(),
             level: Cell::new(MPI_THREAD_SINGLE),
             main_thread: Cell::new(0),
@@ -148,11 +162,24 @@ impl Runtime {
 
     /// Notes that MPI was started or ended, or a session opened or closed.
     pub fn set_active(&self) {
-        self.active.set(self.phase.get() == Phase::Running || self.sessions_open.get() > 0);
+        let phase = self.phase.get();
+        self.active.set(phase == Phase::Running || phase != Phase::Child && self.sessions_open.get() > 0);
+    }
+
+    /// Makes calls fail in a child of this process. The C library calls it there, in the only thread of the child.
+    pub extern "C" fn in_child() {
+        LOCK.in_child();
+        if let Some(Shared(runtime)) = RUNTIME.get() {
+            runtime.phase.set(Phase::Child);
+            runtime.set_active();
+        }
     }
 
     /// The job.
     pub fn job(&self) -> Result<Job> {
+        if self.phase.get() == Phase::Child {
+            return Err(not_running(Phase::Child));
+        }
         let missing = || fail(MPI_ERR_OTHER, "MPI is not initialized");
         self.job.borrow().clone().ok_or_else(missing)
     }

@@ -4,7 +4,6 @@
 
 use std::ffi::c_int;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use crate::arguments::{Out, Text, TextOut};
 use crate::constants::*;
@@ -12,10 +11,11 @@ use crate::environment::start_job;
 use crate::errhandler::Target;
 use crate::errors::fitting;
 use crate::fail::{Result, fail};
+use crate::group::{SETS, process_set};
 use crate::handle::{Errhandler, Group, Info, Session};
 use crate::objects::{Attached, GroupObject, InfoObject, SessionObject};
 use crate::rma::KINDS;
-use crate::runtime::{Call, LEAVES_AT_EXIT, Phase, Runtime};
+use crate::runtime::{Call, Phase, Runtime};
 
 pub use crate::buffer::{session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer};
 pub use crate::comm::{comm_create_from_group, intercomm_create_from_groups};
@@ -39,7 +39,7 @@ pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session
     let handler = fitting(call, Target::Session, errhandler)?;
     let info = hints(call, info)?;
     start_job(call)?;
-    leave_at_exit();
+    leave_at_exit(call);
     let object = SessionObject { errhandler: handler.into(), buffer: Attached::default(), info };
     call.sessions_open.set(call.sessions_open.get() + 1);
     call.set_active();
@@ -63,22 +63,17 @@ pub fn session_finalize(call: &Call<'_>, session: Out<Session>) -> Result {
 
 /// Has this process leave the job when it exits, unless it is still in use then. `MPI_Finalize` may not come, and a session
 /// that ends may be followed by another one.
-fn leave_at_exit() {
+fn leave_at_exit(call: &Call<'_>) {
     extern "C" fn leave() {
-        // A child made by fork has no part in the job, and another thread of its parent may have had the lock.
-        if LEAVES_AT_EXIT.load(Ordering::SeqCst) != std::process::id() {
-            return;
-        }
         Runtime::with(|runtime| {
-            let job = runtime.job.borrow().clone();
-            if let Some(job) = job.filter(|_| !runtime.active.get()) {
+            // A child made by fork has no job.
+            if let Some(job) = runtime.job().ok().filter(|_| !runtime.active.get()) {
                 // No caller is left for an error, and the launcher sees this process end.
                 let _ = job.leave();
             }
         });
     }
-    let process = std::process::id();
-    if LEAVES_AT_EXIT.swap(process, Ordering::SeqCst) != process {
+    if !call.leaves_at_exit.replace(true) {
         // SAFETY: glibc runs it before the library is unloaded, if that happens first.
         unsafe { libc::atexit(leave) };
     }
@@ -89,20 +84,14 @@ pub fn session_get_info(call: &Call<'_>, session: Session, info_used: Out<Info>)
     Ok(())
 }
 
-/// The names of process sets.
-const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
-
 /// The members of a process set.
 fn set(call: &Call<'_>, name: Text) -> Result<Vec<u32>> {
-    let (job, text) = (call.job()?, name.read()?);
-    match SETS.iter().position(|set| set.as_bytes().eq_ignore_ascii_case(&text)) {
-        Some(0) => Ok((0..job.size()).collect()),
-        Some(_) => Ok(vec![job.rank()]),
-        None => {
-            let text = format!("is {:?}, and there are {}", String::from_utf8_lossy(&text), SETS.join(" and "));
-            Err(fail(MPI_ERR_ARG, text).named(name.name()))
-        }
-    }
+    let text = name.read()?;
+    let none = || {
+        let text = format!("is {:?}, and there are {}", String::from_utf8_lossy(&text), SETS.join(" and "));
+        fail(MPI_ERR_ARG, text).named(name.name())
+    };
+    process_set(&call.job()?, &text).ok_or_else(none)
 }
 
 fn checked(call: &Call<'_>, session: Session, info: Info) -> Result {

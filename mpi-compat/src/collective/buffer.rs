@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_core::coll::execute::Memory;
 use farside_datatype::{Datatype, TypeMap};
 
-use crate::arguments::{List, Longs, count};
+use crate::arguments::{List, Longs, check_buffer, count};
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Result, fail};
@@ -42,17 +42,7 @@ impl Place {
 
     /// Checks that data of this message can be there.
     pub fn check(self, map: &TypeMap) -> Result {
-        let what = match self.address.addr() {
-            MPI_IN_PLACE => "MPI_IN_PLACE, which is not allowed here",
-            MPI_BUFFER_AUTOMATIC => "MPI_BUFFER_AUTOMATIC, which is no buffer of data",
-            // Addresses of a type that begins elsewhere may be absolute.
-            0 if map.true_lb() == 0 => "a null pointer",
-            _ => return Ok(()),
-        };
-        if map.size() == 0 {
-            return Ok(());
-        }
-        Err(fail(MPI_ERR_BUFFER, format!("is {what}")).named(self.name))
+        if map.size() > 0 { check_buffer(self.address, map.true_lb() != 0, self.name) } else { Ok(()) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use super::buffer::{Blocks, Buffer, Place};
 use super::plan::{Caller, Graph};
 use super::{Form, make};
-use crate::arguments::{List, Longs};
+use crate::arguments::{List, Longs, no_buffer};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Type};
@@ -37,11 +37,17 @@ fn exchange(
     comm: Comm,
     form: Form,
     for_each: bool,
-    buffers: impl FnOnce(&Neighbors) -> Result<(Buffer, Buffer)>,
+    (sendbuf, recvbuf): (*const c_void, *mut c_void),
+    buffers: impl FnOnce(&Neighbors, Place, Place) -> Result<(Buffer, Buffer)>,
 ) -> Result {
     make(call, comm, form, |c| {
+        let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+        // There is no call in place, whatever the count and the type beside it, which programs leave out then.
+        if let Some(place) = [send, recv].into_iter().find(|place| place.is_in_place()) {
+            return Err(no_buffer(place.address, place.name));
+        }
         let neighbors = neighbors(c, comm)?;
-        let (send, recv) = buffers(&neighbors)?;
+        let (send, recv) = buffers(&neighbors, send, recv)?;
         c.exchange(neighbors.graph, for_each, send, recv)
     })
 }
@@ -71,10 +77,10 @@ pub fn neighbor_allgather(
     comm: Comm,
     form: Form,
 ) -> Result {
-    exchange(call, comm, form, false, |neighbors| {
+    exchange(call, comm, form, false, (sendbuf, recvbuf), |neighbors, send, recv| {
         Ok((
-            Buffer::equal(call, Place::send(sendbuf), sendcount, sendtype, Blocks::All(1))?,
-            Buffer::equal(call, Place::recv(recvbuf), recvcount, recvtype, neighbors.from())?,
+            Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1))?,
+            Buffer::equal(call, recv, recvcount, recvtype, neighbors.from())?,
         ))
     })
 }
@@ -91,10 +97,10 @@ pub fn neighbor_allgatherv(
     comm: Comm,
     form: Form,
 ) -> Result {
-    exchange(call, comm, form, false, |neighbors| {
+    exchange(call, comm, form, false, (sendbuf, recvbuf), |neighbors, send, recv| {
         Ok((
-            Buffer::equal(call, Place::send(sendbuf), sendcount, sendtype, Blocks::All(1))?,
-            Buffer::each(call, Place::recv(recvbuf), recvcounts, displs, recvtype, neighbors.from())?,
+            Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1))?,
+            Buffer::each(call, recv, recvcounts, displs, recvtype, neighbors.from())?,
         ))
     })
 }
@@ -110,10 +116,10 @@ pub fn neighbor_alltoall(
     comm: Comm,
     form: Form,
 ) -> Result {
-    exchange(call, comm, form, true, |neighbors| {
+    exchange(call, comm, form, true, (sendbuf, recvbuf), |neighbors, send, recv| {
         Ok((
-            Buffer::equal(call, Place::send(sendbuf), sendcount, sendtype, neighbors.to())?,
-            Buffer::equal(call, Place::recv(recvbuf), recvcount, recvtype, neighbors.from())?,
+            Buffer::equal(call, send, sendcount, sendtype, neighbors.to())?,
+            Buffer::equal(call, recv, recvcount, recvtype, neighbors.from())?,
         ))
     })
 }
@@ -131,10 +137,10 @@ pub fn neighbor_alltoallv(
     comm: Comm,
     form: Form,
 ) -> Result {
-    exchange(call, comm, form, true, |neighbors| {
+    exchange(call, comm, form, true, (sendbuf, recvbuf), |neighbors, send, recv| {
         Ok((
-            Buffer::each(call, Place::send(sendbuf), sendcounts, sdispls, sendtype, neighbors.to())?,
-            Buffer::each(call, Place::recv(recvbuf), recvcounts, rdispls, recvtype, neighbors.from())?,
+            Buffer::each(call, send, sendcounts, sdispls, sendtype, neighbors.to())?,
+            Buffer::each(call, recv, recvcounts, rdispls, recvtype, neighbors.from())?,
         ))
     })
 }
@@ -152,8 +158,7 @@ pub fn neighbor_alltoallw(
     comm: Comm,
     form: Form,
 ) -> Result {
-    exchange(call, comm, form, true, |neighbors| {
-        let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+    exchange(call, comm, form, true, (sendbuf, recvbuf), |neighbors, send, recv| {
         Ok((
             Buffer::each_typed(call, send, sendcounts, sdispls.into(), sendtypes, neighbors.to())?,
             Buffer::each_typed(call, recv, recvcounts, rdispls.into(), recvtypes, neighbors.from())?,

@@ -3,11 +3,13 @@
 //! A communicator is agreed on by one allgather over the old one: rank 0 gives the contexts, and every rank says which new
 //! communicator it belongs to. For a group that alone makes one, its first member sends the contexts to the others.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::job::Job;
+use farside_rma::Team;
 
 use super::messages::{receive, send};
 use crate::arguments::Out;
@@ -16,6 +18,7 @@ use crate::collective::plan::Caller;
 use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
+use crate::group::process_set;
 use crate::handle::{Comm, Group, Info, Request};
 use crate::objects::{Attributes, CommObject, GroupObject, InfoObject, Members, PARTITIONED};
 use crate::runtime::Call;
@@ -89,12 +92,28 @@ pub fn comm_split(call: &Call<'_>, comm: Comm, color: c_int, key: c_int, newcomm
     Ok(())
 }
 
-/// The resource of a guided split, if it is one that there is: ranks that share memory are the only ones.
-fn is_shared_memory(call: &Call<'_>, info: Info) -> Result<bool> {
+/// The ranks of the job that share the resource of a guided split with this one; `None` if there is no such resource. A process
+/// set is one where the split may be guided by others than those of the hardware.
+fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result<Option<Cow<'a, [u32]>>> {
     if info == MPI_INFO_NULL {
-        return Ok(false);
+        return Ok(None);
     }
-    Ok(call.infos.get(info)?.get(b"mpi_hw_resource_type").as_deref() == Some(b"mpi_shared_memory"))
+    let info = call.infos.get(info)?;
+    if let Some(name) = info.get(b"mpi_pset_name").filter(|_| sets) {
+        return Ok(process_set(team.job(), &name).map(Cow::Owned));
+    }
+    let shared = info.get(b"mpi_hw_resource_type").as_deref() == Some(b"mpi_shared_memory");
+    Ok(shared.then(|| on_node(team)))
+}
+
+/// The members of a team that share memory with this rank, and it.
+fn on_node(team: &Team) -> Cow<'_, [u32]> {
+    let device = team.job().device();
+    let here = |member: &u32| *member == team.job().rank() || device.shares_memory(*member);
+    if team.members().iter().all(here) {
+        return Cow::Borrowed(team.members());
+    }
+    Cow::Owned(team.members().iter().copied().filter(here).collect())
 }
 
 pub fn comm_split_type(
@@ -107,19 +126,17 @@ pub fn comm_split_type(
 ) -> Result {
     let caller = Caller::new(call, comm)?;
     let team = &caller.comm.team;
-    let device = team.job().device();
-    let here = |member: &u32| *member == team.job().rank() || device.shares_memory(*member);
     let color = caller.checked(|| {
-        let on_node = match split_type {
-            MPI_COMM_TYPE_SHARED => true,
+        let together = match split_type {
+            MPI_COMM_TYPE_SHARED => Some(on_node(team)),
             // A part of the communicator, not all of it.
-            MPI_COMM_TYPE_HW_UNGUIDED => !team.members().iter().all(here),
-            MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => is_shared_memory(call, info)?,
-            MPI_UNDEFINED => false,
+            MPI_COMM_TYPE_HW_UNGUIDED => Some(on_node(team)).filter(|members| members.len() < team.size()),
+            MPI_COMM_TYPE_HW_GUIDED => guided(call, team, info, false)?,
+            MPI_COMM_TYPE_RESOURCE_GUIDED => guided(call, team, info, true)?,
+            MPI_UNDEFINED => None,
             _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, which is no type")).named("split_type")),
         };
-        let first = team.members().iter().copied().find(here).unwrap_or(0);
-        Ok(on_node.then_some(first))
+        Ok(together.and_then(|members| members.first().copied()))
     })?;
     put(call, split(&caller, color, key)?, newcomm);
     Ok(())

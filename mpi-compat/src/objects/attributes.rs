@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 
 use crate::constants::*;
 use crate::fail::{Result, fail};
+use crate::lock::LOCK;
 
 /// What a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +123,9 @@ impl Attributes {
     pub fn delete(&self, object: usize, keyval: &Keyval, value: usize) -> Result {
         if keyval.delete.0 > DUP_FN {
             // SAFETY: the program has given a function of this type.
-            let code = unsafe {
-                let delete: Delete = std::mem::transmute(keyval.delete.0 as *const ());
-                delete(object, keyval.key, value, keyval.extra)
-            };
+            let delete: Delete = unsafe { std::mem::transmute(keyval.delete.0 as *const ()) };
+            // SAFETY: as above.
+            let code = LOCK.outside(|| unsafe { delete(object, keyval.key, value, keyval.extra) });
             callback_result(code, "delete")?;
         }
         self.remove(keyval.key);
@@ -150,10 +150,10 @@ impl Attributes {
                 DUP_FN => flag = 1,
                 function => {
                     // SAFETY: the program has given a function of this type.
-                    let code = unsafe {
-                        let copy: Copy = std::mem::transmute(function as *const ());
-                        copy(object, keyval.key, keyval.extra, value, &raw mut copied, &raw mut flag)
-                    };
+                    let copy: Copy = unsafe { std::mem::transmute(function as *const ()) };
+                    let (copied, flag) = (&raw mut copied, &raw mut flag);
+                    // SAFETY: as above.
+                    let code = LOCK.outside(|| unsafe { copy(object, keyval.key, keyval.extra, value, copied, flag) });
                     callback_result(code, "copy")?;
                 }
             }

@@ -12,6 +12,7 @@ use crate::arguments::{Callback, Out};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
+use crate::lock::LOCK;
 use crate::objects::{Consume, Outcome};
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
@@ -40,20 +41,21 @@ fn checked(code: c_int, what: &str) -> Result {
 impl Generalized {
     fn query(&self) -> (Status, Result) {
         let mut status = Status::EMPTY;
+        let place = &raw mut status;
         // SAFETY: the program has given a function of this type.
-        let code = unsafe {
+        let code = LOCK.outside(|| unsafe {
             let query = std::mem::transmute::<*const (), Query>(self.query.0 as *const ());
-            query(self.extra, &raw mut status)
-        };
+            query(self.extra, place)
+        });
         (status, checked(code, "query"))
     }
 
     fn run_free(&self) -> Result {
         // SAFETY: as for `query`.
-        let code = unsafe {
+        let code = LOCK.outside(|| unsafe {
             let free = std::mem::transmute::<*const (), Free>(self.free.0 as *const ());
             free(self.extra)
-        };
+        });
         checked(code, "free")
     }
 }
@@ -81,10 +83,10 @@ impl Operation for Generalized {
 
     fn cancel(&self, _: &Call<'_>) -> Result {
         // SAFETY: as for `query`.
-        let code = unsafe {
+        let code = LOCK.outside(|| unsafe {
             let cancel = std::mem::transmute::<*const (), Cancel>(self.cancel.0 as *const ());
             cancel(self.extra, self.complete.get().into())
-        };
+        });
         checked(code, "cancel")
     }
 

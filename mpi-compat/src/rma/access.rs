@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farside_datatype::TypeMap;
 
-use crate::arguments::count;
+use crate::arguments::{check_buffer, count};
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Result, fail};
@@ -69,9 +69,8 @@ impl Local {
         let none = elements.n == 0 || elements.object.layout.size() == 0;
         if none {
             base = NonNull::dangling().as_ptr();
-        } else if base.is_null() && elements.object.layout.true_lb() == 0 {
-            // A type that begins elsewhere may have absolute addresses.
-            return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(names.buffer));
+        } else {
+            check_buffer(buffer, elements.object.layout.true_lb() != 0, names.buffer)?;
         }
         Ok(Self { elements, base })
     }

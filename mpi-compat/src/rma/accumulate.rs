@@ -11,6 +11,7 @@ use farside_rma::raw::{Combine, Update, element_type};
 use farside_rma::{Element, Op as Operation};
 
 use super::access::{Local, ORIGIN, RESULT, Remote};
+use crate::arguments::{check_buffer, is_constant};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Op, Type, Win};
@@ -159,7 +160,7 @@ fn accumulate_now(
 ) -> bool {
     let (Some(atomics), Some(operation)) = (call.plain.atomics(datatype), operation(op)) else { return false };
     let operand = if operation == Operation::NoOp { old.cast_const() } else { origin };
-    if !atomics.allow(operation) || operand.is_null() {
+    if !atomics.allow(operation) || is_constant(operand) {
         return false;
     }
     let done = call.wins.peek(win, |win| {
@@ -262,7 +263,7 @@ pub fn fetch_and_op(
     op: Op,
     win: Win,
 ) -> Result {
-    if !result_addr.is_null()
+    if !is_constant(result_addr)
         && accumulate_now(call, origin_addr, result_addr, datatype, target_rank, target_disp, op, win)
     {
         return Ok(());
@@ -292,7 +293,7 @@ fn swap_now(
     win: Win,
 ) -> bool {
     let atomics = call.plain.atomics(datatype).filter(|atomics| atomics.is_swapped);
-    let Some(atomics) = atomics.filter(|_| !new.is_null() && !old.is_null() && !result.is_null()) else { return false };
+    let Some(atomics) = atomics.filter(|_| ![new, old, result].into_iter().any(is_constant)) else { return false };
     let done = call.wins.peek(win, |win| {
         let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
         macro_rules! swap {
@@ -348,9 +349,7 @@ fn compare_and_swap_checked(
     }
     for (address, name) in [(origin_addr, "origin_addr"), (compare_addr, "compare_addr"), (result_addr, "result_addr")]
     {
-        if address.is_null() {
-            return Err(fail(MPI_ERR_BUFFER, "is a null pointer").named(name));
-        }
+        check_buffer(address, false, name)?;
     }
     let Some(remote) = remote else { return Ok(()) };
     let (new, old) = (origin_addr.cast::<u8>(), compare_addr.cast::<u8>());

@@ -7,7 +7,7 @@ use farside_rma::raw::Options;
 use farside_rma::raw::dynamic::RawDynamicWindow;
 
 use super::window::{Given, make, put_handle};
-use crate::arguments::Out;
+use crate::arguments::{Out, check_buffer};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Win};
@@ -15,7 +15,7 @@ use crate::objects::{Memory, WinObject};
 use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, baseptr: None };
+    let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, base: None, baseptr: None };
     let object = make(call, comm, &given, |team, _, _| {
         Ok(Memory::Attached(RawDynamicWindow::new(team, None, Options::default())?))
     })?;
@@ -35,9 +35,7 @@ pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Re
         object.empty.borrow_mut().push(base.addr());
         return Ok(());
     }
-    if base.is_null() {
-        return Err(fail(MPI_ERR_ARG, "is a null pointer").named("base"));
-    }
+    check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
     let base = base.cast::<u8>();
     if dynamic.has_attached(base, len) {
         return Err(fail(MPI_ERR_RMA_ATTACH, "has bytes that are attached already").named("base"));

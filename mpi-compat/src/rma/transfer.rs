@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::access::{Local, ORIGIN, Remote};
+use crate::arguments::is_constant;
 use crate::fail::Result;
 use crate::handle::{Type, Win};
 use crate::runtime::Call;
@@ -54,7 +55,7 @@ fn transfer_now<const PUT: bool>(call: &Call<'_>, (local, at, target): Arguments
     let ((base, n, datatype), (rank, displacement)) = (local, at);
     let Some(len) = call.plain.size(n, datatype) else { return false };
     let same = (n, datatype) == target;
-    if base.is_null() || !same && call.plain.size(target.0, target.1) != Some(len) {
+    if is_constant(base) || !same && call.plain.size(target.0, target.1) != Some(len) {
         return false;
     }
     let done = call.wins.peek(win, |win| {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{ErrorKind, Team};
 
-use crate::arguments::{LongOut, Out, Text, TextOut};
+use crate::arguments::{LongOut, Out, Text, TextOut, check_buffer};
 use crate::collective::plan::Caller;
 use crate::collective::words::Words;
 use crate::comm::offered;
@@ -78,6 +78,8 @@ pub(super) struct Given {
     pub size: i64,
     pub unit: i64,
     pub info: Info,
+    /// Memory of the program.
+    pub base: Option<*mut c_void>,
     /// Where the address of the memory goes, if the call has a place for it.
     pub baseptr: Option<*mut c_void>,
 }
@@ -101,6 +103,9 @@ pub(super) fn make(
             return Err(fail(MPI_ERR_DISP, format!("is {}", given.unit)).named("disp_unit"));
         }
         given.baseptr.map(base_place).transpose()?;
+        if let (Some(base), 1..) = (given.base, len) {
+            check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
+        }
         Ok((len, hints(call, given.info)?, offered(&caller)?))
     })?;
     let is_set = |key: &str| u32::from(info.get(key.as_bytes()).as_deref() == Some(b"true"));
@@ -122,8 +127,11 @@ pub(super) fn make(
     let context = said(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
     let memory = memory(&team, len, &info)?;
-    let base = if let (Memory::Own(raw), 1..) = (&memory, len) { raw.base().addr() } else { 0 };
-    let follows = given.flavor == MPI_WIN_FLAVOR_SHARED && is_set("alloc_shared_noncontig") == 0;
+    let follows = given.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&info);
+    let base = match &memory {
+        Memory::Own(raw) if len > 0 || follows => raw.base().addr(),
+        _ => 0,
+    };
     if base > 0 && !follows && given.flavor != MPI_WIN_FLAVOR_CREATE {
         info.set(b"mpi_minimum_memory_alignment".to_vec(), ALIGNMENT.to_string().into());
     }
@@ -160,7 +168,7 @@ pub fn win_create(
     comm: Comm,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, baseptr: None };
+    let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, base: Some(base), baseptr: None };
     let mut object = make(call, comm, &given, |team, len, _| {
         if len == 0 {
             return Ok(Memory::Own(RawWindow::allocate(team, 0, Options::default())?));
@@ -186,13 +194,18 @@ pub fn win_allocate(
     baseptr: *mut c_void,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, baseptr: Some(baseptr) };
+    let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, base: None, baseptr: Some(baseptr) };
     let object =
         make(call, comm, &given, |team, len, _| Ok(Memory::Own(RawWindow::allocate(team, len, Options::default())?)))?;
     // SAFETY: the program gives the address of a pointer.
     unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
     Ok(())
+}
+
+/// Whether the memory of a shared window is one piece, that of each rank behind that of the one before it.
+fn is_contiguous(info: &InfoObject) -> bool {
+    info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true")
 }
 
 /// Whether an error says that memory cannot be mapped.
@@ -211,9 +224,9 @@ pub fn win_allocate_shared(
     baseptr: *mut c_void,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, baseptr: Some(baseptr) };
+    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, base: None, baseptr: Some(baseptr) };
     let object = make(call, comm, &given, |team, len, info| {
-        if info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true") {
+        if is_contiguous(info) {
             return RawWindow::allocate_segment(team, len, Options::default()).map(Memory::Own).map_err(not_shared);
         }
         let raw = RawWindow::allocate(team, len, Options::default())?;
@@ -257,8 +270,10 @@ pub fn win_shared_query(
     let (bytes, base, step) = found.unwrap_or((0, 0, 1));
     size.set(bytes as i64);
     unit.set(step)?;
+    // In one piece, memory without bytes has a place too, from which programs count on.
+    let follows = object.facts.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&object.info);
     // SAFETY: the program gives the address of a pointer.
-    unsafe { place.write_unaligned(if bytes > 0 { base } else { 0 }) };
+    unsafe { place.write_unaligned(if bytes > 0 || follows { base } else { 0 }) };
     Ok(())
 }
 
