@@ -4,8 +4,6 @@
 //! of one process ([`Job::threads`]), with the same code below.
 
 mod requests;
-mod start;
-mod world;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -32,7 +30,7 @@ pub use requests::CancelOnDrop;
 
 /// A job, as one of its ranks. Clones are the same rank.
 #[derive(Clone, Debug)]
-pub struct Job(Rc<Inner>);
+pub struct Job(pub(crate) Rc<Inner>);
 
 /// What goes on in turns of progress when messages have come: the collectives.
 pub(crate) trait Continued: Any {
@@ -44,40 +42,40 @@ pub(crate) trait Continued: Any {
     fn wait_on(&self, checks: u32);
 }
 
-struct Inner {
-    rank: u32,
-    size: u32,
-    settings: Settings,
+pub(crate) struct Inner {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) settings: Settings,
     /// Dropped before the messages, into whose sinks it may be reading.
-    device: Box<dyn Device>,
+    pub(crate) device: Box<dyn Device>,
     /// Of the settings and the device.
-    message_cut_offs: MessageCutOffs,
-    max_packet: usize,
-    bootstrap: RefCell<Box<dyn Bootstrap>>,
-    progress: Progress,
+    pub(crate) message_cut_offs: MessageCutOffs,
+    pub(crate) max_packet: usize,
+    pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,
+    pub(crate) progress: Progress,
     /// Whether ranks of this node share processors: the same at all of them.
-    crowded_node: bool,
-    watch: Option<Watch>,
-    order: StoreOrder,
-    am: ActiveMessages<Job>,
-    calls: Box<dyn Continued>,
-    two_sided: Rc<TwoSided>,
-    tracked: RefCell<Tracked>,
+    pub(crate) crowded_node: bool,
+    pub(crate) watch: Option<Watch>,
+    pub(crate) order: StoreOrder,
+    pub(crate) am: ActiveMessages<Job>,
+    pub(crate) calls: Box<dyn Continued>,
+    pub(crate) two_sided: Rc<TwoSided>,
+    pub(crate) tracked: RefCell<Tracked>,
     /// Contexts that this rank has given.
-    contexts: Cell<u32>,
+    pub(crate) contexts: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
     /// depends on this one.
-    world: RefCell<Option<Box<dyn Any>>>,
+    pub(crate) world: RefCell<Option<Box<dyn Any>>>,
     /// Deferred completions that run, each in a wait of the one before.
-    running_later: Cell<u32>,
-    left: Cell<bool>,
+    pub(crate) running_later: Cell<u32>,
+    pub(crate) left: Cell<bool>,
     /// Of every wait, while the job ends.
-    deadline: Cell<Option<Instant>>,
-    ended: Cell<bool>,
+    pub(crate) deadline: Cell<Option<Instant>>,
+    pub(crate) ended: Cell<bool>,
     /// What waits do between two turns.
-    pause: Cell<Option<fn()>>,
+    pub(crate) pause: Cell<Option<fn()>>,
     /// The number of checks of the peers after which this rank last looked whether the launcher asks something.
-    answered: Cell<u32>,
+    pub(crate) answered: Cell<u32>,
 }
 
 impl fmt::Debug for Inner {

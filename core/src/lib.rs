@@ -11,6 +11,7 @@ pub mod device;
 mod entered;
 pub mod error;
 pub mod job;
+mod lifecycle;
 #[cfg(feature = "log")]
 mod log;
 pub mod matching;
@@ -28,11 +29,11 @@ pub mod settings;
 pub mod signal;
 mod slots;
 pub mod stats;
-pub mod team;
 mod tracked;
 pub mod two_sided;
 pub mod wire;
 
+pub use coll::team;
 pub use error::{Error, ErrorKind, Result};
 pub use job::Job;
 pub use say::say;

@@ -9,7 +9,6 @@
 //! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
 //! on shared memory costs as much as the signal itself.
 
-mod make;
 pub(crate) mod short;
 
 use std::cell::Cell;
@@ -29,29 +28,29 @@ use crate::stats::{Kind, Stats};
 pub const CELLS: usize = 8;
 /// Cells for [pairwise exchanges](SignalArray::exchange).
 pub const EXCHANGE_CELLS: usize = 2;
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// Lines for [short data](short) of a rank, for its exchanges in turn.
-const SHORT_LINES: usize = 2;
+pub(crate) const SHORT_LINES: usize = 2;
 
 /// Signal cells between the ranks of a team.
 #[derive(Debug)]
 pub struct SignalArray {
-    job: Job,
+    pub(crate) job: Job,
     /// Who pays for waits.
-    account: Account,
+    pub(crate) account: Account,
     /// Of the job's device, or the account.
-    stats: NonNull<Stats>,
-    size: usize,
-    me: usize,
-    words: usize,
-    own: Registration,
-    remotes: Vec<RemoteRegion>,
+    pub(crate) stats: NonNull<Stats>,
+    pub(crate) size: usize,
+    pub(crate) me: usize,
+    pub(crate) words: usize,
+    pub(crate) own: Registration,
+    pub(crate) remotes: Vec<RemoteRegion>,
     /// Whether all of it is mapped at all ranks.
-    mapped: bool,
-    crowded: bool,
-    arrivals: Cell<u64>,
+    pub(crate) mapped: bool,
+    pub(crate) crowded: bool,
+    pub(crate) arrivals: Cell<u64>,
     /// Exchanges of short data.
-    shorts: Cell<u64>,
+    pub(crate) shorts: Cell<u64>,
 }
 
 /// The word of a line for pairs that exchange `number` of a cell uses in each direction: not that of the number before,
@@ -115,7 +114,7 @@ fn arrive_at<W: Word>(
 /// the last even and the last odd round in which a rank arrived with it. Of each rank: whether it shares its core.
 const ARRIVALS: usize = 0;
 const MARKS: usize = 1;
-const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
+pub(crate) const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
 /// Bits of the mark of an arrival.
 const MARK_BITS: usize = 2;
 
@@ -217,7 +216,7 @@ impl SignalArray {
     }
 
     /// The last line of team rank `of`, if it is mapped here.
-    fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
+    pub(crate) fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
         let base = if of == self.me { self.own.base } else { self.remotes[of].mapped.as_ref()?.base };
         let line = 3 * self.size + self.words + SHORT_LINES;
         Some(std::array::from_fn(|word| self.word_at(base, line * LINE + 8 * word)))

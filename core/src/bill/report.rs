@@ -7,10 +7,11 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{Account, Bill, Entry};
-use crate::coll;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
-use crate::team::Team;
+
+/// The operation that errors name.
+const GATHER: &str = "gather the bill";
 
 /// What one rank says of one account.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,29 +79,27 @@ fn ns(time: std::time::Duration) -> u64 {
 }
 
 impl Bill {
-    fn parts(&self) -> Vec<Part> {
-        self.entries.borrow().iter().map(|(account, entry)| entry.part(*account)).collect()
-    }
-
-    /// The bill of all ranks of the job, at its rank 0. Collective: an allgather.
+    /// This rank's part, as [`report`](Self::report) reads it.
     ///
     /// # Errors
-    /// `PeerLost`; `Protocol` if a rank keeps no bill.
-    pub(crate) fn gather(&self, world: &Team, now: Instant) -> Result<Option<Report>> {
-        const OP: &str = "gather the bill";
-        let parts =
-            serde_json::to_vec(&self.parts()).map_err(|e| Error::new(ErrorKind::Protocol, OP).cause(e.to_string()))?;
-        let all = coll::allgather(world, &parts)?;
-        if world.rank() != 0 {
-            return Ok(None);
-        }
-        let read = |(rank, bytes): (usize, &Vec<u8>)| {
+    /// `Protocol`.
+    pub(crate) fn part(&self) -> Result<Vec<u8>> {
+        let parts: Vec<Part> = self.entries.borrow().iter().map(|(account, entry)| entry.part(*account)).collect();
+        serde_json::to_vec(&parts).map_err(|e| Error::new(ErrorKind::Protocol, GATHER).cause(e.to_string()))
+    }
+
+    /// The bill of all ranks of the job, from the parts of each, at the time `now`.
+    ///
+    /// # Errors
+    /// `Protocol` if a rank keeps no bill.
+    pub(crate) fn report(&self, parts: &[Vec<u8>], now: Instant) -> Result<Report> {
+        let read = |(rank, bytes): (u32, &Vec<u8>)| {
             serde_json::from_slice::<Vec<Part>>(bytes)
-                .map_err(|e| Error::new(ErrorKind::Protocol, OP).peer(rank as u32).cause(e.to_string()))
+                .map_err(|e| Error::new(ErrorKind::Protocol, GATHER).peer(rank).cause(e.to_string()))
         };
-        let all = all.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
+        let all = (0..).zip(parts).map(read).collect::<Result<Vec<_>>>()?;
         let seconds = now.duration_since(self.since).as_secs_f64();
-        Ok(Some(Report { ranks: world.size() as u32, seconds, bill: lines(&all) }))
+        Ok(Report { ranks: all.len() as u32, seconds, bill: lines(&all) })
     }
 }
 

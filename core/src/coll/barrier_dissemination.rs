@@ -5,9 +5,9 @@
 //! Where ranks share cores [`barrier_counter`] is used instead.
 
 use super::barrier_counter;
+use crate::coll::team::Team;
 use crate::error::Result;
 use crate::signal::{self, Pace, SignalArray};
-use crate::team::Team;
 
 /// The cell of the signal array that it uses.
 pub const CELL: usize = 0;

@@ -5,8 +5,8 @@ use super::execute::{self, Arguments, Memory, Reduction, Shape};
 use super::operation::{Algorithm, Operation};
 use super::schedule::Side;
 use crate::coll;
+use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
-use crate::team::Team;
 
 /// Bytes of a record: the length, and the first bytes, which are often all.
 const RECORD: usize = 128;

@@ -25,6 +25,7 @@ pub mod scatter;
 pub mod schedule;
 pub mod selection;
 pub mod table;
+pub mod team;
 pub mod tree;
 
 pub use bytes::{allgather, allreduce, broadcast, reduce_scatter};

@@ -2,10 +2,10 @@
 //! How the ranks of a team make memory known to each other.
 
 use super::allgather;
+use crate::coll::team::Team;
 use crate::device::{Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
-use crate::team::Team;
 use crate::wire::{Reader, Writer};
 
 /// Exchanges regions: every rank of the team learns the key of every other's registration and imports it.

@@ -4,8 +4,8 @@
 use super::memory::Memory;
 use crate::coll::operation::{Algorithm, Neighbors, Operation};
 use crate::coll::schedule::Side;
+use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
-use crate::team::members::Members;
 
 /// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, as the side says. `false` if that
 /// cannot be done. Gets the context, the operand, `into`, and the number of elements.

@@ -37,9 +37,9 @@ pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
 use crate::coll::operation::Operation;
+use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::team::Team;
 use cache::Key;
 use calls::Announce;
 use plan::Plan;

@@ -10,10 +10,10 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts, Placement};
 use crate::coll::table;
+use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::short;
-use crate::team::members::Members;
 
 /// A message that a schedule receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

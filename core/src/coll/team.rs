@@ -12,6 +12,7 @@
 //! [two-sided messages](crate::two_sided) too: the two kinds of traffic are apart.
 
 pub(crate) mod members;
+mod signals;
 mod split;
 
 use std::cell::{Cell, OnceCell};

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{LINE, SHARES_CORE, SHORT_LINES, SignalArray};
+use super::Team;
 use crate::bill::Account;
 use crate::coll;
 use crate::device::Region;
 use crate::error::{Error, ErrorKind, Result};
-use crate::team::Team;
+use crate::signal::{LINE, SHARES_CORE, SHORT_LINES, SignalArray};
 
 impl SignalArray {
     /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and three

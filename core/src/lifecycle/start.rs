@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Inner, Job};
 use crate::am::ActiveMessages;
 use crate::bill::Watch;
 use crate::bootstrap::{Bootstrap, detect, threads};
@@ -13,6 +12,7 @@ use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Fixed;
 use crate::device::{Device, Leave, fault};
 use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Inner, Job};
 use crate::mistyped;
 use crate::order::StoreOrder;
 use crate::processors::Sharing;

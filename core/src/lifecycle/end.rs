@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::Job;
+use crate::coll;
+use crate::coll::team::Team;
 use crate::device::Leave;
 use crate::error::{Error, ErrorKind, Result};
-use crate::team::Team;
+use crate::job::Job;
 
 impl Job {
     /// The team of all ranks. The first call is collective.
@@ -99,7 +100,11 @@ impl Job {
     /// Rank 0 reports the bill of all ranks, if it is asked for.
     fn report_bill(&self) -> Result<()> {
         let (Some(to), Some(bill)) = (&self.settings().bill, self.bill()) else { return Ok(()) };
-        let Some(report) = bill.gather(&self.world()?, self.device().now())? else { return Ok(()) };
+        let parts = coll::allgather(&self.world()?, &bill.part()?)?;
+        if self.rank() != 0 {
+            return Ok(());
+        }
+        let report = bill.report(&parts, self.device().now())?;
         eprint!("{}", report.text());
         if to == "1" {
             return Ok(());
