@@ -29,7 +29,7 @@
 //!
 //! **Communicators** (`comm`). `CommObject` has its group, the remote group of an intercommunicator, two contexts (of the
 //! program's messages and the collectives; of messages of this library) and a team, which of an intercommunicator has both
-//! groups. `comm::split` makes one of another one, by one allgather (`Words::gather`).
+//! groups. `comm::split` makes one of another one, by one allgather (`ControlExchange::gather`).
 //!
 //! **Collectives** (`collective`). A function describes its call to `Caller` by a `Plan`: operation, buffers, and steps on this rank
 //! before it starts and after it has ended. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with

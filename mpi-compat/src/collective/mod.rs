@@ -2,11 +2,11 @@
 //! one function, and differ in the [`Form`].
 
 mod buffer;
+pub mod control;
 mod form;
 mod neighbor;
 pub mod plan;
 mod reduction;
-pub mod words;
 
 use std::ffi::{c_int, c_void};
 

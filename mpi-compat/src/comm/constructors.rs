@@ -14,8 +14,8 @@ use farside_rma::Team;
 use super::messages::{receive, send};
 use crate::arguments::Out;
 use crate::collective::Form;
+use crate::collective::control::ControlExchange;
 use crate::collective::plan::Caller;
-use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::group::process_set;
@@ -49,7 +49,7 @@ pub fn offered(caller: &Caller<'_>) -> Result<[u32; 2]> {
 pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option<CommObject>> {
     let old = &caller.comm;
     let [context, inner] = caller.checked(|| offered(caller))?;
-    let words = Words::gather(
+    let words = ControlExchange::gather(
         caller.call,
         &old.team,
         &[context, inner, color.is_some().into(), color.unwrap_or(0), key.cast_unsigned()],
@@ -203,7 +203,7 @@ fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>
             Some(info) => call.infos.get(info)?.copy(),
         };
         old.attributes.copy_to(comm.0, &attributes)?;
-        let (plan, words) = Words::plan(&old.team, &offered(&caller)?)?;
+        let (plan, words) = ControlExchange::plan(&old.team, &offered(&caller)?)?;
         Ok((plan, words, info))
     })?;
     let handle = call.comms.insert(Rc::clone(&old));

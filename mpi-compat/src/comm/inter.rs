@@ -9,8 +9,8 @@ use std::rc::Rc;
 use super::constructors::{new_contexts, offered, put};
 use super::messages::{receive, send_beside};
 use crate::arguments::Out;
+use crate::collective::control::ControlExchange;
 use crate::collective::plan::Caller;
-use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Comm;
@@ -68,10 +68,10 @@ pub fn intercomm_create(
     let is_leader = local.rank == leader;
     let agreed =
         if is_leader { caller.checked(|| exchange(call, &caller, peer_comm, remote_leader, tag))? } else { Vec::new() };
-    let length = Words::from(call, &local.team, leader, &[agreed.len() as u32])?;
+    let length = ControlExchange::from(call, &local.team, leader, &[agreed.len() as u32])?;
     let mut words = agreed;
     words.resize(length[0] as usize, 0);
-    let words = Words::from(call, &local.team, leader, &words)?;
+    let words = ControlExchange::from(call, &local.team, leader, &words)?;
     let [first, context, inner, remote @ ..] = &words[..] else {
         return Err(fail(MPI_ERR_INTERN, "the other leader has sent no group"));
     };
@@ -92,7 +92,7 @@ pub fn intercomm_merge(call: &Call<'_>, intercomm: Comm, high: c_int, newintraco
         let remote = remote.ok_or_else(|| fail(MPI_ERR_COMM, "is an intracommunicator").value(intercomm.0))?;
         Ok((remote, offered(&caller)?))
     })?;
-    let words = Words::gather(call, &old.team, &[contexts[0], contexts[1], u32::from(high != 0)])?;
+    let words = ControlExchange::gather(call, &old.team, &[contexts[0], contexts[1], u32::from(high != 0)])?;
     let contexts = [words.of(0)[0], words.of(0)[1]];
     // The first rank of each group speaks for it; if both say the same, the first group of the team is low.
     let local_first = old.is_local_first();

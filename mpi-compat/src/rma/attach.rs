@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use farside_rma::raw::Options;
 use farside_rma::raw::dynamic::RawDynamicWindow;
 
-use super::window::{Given, make, put_handle};
+use super::window::{WindowSpec, make, put_handle};
 use crate::arguments::{Out, check_buffer};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
@@ -15,7 +15,7 @@ use crate::objects::{Memory, WinObject};
 use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, base: None, baseptr: None };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, base: None, baseptr: None };
     let object = make(call, comm, &given, |team, _, _| {
         Ok(Memory::Attached(RawDynamicWindow::new(team, None, Options::default())?))
     })?;

@@ -8,7 +8,7 @@ use farside_rma::raw;
 
 use super::access::{Local, ORIGIN, Remote};
 use super::accumulate::Accumulate;
-use super::transfer::Way;
+use super::transfer::Direction;
 use crate::arguments::Out;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result};
@@ -80,7 +80,7 @@ fn transfer(
     target: (i64, Type),
     win: Win,
     request: Out<Request>,
-    way: Way,
+    direction: Direction,
 ) -> Result {
     let remote = Remote::new(call, win, at, target)?;
     let local = Local::new(call, &ORIGIN, local)?;
@@ -88,7 +88,7 @@ fn transfer(
         request.set(request::complete_send(call));
         return Ok(());
     };
-    start(call, win, &remote, request, &|| remote.transfer(&local, way))
+    start(call, win, &remote, request, &|| remote.transfer(&local, direction))
 }
 
 pub fn rput(
@@ -104,7 +104,7 @@ pub fn rput(
     request: Out<Request>,
 ) -> Result {
     let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    transfer(call, (origin_addr, origin_count, origin_datatype), at, target, win, request, Way::Put)
+    transfer(call, (origin_addr, origin_count, origin_datatype), at, target, win, request, Direction::Put)
 }
 
 pub fn rget(
@@ -120,7 +120,7 @@ pub fn rget(
     request: Out<Request>,
 ) -> Result {
     let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    transfer(call, (origin_addr.cast_const(), origin_count, origin_datatype), at, target, win, request, Way::Get)
+    transfer(call, (origin_addr.cast_const(), origin_count, origin_datatype), at, target, win, request, Direction::Get)
 }
 
 fn accumulate(call: &Call<'_>, accumulate: Accumulate, request: Out<Request>) -> Result {

@@ -9,16 +9,16 @@ use crate::fail::Result;
 use crate::handle::{Type, Win};
 use crate::runtime::Call;
 
-/// Which way a transfer goes.
+/// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     Put,
     Get,
 }
 
 impl Remote {
     #[inline]
-    pub fn transfer(&self, local: &Local, way: Way) -> Result {
+    pub fn transfer(&self, local: &Local, direction: Direction) -> Result {
         let Self { win, target, offset, elements } = self;
         let (target, offset) = (*target, *offset);
         if let (Some(here), Some(there)) = (local.elements.plain()?, elements.plain()?) {
@@ -27,9 +27,9 @@ impl Remote {
             let offset = if there == 0 { 0 } else { offset };
             // SAFETY: the program leaves the buffer alone until the operation is complete.
             return Ok(unsafe {
-                match way {
-                    Way::Put => win.raw().put(local.base, here, target, offset),
-                    Way::Get => win.raw().get(local.base, here, target, offset),
+                match direction {
+                    Direction::Put => win.raw().put(local.base, here, target, offset),
+                    Direction::Get => win.raw().get(local.base, here, target, offset),
                 }
             }?);
         }
@@ -37,9 +37,9 @@ impl Remote {
         self.fits(origin.size() as usize, at.size() as usize)?;
         // SAFETY: as above.
         Ok(unsafe {
-            match way {
-                Way::Put => win.raw().put_typed(local.base, &origin, target, offset, &at),
-                Way::Get => win.raw().get_typed(local.base, &origin, target, offset, &at),
+            match direction {
+                Direction::Put => win.raw().put_typed(local.base, &origin, target, offset, &at),
+                Direction::Get => win.raw().get_typed(local.base, &origin, target, offset, &at),
             }
         }?)
     }
@@ -49,7 +49,7 @@ impl Remote {
 type Arguments = ((*const c_void, i64, Type), (c_int, i64), (i64, Type));
 
 /// Transfers bytes of predefined types to or from memory that is mapped and ready, which is a copy: whether that is so. The lock
-/// is held, and nothing of what is looked at is kept. Compiled for each way, so that all of it becomes part of its caller.
+/// is held, and nothing that it reads is kept. Compiled for each direction, so that all of it becomes part of its caller.
 #[inline(always)]
 fn transfer_now<const PUT: bool>(call: &Call<'_>, (local, at, target): Arguments, win: Win) -> bool {
     let ((base, n, datatype), (rank, displacement)) = (local, at);
@@ -77,14 +77,14 @@ fn transfer<const PUT: bool>(call: &Call<'_>, arguments: Arguments, win: Win) ->
     if transfer_now::<PUT>(call, arguments, win) {
         return Ok(());
     }
-    transfer_checked(call, arguments, win, if PUT { Way::Put } else { Way::Get })
+    transfer_checked(call, arguments, win, if PUT { Direction::Put } else { Direction::Get })
 }
 
 #[inline(never)]
-fn transfer_checked(call: &Call<'_>, (local, at, target): Arguments, win: Win, way: Way) -> Result {
+fn transfer_checked(call: &Call<'_>, (local, at, target): Arguments, win: Win, direction: Direction) -> Result {
     let remote = Remote::new(call, win, at, target)?;
     let local = Local::new(call, &ORIGIN, local)?;
-    remote.map_or(Ok(()), |remote| remote.transfer(&local, way))
+    remote.map_or(Ok(()), |remote| remote.transfer(&local, direction))
 }
 
 #[inline(always)]

@@ -8,8 +8,8 @@ use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{ErrorKind, Team};
 
 use crate::arguments::{LongOut, Out, Text, TextOut, check_buffer};
+use crate::collective::control::ControlExchange;
 use crate::collective::plan::Caller;
-use crate::collective::words::Words;
 use crate::comm::offered;
 use crate::constants::*;
 use crate::errors;
@@ -72,15 +72,15 @@ fn take_hints(call: &Call<'_>, info: Info, used: &InfoObject, may: impl Fn(&str)
     Ok(())
 }
 
-/// What a call that makes a window is given.
-pub(super) struct Given {
+/// The arguments of a call that makes a window.
+pub(super) struct WindowSpec {
     pub flavor: c_int,
     pub size: i64,
     pub unit: i64,
     pub info: Info,
     /// Memory of the program.
     pub base: Option<*mut c_void>,
-    /// Where the address of the memory goes, if the call has a place for it.
+    /// The place for the address of the memory, if the call has one.
     pub baseptr: Option<*mut c_void>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Given {
 pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
-    given: &Given,
+    given: &WindowSpec,
     memory: impl FnOnce(&Team, usize, &InfoObject) -> Result<Memory>,
 ) -> Result<WinObject> {
     let caller = Caller::new(call, comm)?;
@@ -112,7 +112,7 @@ pub(super) fn make(
     let promises = is_set("no_locks") | is_set("same_size") << 1 | is_set("same_disp_unit") << 2;
     let halves = |word: u64| [word as u32, (word >> 32) as u32];
     let (unit, bytes) = (halves(given.unit.cast_unsigned()), halves(len as u64));
-    let words = Words::gather(call, &old.team, &[context, unit[0], unit[1], bytes[0], bytes[1], promises])?;
+    let words = ControlExchange::gather(call, &old.team, &[context, unit[0], unit[1], bytes[0], bytes[1], promises])?;
     let said = |rank| words.of(rank);
     let size = old.team.size();
     for (promise, at, key, class) in [(2, 3, "same_size", MPI_ERR_SIZE), (4, 1, "same_disp_unit", MPI_ERR_DISP)] {
@@ -168,7 +168,7 @@ pub fn win_create(
     comm: Comm,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, base: Some(base), baseptr: None };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, base: Some(base), baseptr: None };
     let mut object = make(call, comm, &given, |team, len, _| {
         if len == 0 {
             return Ok(Memory::Own(RawWindow::allocate(team, 0, Options::default())?));
@@ -194,7 +194,7 @@ pub fn win_allocate(
     baseptr: *mut c_void,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, base: None, baseptr: Some(baseptr) };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, base: None, baseptr: Some(baseptr) };
     let object =
         make(call, comm, &given, |team, len, _| Ok(Memory::Own(RawWindow::allocate(team, len, Options::default())?)))?;
     // SAFETY: the program gives the address of a pointer.
@@ -224,7 +224,7 @@ pub fn win_allocate_shared(
     baseptr: *mut c_void,
     win: Out<Win>,
 ) -> Result {
-    let given = Given { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, base: None, baseptr: Some(baseptr) };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, base: None, baseptr: Some(baseptr) };
     let object = make(call, comm, &given, |team, len, info| {
         if is_contiguous(info) {
             return RawWindow::allocate_segment(team, len, Options::default()).map(Memory::Own).map_err(not_shared);

@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use super::{check_intra, first_ranks, on_edges};
 use crate::arguments::{List, ListOut, Out};
+use crate::collective::control::ControlExchange;
 use crate::collective::plan::Caller;
-use crate::collective::words::Words;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Info};
@@ -123,7 +123,7 @@ pub fn dist_graph_create(
         Ok((said, weights.is_some()))
     })?;
     let mut edges = Edges { weighted, ..Edges::default() };
-    for words in Words::exchange(call, &caller.comm.team, &said)? {
+    for words in ControlExchange::exchange(call, &caller.comm.team, &said)? {
         for edge in words.chunks_exact(3) {
             let (rank, weight) = (edge[1].cast_signed(), edge[2].cast_signed());
             let (ranks, weights) = match edge[0] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::arguments::Arguments;
 pub use crate::arguments::Value;
-use crate::compare::{All, compare};
+use crate::compare::{CallRecords, compare};
 use crate::exchange::Pending;
 use crate::names::NAMES;
 use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
@@ -140,7 +140,7 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
         }
         records.push(record.flatten());
     }
-    let all = All { places: &shadow.places, records: &records, inter: shadow.inter };
+    let all = CallRecords { places: &shadow.places, records: &records, inter: shadow.inter };
     let complaints = compare(&all);
     let Some(first) = complaints.first() else { return Ok(records) };
     if let Some(mine) = complaints.iter().find(|complaint| complaint.speaker == shadow.me) {

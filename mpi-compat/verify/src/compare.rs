@@ -10,7 +10,7 @@ use crate::table::{CALLS, Data};
 
 /// A rank of a communicator: its group (0 in an intracommunicator), and its rank in that group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct GroupRank {
     pub side: u8,
     pub rank: i64,
 }
@@ -29,30 +29,30 @@ pub struct Complaint {
 }
 
 /// The records of all ranks of one call.
-pub struct All<'a> {
-    pub places: &'a [Place],
+pub struct CallRecords<'a> {
+    pub places: &'a [GroupRank],
     pub records: &'a [Option<Record>],
     pub inter: bool,
 }
 
-impl All<'_> {
-    fn ranks(&self) -> impl Iterator<Item = (usize, Place, &Record)> {
+impl CallRecords<'_> {
+    fn ranks(&self) -> impl Iterator<Item = (usize, GroupRank, &Record)> {
         self.records.iter().enumerate().filter_map(|(at, record)| Some((at, self.places[at], record.as_ref()?)))
     }
 
     /// A rank in a text that another rank reports.
-    fn name(&self, of: Place, to: Place) -> String {
+    fn name(&self, of: GroupRank, to: GroupRank) -> String {
         if of.side == to.side { of.rank.to_string() } else { format!("{} of the other group", of.rank) }
     }
 
     /// Whether two ranks can exchange data in the call.
-    fn joined(&self, a: Place, b: Place) -> bool {
+    fn joined(&self, a: GroupRank, b: GroupRank) -> bool {
         !self.inter || a.side != b.side
     }
 }
 
 /// The complaints of the first check that finds any, in the order of the ranks.
-pub fn compare(all: &All<'_>) -> Vec<Complaint> {
+pub fn compare(all: &CallRecords<'_>) -> Vec<Complaint> {
     for check in [calls, faults, inter_sizes, values, groups, pairs] {
         let found = check(all);
         if !found.is_empty() {
@@ -66,7 +66,7 @@ fn data(record: &Record) -> Data {
     CALLS[NAMES[record.call as usize].1].data
 }
 
-fn calls(all: &All<'_>) -> Vec<Complaint> {
+fn calls(all: &CallRecords<'_>) -> Vec<Complaint> {
     let Some((_, first, reference)) = all.ranks().next() else { return Vec::new() };
     let mut by_call = BTreeMap::<&str, Vec<String>>::new();
     for (_, place, record) in all.ranks() {
@@ -93,7 +93,7 @@ fn calls(all: &All<'_>) -> Vec<Complaint> {
         .collect()
 }
 
-fn faults(all: &All<'_>) -> Vec<Complaint> {
+fn faults(all: &CallRecords<'_>) -> Vec<Complaint> {
     all.ranks()
         .filter_map(|(speaker, _, record)| {
             let (class, text) = record.fault.clone()?;
@@ -103,7 +103,7 @@ fn faults(all: &All<'_>) -> Vec<Complaint> {
 }
 
 /// Values that must be the same: on all ranks, or where groups may differ, in each group.
-fn values(all: &All<'_>) -> Vec<Complaint> {
+fn values(all: &CallRecords<'_>) -> Vec<Complaint> {
     let Some((_, _, any)) = all.ranks().next() else { return Vec::new() };
     for name in any.same.iter().map(|same| same.name.as_str()).filter(|name| *name != "group") {
         let whole = matches!(name, "op" | "tag" | "signature");
@@ -137,13 +137,13 @@ fn values(all: &All<'_>) -> Vec<Complaint> {
 }
 
 /// A rank that is left out of a split gives `MPI_UNDEFINED` in place of the kind.
-fn undefined(mine: &crate::record::Same, theirs: &crate::record::Same) -> bool {
+fn undefined(mine: &crate::record::SharedValue, theirs: &crate::record::SharedValue) -> bool {
     let none = i64::from(crate::pmpi::UNDEFINED);
     mine.values == [none] || theirs.values == [none]
 }
 
 /// In the group of the root one rank gives `MPI_ROOT` and the others `MPI_PROC_NULL`; the other group gives its rank.
-fn root_of_inter(all: &All<'_>, place: Place) -> bool {
+fn root_of_inter(all: &CallRecords<'_>, place: GroupRank) -> bool {
     let root = |record: &Record| record.value("root").and_then(|same| same.values.first().copied());
     let roots: Vec<_> = all.ranks().filter(|(_, _, record)| root(record) == Some(ROOT)).collect();
     let mine = all.ranks().find(|(_, other, _)| *other == place).and_then(|(_, _, record)| root(record));
@@ -156,7 +156,7 @@ fn root_of_inter(all: &All<'_>, place: Place) -> bool {
 }
 
 /// The rule of a value, and the ranks that gave each of its values.
-fn spread(all: &All<'_>, name: &str) -> String {
+fn spread(all: &CallRecords<'_>, name: &str) -> String {
     let mut by_value = BTreeMap::<&str, Vec<String>>::new();
     for (_, place, record) in all.ranks() {
         let side = if all.inter { format!(" of group {}", place.side) } else { String::new() };
@@ -174,7 +174,7 @@ fn list(ranks: &[String]) -> String {
 }
 
 /// The members of a group must all give that group; other ranks may give another one.
-fn groups(all: &All<'_>) -> Vec<Complaint> {
+fn groups(all: &CallRecords<'_>) -> Vec<Complaint> {
     let mut found = Vec::new();
     for (speaker, place, record) in all.ranks() {
         let Some(mine) = record.value("group") else { continue };
@@ -198,7 +198,7 @@ fn groups(all: &All<'_>) -> Vec<Complaint> {
 }
 
 /// Compares the data that each rank sends to each other rank with the data that this one expects.
-fn pairs(all: &All<'_>) -> Vec<Complaint> {
+fn pairs(all: &CallRecords<'_>) -> Vec<Complaint> {
     let mut found = Vec::new();
     for (from_at, from, sender) in all.ranks() {
         for (to_at, to, receiver) in all.ranks().filter(|(_, to, _)| all.joined(from, *to)) {
@@ -297,7 +297,7 @@ pub fn kind(block: &Block) -> String {
 }
 
 /// Between two groups, each scatters as many bytes as the other one reduces.
-fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
+fn inter_sizes(all: &CallRecords<'_>) -> Vec<Complaint> {
     let total = |side: u8| {
         let mut ranks = all.ranks().filter(|(_, place, _)| place.side == side);
         let (at, _, record) = ranks.next()?;
@@ -334,19 +334,19 @@ fn inter_sizes(all: &All<'_>) -> Vec<Complaint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Blocks, Same};
+    use crate::record::{Blocks, SharedValue};
 
     /// Records of an `MPI_Alltoallv` in which all agree.
-    fn alltoallv(ranks: usize) -> (Vec<Place>, Vec<Option<Record>>) {
+    fn alltoallv(ranks: usize) -> (Vec<GroupRank>, Vec<Option<Record>>) {
         let call = NAMES.iter().position(|(name, ..)| *name == "MPI_Alltoallv").unwrap() as i64;
         let blocks = Blocks::Each(vec![Block { size: 8, hash: 5, elements: 1, first: 0x214 }; ranks]);
-        let same = vec![Same { name: "in_place".into(), values: vec![0], text: "buffer".into() }];
+        let same = vec![SharedValue { name: "in_place".into(), values: vec![0], text: "buffer".into() }];
         let record = Record { call, same, sends: blocks.clone(), recvs: blocks, ..Record::default() };
-        ((0..ranks as i64).map(|rank| Place { side: 0, rank }).collect(), vec![Some(record); ranks])
+        ((0..ranks as i64).map(|rank| GroupRank { side: 0, rank }).collect(), vec![Some(record); ranks])
     }
 
-    fn speakers(places: &[Place], records: &[Option<Record>]) -> Vec<usize> {
-        let found = compare(&All { places, records, inter: false });
+    fn speakers(places: &[GroupRank], records: &[Option<Record>]) -> Vec<usize> {
+        let found = compare(&CallRecords { places, records, inter: false });
         found.into_iter().map(|complaint| complaint.speaker).collect()
     }
 
@@ -379,7 +379,7 @@ mod tests {
             sends: Blocks::List(vec![(i64::MIN, Block::default())]),
             ..records[0].clone().unwrap()
         };
-        let empty = Same { name: "in_place".into(), ..Same::default() };
+        let empty = SharedValue { name: "in_place".into(), ..SharedValue::default() };
         for record in [odd.clone(), Record { same: vec![empty], recvs: Blocks::Each(Vec::new()), ..odd }] {
             for at in 0..3 {
                 let mut changed = records.clone();

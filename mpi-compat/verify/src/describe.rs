@@ -11,7 +11,7 @@ use crate::level;
 use crate::local::reduction_of_characters;
 use crate::names::HANDLES;
 use crate::pmpi::{self, IN_PLACE, PREDEFINED, PROC_NULL, ROOT, TYPE_NULL, class};
-use crate::record::{Block, Blocks, Record, Same};
+use crate::record::{Block, Blocks, Record, SharedValue};
 use crate::shadow::Shadow;
 use crate::table::{Data, Row};
 use crate::types;
@@ -32,7 +32,7 @@ pub fn record(call: usize, row: &Row, args: &Arguments<'_>, shadow: &Shadow) -> 
 }
 
 /// A value that must be the same on all ranks; `None` if it is not compared at this level.
-fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
+fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<SharedValue> {
     let (name, length) = spec.split_once('*').map_or((spec, None), |(name, length)| (name, Some(length)));
     let (values, shown) = match name {
         "op" => {
@@ -46,7 +46,7 @@ fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
         "in_place" if shadow.inter => return None,
         "in_place" => {
             let text = if args.in_place() { "MPI_IN_PLACE" } else { "buffer" };
-            return Some(Same { name: name.into(), values: vec![args.in_place().into()], text: text.into() });
+            return Some(SharedValue { name: name.into(), values: vec![args.in_place().into()], text: text.into() });
         }
         "info" if level::get() < 3 => return None,
         "info" => {
@@ -87,7 +87,7 @@ fn same(spec: &str, args: &Arguments<'_>, shadow: &Shadow) -> Option<Same> {
             }
         },
     };
-    Some(Same { name: name.into(), values, text: format!("{name} {shown}") })
+    Some(SharedValue { name: name.into(), values, text: format!("{name} {shown}") })
 }
 
 /// Values in braces, at most 16 of them.
@@ -172,7 +172,7 @@ impl Describe<'_> {
                     let (count, handle) = (self.args.int("count").unwrap_or(0), self.args.handle("datatype"));
                     let block = self.block(count, handle.unwrap_or(TYPE_NULL), "count", "datatype");
                     self.operator_is_defined();
-                    self.record.same.push(Same {
+                    self.record.same.push(SharedValue {
                         name: "datasize".into(),
                         values: vec![block.size],
                         text: format!("datasize {}", block.size),
@@ -227,7 +227,7 @@ impl Describe<'_> {
     }
 
     fn same_signature(&mut self, block: &Block) {
-        self.record.same.push(Same {
+        self.record.same.push(SharedValue {
             name: "signature".into(),
             values: vec![block.hash, block.elements],
             text: format!("datatype {}", kind(block)),
@@ -329,7 +329,7 @@ impl Describe<'_> {
             .collect();
         self.operator_is_defined();
         let sizes: Vec<_> = blocks.iter().map(|block| block.size).collect();
-        self.record.same.push(Same {
+        self.record.same.push(SharedValue {
             name: "scattersize".into(),
             text: format!("scattersize {}", braces(&sizes)),
             values: sizes,
@@ -361,7 +361,7 @@ impl Describe<'_> {
             self.fault(class::GROUP, format!("rank {rank} of the group is not in the communicator"));
         }
         let values: Vec<_> = out.into_iter().map(i64::from).collect();
-        self.record.same.push(Same { name: "group".into(), text: format!("group {}", braces(&values)), values });
+        self.record.same.push(SharedValue { name: "group".into(), text: format!("group {}", braces(&values)), values });
     }
 }
 

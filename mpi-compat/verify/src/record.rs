@@ -47,7 +47,7 @@ impl Blocks {
 
 /// A value that must be the same on all ranks, and how a message shows it: "root 2".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Same {
+pub struct SharedValue {
     pub name: String,
     pub values: Vec<i64>,
     pub text: String,
@@ -60,7 +60,7 @@ pub struct Record {
     pub call: i64,
     /// The error that the rank itself has found: its class and text.
     pub fault: Option<(i64, String)>,
-    pub same: Vec<Same>,
+    pub same: Vec<SharedValue>,
     pub sends: Blocks,
     pub recvs: Blocks,
     /// Values for later calls: a window's size and displacement unit.
@@ -68,7 +68,7 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn value(&self, name: &str) -> Option<&Same> {
+    pub fn value(&self, name: &str) -> Option<&SharedValue> {
         self.same.iter().find(|same| same.name == name)
     }
 
@@ -99,7 +99,7 @@ impl Record {
         let mut same = Vec::new();
         for _ in 0..take(&mut rest)? {
             let name = take_text(&mut rest)?;
-            same.push(Same { name, values: take_list(&mut rest)?, text: take_text(&mut rest)? });
+            same.push(SharedValue { name, values: take_list(&mut rest)?, text: take_text(&mut rest)? });
         }
         let (sends, recvs) = (take_blocks(&mut rest)?, take_blocks(&mut rest)?);
         let note = take_list(&mut rest)?;
@@ -191,7 +191,7 @@ mod tests {
         Record {
             call: 3,
             fault: Some((class::COUNT, "count=-1 < 0".into())),
-            same: vec![Same { name: "root".into(), values: vec![2], text: "root 2".into() }],
+            same: vec![SharedValue { name: "root".into(), values: vec![2], text: "root 2".into() }],
             sends: Blocks::All(block),
             recvs: Blocks::List(vec![(0, block), (2, Block::default())]),
             note: vec![64, 8],

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::compare::Place;
+use crate::compare::GroupRank;
 use crate::exchange::{SETTLE, Wait};
 use crate::pmpi::{self, COMM_NULL};
 use crate::say::tell;
@@ -25,7 +25,7 @@ pub struct Shadow {
     /// The duplicate: `MPI_COMM_NULL` if there is one rank; with both groups if the program's is an intercommunicator.
     pub comm: usize,
     pub me: usize,
-    pub places: Vec<Place>,
+    pub places: Vec<GroupRank>,
     pub inter: bool,
     pub next: AtomicI32,
     /// Records whose sends may not have completed.
@@ -179,7 +179,7 @@ impl Shadow {
         let mut shadow = Self {
             comm: COMM_NULL,
             me: rank as usize,
-            places: (0..i64::from(size)).map(|rank| Place { side: 0, rank }).collect(),
+            places: (0..i64::from(size)).map(|rank| GroupRank { side: 0, rank }).collect(),
             inter: inter != 0,
             next: AtomicI32::new(0),
             outbox: Mutex::default(),
@@ -223,7 +223,10 @@ impl Shadow {
         let first_is_here = here[0] != pmpi::UNDEFINED;
         let places = here.iter().zip(&there).map(|(here, there)| {
             let is_here = *here != pmpi::UNDEFINED;
-            Place { side: u8::from(is_here != first_is_here), rank: i64::from(if is_here { *here } else { *there }) }
+            GroupRank {
+                side: u8::from(is_here != first_is_here),
+                rank: i64::from(if is_here { *here } else { *there }),
+            }
         });
         self.places = places.collect();
         self.me = rank as usize;

@@ -12,7 +12,7 @@ use crate::signature::Signature;
 const SEGMENTS: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct TypeFacts {
     committed: OnceLock<()>,
     signature: OnceLock<Signature>,
     segments: OnceLock<Option<Vec<(i64, i64)>>>,
@@ -26,10 +26,10 @@ unsafe extern "C" fn copy(
     to: *mut c_void,
     flag: *mut c_int,
 ) -> c_int {
-    // SAFETY: the attribute is a `Known` that `known` has boxed; `to` takes a pointer.
+    // SAFETY: the attribute is a `TypeFacts` that `known` has boxed; `to` takes a pointer.
     unsafe {
-        let copied = Box::new((*from.cast::<Known>()).clone());
-        *to.cast::<*mut Known>() = Box::into_raw(copied);
+        let copied = Box::new((*from.cast::<TypeFacts>()).clone());
+        *to.cast::<*mut TypeFacts>() = Box::into_raw(copied);
         *flag = 1;
     }
     0
@@ -37,7 +37,7 @@ unsafe extern "C" fn copy(
 
 unsafe extern "C" fn delete(_: usize, _: c_int, from: *mut c_void, _: *mut c_void) -> c_int {
     // SAFETY: as above, and it is not used any more.
-    drop(unsafe { Box::from_raw(from.cast::<Known>()) });
+    drop(unsafe { Box::from_raw(from.cast::<TypeFacts>()) });
     0
 }
 
@@ -54,11 +54,11 @@ fn keyval() -> c_int {
 }
 
 /// The facts about a derived type.
-fn known<'a>(handle: usize) -> &'a Known {
+fn known<'a>(handle: usize) -> &'a TypeFacts {
     // Without the lock two threads would replace each other's attribute.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
-    let (mut at, mut flag) = (std::ptr::null_mut::<Known>(), 0);
+    let (mut at, mut flag) = (std::ptr::null_mut::<TypeFacts>(), 0);
     // SAFETY: the attribute is a pointer; a type is used by no call after its end, and so is what is returned.
     unsafe {
         pmpi::MPI_Type_get_attr(handle, keyval(), (&raw mut at).cast(), &raw mut flag);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What this library tells the ranks of a team, in words: to agree on contexts, members and edges.
+//! Exchanges of this library's own between the ranks of a team, to agree on contexts, members and edges.
 
 use farside_core::Team;
 use farside_core::coll::execute::Memory;
@@ -10,34 +10,34 @@ use super::reduction::{Scratch, scratch};
 use crate::fail::Result;
 use crate::runtime::Call;
 
-/// Words that each rank of a team tells all others.
-pub struct Words {
+/// The words that all ranks of a team have sent each other.
+pub struct ControlExchange {
     all: Scratch,
     each: usize,
 }
 
-impl Words {
-    /// An allgather of words, as many from every rank, which are there when it has ended; until then they must be kept.
+impl ControlExchange {
+    /// Plans an allgather of the same number of words from each rank. The words must be kept until it has ended, and are valid then.
     pub fn plan(team: &Team, mine: &[u32]) -> Result<(Plan, Self)> {
         let bytes = size_of_val(mine) as u64;
         let (all, output) = scratch(bytes * team.size() as u64)?;
-        // In place: what this rank says is in the place where all get it.
+        // In place: the words of this rank are where the allgather puts them at every rank.
         let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
-        // SAFETY: the memory has so many words of each rank.
+        // SAFETY: the memory has as many words of each rank.
         unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
         let mut plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
         (plan.output, plan.in_place) = (Memory::Contiguous(output), true);
         Ok((plan, Self { all, each: mine.len() }))
     }
 
-    /// Tells all others, and waits for what they say. Collective.
+    /// Sends words to all ranks, and waits for theirs. Collective.
     pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
         let (plan, words) = Self::plan(team, mine)?;
         plan.make(call)?;
         Ok(words)
     }
 
-    /// An exchange of words: `said[i]` goes to rank i, and what rank i said comes back. Collective.
+    /// Sends `said[i]` to rank i, and returns the words that each rank has sent to this one. Collective.
     pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let alltoall = |from: &[u32], into: &mut [u32], counts| {
             let mut plan = Plan::new(team, Operation::Alltoall, counts);
@@ -55,7 +55,7 @@ impl Words {
         Ok(theirs.into_iter().map(|n| rest.by_ref().take(n as usize).collect()).collect())
     }
 
-    /// A broadcast of words; every rank gives as many. Collective.
+    /// Broadcasts words of a root; every rank passes a list of the same length. Collective.
     pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
         let mut words = words.to_vec();
         let mut plan = Plan::new(team, Operation::Broadcast, Counts::Vector(size_of_val(&words[..]) as u64));
@@ -64,9 +64,9 @@ impl Words {
         Ok(words)
     }
 
-    /// Those of a rank.
+    /// The words of a rank.
     pub fn of(&self, rank: usize) -> &[u32] {
-        // SAFETY: the memory has so many words of each rank, and the call that wrote it has ended.
+        // SAFETY: the memory has `each` words of each rank, and the call that wrote it has ended.
         let all = unsafe { std::slice::from_raw_parts(self.all.as_ptr().cast::<u32>(), self.all.len() * 16) };
         &all[rank * self.each..][..self.each]
     }
