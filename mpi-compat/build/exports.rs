@@ -109,7 +109,6 @@ fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
         ("c_int", 1, false, false) if name.ends_with("weights") => format!("ListOut::new({raw}, \"{name}\")"),
         (_, 1, true, true) if wide => format!("Longs::{width}({raw}, \"{name}\")"),
         (_, 1, true, true) => format!("List::new({raw}, \"{name}\")"),
-        (_, 1, true, false) if wide => format!("LongsOut::{width}({raw}, \"{name}\")"),
         (_, 1, true, false) => format!("ListOut::new({raw}, \"{name}\")"),
         (_, 1, false, true) => format!("In::new({raw}, \"{name}\")?"),
         (_, 1, false, false) if wide => format!("LongOut::{width}({raw}, \"{name}\")?"),

@@ -261,28 +261,6 @@ impl LongOut {
     }
 }
 
-/// A list of counts that is written, of either width.
-#[derive(Clone, Copy)]
-#[allow(dead_code)] // by the functions with arrays of results
-pub struct LongsOut(Width<ListOut<c_int>, ListOut<i64>>);
-
-#[allow(dead_code)]
-impl LongsOut {
-    /// # Safety
-    /// As for [`ListOut::new`].
-    #[inline]
-    pub unsafe fn int(pointer: *mut c_int, name: &'static str) -> Self {
-        Self(Width::Int(ListOut(pointer, name)))
-    }
-
-    /// # Safety
-    /// As for [`ListOut::new`].
-    #[inline]
-    pub unsafe fn long(pointer: *mut i64, name: &'static str) -> Self {
-        Self(Width::Long(ListOut(pointer, name)))
-    }
-}
-
 /// Where the statuses of a call go; `MPI_STATUS_IGNORE`, the null pointer, stands for nowhere.
 #[derive(Clone, Copy)]
 pub struct StatusOut(*mut Status);

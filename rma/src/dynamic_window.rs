@@ -15,6 +15,25 @@ use crate::raw::{Item, Options};
 use crate::selection::Selection;
 
 /// A window whose memory is attached and detached by its owner alone.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let window = DynamicWindow::<u64>::new(&team)?;
+///     // Others name what a rank has attached by its attachment, which travels like any other data.
+///     let mine = window.attach(vec![team.rank() as u64; 4])?;
+///     let mut all = [mine; 2];
+///     team.allgather(&[mine], &mut all)?;
+///     window.put(&[40], 1 - team.rank(), all[1 - team.rank()], 3)?;
+///     team.barrier()?;
+///     let me = team.rank() as u64;
+///     assert_eq!(window.detach(mine)?, [me, me, me, 40]);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DynamicWindow<T: Element> {
     raw: RawDynamicWindow,

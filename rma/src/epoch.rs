@@ -17,6 +17,30 @@ use crate::selection::Selection;
 
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
 /// window's team. Operations are complete, here and at the target, when the epoch has been closed.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let mut window = Window::<i64>::allocate(&team, 8)?;
+///     // Every second element of eight, from all that a buffer holds.
+///     let (all, every_second) = (Selection::contiguous(4)?, Selection::vector(4, 1, 2)?);
+///     let (data, one) = ([1, 2, 3, 4], [100]);
+///     window.fence(Assert::empty(), |epoch| {
+///         if team.rank() == 0 {
+///             epoch.put_selected(&data, &all, 1, 0, &every_second)?;
+///         }
+///         // Atomic with those of the other rank.
+///         epoch.accumulate(Op::Sum, &one, 1, 7)
+///     })?;
+///     if team.rank() == 1 {
+///         assert_eq!(window.local()?, [1, 0, 2, 0, 3, 0, 4, 200]);
+///     }
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Epoch<'scope, 'env: 'scope, T> {
     pub(crate) raw: &'scope RawWindow,

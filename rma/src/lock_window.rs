@@ -22,6 +22,32 @@ use crate::request::Request;
 use crate::selection::Selection;
 
 /// A lockable window of elements of type `T`, allocated by the runtime or made from a vector.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(4, |job| {
+///     let team = job.world()?;
+///     let window = LockWindow::<u64>::allocate(&team, 2)?;
+///     // Each rank draws a ticket of rank 0, which takes no part.
+///     let ticket = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
+///         epoch.fetch_and_op_now(Op::Sum, 1, 0, 0)
+///     })?;
+///     assert!(ticket < 4);
+///     let (mine, mut drawn) = ([ticket], [0]);
+///     window.lock_all(Assert::empty(), |epoch| {
+///         epoch.put(&mine, team.rank(), 1)?;
+///         epoch.get(&mut drawn, 0, 0)?;
+///         epoch.flush(0)
+///     })?;
+///     window.with_local(|own| {
+///         assert_eq!(own[1], ticket);
+///         Ok(())
+///     })?;
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct LockWindow<T: Element> {
     memory: WindowMemory<T>,

@@ -3,6 +3,7 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use farside_core::{Result, Team};
 
@@ -13,7 +14,8 @@ use crate::raw::{Options, RawWindow};
 /// An untyped window over elements of type `T`.
 #[derive(Debug)]
 pub(crate) struct WindowMemory<T: Element> {
-    pub(crate) raw: RawWindow,
+    /// Behind a pointer, so that a call that lends the window out ([`crate::Window::over`]) keeps a way to it.
+    pub(crate) raw: Rc<RawWindow>,
     /// Elements of this rank.
     pub(crate) len: usize,
     /// The vector of a window that was made from one; dropped only when peers cannot reach it any more.
@@ -23,7 +25,7 @@ pub(crate) struct WindowMemory<T: Element> {
 impl<T: Element> WindowMemory<T> {
     pub(crate) fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
         let raw = RawWindow::allocate_of(team, bytes::<T>(len), options, Some(T::TYPE))?;
-        Ok(Self { raw, len, owned: None })
+        Ok(Self { raw: Rc::new(raw), len, owned: None })
     }
 
     /// Over elements at `base`.
@@ -33,7 +35,7 @@ impl<T: Element> WindowMemory<T> {
     pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
         // SAFETY: the same contract.
         let raw = unsafe { RawWindow::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }?;
-        Ok(Self { raw, len, owned: None })
+        Ok(Self { raw: Rc::new(raw), len, owned: None })
     }
 
     pub(crate) fn from_vec(team: &Team, vec: Vec<T>, options: Options) -> Result<Self> {

@@ -11,6 +11,23 @@ use crate::op::{Element, Op};
 use crate::raw::{Options, RawWindow};
 
 /// A window whose memory every rank of the team reaches by load and store.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let window = SharedWindow::<u32>::allocate(&team, 1)?;
+///     window.of(team.rank())?.store(0, 1 << team.rank())?;
+///     window.sync()?;
+///     team.barrier()?;
+///     window.sync()?;
+///     let all = (0..3).map(|rank| window.of(rank)?.load(0)).sum::<Result<u32>>()?;
+///     assert_eq!(all, 7);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SharedWindow<T: Element> {
     raw: RawWindow,

@@ -6,6 +6,7 @@
 //! [`crate::LockWindow`].
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use farside_core::settings::TransferScheme;
 use farside_core::{Result, Team};
@@ -18,6 +19,36 @@ use crate::raw::{Options, RawWindow};
 
 /// A window of elements of type `T`. `'m` is how long its memory is lent; windows that own theirs are
 /// `'static`.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (me, right) = (team.rank(), (team.rank() + 1) % 3);
+///     let mut window = Window::<u32>::allocate(&team, 4)?;
+///     window.local_mut()?[0] = 10 * me as u32;
+///
+///     // A fence epoch of all ranks: buffers are borrowed until it is closed.
+///     let (mine, mut theirs) = ([me as u32], [0]);
+///     window.fence(Assert::empty(), |epoch| {
+///         epoch.get(&mut theirs, right, 0)?;
+///         epoch.put(&mine, right, 1)
+///     })?;
+///     assert_eq!(theirs, [10 * right as u32]);
+///     assert_eq!(window.local()?[1] as usize, (me + 2) % 3);
+///
+///     // Ranks 0 and 1 alone: rank 1 exposes its memory to rank 0.
+///     match me {
+///         0 => window.start(&[1], Assert::empty(), |epoch| epoch.put_value(7, 1, 2))?,
+///         1 => window.expose(&[0], Assert::empty(), |_| Ok(()))?,
+///         _ => {}
+///     }
+///     assert_eq!(window.local()?[2], if me == 1 { 7 } else { 0 });
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 ///
 /// Memory: the elements, and one cache line for each rank of the team and each of a few words.
 #[derive(Debug)]
@@ -85,17 +116,14 @@ impl<T: Element> Window<'_, T> {
     ) -> Result<R> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
         let memory = unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
+        // `body` cannot exchange the window for another: the lifetime in its type is `body`'s alone.
+        let raw = Rc::clone(&memory.raw);
         let mut window = Window { memory, lent: PhantomData };
-        let address = &raw mut window;
-        // SAFETY: `window` lives here, and the reference ends with `body`.
-        let lent = unsafe { &mut *address };
-        // SAFETY: a shared part of `window` that `body` cannot replace: its type is `body`'s alone.
-        let raw = unsafe { &(*address).memory.raw };
         closing(
-            raw,
-            || body(lent),
+            &raw,
+            || body(&mut window),
             || {
-                let _end = ReleaseOrAbort(raw);
+                let _end = ReleaseOrAbort(&raw);
                 raw.free()
             },
         )

@@ -102,6 +102,26 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
 
     /// Starts to receive a message that a probe has taken.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let peer = 1 - team.rank();
+    ///     team.send(&[team.rank() as u64; 3], peer, 5)?;
+    ///     let message = team.mprobe(peer, ANY_TAG)?;
+    ///     let mut into = [9; 4];
+    ///     team.overlap(|scope| {
+    ///         let (_, status) = scope.imrecv(&mut into, message)?.wait()?;
+    ///         assert_eq!((status.source, status.tag, status.count::<u64>()), (peer, 5, Some(3)));
+    ///         Ok(())
+    ///     })?;
+    ///     assert_eq!(into, [peer as u64, peer as u64, peer as u64, 9]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`irecv`](Self::irecv).
     pub fn imrecv<T: Pod>(

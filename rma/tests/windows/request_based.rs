@@ -2,9 +2,9 @@
 //! Request-based operations x ways to complete them.
 
 use farside_rma::raw::{Options, RawWindow};
-use farside_rma::{Assert, Op};
+use farside_rma::{Assert, LockWindow, Op, Selection};
 
-use crate::checks::config::{everywhere, everywhere_with};
+use crate::checks::config::{Memory, everywhere, everywhere_with};
 use crate::checks::requests::{self, Complete};
 
 macro_rules! matrix {
@@ -63,5 +63,35 @@ fn accumulate_fence_of_a_request_is_complete_after_those_before_it() {
         w.fence(Assert::NOSUCCEED)?;
         assert!(me != 0 || memory[..team.size()].iter().all(|x| *x == 1), "{memory:?}");
         w.free()
+    });
+}
+
+/// Requests between selections, waited for singly, in an order that is not that of their issue.
+#[test]
+fn rput_rget_raccumulate_selected_lock_all_wait() {
+    everywhere_with(&[2], |team, config| {
+        let (me, peer) = (team.rank(), 1 - team.rank());
+        let window = match config.memory {
+            Memory::Allocated => LockWindow::<u64>::allocate(team, 12)?,
+            Memory::Vector => LockWindow::from_vec(team, vec![0; 12])?,
+        };
+        let (packed, thirds) = (Selection::contiguous(4)?, Selection::vector(4, 1, 3)?);
+        let (data, mut got) = ([1, 2, 3, 4].map(|i| 10 * me as u64 + i), [0; 12]);
+        window.lock_all(Assert::empty(), |e| {
+            let put = e.rput_selected(&data, &packed, peer, 0, &thirds)?;
+            let sum = e.raccumulate_selected(Op::Sum, &data, &packed, peer, 1, &thirds)?;
+            sum.wait()?;
+            put.wait()?;
+            e.rget_selected(&mut got, &thirds, peer, 0, &thirds)?.wait()
+        })?;
+        let expected = |by: usize| std::array::from_fn::<u64, 12, _>(|i| 10 * by as u64 + i as u64 / 3 + 1);
+        assert!((0..12).all(|i| got[i] == if i % 3 == 0 { expected(me)[i] } else { 0 }), "{got:?}");
+        team.barrier()?;
+        window.with_local(|own| {
+            assert!((0..12).all(|i| own[i] == if i % 3 < 2 { expected(peer)[i] } else { 0 }), "{own:?}");
+            Ok(())
+        })?;
+        team.barrier()?;
+        window.free()
     });
 }
