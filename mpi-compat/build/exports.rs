@@ -167,15 +167,16 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
         None => vec![false; function.parameters.len()],
     };
-    let mut arguments: Vec<String> =
-        function.parameters.iter().zip(&wide).map(|(p, wide)| argument(module, p, *wide)).collect();
-    let implementation = match form(table, module, function) {
+    let arguments = |parameters: &[Parameter]| {
+        crate::groups::arguments(module, parameters, |at| argument(module, &parameters[at], wide[at]))
+    };
+    let (implementation, arguments) = match form(table, module, function) {
         Some((blocking, form)) => {
-            arguments.truncate(blocking.parameters.len());
+            let mut arguments = arguments(&function.parameters[..blocking.parameters.len()]);
             arguments.push(format!("crate::{module}::{form}"));
-            implementation(table, blocking)
+            (implementation(table, blocking), arguments)
         }
-        None => implementation(table, model),
+        None => (implementation(table, model), arguments(&function.parameters)),
     };
     let arguments = arguments.join(", ");
     let body = if module == "tool" && function.mark != Mark::NotYet {

@@ -1,6 +1,7 @@
 //! Makes the exported functions and the constants of the library from the tables.
 
 mod exports;
+mod groups;
 mod table;
 
 use std::path::Path;

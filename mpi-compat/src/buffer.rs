@@ -15,11 +15,11 @@ use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Session};
 use crate::message::start_send;
-use crate::objects::{Attached, Buffer, Buffered, CommObject, Consume, Data, Outcome, SessionObject, room_for};
+use crate::objects::{Attached, AttachedBuffer, Buffered, CommObject, Consume, Data, Outcome, SessionObject, room_for};
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-impl Buffer {
+impl AttachedBuffer {
     fn flush(&self, call: &Call<'_>) -> Result {
         let last = self.sent.get();
         call.wait(|| self.is_sent(last))?;
@@ -72,7 +72,7 @@ pub fn send(call: &Call<'_>, comm: &CommObject, to: (u32, c_int), data: &Data) -
 /// Waits for a flush of a buffer.
 struct Flush {
     owner: Owner,
-    buffer: Rc<Buffer>,
+    buffer: Rc<AttachedBuffer>,
     last: u64,
 }
 
@@ -137,13 +137,13 @@ impl Owner {
             check_buffer(address, false, "buffer")?;
         }
         let (open, used, sent) = Default::default();
-        let buffer = Rc::new(Buffer { address, size, open, used, sent });
+        let buffer = Rc::new(AttachedBuffer { address, size, open, used, sent });
         call.buffers.borrow_mut().push(Rc::clone(&buffer));
         *self.place(call).borrow_mut() = Some(buffer);
         Ok(())
     }
 
-    fn attached(&self, call: &Call<'_>) -> Result<Rc<Buffer>> {
+    fn attached(&self, call: &Call<'_>) -> Result<Rc<AttachedBuffer>> {
         self.place(call).borrow().clone().ok_or_else(|| fail(MPI_ERR_BUFFER, "no buffer is attached"))
     }
 

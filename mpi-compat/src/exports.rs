@@ -10,6 +10,8 @@ use crate::arguments::*;
 use crate::entry::{When, enter, not_yet};
 use crate::errors::On;
 use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
+#[allow(clippy::wildcard_imports)] // as above
+use crate::operands::*;
 use crate::status::Status;
 
 include!(concat!(env!("OUT_DIR"), "/exports.rs"));

@@ -70,6 +70,7 @@ mod lock;
 mod message;
 mod objects;
 mod op;
+mod operands;
 mod p2p;
 mod pack;
 mod partitioned;

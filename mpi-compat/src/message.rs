@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Messages as all chapters have them: their memory, with its checks, and the ranks and tags that they go by.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -11,66 +11,85 @@ use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Sending};
 use farside_datatype::{Private, TypeMap};
 
-use crate::arguments::{check_buffer, count, is_constant, no_buffer};
+use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::Type;
-use crate::objects::{CommObject, Data, Partner, Typed};
+use crate::objects::{CommObject, Data, Partner, TypeObject, Typed};
+use crate::operands::{Address, Buffer, Peer};
 use crate::runtime::Call;
 
-/// The names of the arguments, for errors.
-pub struct Names {
-    pub buffer: &'static str,
-    pub count: &'static str,
-    pub rank: &'static str,
-    pub tag: &'static str,
+/// `n` elements of a committed type.
+pub struct Elements {
+    pub object: Rc<TypeObject>,
+    pub n: u64,
+    address: Address,
+}
+
+impl Buffer {
+    /// The type, which must be committed, and the count, which must not be negative.
+    #[inline]
+    pub fn elements(self, call: &Call<'_>) -> Result<Elements> {
+        let n = count(self.n, self.address.count())?;
+        Ok(Elements { object: committed(call, self.datatype)?, n, address: self.address })
+    }
+
+    /// The message at an address that is checked.
+    pub fn message(self, call: &Call<'_>) -> Result<(Elements, TypeMap)> {
+        let elements = self.elements(call)?;
+        let map = elements.map()?;
+        self.address.check(map.size(), map.true_lb())?;
+        Ok((elements, map))
+    }
+}
+
+impl Elements {
+    /// Their bytes, if these are one behind the other from the address on.
+    #[inline]
+    pub fn plain(&self) -> Result<Option<usize>> {
+        let Some(size) = self.object.plain else { return Ok(None) };
+        let len = size.checked_mul(self.n).filter(|len| *len <= isize::MAX as u64);
+        Ok(Some(len.ok_or_else(|| self.address.too_far(self.n))? as usize))
+    }
+
+    pub fn map(&self) -> Result<TypeMap> {
+        Ok(self.object.layout.message(self.n)?)
+    }
 }
 
 impl Data {
-    /// `n` elements of `datatype` at `buffer`, checked: a committed type, a count that is not negative, a buffer that is no
-    /// null pointer, unless the type has absolute addresses.
+    /// The memory of a message, checked.
     #[inline(always)]
-    pub fn new(call: &Call<'_>, names: &Names, buffer: *const c_void, n: i64, datatype: Type) -> Result<Self> {
-        let base = buffer.cast_mut().cast::<u8>();
-        match call.plain.size(n, datatype) {
-            Some(len) => Self::contiguous(names, base, len),
-            None => Self::of_type(call, names, base, n, datatype),
+    pub fn new(call: &Call<'_>, buffer: Buffer) -> Result<Self> {
+        match call.plain.size(buffer.n, buffer.datatype) {
+            Some(len) => Self::contiguous(buffer.address, len, 0),
+            None => Self::of_type(call, buffer),
         }
     }
 
     /// The same, of other than some elements of a predefined type without gaps.
     #[inline(never)]
-    fn of_type(call: &Call<'_>, names: &Names, base: *mut u8, n: i64, datatype: Type) -> Result<Self> {
-        let n = count(n, names.count)?;
-        let object = committed(call, datatype)?;
-        let Some(size) = object.plain else { return Self::typed(names, base, object.layout.message(n)?) };
-        let len = size.checked_mul(n).filter(|len| *len <= isize::MAX as u64);
-        let len = len.ok_or_else(|| too_many(names, n))?;
-        Self::contiguous(names, base, len as usize)
-    }
-
-    #[inline(always)]
-    fn contiguous(names: &Names, base: *mut u8, len: usize) -> Result<Self> {
-        if len == 0 {
-            return Ok(Self { base: NonNull::dangling().as_ptr(), len, layout: None });
+    fn of_type(call: &Call<'_>, buffer: Buffer) -> Result<Self> {
+        let elements = buffer.elements(call)?;
+        if let Some(len) = elements.plain()? {
+            return Self::contiguous(buffer.address, len, 0);
         }
-        if is_constant(base.cast()) {
-            return Err(no_buffer(base.cast(), names.buffer));
-        }
-        Ok(Self { base, len, layout: None })
-    }
-
-    #[inline(never)]
-    fn typed(names: &Names, base: *mut u8, map: TypeMap) -> Result<Self> {
-        if map.size() > 0 {
-            check_buffer(base.cast(), map.true_lb() != 0, names.buffer)?;
-        }
-        if map.is_contiguous() {
-            return Self::contiguous(names, base.wrapping_offset(map.true_lb() as isize), map.size() as usize);
-        }
+        let map = elements.map()?;
         let len = map.size() as usize;
+        if map.is_contiguous() {
+            return Self::contiguous(buffer.address, len, map.true_lb());
+        }
+        buffer.address.check(map.size(), map.true_lb())?;
+        let base = buffer.address.at();
         Ok(Self { base, len, layout: Some(Rc::new(Typed::new(map, base))) })
+    }
+
+    /// `len` bytes, `first` bytes from an address.
+    #[inline(always)]
+    fn contiguous(address: Address, len: usize, first: i64) -> Result<Self> {
+        address.check(len as u64, first)?;
+        let base = if len == 0 { NonNull::dangling().as_ptr() } else { address.at().wrapping_offset(first as isize) };
+        Ok(Self { base, len, layout: None })
     }
 
     /// `len` bytes from number `from` on, packed.
@@ -140,11 +159,6 @@ impl Data {
     }
 }
 
-#[cold]
-fn too_many(names: &Names, n: u64) -> Fail {
-    fail(MPI_ERR_COUNT, format!("is {n}: too many bytes")).named(names.count)
-}
-
 /// Starts a send to rank `target` of the job.
 #[inline(always)]
 pub fn start_send(
@@ -164,44 +178,54 @@ pub fn rank_of(comm: &CommObject, job_rank: u32) -> c_int {
     comm.peers.rank_of(job_rank).map_or(MPI_UNDEFINED, |rank| rank as c_int)
 }
 
-/// The rank of the job that a rank argument means; `None` for `MPI_PROC_NULL`.
-#[inline]
-pub fn target_of(comm: &CommObject, rank: c_int, names: &Names) -> Result<Option<u32>> {
-    let members = &comm.peers.members;
-    match usize::try_from(rank).ok().and_then(|rank| members.get(rank)) {
-        Some(member) => Ok(Some(*member)),
-        None if rank == MPI_PROC_NULL => Ok(None),
-        None => Err(bad_rank(names, rank, members.len())),
+impl Peer {
+    /// The rank of the job that a message to this peer goes to; `None` for `MPI_PROC_NULL`.
+    #[inline(always)]
+    pub fn target(self, comm: &CommObject) -> Result<Option<u32>> {
+        if self.tag < 0 {
+            return Err(self.bad_tag());
+        }
+        self.member(comm)
     }
-}
 
-#[cold]
-pub fn bad_rank(names: &Names, rank: c_int, ranks: usize) -> Fail {
-    fail(MPI_ERR_RANK, format!("is {rank}, and there are {ranks} ranks")).named(names.rank)
-}
+    /// Whom a message is received from.
+    #[inline(always)]
+    pub fn source(self, comm: &CommObject) -> Result<Partner> {
+        if self.tag < 0 && self.tag != MPI_ANY_TAG {
+            return Err(self.bad_tag());
+        }
+        if self.rank == MPI_ANY_SOURCE {
+            return Ok(Partner::From(None));
+        }
+        Ok(match self.member(comm)? {
+            None => Partner::ProcNull,
+            known => Partner::From(known),
+        })
+    }
 
-/// What a receive or probe asks for.
-#[inline(always)]
-pub fn from(comm: &CommObject, names: &Names, source: c_int, tag: c_int) -> Result<Partner> {
-    if tag < 0 && tag != MPI_ANY_TAG {
-        return Err(bad_tag(names, tag));
+    #[inline]
+    fn member(self, comm: &CommObject) -> Result<Option<u32>> {
+        let members = &comm.peers.members;
+        match usize::try_from(self.rank).ok().and_then(|rank| members.get(rank)) {
+            Some(member) => Ok(Some(*member)),
+            None if self.rank == MPI_PROC_NULL => Ok(None),
+            None => Err(self.bad_rank(members.len())),
+        }
     }
-    if source == MPI_ANY_SOURCE {
-        return Ok(Partner::From(None));
+
+    #[cold]
+    fn bad_rank(self, ranks: usize) -> Fail {
+        fail(MPI_ERR_RANK, format!("is {}, and there are {ranks} ranks", self.rank)).named(self.names[0])
     }
-    Ok(match target_of(comm, source, names)? {
-        None => Partner::ProcNull,
-        known => Partner::From(known),
-    })
+
+    #[cold]
+    fn bad_tag(self) -> Fail {
+        fail(MPI_ERR_TAG, format!("is {}, and tags are from 0 to MPI_TAG_UB", self.tag)).named(self.names[1])
+    }
 }
 
 /// The pattern of a receive or probe on a communicator.
 #[inline]
 pub fn pattern(comm: &CommObject, source: Option<u32>, tag: c_int) -> Pattern {
     Pattern::new(comm.context, source, (tag != MPI_ANY_TAG).then_some(tag))
-}
-
-#[cold]
-pub fn bad_tag(names: &Names, tag: c_int) -> Fail {
-    fail(MPI_ERR_TAG, format!("is {tag}, and tags are from 0 to MPI_TAG_UB")).named(names.tag)
 }

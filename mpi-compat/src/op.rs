@@ -1,15 +1,16 @@
 #![allow(unsafe_code)]
 //! Calls of operators (MPI-5.0 section 6.9).
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::rc::Rc;
 
-use crate::arguments::{Callback, Out, check_buffer, count};
+use crate::arguments::{Callback, Out};
 use crate::constants::*;
-use crate::datatype::committed;
 use crate::fail::{Result, fail};
-use crate::handle::{Handle, Op, Type};
+use crate::handle::{Handle, Op};
+use crate::message::Elements;
 use crate::objects::OpObject;
+use crate::operands::Buffer;
 use crate::runtime::Call;
 
 pub fn op_create(call: &Call<'_>, function: Callback, commute: c_int, op: Out<Op>) -> Result {
@@ -31,28 +32,16 @@ pub fn op_commutative(call: &Call<'_>, op: Op, commute: Out<c_int>) -> Result {
     Ok(())
 }
 
-pub fn reduce_local(
-    call: &Call<'_>,
-    inbuf: *const c_void,
-    inoutbuf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    op: Op,
-) -> Result {
-    let n = count(n, "count")?;
-    let object = committed(call, datatype)?;
+pub fn reduce_local(call: &Call<'_>, input: Buffer, inout: Buffer, op: Op) -> Result {
+    let (Elements { object, n, .. }, map) = input.message(call)?;
     let operator = call.ops.get(op)?;
-    operator.check(op, datatype, &object)?;
-    if n == 0 {
-        return Ok(());
-    }
-    for (buffer, name) in [(inbuf, "inbuf"), (inoutbuf.cast_const(), "inoutbuf")] {
-        check_buffer(buffer, false, name)?;
-    }
-    if inbuf == inoutbuf {
-        return Err(fail(MPI_ERR_BUFFER, "is the same as inoutbuf").named("inbuf"));
+    operator.check(op, input.datatype, &object)?;
+    inout.address.check(map.size(), map.true_lb())?;
+    let [from, to] = [input, inout].map(|buffer| buffer.address.at());
+    if from == to && map.size() > 0 {
+        return Err(fail(MPI_ERR_BUFFER, "is the same as inoutbuf").named(input.address.name()));
     }
     // SAFETY: the program promises both buffers.
-    unsafe { operator.apply(datatype, &object, inbuf, inoutbuf, n) };
+    unsafe { operator.apply(input.datatype, &object, from.cast(), to.cast(), n) };
     Ok(())
 }

@@ -2,16 +2,15 @@
 //! Pack and unpack (MPI-5.0 sections 5.2 and 5.3). What is packed are the bytes of the elements one after the other, or external32.
 
 use std::ffi::c_void;
-use std::rc::Rc;
 
 use farside_datatype::{Private, TypeMap};
 
 use crate::arguments::{LongOut, Out, Text, check_buffer, count};
 use crate::constants::*;
-use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Type};
-use crate::objects::TypeObject;
+use crate::message::Elements;
+use crate::operands::{Address, Buffer};
 use crate::runtime::Call;
 
 /// A position in a packed buffer: it and the bytes from there on.
@@ -36,22 +35,6 @@ fn too_short(needed: u64, packed: &Packed) -> Fail {
     )
 }
 
-/// A message of a committed type, whose buffer is checked.
-fn message(
-    call: &Call<'_>,
-    buffer: *const c_void,
-    n: u64,
-    datatype: Type,
-    name: &'static str,
-) -> Result<(Rc<TypeObject>, TypeMap)> {
-    let object = committed(call, datatype)?;
-    let map = object.layout.message(n)?;
-    if map.size() > 0 {
-        check_buffer(buffer, map.true_lb() != 0, name)?;
-    }
-    Ok((object, map))
-}
-
 fn check_packed(buffer: *const c_void, bytes: u64, name: &'static str) -> Result {
     if bytes > 0 { check_buffer(buffer, false, name) } else { Ok(()) }
 }
@@ -64,41 +47,24 @@ pub fn pack_size(call: &Call<'_>, incount: i64, datatype: Type, comm: Comm, size
     Ok(())
 }
 
-pub fn pack(
-    call: &Call<'_>,
-    inbuf: *const c_void,
-    incount: i64,
-    datatype: Type,
-    outbuf: *mut c_void,
-    outsize: i64,
-    at: LongOut,
-    comm: Comm,
-) -> Result {
+pub fn pack(call: &Call<'_>, data: Buffer, outbuf: *mut c_void, outsize: i64, at: LongOut, comm: Comm) -> Result {
     call.comms.get(comm)?;
-    let (_, map) = message(call, inbuf, count(incount, "incount")?, datatype, "inbuf")?;
+    let (_, map) = data.message(call)?;
     let packed = position(at.get(), outsize, "outsize")?;
     if map.size() > packed.room as u64 {
         return Err(too_short(map.size(), &packed));
     }
     check_packed(outbuf, map.size(), "outbuf")?;
     // SAFETY: the program promises that the message is readable and the packed buffer, of `outsize` bytes, writable.
-    let done =
-        unsafe { map.pack_raw::<Private>(inbuf.cast(), 0, outbuf.cast::<u8>().wrapping_add(packed.at), packed.room) };
+    let done = unsafe {
+        map.pack_raw::<Private>(data.address.at(), 0, outbuf.cast::<u8>().wrapping_add(packed.at), packed.room)
+    };
     at.set((packed.at + done) as i64)
 }
 
-pub fn unpack(
-    call: &Call<'_>,
-    inbuf: *const c_void,
-    insize: i64,
-    at: LongOut,
-    outbuf: *mut c_void,
-    outcount: i64,
-    datatype: Type,
-    comm: Comm,
-) -> Result {
+pub fn unpack(call: &Call<'_>, inbuf: *const c_void, insize: i64, at: LongOut, data: Buffer, comm: Comm) -> Result {
     call.comms.get(comm)?;
-    let (_, map) = message(call, outbuf, count(outcount, "outcount")?, datatype, "outbuf")?;
+    let (_, map) = data.message(call)?;
     let packed = position(at.get(), insize, "insize")?;
     if map.size() > packed.room as u64 {
         return Err(too_short(map.size(), &packed));
@@ -106,7 +72,7 @@ pub fn unpack(
     check_packed(inbuf, map.size(), "inbuf")?;
     let from = inbuf.cast::<u8>().wrapping_add(packed.at);
     // SAFETY: the program promises that the packed buffer, of `insize` bytes, is readable and the message writable.
-    let done = unsafe { map.unpack_raw::<Private>(from, 0, outbuf.cast(), map.size() as usize) };
+    let done = unsafe { map.unpack_raw::<Private>(from, 0, data.address.at(), map.size() as usize) };
     at.set((packed.at + done) as i64)
 }
 
@@ -120,9 +86,9 @@ fn check_representation(datarep: Text) -> Result {
 }
 
 /// The bytes of a message as a slice, and where in it the address of the buffer lies.
-fn reach(map: &TypeMap, buffer: *const c_void) -> (*const u8, usize, usize) {
+fn reach(map: &TypeMap, address: Address) -> (*const u8, usize, usize) {
     let low = map.true_lb().min(0);
-    let first = buffer.cast::<u8>().wrapping_offset(low as isize);
+    let first = address.at().cast_const().wrapping_offset(low as isize);
     let len = if map.size() == 0 { 0 } else { map.true_ub() - low };
     if len == 0 { (std::ptr::dangling(), 0, 0) } else { (first, len as usize, low.unsigned_abs() as usize) }
 }
@@ -137,16 +103,13 @@ pub fn pack_external_size(call: &Call<'_>, datarep: Text, incount: i64, datatype
 pub fn pack_external(
     call: &Call<'_>,
     datarep: Text,
-    inbuf: *const c_void,
-    incount: i64,
-    datatype: Type,
+    data: Buffer,
     outbuf: *mut c_void,
     outsize: i64,
     at: Out<i64>,
 ) -> Result {
     check_representation(datarep)?;
-    let n = count(incount, "incount")?;
-    let (object, map) = message(call, inbuf, n, datatype, "inbuf")?;
+    let (Elements { object, n, .. }, map) = data.message(call)?;
     let packed = position(at.get(), outsize, "outsize")?;
     let needed = object.layout.external_size(n)?;
     if needed > packed.room as u64 {
@@ -156,7 +119,7 @@ pub fn pack_external(
         return Ok(());
     }
     check_packed(outbuf, needed, "outbuf")?;
-    let (first, len, origin) = reach(&map, inbuf);
+    let (first, len, origin) = reach(&map, data.address);
     // SAFETY: the program promises that the message is readable, and the packed buffer, apart from it, writable.
     let (from, to) = unsafe {
         let to = outbuf.cast::<u8>().add(packed.at);
@@ -173,13 +136,10 @@ pub fn unpack_external(
     inbuf: *const c_void,
     insize: i64,
     at: Out<i64>,
-    outbuf: *mut c_void,
-    outcount: i64,
-    datatype: Type,
+    data: Buffer,
 ) -> Result {
     check_representation(datarep)?;
-    let n = count(outcount, "outcount")?;
-    let (object, map) = message(call, outbuf, n, datatype, "outbuf")?;
+    let (Elements { object, n, .. }, map) = data.message(call)?;
     let packed = position(at.get(), insize, "insize")?;
     let needed = object.layout.external_size(n)?;
     if needed > packed.room as u64 {
@@ -189,7 +149,7 @@ pub fn unpack_external(
         return Ok(());
     }
     check_packed(inbuf, needed, "inbuf")?;
-    let (first, len, origin) = reach(&map, outbuf);
+    let (first, len, origin) = reach(&map, data.address);
     // SAFETY: the program promises that the packed buffer is readable, and the message, apart from it, writable.
     let (from, to) = unsafe {
         let from = inbuf.cast::<u8>().add(packed.at);

@@ -8,7 +8,7 @@
 //! started before its offer has come is posted by the wait of any thread that sees it come (`Waiting::defer`).
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::rc::{Rc, Weak};
 
 use farside_core::Job;
@@ -21,9 +21,9 @@ use crate::comm::new_context;
 use crate::constants::*;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Comm, Info, Request, Type};
-use crate::message::{Names, target_of};
+use crate::handle::{Comm, Info, Request};
 use crate::objects::{CommObject, Consume, Data, Outcome, PARTITIONED};
+use crate::operands::{Buffer, Peer};
 use crate::request;
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
@@ -46,22 +46,15 @@ struct Partitions {
 }
 
 impl Partitions {
-    fn new(
-        call: &Call<'_>,
-        names: &Names,
-        (buffer, partitions, n, datatype): (*const c_void, c_int, i64, Type),
-        (rank, tag, comm): (c_int, c_int, Comm),
-        info: Info,
-    ) -> Result<Self> {
-        let object = call.comms.get(comm)?;
-        if tag < 0 {
-            return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named(names.tag));
-        }
-        let peer = target_of(&object, rank, names)?;
+    fn new(call: &Call<'_>, one: Buffer, partitions: c_int, peer: Peer, info: Info) -> Result<Self> {
+        let object = call.comms.get(peer.comm)?;
+        let Peer { rank, tag, .. } = peer;
+        let comm = (peer.comm, Rc::clone(&object));
+        let peer = peer.target(&object)?;
         if info != MPI_INFO_NULL {
             call.infos.get(info)?;
         }
-        let (number, n) = (count(partitions.into(), "partitions")?, count(n, names.count)?);
+        let (number, n) = (count(partitions.into(), "partitions")?, count(one.n, one.address.count())?);
         if number == 0 {
             return Err(fail(MPI_ERR_COUNT, "is 0").named("partitions"));
         }
@@ -69,10 +62,9 @@ impl Partitions {
             return Err(fail(MPI_ERR_ARG, format!("is {number}, and {MOST} is the most")).named("partitions"));
         }
         let all = number.checked_mul(n).and_then(|all| i64::try_from(all).ok());
-        let all = all.ok_or_else(|| fail(MPI_ERR_COUNT, format!("is {n}: too many elements")).named(names.count))?;
-        let data = Data::new(call, names, buffer, all, datatype)?;
+        let data = Data::new(call, Buffer { n: all.ok_or_else(|| one.address.too_far(n))?, ..one })?;
         let len = data.len() as u64 / number;
-        Ok(Self { comm: (comm, object), peer, rank, tag, data, number, len })
+        Ok(Self { comm, peer, rank, tag, data, number, len })
     }
 
     fn offers(&self) -> u32 {
@@ -375,22 +367,15 @@ impl Operation for PartitionedReceive {
     }
 }
 
-const SEND: Names = Names { buffer: "buf", count: "count", rank: "dest", tag: "tag" };
-const RECEIVE: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
-
 pub fn psend_init(
     call: &Call<'_>,
-    buf: *const c_void,
+    data: Buffer,
     partitions: c_int,
-    n: i64,
-    datatype: Type,
-    dest: c_int,
-    tag: c_int,
-    comm: Comm,
+    peer: Peer,
     info: Info,
     request: Out<Request>,
 ) -> Result {
-    let all = Partitions::new(call, &SEND, (buf, partitions, n, datatype), (dest, tag, comm), info)?;
+    let all = Partitions::new(call, data, partitions, peer, info)?;
     let (job, mut context, mut offer) = (call.job()?, 0, None);
     if let Some(peer) = all.peer {
         context = new_context(&job)?;
@@ -400,7 +385,7 @@ pub fn psend_init(
         bytes[12..].copy_from_slice(&all.len.to_le_bytes());
         let source = Source::of(&bytes[..]);
         // SAFETY: the bytes are kept until the send is done, or forgotten.
-        let sending = unsafe { job.start_message(peer, all.offers(), tag, source, Mode::Standard) }?;
+        let sending = unsafe { job.start_message(peer, all.offers(), all.tag, source, Mode::Standard) }?;
         offer = Some((sending, bytes));
     }
     let (offer, round, done) = (RefCell::new(offer), RefCell::default(), Cell::default());
@@ -410,21 +395,17 @@ pub fn psend_init(
 
 pub fn precv_init(
     call: &Call<'_>,
-    buf: *mut c_void,
+    data: Buffer,
     partitions: c_int,
-    n: i64,
-    datatype: Type,
-    source: c_int,
-    tag: c_int,
-    comm: Comm,
+    peer: Peer,
     info: Info,
     request: Out<Request>,
 ) -> Result {
-    let all = Partitions::new(call, &RECEIVE, (buf.cast_const(), partitions, n, datatype), (source, tag, comm), info)?;
+    let all = Partitions::new(call, data, partitions, peer, info)?;
     let (job, mut coming) = (call.job()?, None);
     if let Some(peer) = all.peer {
         let bytes = Box::new(Cell::new([0; OFFER]));
-        let pattern = Pattern::new(all.offers(), Some(peer), Some(tag));
+        let pattern = Pattern::new(all.offers(), Some(peer), Some(all.tag));
         let receive = Receive::new();
         // SAFETY: the bytes are kept until the receive is done, or forgotten; a cell may be written meanwhile.
         let started = unsafe { job.start_receive(&receive, pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) };

@@ -83,7 +83,7 @@ pub struct Runtime {
     /// Of buffered sends for which no other is attached.
     pub buffer: Attached,
     /// All that are attached.
-    pub buffers: RefCell<Vec<Rc<Buffer>>>,
+    pub buffers: RefCell<Vec<Rc<AttachedBuffer>>>,
     pub errors: Errors,
     pub keyvals: Keyvals,
     /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.

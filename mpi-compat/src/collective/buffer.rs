@@ -1,67 +1,39 @@
 //! The buffers of a collective call: where their blocks lie, and how many bytes each has.
 
-use std::ffi::c_void;
 use std::ops::Range;
 use std::rc::Rc;
 
 use farside_core::coll::execute::Memory;
 use farside_datatype::{Datatype, TypeMap};
 
-use crate::arguments::{List, Longs, check_buffer, count};
+use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
-use crate::fail::{Result, fail};
+use crate::fail::{Fail, Result, fail};
 use crate::handle::Type;
 use crate::objects::{TypeObject, Typed};
+use crate::operands::{Address, Blocks, Buffer, Types};
 use crate::runtime::Call;
 
 /// Something that is done on this rank alone.
 pub type Step = Box<dyn Fn()>;
 
-/// A buffer of the program, and the names of its parameters.
+/// The blocks that exist, of those that the arguments describe: a neighbour may be `MPI_PROC_NULL`.
 #[derive(Clone, Copy)]
-pub struct Place {
-    pub address: *mut c_void,
-    pub name: &'static str,
-    pub count: &'static str,
-}
-
-impl Place {
-    /// A buffer that is only read.
-    pub fn send(address: *const c_void) -> Self {
-        Self { address: address.cast_mut(), name: "sendbuf", count: "sendcount" }
-    }
-
-    pub fn recv(address: *mut c_void) -> Self {
-        Self { address, name: "recvbuf", count: "recvcount" }
-    }
-
-    pub fn is_in_place(self) -> bool {
-        self.address.addr() == MPI_IN_PLACE
-    }
-
-    /// Checks that data of this message can be there.
-    pub fn check(self, map: &TypeMap) -> Result {
-        if map.size() > 0 { check_buffer(self.address, map.true_lb() != 0, self.name) } else { Ok(()) }
-    }
-}
-
-/// Which of the blocks that the arguments describe there are: neighbours may be `MPI_PROC_NULL`.
-#[derive(Clone, Copy)]
-pub enum Blocks<'a> {
+pub enum Existing<'a> {
     All(usize),
-    /// Of so many, those with these numbers.
+    /// A subset, by index, of this many blocks.
     Some(usize, &'a [usize]),
 }
 
-impl Blocks<'_> {
+impl Existing<'_> {
     fn total(self) -> usize {
         match self {
             Self::All(n) | Self::Some(n, _) => n,
         }
     }
 
-    /// Those elements of a list that belong to blocks that there are.
+    /// The elements of a list that belong to existing blocks.
     fn of<T: Clone>(self, list: Vec<T>) -> Vec<T> {
         match self {
             Self::All(_) => list,
@@ -95,25 +67,25 @@ impl Sizes {
     }
 }
 
-/// A buffer with its blocks.
+/// The data that a rank sends, or that it receives, with its blocks.
 #[derive(Clone)]
-pub struct Buffer {
+pub struct Segments {
     pub sizes: Sizes,
     pub map: TypeMap,
-    pub place: Place,
+    pub address: Address,
     memory: Memory,
 }
 
-impl Buffer {
+impl Segments {
     /// Of a message; where it is without gaps but in another order, its blocks are `displaced` bytes from the address.
     pub fn new(
-        place: Place,
+        address: Address,
         sizes: Sizes,
         map: TypeMap,
         displaced: impl FnOnce() -> Option<Rc<[isize]>>,
     ) -> Result<Self> {
-        place.check(&map)?;
-        let base = place.address.cast::<u8>();
+        address.check(map.size(), map.true_lb())?;
+        let base = address.at();
         let memory = if map.is_contiguous() {
             Memory::Contiguous(base.wrapping_offset(map.true_lb() as isize))
         } else if let Some(displacements) = displaced() {
@@ -121,16 +93,15 @@ impl Buffer {
         } else {
             Memory::Layout(Rc::new(Typed::new(map.clone(), base)))
         };
-        Ok(Self { sizes, map, place, memory })
+        Ok(Self { sizes, map, address, memory })
     }
 
     /// No data, in so many blocks.
     pub fn none(blocks: usize) -> Self {
-        let place = Place { address: std::ptr::null_mut(), name: "", count: "" };
         Self {
             sizes: Sizes::Equal(0, blocks),
             map: TypeMap::EMPTY,
-            place,
+            address: Address::new(std::ptr::null(), &["", ""]),
             memory: Memory::Contiguous(std::ptr::null_mut()),
         }
     }
@@ -140,68 +111,64 @@ impl Buffer {
         Self { sizes, memory: Memory::Contiguous(address), ..Self::none(0) }
     }
 
-    /// `n` elements for each block.
-    pub fn equal(call: &Call<'_>, place: Place, n: i64, datatype: Type, blocks: Blocks<'_>) -> Result<Self> {
-        let n = count(n, place.count)?;
-        let object = used(call, datatype, n)?;
-        let bytes = bytes(&object, n, place)?;
+    /// As many elements for each block.
+    pub fn equal(call: &Call<'_>, buffer: Buffer, blocks: Existing<'_>) -> Result<Self> {
+        let address = buffer.address;
+        let n = count(buffer.n, address.count())?;
+        let object = used(call, buffer.datatype, n)?;
+        let bytes = bytes(&object, n, address)?;
+        let too_far = || address.too_far(n);
         let (map, at) = match blocks {
-            Blocks::All(blocks) => {
-                let all = n.checked_mul(blocks as u64).ok_or_else(|| too_far(place))?;
-                return Self::new(place, Sizes::Equal(bytes, blocks), object.layout.message(all)?, || None);
+            Existing::All(blocks) => {
+                let all = n.checked_mul(blocks as u64).ok_or_else(too_far)?;
+                return Self::new(address, Sizes::Equal(bytes, blocks), object.layout.message(all)?, || None);
             }
-            Blocks::Some(_, numbers) => {
-                let block = (n as i64).checked_mul(object.layout.extent()).ok_or_else(|| too_far(place))?;
+            Existing::Some(_, numbers) => {
+                let block = (n as i64).checked_mul(object.layout.extent()).ok_or_else(too_far)?;
                 let at = numbers.iter().map(|at| (*at as i64).checked_mul(block)).collect::<Option<Vec<_>>>();
-                let at = at.ok_or_else(|| too_far(place))?;
+                let at = at.ok_or_else(too_far)?;
                 (Datatype::hindexed(&vec![n; at.len()], &at, &object.layout)?.message(1)?, at)
             }
         };
         let one = object.layout.message(1)?;
-        Self::new(place, Sizes::Equal(bytes, at.len()), map, || displaced(&one, object.layout.extent(), &at))
+        Self::new(address, Sizes::Equal(bytes, at.len()), map, || displaced(&one, object.layout.extent(), &at))
+    }
+
+    /// Blocks of counts and displacements of their own.
+    pub fn each(call: &Call<'_>, blocks: Blocks, existing: Existing<'_>) -> Result<Self> {
+        let total = existing.total() as i64;
+        let (counts, displs) = (existing.of(blocks.counts.counts(total)?), existing.of(blocks.displs.read(total)?));
+        match blocks.types {
+            Types::One(datatype) => Self::of_one_type(call, blocks.address, &counts, &displs, datatype),
+            Types::Each(list) => {
+                let types = existing.of(list.read(total)?);
+                let failed = |failed: Fail| failed.named(list.name());
+                let objects = types.into_iter().zip(&counts).map(|(of, n)| used(call, of, *n).map_err(failed));
+                Self::of_types(blocks.address, &counts, &displs, &objects.collect::<Result<Vec<_>>>()?)
+            }
+        }
     }
 
     /// `counts[i]` elements at `displs[i]` extents for block i.
-    pub fn each(
-        call: &Call<'_>,
-        place: Place,
-        counts: Longs,
-        displs: Longs,
-        datatype: Type,
-        blocks: Blocks<'_>,
-    ) -> Result<Self> {
-        let total = blocks.total() as i64;
-        let (counts, displs) = (blocks.of(counts.counts(total)?), blocks.of(displs.read(total)?));
-        let object = used(call, datatype, counts.iter().copied().max().unwrap_or(0))?;
+    fn of_one_type(call: &Call<'_>, address: Address, counts: &[u64], displs: &[i64], datatype: Type) -> Result<Self> {
+        let most = counts.iter().copied().max().unwrap_or(0);
+        let object = used(call, datatype, most)?;
         let extent = object.layout.extent();
         let at = displs.iter().map(|displ| displ.checked_mul(extent)).collect::<Option<Vec<_>>>();
-        let at = at.ok_or_else(|| too_far(place))?;
-        let sizes = counts.iter().map(|n| bytes(&object, *n, place)).collect::<Result<Vec<_>>>()?;
-        let map = Datatype::hindexed(&counts, &at, &object.layout)?.message(1)?;
+        let at = at.ok_or_else(|| address.too_far(most))?;
+        let sizes = counts.iter().map(|n| bytes(&object, *n, address)).collect::<Result<Vec<_>>>()?;
+        let map = Datatype::hindexed(counts, &at, &object.layout)?.message(1)?;
         let one = object.layout.message(1)?;
-        Self::new(place, Sizes::Each(sizes), map, || displaced(&one, extent, &at))
+        Self::new(address, Sizes::Each(sizes), map, || displaced(&one, extent, &at))
     }
 
-    /// `counts[i]` elements of `types[i]` at `displs[i]` bytes for block i.
-    pub fn each_typed(
-        call: &Call<'_>,
-        place: Place,
-        counts: Longs,
-        displs: Longs,
-        types: List<Type>,
-        blocks: Blocks<'_>,
-    ) -> Result<Self> {
-        let total = blocks.total() as i64;
-        let (counts, at) = (blocks.of(counts.counts(total)?), blocks.of(displs.read(total)?));
-        let named = |failed: crate::fail::Fail| failed.named(types.name());
-        let types = blocks.of(types.read(total)?);
-        let objects = types.into_iter().zip(&counts).map(|(datatype, n)| used(call, datatype, *n).map_err(named));
-        let objects = objects.collect::<Result<Vec<_>>>()?;
-        let sizes = counts.iter().zip(&objects).map(|(n, object)| bytes(object, *n, place));
+    /// `counts[i]` elements of `objects[i]` at `displs[i]` bytes for block i.
+    fn of_types(address: Address, counts: &[u64], displs: &[i64], objects: &[Rc<TypeObject>]) -> Result<Self> {
+        let sizes = counts.iter().zip(objects).map(|(n, object)| bytes(object, *n, address));
         let sizes = sizes.collect::<Result<Vec<_>>>()?;
         let layouts: Vec<_> = objects.iter().map(|object| object.layout.clone()).collect();
-        let map = Datatype::structure(&counts, &at, &layouts)?.message(1)?;
-        Self::new(place, Sizes::Each(sizes), map, || None)
+        let map = Datatype::structure(counts, displs, &layouts)?.message(1)?;
+        Self::new(address, Sizes::Each(sizes), map, || None)
     }
 
     pub fn memory(&self) -> Memory {
@@ -210,7 +177,7 @@ impl Buffer {
 
     /// The addresses of its bytes, if they are without gaps.
     fn range(&self) -> Option<Range<i64>> {
-        let base = self.place.address.addr() as i64;
+        let base = self.address.at().addr() as i64;
         let range = base.wrapping_add(self.map.true_lb())..base.wrapping_add(self.map.true_ub());
         (self.map.is_contiguous() && self.map.size() > 0).then_some(range)
     }
@@ -220,13 +187,14 @@ impl Buffer {
         let overlaps = match (self.range(), receives.range()) {
             (Some(a), Some(b)) => a.start < b.end && b.start < a.end,
             _ => {
-                let same = self.place.address == receives.place.address && !self.place.address.is_null();
+                let same = self.address.at() == receives.address.at() && !self.address.at().is_null();
                 same && self.map.true_lb() == receives.map.true_lb() && self.map.size().min(receives.map.size()) > 0
             }
         };
         if overlaps {
-            let text = format!("overlaps {}; MPI_IN_PLACE is the way to have both in one buffer", receives.place.name);
-            return Err(fail(MPI_ERR_BUFFER, text).named(self.place.name));
+            let text =
+                format!("overlaps {}; MPI_IN_PLACE is the way to have both in one buffer", receives.address.name());
+            return Err(fail(MPI_ERR_BUFFER, text).named(self.address.name()));
         }
         Ok(())
     }
@@ -243,12 +211,7 @@ fn displaced(one: &TypeMap, extent: i64, at: &[i64]) -> Option<Rc<[isize]>> {
     dense.then(|| at.iter().map(|at| at.wrapping_add(one.true_lb()) as isize).collect())
 }
 
-fn bytes(object: &TypeObject, n: u64, place: Place) -> Result<u64> {
+fn bytes(object: &TypeObject, n: u64, address: Address) -> Result<u64> {
     let bytes = object.layout.size().checked_mul(n).filter(|bytes| i64::try_from(*bytes).is_ok());
-    bytes.ok_or_else(|| too_far(place))
-}
-
-#[cold]
-fn too_far(place: Place) -> crate::fail::Fail {
-    fail(MPI_ERR_COUNT, "and the datatype reach further than memory can").named(place.count)
+    bytes.ok_or_else(|| address.too_far(n))
 }

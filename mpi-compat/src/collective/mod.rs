@@ -8,19 +8,20 @@ mod neighbor;
 pub mod plan;
 mod reduction;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use farside_core::coll::operation::Operation;
 
-use crate::arguments::{List, Longs, count};
+use crate::arguments::{Longs, count};
 use crate::constants::MPI_ERR_COMM;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Op, Type};
+use crate::operands::{Address, Blocks, Buffer};
 use crate::runtime::Call;
-use buffer::{Blocks, Buffer, Place, Sizes};
+use buffer::{Existing, Segments, Sizes};
 pub use form::Form;
 pub use neighbor::*;
-use plan::{Caller, Plan};
+use plan::{Caller, Plan, Role};
 use reduction::Operand;
 
 /// Makes the call that `plan` describes.
@@ -34,19 +35,10 @@ pub fn barrier(call: &Call<'_>, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| Ok(c.barrier()))
 }
 
-pub fn bcast(
-    call: &Call<'_>,
-    buffer: *mut c_void,
-    n: i64,
-    datatype: Type,
-    root: c_int,
-    comm: Comm,
-    form: Form,
-) -> Result {
+pub fn bcast(call: &Call<'_>, buffer: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
         let role = c.role(root)?;
-        let place = Place { address: buffer, name: "buffer", count: "count" };
-        let data = Buffer::equal(call, place, n, datatype, Blocks::All(1));
+        let data = own(call, buffer);
         let (mut send, mut recv) = (None, None);
         if role.is_served {
             recv = Some(data?);
@@ -57,283 +49,156 @@ pub fn bcast(
     })
 }
 
+/// One block of a rank's own.
+fn own(call: &Call<'_>, buffer: Buffer) -> Result<Segments> {
+    Segments::equal(call, buffer, Existing::All(1))
+}
+
 /// What a rank sends or receives of a call with a root; nothing where it has no part, or one buffer for both.
-fn part(has: bool, place: Place, is_root: bool, buffer: impl FnOnce() -> Result<Buffer>) -> Result<Option<Buffer>> {
-    if has && !(is_root && place.is_in_place()) { buffer().map(Some) } else { Ok(None) }
+fn part(
+    has: bool,
+    address: Address,
+    is_root: bool,
+    segments: impl FnOnce() -> Result<Segments>,
+) -> Result<Option<Segments>> {
+    if has && !(is_root && address.is_in_place()) { segments().map(Some) } else { Ok(None) }
 }
 
-pub fn gather(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    root: c_int,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn gather(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
         let role = c.role(root)?;
-        let all = || Buffer::equal(call, recv, recvcount, recvtype, Blocks::All(c.peers()));
-        let own = || Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1));
-        let recv = part(role.is_root, recv, false, all)?;
-        c.transfer(Operation::Gather, Some(role), true, part(role.is_served, send, role.is_root, own)?, recv)
+        let all = || Segments::equal(call, recv, Existing::All(c.peers()));
+        let all = part(role.is_root, recv.address, false, all)?;
+        let own = part(role.is_served, send.address, role.is_root, || own(call, send))?;
+        c.transfer(Operation::Gather, Some(role), true, own, all)
     })
 }
 
-pub fn gatherv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    displs: Longs,
-    recvtype: Type,
-    root: c_int,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn gatherv(call: &Call<'_>, send: Buffer, recv: Blocks, root: c_int, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
         let role = c.role(root)?;
-        let all = || Buffer::each(call, recv, recvcounts, displs, recvtype, Blocks::All(c.peers()));
-        let own = || Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1));
-        let recv = part(role.is_root, recv, false, all)?;
-        c.transfer(Operation::Gather, Some(role), false, part(role.is_served, send, role.is_root, own)?, recv)
+        let all = || Segments::each(call, recv, Existing::All(c.peers()));
+        let all = part(role.is_root, recv.address, false, all)?;
+        let own = part(role.is_served, send.address, role.is_root, || own(call, send))?;
+        c.transfer(Operation::Gather, Some(role), false, own, all)
     })
 }
 
-pub fn scatter(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    root: c_int,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn scatter(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
         let role = c.role(root)?;
-        let all = || Buffer::equal(call, send, sendcount, sendtype, Blocks::All(c.peers()));
-        let own = || Buffer::equal(call, recv, recvcount, recvtype, Blocks::All(1));
-        let send = part(role.is_root, send, false, all)?;
-        c.transfer(Operation::Scatter, Some(role), true, send, part(role.is_served, recv, role.is_root, own)?)
+        let all = || Segments::equal(call, send, Existing::All(c.peers()));
+        let all = part(role.is_root, send.address, false, all)?;
+        let own = part(role.is_served, recv.address, role.is_root, || own(call, recv))?;
+        c.transfer(Operation::Scatter, Some(role), true, all, own)
     })
 }
 
-pub fn scatterv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcounts: Longs,
-    displs: Longs,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    root: c_int,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn scatterv(call: &Call<'_>, send: Blocks, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
         let role = c.role(root)?;
-        let all = || Buffer::each(call, send, sendcounts, displs, sendtype, Blocks::All(c.peers()));
-        let own = || Buffer::equal(call, recv, recvcount, recvtype, Blocks::All(1));
-        let send = part(role.is_root, send, false, all)?;
-        c.transfer(Operation::Scatter, Some(role), false, send, part(role.is_served, recv, role.is_root, own)?)
+        let all = || Segments::each(call, send, Existing::All(c.peers()));
+        let all = part(role.is_root, send.address, false, all)?;
+        let own = part(role.is_served, recv.address, role.is_root, || own(call, recv))?;
+        c.transfer(Operation::Scatter, Some(role), false, all, own)
     })
 }
 
 /// What a rank sends of a call without a root: nothing if its data is in the receive buffer, of an intracommunicator.
-fn sent(c: &Caller<'_>, place: Place, buffer: impl FnOnce() -> Result<Buffer>) -> Result<Option<Buffer>> {
-    part(true, place, !c.is_inter(), buffer)
+fn sent(c: &Caller<'_>, address: Address, segments: impl FnOnce() -> Result<Segments>) -> Result<Option<Segments>> {
+    part(true, address, !c.is_inter(), segments)
 }
 
-pub fn allgather(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn allgather(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
-        let all = Buffer::equal(call, recv, recvcount, recvtype, Blocks::All(c.peers()))?;
-        let own = sent(c, send, || Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1)))?;
+        let all = Segments::equal(call, recv, Existing::All(c.peers()))?;
+        let own = sent(c, send.address, || own(call, send))?;
         c.transfer(Operation::Allgather, None, true, own, Some(all))
     })
 }
 
-pub fn allgatherv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    displs: Longs,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn allgatherv(call: &Call<'_>, send: Buffer, recv: Blocks, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
-        let all = Buffer::each(call, recv, recvcounts, displs, recvtype, Blocks::All(c.peers()))?;
-        let own = sent(c, send, || Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1)))?;
+        let all = Segments::each(call, recv, Existing::All(c.peers()))?;
+        let own = sent(c, send.address, || own(call, send))?;
         c.transfer(Operation::Allgather, None, true, own, Some(all))
     })
 }
 
-pub fn alltoall(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn alltoall(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
-        let blocks = Blocks::All(c.peers());
-        let to = Buffer::equal(call, recv, recvcount, recvtype, blocks)?;
-        let from = sent(c, send, || Buffer::equal(call, send, sendcount, sendtype, blocks))?;
+        let blocks = Existing::All(c.peers());
+        let to = Segments::equal(call, recv, blocks)?;
+        let from = sent(c, send.address, || Segments::equal(call, send, blocks))?;
         c.transfer(Operation::Alltoall, None, true, from, Some(to))
     })
 }
 
-pub fn alltoallv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcounts: Longs,
-    sdispls: Longs,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    rdispls: Longs,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
+pub fn alltoallv(call: &Call<'_>, send: Blocks, recv: Blocks, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
-        let blocks = Blocks::All(c.peers());
-        let to = Buffer::each(call, recv, recvcounts, rdispls, recvtype, blocks)?;
-        let from = sent(c, send, || Buffer::each(call, send, sendcounts, sdispls, sendtype, blocks))?;
+        let blocks = Existing::All(c.peers());
+        let to = Segments::each(call, recv, blocks)?;
+        let from = sent(c, send.address, || Segments::each(call, send, blocks))?;
         c.transfer(Operation::Alltoall, None, true, from, Some(to))
     })
 }
 
-pub fn alltoallw(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcounts: Longs,
-    sdispls: Longs,
-    sendtypes: List<Type>,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    rdispls: Longs,
-    recvtypes: List<Type>,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
-    make(call, comm, form, |c| {
-        let blocks = Blocks::All(c.peers());
-        let to = Buffer::each_typed(call, recv, recvcounts, rdispls, recvtypes, blocks)?;
-        let from = sent(c, send, || Buffer::each_typed(call, send, sendcounts, sdispls, sendtypes, blocks))?;
-        c.transfer(Operation::Alltoall, None, true, from, Some(to))
-    })
-}
+pub use alltoallv as alltoallw;
 
-pub fn reduce(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    op: Op,
-    root: c_int,
-    comm: Comm,
-    form: Form,
-) -> Result {
+pub fn reduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, root: c_int, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
         let role = c.role(root)?;
         if !role.is_root && !role.is_served {
             return c.transfer(Operation::Gather, Some(role), true, None, None);
         }
-        let operand = Operand::new(call, datatype, op)?;
-        let n = Sizes::Equal(count(n, "count")?, 1);
-        c.reduce(Operation::Reduce, Some(role), operand, Place::send(sendbuf), Place::recv(recvbuf), n)
+        reduction(c, Operation::Reduce, Some(role), send, recv, op, 1)
     })
 }
 
-macro_rules! vector_reductions {
-    ($($name:ident: $operation:ident;)*) => {$(
-        pub fn $name(
-            call: &Call<'_>,
-            sendbuf: *const c_void,
-            recvbuf: *mut c_void,
-            n: i64,
-            datatype: Type,
-            op: Op,
-            comm: Comm,
-            form: Form,
-        ) -> Result {
-            make(call, comm, form, |c| {
-                let operand = Operand::new(call, datatype, op)?;
-                let n = Sizes::Equal(count(n, "count")?, 1);
-                let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
-                if c.is_inter() && Operation::$operation != Operation::Allreduce {
-                    return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
-                }
-                c.reduce(Operation::$operation, None, operand, send, recv, n)
-            })
-        }
-    )*};
-}
-
-vector_reductions! {
-    allreduce: Allreduce;
-    scan: Scan;
-    exscan: Exscan;
-}
-
-pub fn reduce_scatter_block(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    datatype: Type,
+/// A reduction of vectors of `blocks` blocks, each of as many elements as the buffers say.
+fn reduction(
+    c: &Caller<'_>,
+    operation: Operation,
+    role: Option<Role>,
+    send: Buffer,
+    recv: Buffer,
     op: Op,
-    comm: Comm,
-    form: Form,
-) -> Result {
+    blocks: usize,
+) -> Result<Plan> {
+    let operand = Operand::new(c.call, send.datatype, op)?;
+    let sizes = Sizes::Equal(count(send.n, send.address.count())?, blocks);
+    c.reduce(operation, role, operand, send.address, recv.address, sizes)
+}
+
+pub fn allreduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
+    make(call, comm, form, |c| reduction(c, Operation::Allreduce, None, send, recv, op, 1))
+}
+
+fn prefix(call: &Call<'_>, operation: Operation, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
     make(call, comm, form, |c| {
-        let operand = Operand::new(call, datatype, op)?;
-        let blocks = Sizes::Equal(count(recvcount, "recvcount")?, c.local_size());
-        c.reduce(Operation::ReduceScatter, None, operand, Place::send(sendbuf), Place::recv(recvbuf), blocks)
+        if c.is_inter() {
+            return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
+        }
+        reduction(c, operation, None, send, recv, op, 1)
     })
+}
+
+pub fn scan(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
+    prefix(call, Operation::Scan, send, recv, op, comm, form)
+}
+
+pub fn exscan(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
+    prefix(call, Operation::Exscan, send, recv, op, comm, form)
+}
+
+pub fn reduce_scatter_block(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
+    make(call, comm, form, |c| reduction(c, Operation::ReduceScatter, None, send, recv, op, c.local_size()))
 }
 
 pub fn reduce_scatter(
     call: &Call<'_>,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
+    send: Address,
+    recv: Address,
     recvcounts: Longs,
     datatype: Type,
     op: Op,
@@ -343,6 +208,6 @@ pub fn reduce_scatter(
     make(call, comm, form, |c| {
         let operand = Operand::new(call, datatype, op)?;
         let blocks = Sizes::Each(recvcounts.counts(c.local_size() as i64)?);
-        c.reduce(Operation::ReduceScatter, None, operand, Place::send(sendbuf), Place::recv(recvbuf), blocks)
+        c.reduce(Operation::ReduceScatter, None, operand, send, recv, blocks)
     })
 }

@@ -1,20 +1,20 @@
 //! Neighbourhood collectives (MPI-5.0 section 8.6): blocks go along the edges of a topology.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
-use super::buffer::{Blocks, Buffer, Place};
+use super::buffer::{Existing, Segments};
 use super::plan::{Caller, Graph};
-use super::{Form, make};
-use crate::arguments::{List, Longs, no_buffer};
+use super::{Form, make, own};
 use crate::constants::*;
 use crate::fail::{Result, fail};
-use crate::handle::{Comm, Type};
+use crate::handle::Comm;
+use crate::operands::{Address, Blocks, Buffer};
 use crate::runtime::Call;
 
-/// The neighbours that there are, and the numbers of their blocks.
+/// The neighbours that are ranks, and the numbers of their blocks.
 struct Neighbors {
     graph: Graph,
-    /// Of how many blocks the arguments describe, to and from.
+    /// The number of blocks that the arguments describe, to and from.
     outdegree: usize,
     indegree: usize,
     to: Vec<usize>,
@@ -22,12 +22,12 @@ struct Neighbors {
 }
 
 impl Neighbors {
-    fn to(&self) -> Blocks<'_> {
-        Blocks::Some(self.outdegree, &self.to)
+    fn to(&self) -> Existing<'_> {
+        Existing::Some(self.outdegree, &self.to)
     }
 
-    fn from(&self) -> Blocks<'_> {
-        Blocks::Some(self.indegree, &self.from)
+    fn from(&self) -> Existing<'_> {
+        Existing::Some(self.indegree, &self.from)
     }
 }
 
@@ -37,17 +37,14 @@ fn exchange(
     comm: Comm,
     form: Form,
     for_each: bool,
-    (sendbuf, recvbuf): (*const c_void, *mut c_void),
-    buffers: impl FnOnce(&Neighbors, Place, Place) -> Result<(Buffer, Buffer)>,
+    addresses: [Address; 2],
+    buffers: impl FnOnce(&Neighbors) -> Result<(Segments, Segments)>,
 ) -> Result {
     make(call, comm, form, |c| {
-        let (send, recv) = (Place::send(sendbuf), Place::recv(recvbuf));
         // There is no call in place, whatever the count and the type beside it, which programs leave out then.
-        if let Some(place) = [send, recv].into_iter().find(|place| place.is_in_place()) {
-            return Err(no_buffer(place.address, place.name));
-        }
+        addresses.into_iter().try_for_each(Address::check_not_in_place)?;
         let neighbors = neighbors(c, comm)?;
-        let (send, recv) = buffers(&neighbors, send, recv)?;
+        let (send, recv) = buffers(&neighbors)?;
         c.exchange(neighbors.graph, for_each, send, recv)
     })
 }
@@ -66,102 +63,28 @@ fn neighbors(c: &Caller<'_>, comm: Comm) -> Result<Neighbors> {
     Ok(Neighbors { graph, outdegree: all.destinations.len(), indegree: all.sources.len(), to, from })
 }
 
-pub fn neighbor_allgather(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    exchange(call, comm, form, false, (sendbuf, recvbuf), |neighbors, send, recv| {
-        Ok((
-            Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1))?,
-            Buffer::equal(call, recv, recvcount, recvtype, neighbors.from())?,
-        ))
+pub fn neighbor_allgather(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
+    exchange(call, comm, form, false, [send.address, recv.address], |neighbors| {
+        Ok((own(call, send)?, Segments::equal(call, recv, neighbors.from())?))
     })
 }
 
-pub fn neighbor_allgatherv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    displs: Longs,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    exchange(call, comm, form, false, (sendbuf, recvbuf), |neighbors, send, recv| {
-        Ok((
-            Buffer::equal(call, send, sendcount, sendtype, Blocks::All(1))?,
-            Buffer::each(call, recv, recvcounts, displs, recvtype, neighbors.from())?,
-        ))
+pub fn neighbor_allgatherv(call: &Call<'_>, send: Buffer, recv: Blocks, comm: Comm, form: Form) -> Result {
+    exchange(call, comm, form, false, [send.address, recv.address], |neighbors| {
+        Ok((own(call, send)?, Segments::each(call, recv, neighbors.from())?))
     })
 }
 
-pub fn neighbor_alltoall(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    exchange(call, comm, form, true, (sendbuf, recvbuf), |neighbors, send, recv| {
-        Ok((
-            Buffer::equal(call, send, sendcount, sendtype, neighbors.to())?,
-            Buffer::equal(call, recv, recvcount, recvtype, neighbors.from())?,
-        ))
+pub fn neighbor_alltoall(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
+    exchange(call, comm, form, true, [send.address, recv.address], |neighbors| {
+        Ok((Segments::equal(call, send, neighbors.to())?, Segments::equal(call, recv, neighbors.from())?))
     })
 }
 
-pub fn neighbor_alltoallv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcounts: Longs,
-    sdispls: Longs,
-    sendtype: Type,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    rdispls: Longs,
-    recvtype: Type,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    exchange(call, comm, form, true, (sendbuf, recvbuf), |neighbors, send, recv| {
-        Ok((
-            Buffer::each(call, send, sendcounts, sdispls, sendtype, neighbors.to())?,
-            Buffer::each(call, recv, recvcounts, rdispls, recvtype, neighbors.from())?,
-        ))
+pub fn neighbor_alltoallv(call: &Call<'_>, send: Blocks, recv: Blocks, comm: Comm, form: Form) -> Result {
+    exchange(call, comm, form, true, [send.address, recv.address], |neighbors| {
+        Ok((Segments::each(call, send, neighbors.to())?, Segments::each(call, recv, neighbors.from())?))
     })
 }
 
-pub fn neighbor_alltoallw(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcounts: Longs,
-    sdispls: List<i64>,
-    sendtypes: List<Type>,
-    recvbuf: *mut c_void,
-    recvcounts: Longs,
-    rdispls: List<i64>,
-    recvtypes: List<Type>,
-    comm: Comm,
-    form: Form,
-) -> Result {
-    exchange(call, comm, form, true, (sendbuf, recvbuf), |neighbors, send, recv| {
-        Ok((
-            Buffer::each_typed(call, send, sendcounts, sdispls.into(), sendtypes, neighbors.to())?,
-            Buffer::each_typed(call, recv, recvcounts, rdispls.into(), recvtypes, neighbors.from())?,
-        ))
-    })
-}
+pub use neighbor_alltoallv as neighbor_alltoallw;

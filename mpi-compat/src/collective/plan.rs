@@ -10,12 +10,13 @@ use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::{Error, ErrorKind, Team};
 use farside_datatype::Private;
 
-use super::buffer::{Buffer, Place, Sizes, Step};
+use super::buffer::{Segments, Sizes, Step};
 use super::reduction::{Operand, scratch};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Comm;
 use crate::objects::CommObject;
+use crate::operands::Address;
 use crate::runtime::Call;
 
 /// The ranks of the team that this one receives from and sends to.
@@ -106,30 +107,30 @@ impl<'a> Caller<'a> {
     }
 
     /// An exchange with neighbours: a block to all destinations, or one for each.
-    pub fn exchange(&self, graph: Graph, for_each: bool, send: Buffer, recv: Buffer) -> Result<Plan> {
+    pub fn exchange(&self, graph: Graph, for_each: bool, send: Segments, recv: Segments) -> Result<Plan> {
         let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
         send.check_apart(&recv)?;
         let sizes = [send.sizes.each(), recv.sizes.each()].concat();
         Ok(Plan { input: send.memory(), output: recv.memory(), graph, ..self.plan(operation, Counts::Each(sizes)) })
     }
 
-    /// A broadcast, scatter, gather, allgather or alltoall. A buffer is missing where the rank has none, or both are one.
+    /// A broadcast, scatter, gather, allgather or alltoall. `None` where the rank has no part, or where both are one buffer.
     /// `sizes_known` of a scatter or gather: every rank knows those of all blocks.
     pub fn transfer(
         &self,
         operation: Operation,
         role: Option<Role>,
         sizes_known: bool,
-        send: Option<Buffer>,
-        recv: Option<Buffer>,
+        send: Option<Segments>,
+        recv: Option<Segments>,
     ) -> Result<Plan> {
         use Operation as O;
         if self.is_inter() {
             let for_each = matches!(operation, O::Scatter | O::Alltoall);
             let graph = self.remote_graph(role, operation == O::Gather);
             let inputs = if for_each { graph.destinations.len() } else { 1 };
-            let send = send.unwrap_or_else(|| Buffer::none(inputs));
-            return self.exchange(graph, for_each, send, recv.unwrap_or_else(|| Buffer::none(0)));
+            let send = send.unwrap_or_else(|| Segments::none(inputs));
+            return self.exchange(graph, for_each, send, recv.unwrap_or_else(|| Segments::none(0)));
         }
         let me = self.comm.rank;
         let is_root = role.is_some_and(|role| role.is_root);
@@ -141,7 +142,7 @@ impl<'a> Caller<'a> {
             if sent != received {
                 let class = if sent > received { MPI_ERR_TRUNCATE } else { MPI_ERR_COUNT };
                 let text = format!("makes {sent} bytes for this rank itself, which receives {received}");
-                return Err(fail(class, text).named(send.place.count));
+                return Err(fail(class, text).named(send.address.count()));
             }
         }
         let in_place = matches!(operation, O::Allgather | O::Gather | O::Scatter) && (send.is_none() || recv.is_none());
@@ -156,7 +157,7 @@ impl<'a> Caller<'a> {
             before.push(step);
             send = Some(copied);
         }
-        let sizes = |buffer: &Option<Buffer>| buffer.as_ref().map(|buffer| buffer.sizes.clone());
+        let sizes = |buffer: &Option<Segments>| buffer.as_ref().map(|buffer| buffer.sizes.clone());
         let counts = match (operation, sizes(&send), sizes(&recv)) {
             (O::Broadcast, _, Some(sizes)) => Counts::Vector(sizes.of(0)),
             (O::Alltoall, Some(Sizes::Equal(n, _)), Some(Sizes::Equal(..))) => Counts::Equal(n),
@@ -168,20 +169,20 @@ impl<'a> Caller<'a> {
             (_, _, Some(sizes)) => Counts::of(sizes),
             _ => Counts::Equal(0),
         };
-        let memory = |buffer: &Option<Buffer>| buffer.as_ref().map_or(Memory::None, Buffer::memory);
+        let memory = |buffer: &Option<Segments>| buffer.as_ref().map_or(Memory::None, Segments::memory);
         let (input, output) = (memory(&send), memory(&recv));
         let root = role.map_or(0, |role| role.root);
         Ok(Plan { root, sizes_known, input, output, in_place, before, ..self.plan(operation, counts) })
     }
 
-    /// A reduction of vectors; of a reduce-scatter into blocks of so many elements.
+    /// A reduction of vectors; of a reduce-scatter into blocks of `sizes` elements.
     pub fn reduce(
         &self,
         operation: Operation,
         role: Option<Role>,
         operand: Rc<Operand>,
-        send: Place,
-        recv: Place,
+        send: Address,
+        recv: Address,
         sizes: Sizes,
     ) -> Result<Plan> {
         use Operation as O;
@@ -274,16 +275,16 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The bytes of a buffer, packed, and the step that copies them.
-fn copy_of(buffer: &Buffer) -> Result<(Buffer, Step)> {
-    let (memory, address) = scratch(buffer.map.size())?;
-    let (map, from) = (buffer.map.clone(), buffer.place.address.addr());
+/// The bytes of segments, packed, and the step that copies them.
+fn copy_of(segments: &Segments) -> Result<(Segments, Step)> {
+    let (memory, address) = scratch(segments.map.size())?;
+    let (map, from) = (segments.map.clone(), segments.address.at().addr());
     let step = Box::new(move || {
         let _memory = &memory;
         // SAFETY: the program promises its buffer; the memory has as many bytes.
         unsafe { map.pack_raw::<Private>(from as *const u8, 0, address, map.size() as usize) };
     });
-    Ok((Buffer::bytes(address, buffer.sizes.clone()), step))
+    Ok((Segments::bytes(address, segments.sizes.clone()), step))
 }
 
 /// Elements of the blocks of a call: see [`Shape`].

@@ -12,13 +12,14 @@ use farside_core::coll::execute::Reduction;
 use farside_core::coll::schedule::Side;
 use farside_datatype::{Datatype, Private};
 
-use super::buffer::{Buffer, Place, Sizes, Step};
+use super::buffer::{Segments, Sizes, Step};
 use crate::constants::MPI_ERR_COUNT;
 use crate::datatype::committed;
 use crate::fail::{Result, fail};
 use crate::handle::{Op, Type};
 use crate::objects::elements::plain;
 use crate::objects::{OpObject, TypeObject};
+use crate::operands::Address;
 use crate::runtime::{Call, Runtime};
 
 /// An operator on elements of a type.
@@ -99,26 +100,28 @@ impl Operand {
     /// Bytes of `n` elements as the executor has them.
     pub fn bytes(&self, n: u64) -> Result<u64> {
         let bytes = n.checked_mul(self.stride as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
-        bytes.ok_or_else(|| fail(MPI_ERR_COUNT, "and the datatype reach further than memory can").named("count"))
+        bytes.ok_or_else(|| {
+            fail(MPI_ERR_COUNT, format!("is {n}: count times extent exceeds the address space")).named("count")
+        })
     }
 
     /// Checks that what is reduced does not share memory with the result.
-    pub fn check_apart(&self, send: Place, n: u64, recv: Place, kept: u64) -> Result {
-        let buffer = |place, n| Buffer::new(place, Sizes::Equal(0, 1), self.object.layout.message(n)?, || None);
-        buffer(send, n)?.check_apart(&buffer(recv, kept)?)
+    pub fn check_apart(&self, send: Address, n: u64, recv: Address, kept: u64) -> Result {
+        let segments = |address, n| Segments::new(address, Sizes::Equal(0, 1), self.object.layout.message(n)?, || None);
+        segments(send, n)?.check_apart(&segments(recv, kept)?)
     }
 
     /// `n` elements in a buffer of the program.
-    pub fn elements(self: &Rc<Self>, place: Place, n: u64) -> Result<Elements> {
+    pub fn elements(self: &Rc<Self>, address: Address, n: u64) -> Result<Elements> {
         let map = self.object.layout.message(n)?;
-        place.check(&map)?;
+        address.check(map.size(), map.true_lb())?;
         if self.in_buffers {
-            return Ok(Elements { address: place.address.cast(), before: None, after: None });
+            return Ok(Elements { address: address.at(), before: None, after: None });
         }
+        let (theirs, program) = (map.clone(), address.at().addr());
         let (memory, address) = scratch(self.bytes(n)?)?;
         let own = Datatype::resized(&self.object.layout, self.object.layout.lb(), self.stride as i64)?.message(n)?;
         let at = self.origin(address).addr();
-        let (theirs, program) = (map.clone(), place.address.addr());
         let (kept, copy) = (Rc::clone(&memory), own.clone());
         let before: Step = Box::new(move || {
             let _kept = &kept;

@@ -10,11 +10,11 @@ use farside_core::two_sided::Sending;
 use crate::constants::*;
 
 /// The buffer that is attached, if any.
-pub type Attached = RefCell<Option<Rc<Buffer>>>;
+pub type Attached = RefCell<Option<Rc<AttachedBuffer>>>;
 
 /// A buffer of buffered sends: a budget, since the copies lie in memory of this library. Together they take no more than what
 /// was attached.
-pub struct Buffer {
+pub struct AttachedBuffer {
     /// What the program attached.
     pub address: *mut c_void,
     pub size: u64,
@@ -32,7 +32,7 @@ pub struct Buffered {
     pub copy: Box<[u8]>,
 }
 
-impl Buffer {
+impl AttachedBuffer {
     pub fn is_automatic(&self) -> bool {
         self.address.addr() == MPI_BUFFER_AUTOMATIC
     }

@@ -7,15 +7,15 @@ mod probe;
 mod receive;
 mod send;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::two_sided::Sending;
 
 use crate::fail::Result;
-use crate::handle::{Comm, Request, Type};
-use crate::message::{Names, bad_tag, from, target_of};
+use crate::handle::{Comm, Request};
 use crate::objects::{CommObject, Data, Mode, Partner, PointToPoint, Stage};
+use crate::operands::{Buffer, Peer};
 use crate::runtime::Call;
 
 pub use probe::*;
@@ -35,34 +35,17 @@ pub struct Message {
 
 impl Message {
     /// A send.
-    pub fn send(
-        call: &Call<'_>,
-        names: &Names,
-        (buffer, n, datatype): (*const c_void, i64, Type),
-        (dest, tag, comm): (c_int, c_int, Comm),
-        mode: Mode,
-    ) -> Result<Self> {
-        let object = call.comms.get(comm)?;
-        if tag < 0 {
-            return Err(bad_tag(names, tag));
-        }
-        let partner = match target_of(&object, dest, names)? {
-            Some(target) => Partner::To(target, mode),
-            None => Partner::ProcNull,
-        };
-        Ok(Self { data: Data::new(call, names, buffer, n, datatype)?, comm: (comm, object), partner, tag })
+    pub fn send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Self> {
+        let object = call.comms.get(to.comm)?;
+        let partner = to.target(&object)?.map_or(Partner::ProcNull, |target| Partner::To(target, mode));
+        Ok(Self { data: Data::new(call, data)?, comm: (to.comm, object), partner, tag: to.tag })
     }
 
     /// A receive.
-    pub fn receive(
-        call: &Call<'_>,
-        names: &Names,
-        (buffer, n, datatype): (*mut c_void, i64, Type),
-        (source, tag, comm): (c_int, c_int, Comm),
-    ) -> Result<Self> {
-        let object = call.comms.get(comm)?;
-        let partner = from(&object, names, source, tag)?;
-        Ok(Self { data: Data::new(call, names, buffer, n, datatype)?, comm: (comm, object), partner, tag })
+    pub fn receive(call: &Call<'_>, data: Buffer, from: Peer) -> Result<Self> {
+        let object = call.comms.get(from.comm)?;
+        let partner = from.source(&object)?;
+        Ok(Self { data: Data::new(call, data)?, comm: (from.comm, object), partner, tag: from.tag })
     }
 
     /// Whether it is with another than `MPI_PROC_NULL`.
@@ -85,31 +68,22 @@ impl Message {
 
 /// Starts a send; `None` for one that is complete.
 #[inline(always)]
-fn begin_send(
-    call: &Call<'_>,
-    names: &Names,
-    (buffer, n, datatype): (*const c_void, i64, Type),
-    (dest, tag, comm): (c_int, c_int, Comm),
-    mode: Mode,
-) -> Result<Option<Rc<PointToPoint>>> {
-    let object = call.comms.get(comm)?;
-    if tag < 0 {
-        return Err(bad_tag(names, tag));
-    }
-    let target = target_of(&object, dest, names)?;
-    let data = Data::new(call, names, buffer, n, datatype)?;
+fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Option<Rc<PointToPoint>>> {
+    let object = call.comms.get(to.comm)?;
+    let target = to.target(&object)?;
+    let data = Data::new(call, data)?;
     let sending = match target {
         None => None,
-        Some(target) => match start_send(call, &object, (target, tag), mode, &data) {
+        Some(target) => match start_send(call, &object, (target, to.tag), mode, &data) {
             Ok(Sending::Done) => return Ok(None),
             Ok(open) => Some((target, open)),
-            Err(failed) => return Err(failed.on(&(comm, object))),
+            Err(failed) => return Err(failed.on(&(to.comm, object))),
         },
     };
-    Ok(Some(open_send(call, (comm, object), sending)))
+    Ok(Some(open_send(call, (to.comm, object), sending)))
 }
 
-/// A send that is not complete, or is to nobody.
+/// A send that is not complete, or is to `MPI_PROC_NULL`.
 #[inline(never)]
 fn open_send(call: &Call<'_>, comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> Rc<PointToPoint> {
     let operation = PointToPoint::new(call, comm, None);
@@ -122,18 +96,13 @@ fn open_send(call: &Call<'_>, comm: (Comm, Rc<CommObject>), sending: Option<(u32
 
 /// Starts a receive.
 #[inline(always)]
-fn begin_receive(
-    call: &Call<'_>,
-    names: &Names,
-    (buffer, n, datatype): (*mut c_void, i64, Type),
-    (source, tag, comm): (c_int, c_int, Comm),
-) -> Result<Rc<PointToPoint>> {
-    let object = call.comms.get(comm)?;
-    let partner = from(&object, names, source, tag)?;
-    let data = Data::new(call, names, buffer, n, datatype)?;
-    let operation = PointToPoint::new(call, (comm, object), None);
+fn begin_receive(call: &Call<'_>, data: Buffer, from: Peer) -> Result<Rc<PointToPoint>> {
+    let object = call.comms.get(from.comm)?;
+    let partner = from.source(&object)?;
+    let data = Data::new(call, data)?;
+    let operation = PointToPoint::new(call, (from.comm, object), None);
     match partner {
-        Partner::From(source) => operation.begin_receive((source, tag), &data)?,
+        Partner::From(source) => operation.begin_receive((source, from.tag), &data)?,
         _ => operation.stage.set(Stage::ProcNull),
     }
     Ok(operation)

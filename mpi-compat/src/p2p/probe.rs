@@ -2,7 +2,7 @@
 //! Probes, and receives of messages that a probe has matched (MPI-5.0 section 3.8).
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::bill::{Account, Awaited};
@@ -12,14 +12,13 @@ use farside_core::two_sided::Matched;
 use crate::arguments::{Out, StatusOut};
 use crate::constants::*;
 use crate::fail::{Result, fail};
-use crate::handle::{self, Comm, Request, Type};
-use crate::message::{Names, from, pattern, rank_of};
+use crate::handle::{self, Comm, Request};
+use crate::message::{pattern, rank_of};
 use crate::objects::{CommObject, Data, MessageObject, Partner, PointToPoint, Stage};
+use crate::operands::{Buffer, Peer};
 use crate::request::finish;
 use crate::runtime::Call;
 use crate::status::Status;
-
-const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
 
 /// What a probe looks for.
 struct Probe {
@@ -29,13 +28,13 @@ struct Probe {
 }
 
 impl Probe {
-    fn new(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm) -> Result<Self> {
-        let object = call.comms.get(comm)?;
-        let pattern = match from(&object, &NAMES, source, tag)? {
-            Partner::From(source) => Some(pattern(&object, source, tag)),
+    fn new(call: &Call<'_>, from: Peer) -> Result<Self> {
+        let object = call.comms.get(from.comm)?;
+        let pattern = match from.source(&object)? {
+            Partner::From(source) => Some(pattern(&object, source, from.tag)),
             _ => None,
         };
-        Ok(Self { comm: (comm, object), pattern })
+        Ok(Self { comm: (from.comm, object), pattern })
     }
 
     /// The status of the message that is there.
@@ -80,8 +79,8 @@ impl Probe {
     }
 }
 
-pub fn probe(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm, status: StatusOut) -> Result {
-    let probe = Probe::new(call, source, tag, comm)?;
+pub fn probe(call: &Call<'_>, from: Peer, status: StatusOut) -> Result {
+    let probe = Probe::new(call, from)?;
     loop {
         probe.wait(call)?;
         // Another thread may have received it.
@@ -92,8 +91,8 @@ pub fn probe(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm, status: Sta
     }
 }
 
-pub fn iprobe(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm, flag: Out<c_int>, status: StatusOut) -> Result {
-    let probe = Probe::new(call, source, tag, comm)?;
+pub fn iprobe(call: &Call<'_>, from: Peer, flag: Out<c_int>, status: StatusOut) -> Result {
+    let probe = Probe::new(call, from)?;
     probe.test(call)?;
     let found = probe.look(call)?;
     flag.set(found.is_some().into());
@@ -101,16 +100,9 @@ pub fn iprobe(call: &Call<'_>, source: c_int, tag: c_int, comm: Comm, flag: Out<
     Ok(())
 }
 
-pub fn mprobe(
-    call: &Call<'_>,
-    source: c_int,
-    tag: c_int,
-    comm: Comm,
-    message: Out<handle::Message>,
-    status: StatusOut,
-) -> Result {
+pub fn mprobe(call: &Call<'_>, from: Peer, message: Out<handle::Message>, status: StatusOut) -> Result {
     loop {
-        let probe = Probe::new(call, source, tag, comm)?;
+        let probe = Probe::new(call, from)?;
         probe.wait(call)?;
         if let Some((handle, found)) = probe.take(call)? {
             message.set(handle);
@@ -122,14 +114,12 @@ pub fn mprobe(
 
 pub fn improbe(
     call: &Call<'_>,
-    source: c_int,
-    tag: c_int,
-    comm: Comm,
+    from: Peer,
     flag: Out<c_int>,
     message: Out<handle::Message>,
     status: StatusOut,
 ) -> Result {
-    let probe = Probe::new(call, source, tag, comm)?;
+    let probe = Probe::new(call, from)?;
     probe.test(call)?;
     let taken = probe.take(call)?;
     flag.set(taken.is_some().into());
@@ -141,14 +131,10 @@ pub fn improbe(
 }
 
 /// Starts the receive of a matched message, whose handle becomes null.
-fn start(
-    call: &Call<'_>,
-    (buf, n, datatype): (*mut c_void, i64, Type),
-    message: Out<handle::Message>,
-) -> Result<Rc<PointToPoint>> {
+fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result<Rc<PointToPoint>> {
     let handle = message.get();
     let object = call.messages.get(handle).map_err(|failed| failed.named("message"))?;
-    let data = Data::new(call, &NAMES, buf, n, datatype);
+    let data = Data::new(call, data);
     let Some(blame) = &object.comm else {
         data?;
         message.set(MPI_MESSAGE_NULL);
@@ -177,26 +163,12 @@ impl PointToPoint {
     }
 }
 
-pub fn mrecv(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    message: Out<handle::Message>,
-    status: StatusOut,
-) -> Result {
-    finish(call, start(call, (buf, n, datatype), message)?, status)
+pub fn mrecv(call: &Call<'_>, data: Buffer, message: Out<handle::Message>, status: StatusOut) -> Result {
+    finish(call, start(call, data, message)?, status)
 }
 
-pub fn imrecv(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    message: Out<handle::Message>,
-    request: Out<Request>,
-) -> Result {
-    let started = start(call, (buf, n, datatype), message)?;
+pub fn imrecv(call: &Call<'_>, data: Buffer, message: Out<handle::Message>, request: Out<Request>) -> Result {
+    let started = start(call, data, message)?;
     request.set(call.requests.insert(started));
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Receives, and sends with receives (MPI-5.0 sections 3.2, 3.7, 3.9 to 3.11).
 
-use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use farside_core::Job;
@@ -10,55 +9,25 @@ use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
-use crate::handle::{Comm, Request, Type};
-use crate::message::Names;
+use crate::handle::Request;
 use crate::objects::{Consume, Mode, Outcome, PointToPoint};
+use crate::operands::{Buffer, Peer};
 use crate::request::finish;
 use crate::runtime::{Call, Operation};
 
-const NAMES: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "tag" };
-
 #[inline(always)]
-pub fn recv(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    source: c_int,
-    tag: c_int,
-    comm: Comm,
-    status: StatusOut,
-) -> Result {
-    finish(call, begin_receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?, status)
+pub fn recv(call: &Call<'_>, data: Buffer, from: Peer, status: StatusOut) -> Result {
+    finish(call, begin_receive(call, data, from)?, status)
 }
 
 #[inline(always)]
-pub fn irecv(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    source: c_int,
-    tag: c_int,
-    comm: Comm,
-    request: Out<Request>,
-) -> Result {
-    request.set(call.requests.insert(begin_receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?));
+pub fn irecv(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result {
+    request.set(call.requests.insert(begin_receive(call, data, from)?));
     Ok(())
 }
 
-pub fn recv_init(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    source: c_int,
-    tag: c_int,
-    comm: Comm,
-    request: Out<Request>,
-) -> Result {
-    let message = Message::receive(call, &NAMES, (buf, n, datatype), (source, tag, comm))?;
-    request.set(message.persistent(call));
+pub fn recv_init(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result {
+    request.set(Message::receive(call, data, from)?.persistent(call));
     Ok(())
 }
 
@@ -118,110 +87,43 @@ impl Operation for Exchange {
     }
 }
 
-const SEND: Names = Names { buffer: "sendbuf", count: "sendcount", rank: "dest", tag: "sendtag" };
-const RECEIVE: Names = Names { buffer: "recvbuf", count: "recvcount", rank: "source", tag: "recvtag" };
-const REPLACE: Names = Names { buffer: "buf", count: "count", rank: "dest", tag: "sendtag" };
-const REPLACED: Names = Names { buffer: "buf", count: "count", rank: "source", tag: "recvtag" };
-
-fn exchange(
-    call: &Call<'_>,
-    (sendbuf, sendcount, sendtype): (*const c_void, i64, Type),
-    (dest, sendtag): (c_int, c_int),
-    (recvbuf, recvcount, recvtype): (*mut c_void, i64, Type),
-    (source, recvtag): (c_int, c_int),
-    comm: Comm,
-) -> Result<Exchange> {
-    let mode = Mode::Standard;
-    let send = Message::send(call, &SEND, (sendbuf, sendcount, sendtype), (dest, sendtag, comm), mode)?;
-    let receive = Message::receive(call, &RECEIVE, (recvbuf, recvcount, recvtype), (source, recvtag, comm))?;
+fn exchange(call: &Call<'_>, sent: Buffer, to: Peer, received: Buffer, from: Peer) -> Result<Exchange> {
+    let send = Message::send(call, sent, to, Mode::Standard)?;
+    let receive = Message::receive(call, received, from)?;
     if send.is_real() && receive.is_real() && send.data.overlaps(&receive.data) {
-        return Err(fail(MPI_ERR_BUFFER, "overlaps sendbuf").named(RECEIVE.buffer));
+        return Err(fail(MPI_ERR_BUFFER, "overlaps sendbuf").named(received.address.name()));
     }
     Exchange::start(call, send, receive, None)
 }
 
-fn replace(
-    call: &Call<'_>,
-    (buf, n, datatype): (*mut c_void, i64, Type),
-    (dest, sendtag): (c_int, c_int),
-    (source, recvtag): (c_int, c_int),
-    comm: Comm,
-) -> Result<Exchange> {
-    let send = Message::send(call, &REPLACE, (buf, n, datatype), (dest, sendtag, comm), Mode::Standard)?;
-    let receive = Message::receive(call, &REPLACED, (buf, n, datatype), (source, recvtag, comm))?;
+fn replace(call: &Call<'_>, data: Buffer, to: Peer, from: Peer) -> Result<Exchange> {
+    let send = Message::send(call, data, to, Mode::Standard)?;
+    let receive = Message::receive(call, data, from)?;
     let copy = send.data.copied()?;
     Exchange::start(call, send, receive, Some(copy))
 }
 
-pub fn sendrecv(
-    call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    dest: c_int,
-    sendtag: c_int,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    source: c_int,
-    recvtag: c_int,
-    comm: Comm,
-    status: StatusOut,
-) -> Result {
-    let (send, receive) = ((sendbuf, sendcount, sendtype), (recvbuf, recvcount, recvtype));
-    let exchange = exchange(call, send, (dest, sendtag), receive, (source, recvtag), comm)?;
-    finish(call, Rc::new(exchange), status)
+pub fn sendrecv(call: &Call<'_>, sent: Buffer, to: Peer, received: Buffer, from: Peer, status: StatusOut) -> Result {
+    finish(call, Rc::new(exchange(call, sent, to, received, from)?), status)
 }
 
 pub fn isendrecv(
     call: &Call<'_>,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: Type,
-    dest: c_int,
-    sendtag: c_int,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: Type,
-    source: c_int,
-    recvtag: c_int,
-    comm: Comm,
+    sent: Buffer,
+    to: Peer,
+    received: Buffer,
+    from: Peer,
     request: Out<Request>,
 ) -> Result {
-    let (send, receive) = ((sendbuf, sendcount, sendtype), (recvbuf, recvcount, recvtype));
-    let exchange = exchange(call, send, (dest, sendtag), receive, (source, recvtag), comm)?;
-    request.set(call.requests.insert(Rc::new(exchange)));
+    request.set(call.requests.insert(Rc::new(exchange(call, sent, to, received, from)?)));
     Ok(())
 }
 
-pub fn sendrecv_replace(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    dest: c_int,
-    sendtag: c_int,
-    source: c_int,
-    recvtag: c_int,
-    comm: Comm,
-    status: StatusOut,
-) -> Result {
-    finish(call, Rc::new(replace(call, (buf, n, datatype), (dest, sendtag), (source, recvtag), comm)?), status)
+pub fn sendrecv_replace(call: &Call<'_>, data: Buffer, to: Peer, from: Peer, status: StatusOut) -> Result {
+    finish(call, Rc::new(replace(call, data, to, from)?), status)
 }
 
-pub fn isendrecv_replace(
-    call: &Call<'_>,
-    buf: *mut c_void,
-    n: i64,
-    datatype: Type,
-    dest: c_int,
-    sendtag: c_int,
-    source: c_int,
-    recvtag: c_int,
-    comm: Comm,
-    request: Out<Request>,
-) -> Result {
-    let exchange = replace(call, (buf, n, datatype), (dest, sendtag), (source, recvtag), comm)?;
-    request.set(call.requests.insert(Rc::new(exchange)));
+pub fn isendrecv_replace(call: &Call<'_>, data: Buffer, to: Peer, from: Peer, request: Out<Request>) -> Result {
+    request.set(call.requests.insert(Rc::new(replace(call, data, to, from)?)));
     Ok(())
 }

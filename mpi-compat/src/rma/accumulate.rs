@@ -2,7 +2,6 @@
 //! Accumulates (MPI-5.0 sections 12.3.3 and 12.3.4). Elements of up to 8 bytes that are one number are operations of the
 //! window; pairs, complex numbers and longer elements are combined here, with all other origins kept out.
 
-use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use farside_datatype::{Named, TypeMap};
@@ -10,14 +9,15 @@ use farside_rma::op::ElementType;
 use farside_rma::raw::{Combine, Update, element_type};
 use farside_rma::{Element, Op as Operation};
 
-use super::access::{Local, ORIGIN, RESULT, Remote};
-use crate::arguments::{check_buffer, is_constant};
+use super::access::{Local, Remote};
+use crate::arguments::is_constant;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Op, Type, Win};
+use crate::handle::{Op, Type};
 use crate::objects::elements::{element, plain};
 use crate::objects::kernels::{Predefined, is_swapped};
 use crate::objects::{OpObject, TypeObject, operation};
+use crate::operands::{Address, Buffer, Place};
 use crate::runtime::Call;
 
 /// What an accumulate does.
@@ -145,26 +145,17 @@ impl Remote {
     }
 }
 
-/// Accumulates one element of a predefined type in memory that is mapped and ready, which the processor does: whether that is so.
-/// Where `old` is null it is not fetched.
+/// Accumulates one element of a predefined type in memory that is mapped and ready, which the processor does; whether that is
+/// so. Where `old` is null it is not fetched.
 #[inline(never)]
-fn accumulate_now(
-    call: &Call<'_>,
-    origin: *const c_void,
-    old: *mut c_void,
-    datatype: Type,
-    rank: c_int,
-    displacement: i64,
-    op: Op,
-    win: Win,
-) -> bool {
-    let (Some(atomics), Some(operation)) = (call.plain.atomics(datatype), operation(op)) else { return false };
-    let operand = if operation == Operation::NoOp { old.cast_const() } else { origin };
-    if !atomics.allow(operation) || is_constant(operand) {
+fn accumulate_now(call: &Call<'_>, origin: Address, old: *mut u8, at: Place, op: Op) -> bool {
+    let (Some(atomics), Some(operation)) = (call.plain.atomics(at.datatype), operation(op)) else { return false };
+    let operand = if operation == Operation::NoOp { old } else { origin.at() };
+    if !atomics.allow(operation) || is_constant(operand.cast()) {
         return false;
     }
-    let done = call.wins.peek(win, |win| {
-        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
+    let done = call.wins.peek(at.win, |win| {
+        let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
         // SAFETY: the program leaves the buffers alone until the operation is complete.
         with_element!(atomics.ty, T => unsafe {
             raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
@@ -173,25 +164,23 @@ fn accumulate_now(
     done == Some(true)
 }
 
-/// An accumulate of a call: arguments as the standard has them.
+/// An accumulate of a call.
 pub struct Accumulate {
-    pub origin: (*const c_void, i64, Type),
-    pub result: Option<(*const c_void, i64, Type)>,
-    pub at: (c_int, i64),
-    pub target: (i64, Type),
+    pub origin: Buffer,
+    pub result: Option<Buffer>,
+    pub at: Place,
     pub op: Op,
-    pub win: Win,
 }
 
 impl Accumulate {
     /// Has `issue` issue it, unless its target is `MPI_PROC_NULL`.
     #[inline(never)]
     pub fn start(self, call: &Call<'_>, issue: impl FnOnce(&Remote, &dyn Fn() -> Result) -> Result) -> Result {
-        let Self { origin, result, at, target, op, win } = self;
-        let remote = Remote::new(call, win, at, target)?;
+        let Self { origin, result, at, op } = self;
+        let remote = Remote::new(call, at)?;
         let effect = Effect::of(call, op)?;
-        let origin = if effect == Effect::Read { None } else { Some(Local::new(call, &ORIGIN, origin)?) };
-        let result = result.map(|result| Local::new(call, &RESULT, result)).transpose()?;
+        let origin = if effect == Effect::Read { None } else { Some(Local::new(call, origin)?) };
+        let result = result.map(|result| Local::new(call, result)).transpose()?;
         let Some(remote) = remote else { return Ok(()) };
         issue(&remote, &|| match (effect, &result) {
             // Nothing is changed, and nothing read.
@@ -202,48 +191,18 @@ impl Accumulate {
 }
 
 #[inline(always)]
-pub fn accumulate(
-    call: &Call<'_>,
-    origin_addr: *const c_void,
-    origin_count: i64,
-    origin_datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    target_count: i64,
-    target_datatype: Type,
-    op: Op,
-    win: Win,
-) -> Result {
-    let (none, at, target) = (std::ptr::null_mut(), (target_rank, target_disp), (target_count, target_datatype));
-    if (origin_count, origin_datatype) == target
-        && origin_count == 1
-        && accumulate_now(call, origin_addr, none, target_datatype, target_rank, target_disp, op, win)
+pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {
+    if (origin.n, origin.datatype) == (at.n, at.datatype)
+        && origin.n == 1
+        && accumulate_now(call, origin.address, std::ptr::null_mut(), at, op)
     {
         return Ok(());
     }
-    let origin = (origin_addr, origin_count, origin_datatype);
-    Accumulate { origin, result: None, at, target, op, win }.start(call, |_, issue| issue())
+    Accumulate { origin, result: None, at, op }.start(call, |_, issue| issue())
 }
 
-pub fn get_accumulate(
-    call: &Call<'_>,
-    origin_addr: *const c_void,
-    origin_count: i64,
-    origin_datatype: Type,
-    result_addr: *mut c_void,
-    result_count: i64,
-    result_datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    target_count: i64,
-    target_datatype: Type,
-    op: Op,
-    win: Win,
-) -> Result {
-    let origin = (origin_addr, origin_count, origin_datatype);
-    let result = Some((result_addr.cast_const(), result_count, result_datatype));
-    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    Accumulate { origin, result, at, target, op, win }.start(call, |_, issue| issue())
+pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
+    Accumulate { origin, result: Some(result), at, op }.start(call, |_, issue| issue())
 }
 
 /// Checks that a type is predefined.
@@ -253,25 +212,12 @@ fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
 }
 
 #[inline(always)]
-pub fn fetch_and_op(
-    call: &Call<'_>,
-    origin_addr: *const c_void,
-    result_addr: *mut c_void,
-    datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    op: Op,
-    win: Win,
-) -> Result {
-    if !is_constant(result_addr)
-        && accumulate_now(call, origin_addr, result_addr, datatype, target_rank, target_disp, op, win)
-    {
+pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
+    if !result.address.is_constant() && accumulate_now(call, origin.address, result.address.at(), at, op) {
         return Ok(());
     }
-    predefined(call, datatype)?;
-    let (origin, result) = ((origin_addr, 1, datatype), Some((result_addr.cast_const(), 1, datatype)));
-    let (at, target) = ((target_rank, target_disp), (1, datatype));
-    Accumulate { origin, result, at, target, op, win }.start(call, |_, issue| issue())
+    predefined(call, at.datatype)?;
+    Accumulate { origin, result: Some(result), at, op }.start(call, |_, issue| issue())
 }
 
 /// The value of a type at an address of the program.
@@ -283,25 +229,23 @@ unsafe fn value<T: Element>(at: *const u8) -> T {
     unsafe { at.cast::<T>().read_unaligned() }
 }
 
-/// Compares and swaps an integer of a predefined type in memory that is mapped and ready: whether that is so.
+/// Compares and swaps an integer of a predefined type in memory that is mapped and ready; whether that is so.
 #[inline]
-fn swap_now(
-    call: &Call<'_>,
-    [new, old, result]: [*const c_void; 3],
-    datatype: Type,
-    (rank, displacement): (c_int, i64),
-    win: Win,
-) -> bool {
-    let atomics = call.plain.atomics(datatype).filter(|atomics| atomics.is_swapped);
-    let Some(atomics) = atomics.filter(|_| ![new, old, result].into_iter().any(is_constant)) else { return false };
-    let done = call.wins.peek(win, |win| {
-        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
+fn swap_now(call: &Call<'_>, buffers: [Buffer; 3], at: Place) -> bool {
+    let atomics = call.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped);
+    let Some(atomics) = atomics else { return false };
+    if buffers.iter().any(|buffer| buffer.address.is_constant()) {
+        return false;
+    }
+    let [new, old, result] = buffers.map(|buffer| buffer.address.at());
+    let done = call.wins.peek(at.win, |win| {
+        let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
         macro_rules! swap {
             ($t:ty) => {
                 // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
                 unsafe {
-                    let (old, new) = (value::<$t>(old.cast()), value::<$t>(new.cast()));
-                    raw.compare_and_swap_now(old, new, result.cast_mut().cast::<$t>(), target, offset)
+                    let (old, new) = (value::<$t>(old), value::<$t>(new));
+                    raw.compare_and_swap_now(old, new, result.cast::<$t>(), target, offset)
                 }
             };
         }
@@ -316,50 +260,31 @@ fn swap_now(
 }
 
 #[inline(always)]
-pub fn compare_and_swap(
-    call: &Call<'_>,
-    origin_addr: *const c_void,
-    compare_addr: *const c_void,
-    result_addr: *mut c_void,
-    datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    win: Win,
-) -> Result {
-    let buffers = [origin_addr, compare_addr, result_addr.cast_const()];
-    if swap_now(call, buffers, datatype, (target_rank, target_disp), win) {
-        return Ok(());
-    }
-    compare_and_swap_checked(call, buffers, datatype, (target_rank, target_disp), win)
+pub fn compare_and_swap(call: &Call<'_>, origin: Buffer, compare: Buffer, result: Buffer, at: Place) -> Result {
+    let buffers = [origin, compare, result];
+    if swap_now(call, buffers, at) { Ok(()) } else { compare_and_swap_checked(call, buffers, at) }
 }
 
 #[inline(never)]
-fn compare_and_swap_checked(
-    call: &Call<'_>,
-    [origin_addr, compare_addr, result_addr]: [*const c_void; 3],
-    datatype: Type,
-    at: (c_int, i64),
-    win: Win,
-) -> Result {
-    let remote = Remote::new(call, win, at, (1, datatype))?;
-    let named = predefined(call, datatype)?;
+fn compare_and_swap_checked(call: &Call<'_>, buffers: [Buffer; 3], at: Place) -> Result {
+    let remote = Remote::new(call, at)?;
+    let named = predefined(call, at.datatype)?;
     if !is_swapped(named) {
         let why = format!("is {}, which is neither an integer nor logical nor a byte", named.mpi_name());
-        return Err(fail(MPI_ERR_TYPE, why).value(datatype.0));
+        return Err(fail(MPI_ERR_TYPE, why).value(at.datatype.0));
     }
-    for (address, name) in [(origin_addr, "origin_addr"), (compare_addr, "compare_addr"), (result_addr, "result_addr")]
-    {
-        check_buffer(address, false, name)?;
+    for buffer in buffers {
+        buffer.address.check(named.size() as u64, 0)?;
     }
     let Some(remote) = remote else { return Ok(()) };
-    let (new, old) = (origin_addr.cast::<u8>(), compare_addr.cast::<u8>());
+    let [new, old, result] = buffers.map(|buffer| buffer.address.at());
     let (win, target, offset) = (&remote.win, remote.target, remote.offset);
     macro_rules! swap {
         ($t:ty) => {
             // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
             unsafe {
-                let (old, new, result) = (value::<$t>(old), value::<$t>(new), result_addr.cast_mut().cast::<$t>());
-                win.raw().compare_and_swap(old, new, result, target, offset)
+                let (old, new) = (value::<$t>(old), value::<$t>(new));
+                win.raw().compare_and_swap(old, new, result.cast::<$t>(), target, offset)
             }?
         };
     }
@@ -376,7 +301,7 @@ fn compare_and_swap_checked(
                     elements.copy_from_slice(&new);
                 }
             };
-            let result = Local::new(call, &RESULT, (result_addr, 1, datatype))?;
+            let result = Local::new(call, buffers[2])?;
             remote.update(named, Some(Rc::new(combine)), None, Some(&result))?;
         }
     }

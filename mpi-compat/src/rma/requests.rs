@@ -1,19 +1,19 @@
 //! Request-based operations (MPI-5.0 section 12.3.5), whose requests are completed as all others are.
 
-use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 use farside_core::Job;
 use farside_rma::raw;
 
-use super::access::{Local, ORIGIN, Remote};
+use super::access::{Local, Remote};
 use super::accumulate::Accumulate;
 use super::transfer::Direction;
 use crate::arguments::Out;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result};
-use crate::handle::{Op, Request, Type, Win};
+use crate::handle::{Op, Request, Win};
 use crate::objects::{Consume, Outcome, WinObject};
+use crate::operands::{Buffer, Place};
 use crate::request;
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
@@ -73,104 +73,47 @@ fn start(call: &Call<'_>, handle: Win, remote: &Remote, request: Out<Request>, i
     }
 }
 
-fn transfer(
-    call: &Call<'_>,
-    local: (*const c_void, i64, Type),
-    at: (c_int, i64),
-    target: (i64, Type),
-    win: Win,
-    request: Out<Request>,
-    direction: Direction,
-) -> Result {
-    let remote = Remote::new(call, win, at, target)?;
-    let local = Local::new(call, &ORIGIN, local)?;
+fn transfer(call: &Call<'_>, origin: Buffer, at: Place, request: Out<Request>, direction: Direction) -> Result {
+    let remote = Remote::new(call, at)?;
+    let local = Local::new(call, origin)?;
     let Some(remote) = remote else {
         request.set(request::complete_send(call));
         return Ok(());
     };
-    start(call, win, &remote, request, &|| remote.transfer(&local, direction))
+    start(call, at.win, &remote, request, &|| remote.transfer(&local, direction))
 }
 
-pub fn rput(
-    call: &Call<'_>,
-    origin_addr: *const c_void,
-    origin_count: i64,
-    origin_datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    target_count: i64,
-    target_datatype: Type,
-    win: Win,
-    request: Out<Request>,
-) -> Result {
-    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    transfer(call, (origin_addr, origin_count, origin_datatype), at, target, win, request, Direction::Put)
+pub fn rput(call: &Call<'_>, origin: Buffer, at: Place, request: Out<Request>) -> Result {
+    transfer(call, origin, at, request, Direction::Put)
 }
 
-pub fn rget(
-    call: &Call<'_>,
-    origin_addr: *mut c_void,
-    origin_count: i64,
-    origin_datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    target_count: i64,
-    target_datatype: Type,
-    win: Win,
-    request: Out<Request>,
-) -> Result {
-    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    transfer(call, (origin_addr.cast_const(), origin_count, origin_datatype), at, target, win, request, Direction::Get)
+pub fn rget(call: &Call<'_>, origin: Buffer, at: Place, request: Out<Request>) -> Result {
+    transfer(call, origin, at, request, Direction::Get)
 }
 
 fn accumulate(call: &Call<'_>, accumulate: Accumulate, request: Out<Request>) -> Result {
-    let (mut to_nobody, win) = (true, accumulate.win);
+    let (mut to_proc_null, win) = (true, accumulate.at.win);
     accumulate.start(call, |remote, issue| {
-        to_nobody = false;
+        to_proc_null = false;
         start(call, win, remote, request, issue)
     })?;
-    if to_nobody {
+    if to_proc_null {
         request.set(request::complete_send(call));
     }
     Ok(())
 }
 
-pub fn raccumulate(
-    call: &Call<'_>,
-    origin_addr: *const c_void,
-    origin_count: i64,
-    origin_datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    target_count: i64,
-    target_datatype: Type,
-    op: Op,
-    win: Win,
-    request: Out<Request>,
-) -> Result {
-    let origin = (origin_addr, origin_count, origin_datatype);
-    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    accumulate(call, Accumulate { origin, result: None, at, target, op, win }, request)
+pub fn raccumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op, request: Out<Request>) -> Result {
+    accumulate(call, Accumulate { origin, result: None, at, op }, request)
 }
 
 pub fn rget_accumulate(
     call: &Call<'_>,
-    origin_addr: *const c_void,
-    origin_count: i64,
-    origin_datatype: Type,
-    result_addr: *mut c_void,
-    result_count: i64,
-    result_datatype: Type,
-    target_rank: c_int,
-    target_disp: i64,
-    target_count: i64,
-    target_datatype: Type,
+    origin: Buffer,
+    result: Buffer,
+    at: Place,
     op: Op,
-    win: Win,
     request: Out<Request>,
 ) -> Result {
-    let origin = (origin_addr, origin_count, origin_datatype);
-    let result = Some((result_addr.cast_const(), result_count, result_datatype));
-    let (at, target) = ((target_rank, target_disp), (target_count, target_datatype));
-    accumulate(call, Accumulate { origin, result, at, target, op, win }, request)
+    accumulate(call, Accumulate { origin, result: Some(result), at, op }, request)
 }

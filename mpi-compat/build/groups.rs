@@ -1,0 +1,91 @@
+//! Parameters that belong together, which reach an implementation as one argument: a buffer with its count and its type, a rank
+//! with its tag and its communicator, a place at a target.
+
+use crate::table::Parameter;
+
+/// Chapters whose functions get such arguments.
+const CHAPTERS: [&str; 6] = ["p2p", "collective", "rma", "pack", "op", "partitioned"];
+
+/// One letter for the type of a parameter.
+fn letter(parameter: &Parameter) -> char {
+    match (parameter.base.as_str(), parameter.stars, parameter.array) {
+        ("void", 1, false) => 'p',
+        ("int" | "MPI_Count" | "MPI_Aint", 0, _) => 'n',
+        ("int" | "MPI_Count" | "MPI_Aint", 1, true) => 'l',
+        ("MPI_Datatype", 0, _) => 't',
+        ("MPI_Datatype", 1, true) => 'T',
+        ("MPI_Comm", 0, _) => 'c',
+        ("MPI_Win", 0, _) => 'w',
+        _ => '.',
+    }
+}
+
+/// The arguments for these parameters, each of which is `one` if it is not part of a group.
+pub fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) -> String) -> Vec<String> {
+    if !CHAPTERS.contains(&chapter) {
+        return (0..parameters.len()).map(one).collect();
+    }
+    let letters: String = parameters.iter().map(letter).collect();
+    let name = |at: usize| parameters[at].name.as_str();
+    let names = |list: &[usize]| {
+        let names: Vec<String> = list.iter().map(|at| format!("\"{}\"", name(*at))).collect();
+        format!("&[{}]", names.join(", "))
+    };
+    let buffer = |address: usize, n: usize, datatype: usize| {
+        format!("Buffer::new({}, {}, {}, {})", name(address), one(n), name(datatype), names(&[address, n]))
+    };
+    let element = |address: usize, datatype: usize| {
+        format!("Buffer::new({}, 1, {}, {})", name(address), name(datatype), names(&[address, datatype]))
+    };
+    let place = |rank: usize, n: String, datatype: usize| {
+        format!("Place::new({}, {}, {n}, {}, win)", name(rank), name(rank + 1), name(datatype))
+    };
+    let is_peer = |at: usize| {
+        letters[at..].starts_with("nn") && ["source", "dest"].contains(&name(at)) && name(at + 1).ends_with("tag")
+    };
+    let has_peer = (0..letters.len()).any(is_peer);
+    let has_place = parameters.iter().any(|parameter| parameter.name == "target_rank");
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < letters.len() {
+        let rest = &letters[at..];
+        let starts = |with: &str| rest.starts_with(with);
+        at += if starts("pnt") {
+            out.push(buffer(at, at + 1, at + 2));
+            3
+        } else if starts("pnnt") {
+            out.extend([buffer(at, at + 2, at + 3), one(at + 1)]);
+            4
+        } else if starts("ppnt") {
+            out.extend([buffer(at, at + 2, at + 3), buffer(at + 1, at + 2, at + 3)]);
+            4
+        } else if starts("pplt") {
+            out.extend([at, at + 1].map(|p| format!("Address::new({}, {})", name(p), names(&[p, at + 2]))));
+            out.extend([one(at + 2), one(at + 3)]);
+            4
+        } else if starts("pllt") || starts("pllT") {
+            let types = if starts("pllt") { "One" } else { "Each" };
+            let (address, counts, displs, types) =
+                (name(at), one(at + 1), one(at + 2), format!("Types::{types}({})", one(at + 3)));
+            let names = names(&[at, at + 1]);
+            out.push(format!("Blocks::new({address}, {counts}, {displs}.into(), {types}, {names})"));
+            4
+        } else if starts("pptnn") || starts("ppptnn") {
+            let datatype = at + rest.find('t').expect("a type");
+            out.extend((at..datatype).map(|address| element(address, datatype)));
+            out.push(place(datatype + 1, "1".into(), datatype));
+            datatype + 3 - at
+        } else if starts("nnnt") {
+            out.push(place(at, one(at + 2), at + 3));
+            4
+        } else if is_peer(at) {
+            out.push(format!("Peer::new({}, {}, comm, {})", name(at), name(at + 1), names(&[at, at + 1])));
+            2
+        } else if starts("c") && has_peer || starts("w") && has_place {
+            1
+        } else {
+            out.push(one(at));
+            1
+        };
+    }
+    out
+}
