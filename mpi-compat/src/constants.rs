@@ -38,7 +38,7 @@ impl Status {
         unused: [0; 2],
     };
     /// Of what is received from `MPI_PROC_NULL`.
-    pub const FROM_NOBODY: Self = Self { source: MPI_PROC_NULL, ..Self::EMPTY };
+    pub const FROM_PROC_NULL: Self = Self { source: MPI_PROC_NULL, ..Self::EMPTY };
 
     /// Of an operation that was cancelled.
     pub const CANCELLED: Self = Self { cancelled: 1, ..Self::EMPTY };

@@ -40,7 +40,7 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     }
     crate::comm::predefined(call, &start_job(call)?)?;
     if level < MPI_THREAD_MULTIPLE {
-        LOCK.favour();
+        LOCK.bias();
     }
     call.level.set(level);
     call.main_thread.set(this_thread());

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The lock of the library. Its owner takes it again, and a thread may be favoured: it keeps the lock from call to call, so
-//! that it takes and gives it without an atomic operation.
+//! The lock of the library. Its owner takes it again, and it may be biased to a thread, which keeps it from call to call, so
+//! that this thread takes and gives it without an atomic operation.
 //!
-//! Below `MPI_THREAD_MULTIPLE` the thread that started MPI is favoured. Another thread that wants the lock ends that for good:
-//! it says so, puts a fence into every thread of the process (`membarrier`), and takes the lock once the favoured thread is
-//! outside. That thread says that it is inside before it looks whether it is still favoured; since the fence stands between
+//! Below `MPI_THREAD_MULTIPLE` the lock is biased to the thread that started MPI. Another thread that wants it ends that for good:
+//! it says so, puts a fence into every thread of the process (`membarrier`), and takes the lock once the biased thread is
+//! outside. That thread says that it is inside before it looks whether the lock is still biased; since the fence stands between
 //! the other's two steps, one of the two sees the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
@@ -14,8 +14,8 @@ use std::time::Duration;
 use farside_core::device::Waker;
 use farside_core::memory::words::Word;
 
-/// The mark of a favoured owner, beside its number.
-const FAVOURED: u64 = 1;
+/// The mark of a biased owner, beside its number.
+const BIASED: u64 = 1;
 /// Longest sleep of a thread that waits for the lock. Where there is no `membarrier` a wake may be missed.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -40,14 +40,14 @@ pub fn this_thread() -> u64 {
 
 /// Who has the lock: what has to be right under every interleaving.
 pub struct Ownership<W> {
-    /// The number of the owner, and whether it is favoured; 0 if nobody has the lock.
+    /// The number of the owner, and whether the lock is biased to it; 0 if no thread has the lock.
     owner: W,
     /// How often the owner has taken it.
     depth: W,
-    /// The same of a favoured owner, which is 0 while it is outside. Only that thread writes it.
+    /// The same of a biased owner, which is 0 while it is outside. Only that thread writes it.
     inside: W,
-    /// Whether the favoured owner still is.
-    favour: W,
+    /// Whether the lock is still biased to its owner.
+    biased: W,
 }
 
 impl<W: Word<u64>> Ownership<W> {
@@ -56,13 +56,13 @@ impl<W: Word<u64>> Ownership<W> {
     fn take(&self, me: u64, order: impl Fn()) -> bool {
         // Relaxed: a thread finds its own number only if it has stored it.
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner == me | FAVOURED {
+        if owner == me | BIASED {
             let inside = self.inside.load(Ordering::Relaxed);
             // Relaxed: only the owner writes it; `order` and the barrier of `take_from` keep this store before the load of
-            // `favour`, as there the store of `favour` comes before the load of this.
+            // `biased`, as there the store of `biased` comes before the load of this.
             self.inside.store(inside + 1, Ordering::Relaxed);
             order();
-            if inside > 0 || self.favour.load(Ordering::Relaxed) != 0 {
+            if inside > 0 || self.biased.load(Ordering::Relaxed) != 0 {
                 return true;
             }
             // Release: pairs with the Acquire of `take_from`.
@@ -91,12 +91,12 @@ impl<W: Word<u64>> Ownership<W> {
     fn take_from(&self, me: u64, barrier: impl Fn()) -> bool {
         // Relaxed: the compare-and-swap below finds out if it has changed.
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner & FAVOURED != 0 {
-            self.favour.store(0, Ordering::SeqCst);
+        if owner & BIASED != 0 {
+            self.biased.store(0, Ordering::SeqCst);
             barrier();
             // Acquire: pairs with the Release of `give`.
             if self.inside.load(Ordering::Acquire) == 0 {
-                // Release: hands what the favoured owner has done on to the Acquire of `take_free`.
+                // Release: hands what the biased owner has done on to the Acquire of `take_free`.
                 let _ = self.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
@@ -107,16 +107,16 @@ impl<W: Word<u64>> Ownership<W> {
     #[inline(always)]
     fn depth(&self) -> &W {
         // Relaxed: the caller owns the lock, and has stored the owner itself.
-        if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 { &self.depth } else { &self.inside }
+        if self.owner.load(Ordering::Relaxed) & BIASED == 0 { &self.depth } else { &self.inside }
     }
 
     /// Gives it back once; whether others may be able to take it then.
     #[inline(always)]
     fn give(&self, order: impl Fn()) -> bool {
         // Relaxed: this thread has stored the owner itself.
-        if self.owner.load(Ordering::Relaxed) & FAVOURED != 0 {
+        if self.owner.load(Ordering::Relaxed) & BIASED != 0 {
             let inside = self.inside.load(Ordering::Relaxed) - 1;
-            return self.leave_favoured(inside, order);
+            return self.leave_biased(inside, order);
         }
         // Relaxed: of the depth only the owner reads and writes.
         let depth = self.depth.load(Ordering::Relaxed) - 1;
@@ -127,26 +127,26 @@ impl<W: Word<u64>> Ownership<W> {
         self.give_all(order)
     }
 
-    /// The favoured owner has it so often from now on; whether others may be able to take it.
+    /// The biased owner has it so often from now on; whether others may be able to take it.
     #[inline(always)]
-    fn leave_favoured(&self, inside: u64, order: impl Fn()) -> bool {
+    fn leave_biased(&self, inside: u64, order: impl Fn()) -> bool {
         // Release: pairs with the Acquire of `take_from`.
         self.inside.store(inside, Ordering::Release);
         order();
         // Relaxed: `order` and the barrier of `take_from` keep it behind the store before it.
-        inside == 0 && self.favour.load(Ordering::Relaxed) == 0
+        inside == 0 && self.biased.load(Ordering::Relaxed) == 0
     }
 
     #[inline(always)]
     fn give_all(&self, order: impl Fn()) -> bool {
         // Relaxed: this thread has stored the owner itself.
-        if self.owner.load(Ordering::Relaxed) & FAVOURED == 0 {
+        if self.owner.load(Ordering::Relaxed) & BIASED == 0 {
             // Release: pairs with the Acquire of `take_free`.
             self.owner.store(0, Ordering::Release);
             order();
             return true;
         }
-        self.leave_favoured(0, order)
+        self.leave_biased(0, order)
     }
 }
 
@@ -169,7 +169,7 @@ pub static LOCK: Lock = Lock {
         owner: AtomicU64::new(0),
         depth: AtomicU64::new(0),
         inside: AtomicU64::new(0),
-        favour: AtomicU64::new(0),
+        biased: AtomicU64::new(0),
     },
     waiting: AtomicU64::new(0),
     waited: AtomicU64::new(0),
@@ -220,12 +220,12 @@ impl Lock {
         self.has_barrier.store(registered, Ordering::SeqCst);
     }
 
-    /// The owner is favoured from now on, if [`use_barrier`](Self::use_barrier) has found a `membarrier`.
-    pub fn favour(&self) {
+    /// The lock is biased to its owner from now on, if [`use_barrier`](Self::use_barrier) has found a `membarrier`.
+    pub fn bias(&self) {
         if self.has_barrier.load(Ordering::SeqCst) {
             self.ownership.inside.store(self.ownership.depth.load(Ordering::Relaxed), Ordering::SeqCst);
-            self.ownership.favour.store(1, Ordering::SeqCst);
-            self.ownership.owner.store(this_thread() | FAVOURED, Ordering::SeqCst);
+            self.ownership.biased.store(1, Ordering::SeqCst);
+            self.ownership.owner.store(this_thread() | BIASED, Ordering::SeqCst);
         }
     }
 
@@ -308,9 +308,9 @@ impl Lock {
 
     /// Frees what other threads have, in a child made by fork, where there are none.
     pub fn in_child(&self) {
-        let Ownership { owner, depth, inside, favour } = &self.ownership;
-        if owner.load(Ordering::SeqCst) & !FAVOURED != this_thread() {
-            [owner, depth, inside, favour].into_iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        let Ownership { owner, depth, inside, biased } = &self.ownership;
+        if owner.load(Ordering::SeqCst) & !BIASED != this_thread() {
+            [owner, depth, inside, biased].into_iter().for_each(|word| word.store(0, Ordering::SeqCst));
         }
         self.waiting.store(0, Ordering::SeqCst);
     }

@@ -107,6 +107,30 @@ fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) -> bool) -> b
     open == n
 }
 
+impl PartitionedSend {
+    /// A partition is ready.
+    fn ready(&self, call: &Call<'_>, partition: c_int) -> Result {
+        let at = self.all.check(partition)?;
+        let inactive = || fail(MPI_ERR_REQUEST, "is inactive").named("request");
+        if self.round.borrow().as_ref().ok_or_else(inactive)?[at].is_some() {
+            return Err(fail(MPI_ERR_ARG, format!("is {partition}, which was ready already")).named("partition"));
+        }
+        let sending = match self.all.peer {
+            None => Sending::Done,
+            Some(peer) => {
+                let len = self.all.len as usize;
+                let source = self.all.data.part(at * len, len).source();
+                // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over.
+                unsafe { call.job()?.start_message(peer, self.context, partition, source, Mode::Standard) }?
+            }
+        };
+        if let Some(round) = &mut *self.round.borrow_mut() {
+            round[at] = Some(sending);
+        }
+        Ok(())
+    }
+}
+
 impl Operation for PartitionedSend {
     fn object(&self) -> Option<&dyn HasErrhandler> {
         Some(&self.all.comm)
@@ -147,27 +171,6 @@ impl Operation for PartitionedSend {
 
     fn cancel(&self, _: &Call<'_>) -> Result {
         Err(fail(MPI_ERR_REQUEST, "is of a partitioned send, which cannot be cancelled").named("request"))
-    }
-
-    fn ready(&self, call: &Call<'_>, partition: c_int) -> Result {
-        let at = self.all.check(partition)?;
-        let inactive = || fail(MPI_ERR_REQUEST, "is inactive").named("request");
-        if self.round.borrow().as_ref().ok_or_else(inactive)?[at].is_some() {
-            return Err(fail(MPI_ERR_ARG, format!("is {partition}, which was ready already")).named("partition"));
-        }
-        let sending = match self.all.peer {
-            None => Sending::Done,
-            Some(peer) => {
-                let len = self.all.len as usize;
-                let source = self.all.data.part(at * len, len).source();
-                // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over.
-                unsafe { call.job()?.start_message(peer, self.context, partition, source, Mode::Standard) }?
-            }
-        };
-        if let Some(round) = &mut *self.round.borrow_mut() {
-            round[at] = Some(sending);
-        }
-        Ok(())
     }
 
     fn give_up(&self, job: &Job) {
@@ -273,7 +276,7 @@ impl PartitionedReceive {
             return Err(failed.clone());
         }
         if self.all.peer.is_none() {
-            return Ok(Status::FROM_NOBODY);
+            return Ok(Status::FROM_PROC_NULL);
         }
         let mut bytes = 0;
         for (receive, known) in &*self.round.borrow() {
@@ -289,6 +292,17 @@ impl PartitionedReceive {
             bytes += known.get().unwrap_or(0);
         }
         Ok(Status::received(self.all.rank, self.all.tag, bytes as usize))
+    }
+}
+
+impl PartitionedReceive {
+    /// Whether a partition has come, at the latest after one turn of progress.
+    fn arrived(&self, call: &Call<'_>, partition: c_int) -> Result<bool> {
+        if !self.is_active() {
+            return Ok(true);
+        }
+        let at = self.all.check(partition)? as u64 * self.all.len;
+        call.test(|| self.is_over() || self.has(at, at + self.all.len))
     }
 }
 
@@ -337,14 +351,6 @@ impl Operation for PartitionedReceive {
 
     fn cancel(&self, _: &Call<'_>) -> Result {
         Err(fail(MPI_ERR_REQUEST, "is of a partitioned receive, which cannot be cancelled").named("request"))
-    }
-
-    fn arrived(&self, call: &Call<'_>, partition: c_int) -> Result<bool> {
-        if !self.is_active() {
-            return Ok(true);
-        }
-        let at = self.all.check(partition)? as u64 * self.all.len;
-        call.test(|| self.is_over() || self.has(at, at + self.all.len))
     }
 
     fn free(&self, call: &Call<'_>) -> Result<bool> {
@@ -421,27 +427,35 @@ pub fn precv_init(
     Ok(())
 }
 
-/// Calls `f` with the operation of a request; errors are raised on its communicator.
-fn with<R>(call: &Call<'_>, request: Request, f: impl FnOnce(&dyn Operation) -> Result<R>) -> Result<R> {
+/// Calls `f` with the operation of a request, which must be `what`; errors are raised on its communicator.
+fn with<T: Operation, R>(call: &Call<'_>, request: Request, what: &str, f: impl FnOnce(&T) -> Result<R>) -> Result<R> {
     let operation = request::get(call, request, "request")?;
-    f(&*operation).map_err(|failed| request::on(&*operation, failed))
+    let other = || fail(MPI_ERR_REQUEST, format!("is no {what}")).named("request");
+    operation.of_kind().ok_or_else(other).and_then(f).map_err(|failed| request::on(&*operation, failed))
+}
+
+/// Partitions of a send are ready.
+fn ready(call: &Call<'_>, request: Request, partitions: impl IntoIterator<Item = c_int>) -> Result {
+    with(call, request, "partitioned send", |send: &PartitionedSend| {
+        partitions.into_iter().try_for_each(|partition| send.ready(call, partition))
+    })
 }
 
 pub fn pready(call: &Call<'_>, partition: c_int, request: Request) -> Result {
-    with(call, request, |operation| operation.ready(call, partition))
+    ready(call, request, [partition])
 }
 
 pub fn pready_range(call: &Call<'_>, low: c_int, high: c_int, request: Request) -> Result {
-    with(call, request, |operation| (low..=high).try_for_each(|partition| operation.ready(call, partition)))
+    ready(call, request, low..=high)
 }
 
 pub fn pready_list(call: &Call<'_>, length: c_int, partitions: List<c_int>, request: Request) -> Result {
-    let partitions = partitions.read(length.into())?;
-    with(call, request, |operation| partitions.iter().try_for_each(|partition| operation.ready(call, *partition)))
+    ready(call, request, partitions.read(length.into())?)
 }
 
 pub fn parrived(call: &Call<'_>, request: Request, partition: c_int, flag: Out<c_int>) -> Result {
-    let arrived = request == MPI_REQUEST_NULL || with(call, request, |operation| operation.arrived(call, partition))?;
+    let arrived = |receive: &PartitionedReceive| receive.arrived(call, partition);
+    let arrived = request == MPI_REQUEST_NULL || with(call, request, "partitioned receive", arrived)?;
     flag.set(arrived.into());
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! Error handlers, attribute callbacks and functions of generalized requests run without the lock, so that they may jump out of the
 //! call; an operator, which runs inside the progress of the job, has it.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -211,7 +212,7 @@ impl Deref for Call<'_> {
 }
 
 /// An operation that a request stands for.
-pub trait Operation {
+pub trait Operation: Any {
     /// The object whose error handler gets its errors.
     fn object(&self) -> Option<&dyn HasErrhandler> {
         None
@@ -251,21 +252,6 @@ pub trait Operation {
         Ok(false)
     }
 
-    /// The program says that it has carried out a generalized one; whether its handle is to be released.
-    fn carried_out(&self) -> Result<bool> {
-        Err(fail(MPI_ERR_REQUEST, "is no generalized request"))
-    }
-
-    /// A partition of a partitioned send is ready.
-    fn ready(&self, _: &Call<'_>, _: c_int) -> Result {
-        Err(fail(MPI_ERR_REQUEST, "is no partitioned send").named("request"))
-    }
-
-    /// Whether a partition of a partitioned receive has come, at the latest after one turn of progress.
-    fn arrived(&self, _: &Call<'_>, _: c_int) -> Result<bool> {
-        Err(fail(MPI_ERR_REQUEST, "is no partitioned receive").named("request"))
-    }
-
     /// What it waits for now, for the bill.
     fn awaits(&self) -> Option<Awaited> {
         None
@@ -277,6 +263,13 @@ pub trait Operation {
     /// Hands out how it has ended, after it is over, where nothing else holds it any more than its callers do.
     fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
         self.outcome(call, Consume::Yes).put(status)
+    }
+}
+
+impl dyn Operation {
+    /// The operation, if it is one of this kind.
+    pub fn of_kind<T: Operation>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
     }
 }
 

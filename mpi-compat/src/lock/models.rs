@@ -8,7 +8,7 @@ use farside_core::memory::words::Word;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Condvar, Mutex};
 
-use super::{FAVOURED, Ownership};
+use super::{BIASED, Ownership};
 
 struct ModelWord(AtomicU64);
 
@@ -88,12 +88,12 @@ impl Model {
     }
 }
 
-/// Threads that call: the first, which may be favoured, so many times, the others once.
-fn calls(with_fences: bool, favoured: bool, others: u64, rounds: u64) {
+/// Threads that call: the first, to which the lock may be biased, `rounds` times, the others once.
+fn calls(with_fences: bool, biased: bool, others: u64, rounds: u64) {
     let word = |value| ModelWord(AtomicU64::new(value));
-    let (owner, favour) = if favoured { (2 | FAVOURED, 1) } else { (0, 0) };
+    let (owner, biased) = if biased { (2 | BIASED, 1) } else { (0, 0) };
     let model: &'static Model = Box::leak(Box::new(Model {
-        ownership: Ownership { owner: word(owner), depth: word(0), inside: word(0), favour: word(favour) },
+        ownership: Ownership { owner: word(owner), depth: word(0), inside: word(0), biased: word(biased) },
         inside: loom::cell::UnsafeCell::new(Cell::new(0)),
         waiting: word(0),
         queue: Mutex::new(()),
@@ -128,7 +128,7 @@ fn lock_model_has_one_owner_at_a_time() {
 }
 
 #[test]
-fn lock_model_of_two_threads_that_want_the_lock_of_a_favoured_one() {
+fn lock_model_of_two_threads_that_want_the_lock_of_a_biased_one() {
     check(|| calls(true, true, 2, 1));
 }
 

@@ -83,8 +83,8 @@ impl PointToPoint {
     }
 
     /// The receive of `MPI_MESSAGE_NO_PROC`, which is over.
-    pub(super) fn of_nobody() -> Rc<Self> {
-        Self::empty(Stage::Known, Some(Status::FROM_NOBODY.into()))
+    pub(super) fn of_proc_null() -> Rc<Self> {
+        Self::empty(Stage::Known, Some(Status::FROM_PROC_NULL.into()))
     }
 
     /// Starts it.
@@ -128,7 +128,7 @@ impl PointToPoint {
     fn ended(&self, stage: Stage) -> Outcome {
         let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };
         let ended = match stage {
-            Stage::ProcNull => return Outcome::from(Status::FROM_NOBODY),
+            Stage::ProcNull => return Outcome::from(Status::FROM_PROC_NULL),
             Stage::Inactive | Stage::Known => return Outcome::from(Status::EMPTY),
             Stage::Receiving => self.receive.outcome(),
             Stage::Sending => self.sending.replace(Sending::Done).outcome().map(|_| None),

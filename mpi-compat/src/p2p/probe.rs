@@ -39,7 +39,7 @@ impl Probe {
 
     /// The status of the message that is there.
     fn look(&self, call: &Call<'_>) -> Result<Option<Status>> {
-        let Some(pattern) = &self.pattern else { return Ok(Some(Status::FROM_NOBODY)) };
+        let Some(pattern) = &self.pattern else { return Ok(Some(Status::FROM_PROC_NULL)) };
         let found = call.job()?.probe(pattern)?;
         Ok(found.map(|found| self.status(&found)))
     }
@@ -71,7 +71,7 @@ impl Probe {
 
     /// Takes the message that is there, as an object.
     fn take(self, call: &Call<'_>) -> Result<Option<(handle::Message, Status)>> {
-        let Some(pattern) = &self.pattern else { return Ok(Some((MPI_MESSAGE_NO_PROC, Status::FROM_NOBODY))) };
+        let Some(pattern) = &self.pattern else { return Ok(Some((MPI_MESSAGE_NO_PROC, Status::FROM_PROC_NULL))) };
         let Some(matched) = call.job()?.take_message(pattern)? else { return Ok(None) };
         let status = self.status(&matched.status());
         let object = MessageObject { comm: Some(self.comm), matched: Cell::new(Some(matched)) };
@@ -138,7 +138,7 @@ fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result
     let Some(blame) = &object.comm else {
         data?;
         message.set(MPI_MESSAGE_NULL);
-        return Ok(PointToPoint::of_nobody());
+        return Ok(PointToPoint::of_proc_null());
     };
     let data = data.map_err(|failed| failed.on(blame))?;
     let comm = (blame.0, Rc::clone(&blame.1));

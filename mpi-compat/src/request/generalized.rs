@@ -60,6 +60,19 @@ impl Generalized {
     }
 }
 
+impl Generalized {
+    /// The program has carried it out; whether its handle is to be released.
+    fn complete(&self) -> Result<bool> {
+        if self.complete.replace(true) {
+            return Err(fail(MPI_ERR_REQUEST, "is complete already"));
+        }
+        if self.freed.get() {
+            self.run_free()?;
+        }
+        Ok(self.freed.get())
+    }
+}
+
 impl Operation for Generalized {
     fn is_over(&self) -> bool {
         self.complete.get()
@@ -69,16 +82,6 @@ impl Operation for Generalized {
         let (status, queried) = self.query();
         let freed = if consume == Consume::Yes { self.run_free() } else { Ok(()) };
         Outcome { status, failed: queried.and(freed).err() }
-    }
-
-    fn carried_out(&self) -> Result<bool> {
-        if self.complete.replace(true) {
-            return Err(fail(MPI_ERR_REQUEST, "is complete already"));
-        }
-        if self.freed.get() {
-            self.run_free()?;
-        }
-        Ok(self.freed.get())
     }
 
     fn cancel(&self, _: &Call<'_>) -> Result {
@@ -124,7 +127,10 @@ pub fn grequest_start(
 
 pub fn grequest_complete(call: &Call<'_>, request: Request) -> Result {
     let operation = get(call, request, "request")?;
-    if operation.carried_out().map_err(|failed| failed.value(request.0).named("request"))? {
+    let none = || fail(MPI_ERR_REQUEST, "is no generalized request");
+    let generalized = operation.of_kind::<Generalized>().ok_or_else(none);
+    let is_freed = generalized.and_then(Generalized::complete);
+    if is_freed.map_err(|failed| failed.value(request.0).named("request"))? {
         call.requests.release(request)?;
     }
     Ok(())
