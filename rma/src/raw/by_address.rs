@@ -9,9 +9,9 @@ use farside_core::device::code::{self, Effect};
 use farside_datatype::{Datatype, Named};
 
 use super::address::Attachments;
-use super::batch::{self, Accumulate, SWAP};
 use super::item::{Combine, Item, Request, Update};
 use super::layouts::{Action, Layouts, reach, refused};
+use super::records::{self, Accumulate, SWAP};
 use super::{RawWindow, Target};
 
 /// Most bytes of an element that accumulates change.
@@ -62,7 +62,7 @@ impl RawWindow {
             bytemuck::bytes_of_mut(&mut operands)[..operand.len()].copy_from_slice(operand);
             let (to, from) = (now.as_mut_ptr().cast(), operands.as_ptr().cast());
             // SAFETY: words of this call, aligned for every element; two words of operands, as `SWAP` needs.
-            unsafe { batch::apply(code, to, from, former.as_mut_ptr().cast(), len) };
+            unsafe { records::apply(code, to, from, former.as_mut_ptr().cast(), len) };
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };
         let changes = swaps || code::effect(code) != Effect::Read;

@@ -12,9 +12,9 @@ use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::address::Attachments;
-use super::batch;
 use super::layouts::Planner;
 use super::packed::Listener;
+use super::records;
 use super::sgrs::Sgrs;
 use super::target::{ClaimWords, Target};
 use super::window::{Access, NO_EPOCH, Options, RawWindow};
@@ -131,7 +131,7 @@ impl RawWindow {
         let answers = Rc::default();
         let listener = Listener::new(&job, (own.base, own.len), signals.own_cells(), &answers);
         let steps =
-            attachments.is_none() && regions.iter().all(|r| r.steps) && listener.id() != 0 && batch::has_room(&job);
+            attachments.is_none() && regions.iter().all(|r| r.steps) && listener.id() != 0 && records::has_room(&job);
         let targets = regions.into_iter().enumerate().map(Target::new).collect();
         let mut window = Self {
             stats: job.stats_of(account),

@@ -26,6 +26,7 @@ mod operations;
 mod packed;
 mod packed_put;
 pub mod pscw;
+mod records;
 mod segment;
 mod served;
 mod sgrs;
@@ -33,6 +34,7 @@ pub(crate) mod target;
 mod typed;
 mod update;
 mod window;
+mod window_bytes;
 mod words;
 
 pub(crate) use item::Item;

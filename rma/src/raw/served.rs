@@ -9,8 +9,8 @@ use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Sink, Then}
 use farside_core::signal::OwnCells;
 use farside_core::wire::{Reader, Writer};
 
-use super::batch::{ANSWER, Answers, FETCHES, MOST, NO_CELL, RECORD, RECORDS, SWAP, apply, operand_len};
-use super::packed::WindowBytes;
+use super::records::{ANSWER, Answers, FETCHES, MOST, NO_CELL, RECORD, RECORDS, SWAP, apply, operand_len};
+use super::window_bytes::WindowBytes;
 
 /// What a window lends to the handler of its records and answers.
 #[derive(Clone, Debug)]

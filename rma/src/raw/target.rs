@@ -11,9 +11,9 @@ use farside_core::device::{Registration, RemoteRegion};
 use farside_core::job::Track;
 use farside_core::signal::SignalArray;
 
-use super::batch::Batch;
 use super::item::Item;
 use super::lockword::Ticket;
+use super::records::Batch;
 use super::words::word;
 
 /// Kinds of lock.

@@ -13,10 +13,10 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::address::Attachments;
-use super::batch::Answers;
 use super::item::{Item, Queued, Request, narrow, widen};
 use super::layouts::Planner;
 use super::packed::Listener;
+use super::records::Answers;
 use super::sgrs::Sgrs;
 use super::target::{OpenExposure, Target};
 use crate::op::{CasElement, Element, ElementType, Op};

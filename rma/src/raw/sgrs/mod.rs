@@ -35,7 +35,7 @@ use farside_core::{Error, Job};
 use farside_datatype::PlanLimits;
 
 use super::layouts::Owned;
-use super::packed::State;
+use super::window_bytes::ExposureState;
 use known_layouts::KnownLayouts;
 use serve::Shared;
 
@@ -66,7 +66,7 @@ fn limits(lists: Lists) -> PlanLimits {
 
 impl Sgrs {
     /// For memory of this rank, where its device has lists; `state` says whether messages may change it.
-    pub(super) fn new(job: &Job, own: &Registration, state: &Rc<Cell<State>>, ranks: usize) -> Option<Self> {
+    pub(super) fn new(job: &Job, own: &Registration, state: &Rc<Cell<ExposureState>>, ranks: usize) -> Option<Self> {
         let lists = job.device().capabilities().lists?;
         let shared = Rc::new(Shared::new(own.base, own.len, Rc::clone(state), limits(lists)));
         let handler = Rc::clone(&shared);

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::message::{Answer, Decision, LAYOUTS, LISTS, Message, Named, Request, Verdict, refusal};
 use crate::raw::layouts::{reach, refused};
-use crate::raw::packed::State;
+use crate::raw::window_bytes::ExposureState;
 
 const OP: &str = "serve a transfer of lists";
 
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     /// Lists that are posted for others since the last closing call.
     pub(super) track: RefCell<Rc<Track>>,
     /// Whether messages may change the memory.
-    state: Rc<Cell<State>>,
+    state: Rc<Cell<ExposureState>>,
     /// The first transfer that failed here.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
@@ -42,7 +42,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(base: *mut u8, len: usize, state: Rc<Cell<State>>, limits: PlanLimits) -> Self {
+    pub(super) fn new(base: *mut u8, len: usize, state: Rc<Cell<ExposureState>>, limits: PlanLimits) -> Self {
         Self {
             base,
             len,
@@ -98,9 +98,9 @@ impl Shared {
 
     fn post(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
         match self.state.get() {
-            State::Exposed => {}
-            State::Kept => return Err(Error::new(ErrorKind::WrongEpoch, OP).cause("the window is not exposed")),
-            State::Ended => return Err(Error::new(ErrorKind::Freed, OP)),
+            ExposureState::Exposed => {}
+            ExposureState::Kept => return Err(Error::new(ErrorKind::WrongEpoch, OP).cause("the window is not exposed")),
+            ExposureState::Ended => return Err(Error::new(ErrorKind::Freed, OP)),
         }
         if !self.learn(source, request, data)? {
             return Ok(Verdict::Unknown);
