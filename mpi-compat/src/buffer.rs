@@ -100,7 +100,7 @@ impl Operation for Flush {
     fn give_up(&self, _: &Job) {}
 }
 
-/// Whose buffer a call is about.
+/// The owner of the buffer of a call.
 enum Owner {
     Process,
     Comm((Comm, Rc<CommObject>)),

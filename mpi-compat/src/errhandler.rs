@@ -1,11 +1,11 @@
-//! What an error handler is, and what has one. `errors` calls them.
+//! Error handlers, and the objects that have one. `errors` calls them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::constants::Callback;
 
-/// What an error handler is for.
+/// The kind of object that an error handler is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Comm,
@@ -34,7 +34,7 @@ pub type Handler = RefCell<Rc<ErrhandlerObject>>;
 /// An error handler, and the handle of the object that it is called with.
 pub type ErrhandlerOf = (Rc<ErrhandlerObject>, usize);
 
-/// What has an error handler.
+/// An object that has an error handler.
 pub trait HasErrhandler {
     fn errhandler_of(&self) -> ErrhandlerOf;
 }

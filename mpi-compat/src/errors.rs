@@ -20,7 +20,7 @@ use crate::runtime::{Call, Phase, Runtime};
 /// The object whose error handler gets an error.
 #[derive(Clone, Copy, Debug)]
 pub enum On {
-    /// None: that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
+    /// No object: the error handler is that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
     Process,
     Comm(Comm),
     Win(Win),

@@ -1,4 +1,4 @@
-//! Why a call fails: an error class, and the argument that is to blame.
+//! Errors of calls: a class, a text, and the argument that is to blame.
 
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ use crate::errhandler::{ErrhandlerOf, HasErrhandler};
 #[derive(Clone)]
 pub struct Fail(Box<Reason>);
 
-/// What an error says.
+/// The content of an error.
 #[derive(Clone)]
 pub struct Reason {
     /// A class, or the code that a function of the program returned.
@@ -33,7 +33,7 @@ pub fn fail(class: c_int, text: impl Into<String>) -> Fail {
     Fail(Box::new(Reason { code: class, text: text.into(), argument: None, handle: None, on: None }))
 }
 
-/// What chapters return.
+/// The result of a call.
 pub type Result<T = (), E = Fail> = std::result::Result<T, E>;
 
 impl Deref for Fail {

@@ -27,7 +27,7 @@ const GENERATIONS: u32 = 1 << 24;
 pub trait Handle: Copy {
     /// Its number in handles, from 1.
     const KIND: usize;
-    /// What it stands for, in words.
+    /// The kind of its object, in words.
     const WHAT: &'static str;
     /// The null handle.
     const NULL: usize;
@@ -78,7 +78,7 @@ handles! {
 struct Slot<T: ?Sized> {
     generation: u32,
     object: Option<Rc<T>>,
-    /// How often the handle was given out and not freed; of a place that is free the next such place.
+    /// The number of times that the handle was given out and not freed; in a free place the next free place.
     holders: u32,
 }
 
@@ -204,8 +204,8 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         Err(bad::<H>(value))
     }
 
-    /// What `f` makes of the object of a handle that is not predefined; `None` if it is none. `f` waits for nothing, and calls no
-    /// function of the program.
+    /// Calls `f` with the object of a handle that is not predefined; `None` if there is no such object. `f` waits for nothing,
+    /// and calls no function of the program.
     #[inline(always)]
     pub fn peek<R>(&self, handle: H, f: impl FnOnce(&T) -> R) -> Option<R> {
         let value = handle.value();
@@ -250,7 +250,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         }
         let object = slot.object.take();
         drop(slots);
-        // What an object holds may come back here.
+        // Objects that this one holds may be released here too.
         drop(object);
         self.slots.borrow_mut()[index].holders = self.free.replace(index as u32);
         Ok(true)
@@ -277,7 +277,7 @@ pub fn to_int<H: Handle>(handle: H) -> c_int {
     (handle.value() & INDEX) as c_int
 }
 
-/// Why a value is no handle of this kind.
+/// The error of a value that is not a handle of this kind.
 #[cold]
 fn bad<H: Handle>(value: usize) -> Fail {
     let other = KINDS.iter().find(|(kind, _)| *kind == value >> 56).map(|(_, what)| *what);

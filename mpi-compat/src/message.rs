@@ -128,7 +128,7 @@ impl Data {
     }
 
     /// # Safety
-    /// The memory is valid for writes, and touched by nobody else, until the receive is over.
+    /// The memory is valid for writes, and not touched otherwise, until the receive is over.
     #[inline(always)]
     pub unsafe fn sink(&self) -> Sink {
         match &self.layout {

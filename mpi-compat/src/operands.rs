@@ -1,4 +1,4 @@
-//! What calls operate on, as their arguments describe it: buffers, peers, and places at targets.
+//! Operands of calls as their arguments describe them: buffers, peers, and places at targets.
 
 use std::ffi::{c_int, c_void};
 
@@ -113,7 +113,7 @@ pub struct Peer {
     pub rank: c_int,
     pub tag: c_int,
     pub comm: Comm,
-    /// Of the rank and the tag.
+    /// The names of the rank's and the tag's parameter.
     pub names: &'static [&'static str; 2],
 }
 

@@ -31,7 +31,7 @@ use crate::status::Status;
 /// The most partitions of a message: each is a message of its own.
 const MOST: u64 = 1 << 24;
 
-/// What both sides are given.
+/// The arguments of both sides.
 struct Partitions {
     comm: (Comm, Rc<CommObject>),
     /// The other rank in the job; `None` for `MPI_PROC_NULL`.
@@ -94,7 +94,7 @@ struct PartitionedSend {
     context: u32,
     /// Kept with its bytes until the request is freed; `None` for `MPI_PROC_NULL`.
     offer: RefCell<Option<(Sending, Box<[u8; OFFER]>)>>,
-    /// Of each partition the send, once it is ready; `None` while inactive.
+    /// The send of each partition that is ready; `None` while inactive.
     round: RefCell<Option<Vec<Option<Sending>>>>,
     /// The sends before this one are done.
     done: Cell<usize>,
@@ -179,7 +179,7 @@ impl Operation for PartitionedSend {
     }
 }
 
-/// How the sender has partitioned the message.
+/// The partitions of the sender.
 struct Offer {
     context: u32,
     number: u64,
@@ -265,7 +265,7 @@ impl PartitionedReceive {
         let Some(offer) = offer.as_ref().filter(|_| self.posted.get()) else { return false };
         let round = self.round.borrow();
         let mut parts = round.iter().enumerate().map(|(i, part)| (i as u64 * offer.len, part));
-        // Of one without bytes: all.
+        // A partition without bytes has come when all have.
         let beside = |begin| from < to && (begin >= to || begin + offer.len <= from);
         parts.all(|(begin, (receive, _))| receive.is_done() || beside(begin))
     }
@@ -340,7 +340,7 @@ impl Operation for PartitionedReceive {
         self.round.borrow_mut().clear();
         self.done.set(0);
         self.posted.set(false);
-        // What an offer has failed with stays.
+        // The error of an offer stays.
         if self.offer.borrow().is_some() || self.coming.borrow().is_some() {
             *self.failed.borrow_mut() = None;
         }

@@ -52,7 +52,7 @@ pub struct Runtime {
     pub phase: Cell<Phase>,
     /// Whether functions that communicate may be called: between `MPI_Init` and `MPI_Finalize`, or while a session is open.
     pub active: Cell<bool>,
-    /// How many sessions are open.
+    /// The number of open sessions.
     pub sessions_open: Cell<u32>,
     /// Whether the process leaves the job when it exits, since there was a session.
     pub leaves_at_exit: Cell<bool>,
@@ -81,7 +81,7 @@ pub struct Runtime {
     /// Requests that were freed before their operations were over.
     pub freed: RefCell<Vec<Rc<dyn Operation>>>,
     pub messages: Objects<Message, MessageObject>,
-    /// Of buffered sends for which no other is attached.
+    /// The buffer of buffered sends for which no other one is attached.
     pub buffer: Attached,
     /// All that are attached.
     pub buffers: RefCell<Vec<Rc<AttachedBuffer>>>,
@@ -236,7 +236,7 @@ pub trait Operation: Any {
         self.is_active() && self.is_over() && !self.is_persistent()
     }
 
-    /// How it has ended, after it is over.
+    /// The status and the error of an operation that is over.
     fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome;
 
     /// Starts a persistent one that is inactive.
@@ -252,7 +252,7 @@ pub trait Operation: Any {
         Ok(false)
     }
 
-    /// What it waits for now, for the bill.
+    /// The peer and the call that it waits for now, for the bill.
     fn awaits(&self) -> Option<Awaited> {
         None
     }

@@ -15,7 +15,7 @@ pub struct Waiting {
     /// Whether a thread makes progress.
     pub driven: Cell<bool>,
     sleepers: RefCell<Vec<Sleeper>>,
-    /// What is to be done when a message of this library has come.
+    /// Work that waits for a message of this library.
     deferred: RefCell<Vec<Deferred>>,
 }
 
@@ -24,7 +24,7 @@ type Deferred = Box<dyn FnMut() -> bool>;
 
 /// A thread that sleeps until it is woken.
 struct Sleeper {
-    /// What it waits for. Valid until it is woken.
+    /// Whether its wait is over. Valid until it is woken.
     ready: *mut dyn FnMut() -> bool,
     thread: Thread,
     woken: Arc<AtomicBool>,

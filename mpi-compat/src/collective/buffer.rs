@@ -45,7 +45,7 @@ impl Existing<'_> {
 /// Bytes of the blocks of a buffer.
 #[derive(Clone, Debug)]
 pub enum Sizes {
-    /// Of each of so many.
+    /// The same size for this many blocks.
     Equal(u64, usize),
     Each(Vec<u64>),
 }
@@ -77,7 +77,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Of a message; where it is without gaps but in another order, its blocks are `displaced` bytes from the address.
+    /// The segments of a message. Blocks without gaps that are not in order lie `displaced` bytes from the address.
     pub fn new(
         address: Address,
         sizes: Sizes,
@@ -96,7 +96,7 @@ impl Segments {
         Ok(Self { sizes, map, address, memory })
     }
 
-    /// No data, in so many blocks.
+    /// No data, in this many blocks.
     pub fn none(blocks: usize) -> Self {
         Self {
             sizes: Sizes::Equal(0, blocks),
@@ -111,7 +111,7 @@ impl Segments {
         Self { sizes, memory: Memory::Contiguous(address), ..Self::none(0) }
     }
 
-    /// As many elements for each block.
+    /// Blocks of one size, in order.
     pub fn equal(call: &Call<'_>, buffer: Buffer, blocks: Existing<'_>) -> Result<Self> {
         let address = buffer.address;
         let n = count(buffer.n, address.count())?;

@@ -17,14 +17,14 @@ use crate::objects::{CommObject, Consume, Outcome};
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// How a collective is called.
+/// The form of a collective call.
 pub enum Form {
     Blocking,
     Started(Out<Request>),
     Persistent(Info, Out<Request>),
 }
 
-/// What is to be done when a call has ended well, beside what its plan says; once.
+/// Work that follows a call which has ended without an error, beside that of its plan. Called once.
 pub type Finish = Box<dyn FnOnce(&Call<'_>) -> Result>;
 
 impl Form {
@@ -64,7 +64,7 @@ struct Pending {
     comm: (Comm, Rc<CommObject>),
     is_persistent: bool,
     is_active: Cell<bool>,
-    /// How it has ended, once that was asked.
+    /// The result, once it was asked for.
     ended: RefCell<Option<std::result::Result<(), Fail>>>,
     finish: RefCell<Option<Finish>>,
 }

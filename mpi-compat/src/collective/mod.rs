@@ -54,7 +54,7 @@ fn own(call: &Call<'_>, buffer: Buffer) -> Result<Segments> {
     Segments::equal(call, buffer, Existing::All(1))
 }
 
-/// What a rank sends or receives of a call with a root; nothing where it has no part, or one buffer for both.
+/// The data that a rank sends or receives in a call with a root; `None` where it has no part, or uses one buffer for both.
 fn part(
     has: bool,
     address: Address,
@@ -104,7 +104,7 @@ pub fn scatterv(call: &Call<'_>, send: Blocks, recv: Buffer, root: c_int, comm: 
     })
 }
 
-/// What a rank sends of a call without a root: nothing if its data is in the receive buffer, of an intracommunicator.
+/// The data that a rank sends in a call without a root; `None` on an intracommunicator if it is in the receive buffer.
 fn sent(c: &Caller<'_>, address: Address, segments: impl FnOnce() -> Result<Segments>) -> Result<Option<Segments>> {
     part(true, address, !c.is_inter(), segments)
 }

@@ -26,7 +26,7 @@ pub struct Graph {
     pub destinations: Vec<u32>,
 }
 
-/// What this rank does in an operation with a root.
+/// The part of this rank in an operation with a root.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
     /// The root's rank in the team.
@@ -48,7 +48,7 @@ impl<'a> Caller<'a> {
         Ok(Self { call, handle: comm, comm: call.comms.get(comm)? })
     }
 
-    /// What a rank does before a collective. If it fails, the call fails at the others too.
+    /// Runs the checks before a collective. If they fail, the call fails at the other ranks too.
     pub fn checked<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         f().map_err(|failed| self.refuse(failed))
     }
@@ -83,7 +83,7 @@ impl<'a> Caller<'a> {
         })
     }
 
-    /// Of an intercommunicator: the edges of an operation. `to_root`: blocks go to the root, not from it.
+    /// The edges of an operation on an intercommunicator. `to_root`: blocks go to the root, not from it.
     fn remote_graph(&self, role: Option<Role>, to_root: bool) -> Graph {
         let all = || (0..self.peers()).map(|rank| self.comm.team_rank(rank) as u32).collect();
         let ranks = |role: Role| match (role.is_root, role.is_served) {
@@ -196,7 +196,7 @@ impl<'a> Caller<'a> {
         let in_place = !self.is_inter() && receives && send.is_in_place();
         let (source, whole) = if in_place { (recv, operation != O::ReduceScatter) } else { (send, false) };
         let output = if receives { Some(operand.elements(recv, kept)?) } else { None };
-        // What is reduced in place is brought to where the result will be.
+        // Elements that are reduced in place are copied to the place of the result.
         let input = if sends && !whole { Some(operand.elements(source, total)?) } else { None };
         if let (Some(_), Some(_), false) = (&input, &output, in_place) {
             operand.check_apart(send, total, recv, kept)?;
@@ -323,7 +323,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of an operation without data; other fields are set by who makes it.
+    /// An operation without data, whose other fields the caller sets.
     pub fn new(team: &Team, operation: Operation, counts: Counts) -> Self {
         Self {
             team: team.clone(),

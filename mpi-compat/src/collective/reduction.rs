@@ -31,7 +31,7 @@ pub struct Operand {
     pub stride: usize,
     /// Whether elements of the program's buffers stand as those of the call.
     in_buffers: bool,
-    /// Of elements of the call: where their bytes begin, from the address that the type counts from.
+    /// The offset of the first byte of an element of the call from the address that the type counts from.
     start: i64,
 }
 
@@ -43,7 +43,7 @@ pub type Scratch = Rc<Vec<Line>>;
 #[repr(C, align(64))]
 pub struct Line([u8; 64]);
 
-/// Zeroed memory of at least so many bytes.
+/// Zeroed memory of at least `bytes` bytes.
 pub fn scratch(bytes: u64) -> Result<(Scratch, *mut u8)> {
     let lines = usize::try_from(bytes.div_ceil(64)).unwrap_or(usize::MAX);
     let mut memory = Vec::new();
@@ -149,7 +149,7 @@ impl Operand {
     /// Sets each of `n` elements at `into` to `operand ∘ into`.
     ///
     /// # Safety
-    /// Both have so many elements of this stride, and do not overlap.
+    /// Both have `n` elements of this stride, and do not overlap.
     unsafe fn apply(&self, operand: *const u8, into: *mut u8, n: usize) {
         let at_once = self.in_buffers || self.stride as i64 == self.object.layout.extent();
         let (calls, each) = if at_once { (1, n) } else { (n, 1) };

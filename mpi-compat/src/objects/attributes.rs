@@ -13,7 +13,7 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::lock::LOCK;
 
-/// What a key is for.
+/// The kind of object that a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFor {
     Comm,
@@ -32,7 +32,7 @@ pub struct Keyval {
     pub extra: *mut c_void,
 }
 
-/// How the list of keys holds a key.
+/// A key as the list of keys holds it.
 pub enum Held {
     /// Until the program frees it.
     Strong(Rc<Keyval>),

@@ -15,7 +15,7 @@ pub type Attached = RefCell<Option<Rc<AttachedBuffer>>>;
 /// A buffer of buffered sends: a budget, since the copies lie in memory of this library. Together they take no more than what
 /// was attached.
 pub struct AttachedBuffer {
-    /// What the program attached.
+    /// The memory that the program attached, which is not used.
     pub address: *mut c_void,
     pub size: u64,
     /// Messages in their order, from the time when they are started until the next call that finds them sent.
@@ -55,7 +55,7 @@ impl AttachedBuffer {
     }
 }
 
-/// What a message takes of a buffer.
+/// The bytes that a message takes of a buffer.
 pub fn room_for(len: usize) -> u64 {
     len as u64 + MPI_BSEND_OVERHEAD as u64
 }

@@ -12,13 +12,13 @@ use crate::errhandler::{ErrhandlerOf, Handler, HasErrhandler};
 use crate::fail::{Result, fail};
 use crate::handle::Comm;
 
-/// In contexts of offers of partitioned messages: those of communicators are below.
+/// The bit of contexts in which partitioned messages are offered: contexts of communicators are below.
 pub const PARTITIONED: u32 = 1 << 31;
 
 /// A communicator.
 pub struct CommObject {
     pub group: Rc<GroupObject>,
-    /// Of intercommunicators.
+    /// The other group of an intercommunicator.
     pub remote: Option<Rc<GroupObject>>,
     /// The group whose ranks calls name: of an intercommunicator the remote one.
     pub peers: Rc<GroupObject>,
@@ -27,7 +27,7 @@ pub struct CommObject {
     /// The number that keeps its messages apart from those of others: of its team, for collectives, and of point-to-point
     /// messages, which cannot be mixed up with those.
     pub context: u32,
-    /// That of messages that this library sends among its members.
+    /// The context of messages that this library sends among its members.
     pub inner: u32,
     /// Its ranks below MPI, for collectives and windows; of an intercommunicator those of both groups.
     pub team: Team,
@@ -36,16 +36,16 @@ pub struct CommObject {
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
     pub topology: Option<Rc<Topology>>,
-    /// Of buffered sends.
+    /// The buffer of its buffered sends.
     pub buffer: Attached,
 }
 
-/// Who belongs to a communicator.
+/// The members of a communicator.
 pub struct Members {
     pub local: Rc<GroupObject>,
-    /// Of an intercommunicator.
+    /// The other group of an intercommunicator.
     pub remote: Option<Rc<GroupObject>>,
-    /// Which of the two groups comes first in the team: the same at all members.
+    /// Whether the local group comes first in the team. All members have the same order.
     pub local_first: bool,
 }
 
@@ -90,7 +90,7 @@ impl CommObject {
         Self::new(team, members, contexts, errhandler)
     }
 
-    /// Of an intercommunicator: whether the local group comes first in the team.
+    /// Whether the local group of an intercommunicator comes first in the team.
     pub fn is_local_first(&self) -> bool {
         self.team.members().first() == self.group.members.first()
     }

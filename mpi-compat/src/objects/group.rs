@@ -29,7 +29,7 @@ impl GroupObject {
     /// The rank in the group of a rank of the job.
     #[inline]
     pub fn rank_of(&self, job_rank: u32) -> Option<usize> {
-        // In most groups that messages come from every rank has its own number.
+        // Most messages come from groups in which every rank has its number in the job.
         let own = job_rank as usize;
         if self.members.get(own) == Some(&job_rank) {
             return Some(own);
@@ -63,7 +63,7 @@ pub fn predefined(groups: &Objects<Group, GroupObject>) {
 /// A session.
 pub struct SessionObject {
     pub errhandler: Handler,
-    /// Of buffered sends on communicators that come from it.
+    /// The buffer of buffered sends on communicators that come from it.
     pub buffer: Attached,
     pub info: Rc<InfoObject>,
 }

@@ -13,7 +13,7 @@ pub struct InfoObject {
 }
 
 impl InfoObject {
-    /// With these pairs.
+    /// An info object with these pairs.
     pub fn of(pairs: &[(&str, &str)]) -> Rc<Self> {
         let info = Self::default();
         for (key, value) in pairs {
@@ -60,7 +60,7 @@ pub fn predefined(infos: &Objects<Info, InfoObject>) {
     infos.fix(MPI_INFO_ENV, Some(Rc::new(info)));
 }
 
-/// What a Fortran library has set.
+/// The values that a Fortran library has set.
 #[derive(Default)]
 pub struct Fortran {
     pub info: RefCell<Option<Rc<InfoObject>>>,

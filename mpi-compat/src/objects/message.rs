@@ -15,7 +15,7 @@ use crate::constants::*;
 use crate::fail::{Fail, Result};
 use crate::handle::Objects;
 
-/// How an operation has ended.
+/// The status and the error of an operation that has ended.
 #[derive(Clone)]
 pub struct Outcome {
     pub status: Status,
@@ -37,16 +37,16 @@ impl Outcome {
     }
 }
 
-/// What becomes of a request whose operation is over, when its outcome is read.
+/// Whether reading the outcome of an operation completes its request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Consume {
-    /// It is completed: null, or inactive if it is persistent.
+    /// The request becomes null, or inactive if it is persistent.
     Yes,
-    /// It stays as it is.
+    /// The request stays as it is.
     No,
 }
 
-/// How a message is sent.
+/// The mode of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Standard,
@@ -55,25 +55,25 @@ pub enum Mode {
     Ready,
 }
 
-/// With whom a message is exchanged.
+/// The other side of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Partner {
     /// `MPI_PROC_NULL`.
     ProcNull,
-    /// To a rank of the job.
+    /// A rank of the job that a message goes to.
     To(u32, Mode),
-    /// From a rank of the job, or any.
+    /// The rank of the job that a message comes from, or any.
     From(Option<u32>),
 }
 
 /// The memory of a message.
 #[derive(Clone)]
 pub struct Data {
-    /// Of contiguous memory.
+    /// The first byte, if the memory is contiguous.
     pub base: *mut u8,
     /// Bytes of the message.
     pub len: usize,
-    /// Of memory that is not contiguous.
+    /// The layout of memory that is not contiguous.
     pub layout: Option<Rc<Typed>>,
 }
 
@@ -125,13 +125,13 @@ pub enum Stage {
 pub struct PointToPoint {
     /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
     pub comm: Option<(Comm, Rc<CommObject>)>,
-    /// Of a persistent one: what is started.
+    /// The message that a persistent operation starts.
     pub again: Option<(Partner, c_int, Data)>,
     pub stage: Cell<Stage>,
-    /// What core knows of a send, and its target.
+    /// A send in core, and its target.
     pub sending: RefCell<Sending>,
     pub target: Cell<u32>,
-    /// What core knows of a receive.
+    /// A receive in core.
     pub receive: Rc<Receive>,
     pub cancelled: Cell<bool>,
     /// An outcome that was looked at.

@@ -23,7 +23,7 @@ pub struct WinObject {
     pub memory: Memory,
     /// The context of its team, which is its own: so its calls may be interleaved with those on the communicator.
     pub context: u32,
-    /// Of each rank: the displacement unit.
+    /// The displacement unit of each rank.
     pub units: Vec<i64>,
     /// Addresses of memory without bytes that this rank has attached.
     pub empty: RefCell<Vec<usize>>,

@@ -123,7 +123,7 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// How it has ended, once, after it is over.
+    /// The outcome of an operation that is over. Called once.
     #[inline(always)]
     fn ended(&self, stage: Stage) -> Outcome {
         let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };

@@ -20,7 +20,7 @@ use crate::request::finish;
 use crate::runtime::Call;
 use crate::status::Status;
 
-/// What a probe looks for.
+/// The messages that a probe looks for.
 struct Probe {
     comm: (Comm, Rc<CommObject>),
     /// `None` for `MPI_PROC_NULL`, of which there is always a message.

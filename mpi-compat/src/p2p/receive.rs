@@ -35,7 +35,7 @@ pub fn recv_init(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request
 struct Exchange {
     send: Rc<PointToPoint>,
     receive: Rc<PointToPoint>,
-    /// What is sent, where that is a copy.
+    /// The bytes that are sent, if they are a copy.
     _copy: Option<Box<[u8]>>,
 }
 

@@ -110,14 +110,14 @@ pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, s
     test_one(call, &mut handle, flag, status, Consume::No)
 }
 
-/// So many requests of a call need no memory of their own.
+/// A call with at most this many requests allocates nothing.
 const FEW: usize = 8;
 
 /// The requests of a call.
 struct Requests<'c> {
     call: &'c Call<'c>,
     handles: SmallVec<[Request; FEW]>,
-    /// Of each request, unless it is null or inactive.
+    /// The operation of each request that is neither null nor inactive.
     operations: SmallVec<[Option<Rc<dyn Operation>>; FEW]>,
     consume: Consume,
 }

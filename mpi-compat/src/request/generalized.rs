@@ -33,7 +33,7 @@ type Query = unsafe extern "C-unwind" fn(*mut c_void, *mut Status) -> c_int;
 type Free = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 type Cancel = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
 
-/// What a function of the program returned, as a result.
+/// The result of a function of the program.
 fn checked(code: c_int, what: &str) -> Result {
     if code == MPI_SUCCESS { Ok(()) } else { Err(fail(code, format!("the {what} function returned {code}"))) }
 }

@@ -20,7 +20,7 @@ use crate::objects::{OpObject, TypeObject, operation};
 use crate::operands::{Address, Buffer, Place};
 use crate::runtime::Call;
 
-/// What an accumulate does.
+/// The effect of an accumulate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Combine(Predefined),
