@@ -20,9 +20,8 @@ use crate::handle::{Comm, Group, Info, Win};
 use crate::objects::{Facts, InfoObject, Memory, WinObject};
 use crate::runtime::Call;
 
-/// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank pages of its own; `same_size` and
-/// `same_disp_unit` are checked. The others change nothing: programs lock windows in spite of `no_locks`, and there is always as
-/// much order as any value of the rest asks for.
+/// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank pages of its own. The others change
+/// nothing: programs break what they promise by them, and there is always as much order as any value asks for.
 const HINTS: [(&str, &str); 8] = [
     ("no_locks", "false"),
     ("accumulate_ordering", "rar,raw,war,waw"),
@@ -108,21 +107,9 @@ pub(super) fn make(
         }
         Ok((len, hints(call, given.info)?, offered(&caller)?))
     })?;
-    let is_set = |key: &str| u32::from(info.get(key.as_bytes()).as_deref() == Some(b"true"));
-    let promises = is_set("no_locks") | is_set("same_size") << 1 | is_set("same_disp_unit") << 2;
-    let halves = |word: u64| [word as u32, (word >> 32) as u32];
-    let (unit, bytes) = (halves(given.unit.cast_unsigned()), halves(len as u64));
-    let words = ControlExchange::gather(call, &old.team, &[context, unit[0], unit[1], bytes[0], bytes[1], promises])?;
-    let said = |rank| words.of(rank);
-    let size = old.team.size();
-    for (promise, at, key, class) in [(2, 3, "same_size", MPI_ERR_SIZE), (4, 1, "same_disp_unit", MPI_ERR_DISP)] {
-        let differs = (0..size).find(|rank| said(*rank)[at..at + 2] != said(0)[at..at + 2]);
-        if let (Some(rank), true) = (differs, (0..size).any(|rank| said(rank)[5] & promise != 0)) {
-            return Err(fail(class, format!("promises {key}, and rank {rank} differs from rank 0")).named("info"));
-        }
-    }
-    let no_locks = (0..size).all(|rank| said(rank)[5] & 1 != 0);
-    info.set(b"no_locks".to_vec(), no_locks.to_string().into());
+    let unit = given.unit.cast_unsigned();
+    let words = ControlExchange::gather(call, &old.team, &[context, unit as u32, (unit >> 32) as u32])?;
+    let (said, size) = (|rank| words.of(rank), old.team.size());
     let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
     let context = said(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
@@ -320,9 +307,8 @@ pub fn win_get_name(call: &Call<'_>, win: Win, win_name: TextOut, resultlen: Out
 }
 
 pub fn win_set_info(call: &Call<'_>, win: Win, info: Info) -> Result {
-    // What has decided how the memory was made stays, and what was checked then.
-    let may = |key: &str| !["no_locks", "alloc_shared_noncontig", "same_size", "same_disp_unit"].contains(&key);
-    take_hints(call, info, &call.wins.get(win)?.info, may)
+    // The memory is there.
+    take_hints(call, info, &call.wins.get(win)?.info, |key| key != "alloc_shared_noncontig")
 }
 
 pub fn win_get_info(call: &Call<'_>, win: Win, info_used: Out<Info>) -> Result {

@@ -198,6 +198,8 @@ impl Describe<'_> {
                     self.fault(class::DISP, format!("disp_unit={unit} <= 0"));
                 }
                 self.record.note = vec![size, unit];
+                self.promised("same_size", "size", size);
+                self.promised("same_disp_unit", "disp_unit", unit);
             }
             _ => {}
         }
@@ -209,6 +211,15 @@ impl Describe<'_> {
         }
         if let (Some(ndims), Some(_)) = (self.args.int("ndims"), self.args.int("reorder")) {
             self.grid(ndims);
+        }
+    }
+
+    /// A value of a window that is the same on all ranks if the program promises so by a hint.
+    fn promised(&mut self, hint: &str, name: &str, value: i64) {
+        let hints = self.args.handle("info").map(info).unwrap_or_default();
+        if hints.iter().any(|(key, given)| key == hint && given == "true") {
+            let text = format!("{name} {value}");
+            self.record.same.push(SharedValue { name: hint.into(), values: vec![value], text });
         }
     }
 

@@ -24,6 +24,7 @@ pub fn rule(name: &str) -> &'static str {
                     give the same total."
         }
         "info" => "All ranks must give an Info object with the same keys and values.",
+        "same_size" | "same_disp_unit" => "With this Info key all ranks must give the same value.",
         "assert" => "MPI_MODE_NOPRECEDE and MPI_MODE_NOSUCCEED must be given to a fence by all ranks or by none.",
         "group" => "Each rank of a group must give this same group, with the ranks in the same order.",
         "tag" => "All ranks must give the same tag.",
