@@ -1,6 +1,6 @@
 /* Ranks of messages are ranks, and counts are not negative.
    ranks 2
-   says VERIFY MPI_SEND(0): dest 2 is none of the ranks 0 to 1
+   says VERIFY MPI_SEND(0): dest 2 is not a rank from 0 to 1
    says VERIFY MPI_IRECV(0): count=-1 < 0 */
 #include "check.h"
 

@@ -1,6 +1,6 @@
 /* A root that is no rank; all ranks learn of it.
    ranks 2
-   says VERIFY MPI_BCAST(0): root 2 is none of the ranks 0 to 1 */
+   says VERIFY MPI_BCAST(0): root 2 is not a rank from 0 to 1 */
 #include "check.h"
 
 int main(void) {

@@ -3,7 +3,7 @@
    says VERIFY MPI_GET(0): origin_count=-1 < 0
    says VERIFY MPI_PUT(0): target bytes 24 to 40 are not in the window of 1, which has 32 bytes
    says VERIFY MPI_GET(0): target bytes -8 to 0 are not in the window of 1, which has 32 bytes
-   says VERIFY MPI_ACCUMULATE(0): target_rank 2 is none of the ranks 0 to 1
+   says VERIFY MPI_ACCUMULATE(0): target_rank 2 is not a rank from 0 to 1
    says VERIFY MPI_PUT(0): originsize=16 > targetsize(1)=8
    says VERIFY MPI_FETCH_AND_OP(0): target bytes 32 to 40 are not in the window of 1, which has 32 bytes
    says VERIFY MPI_ACCUMULATE(0): target_datatype has more than one basic type */
