@@ -38,8 +38,8 @@ pub(crate) trait Continued: Any {
     fn is_idle(&self) -> bool;
     /// Lets all go on that can; whether any did.
     fn advance(&self, job: &Job) -> bool;
-    /// This rank waits, and has checked the peers so many times.
-    fn wait_on(&self, checks: u32);
+    /// This rank waits, and has checked the peers so many times. Fails if what it waits for cannot come.
+    fn wait_on(&self, job: &Job, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
 }
 
 pub(crate) struct Inner {
@@ -272,7 +272,7 @@ impl Job {
         let any = self.turn(1)?;
         if !any && self.0.progress.is_due() {
             self.0.progress.look_around(operation, self.device(), None)?;
-            self.0.calls.wait_on(self.0.progress.checks());
+            self.0.calls.wait_on(self, self.0.progress.checks(), &|| Awaited::unknown(operation))?;
         }
         Ok(any)
     }
@@ -420,7 +420,7 @@ impl Job {
                     pause();
                 }
                 let checks = self.0.progress.checks();
-                self.0.calls.wait_on(checks);
+                self.0.calls.wait_on(self, checks, awaited)?;
                 if self.0.answered.replace(checks) != checks {
                     self.answer_launcher(awaited);
                 }

@@ -116,7 +116,7 @@ const ARRIVALS: usize = 0;
 const MARKS: usize = 1;
 pub(crate) const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
 /// Bits of the mark of an arrival.
-const MARK_BITS: usize = 2;
+pub(crate) const MARK_BITS: usize = 2;
 
 impl SignalArray {
     /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
@@ -203,7 +203,7 @@ impl SignalArray {
         self.stats().add(Kind::Signal, 8);
         let wake = || self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
         arrive_at(line, self.size as u64, number, mark, wake, |arrivals, goal| {
-            let awaited = || Awaited { account: Some(self.account), ..Awaited::unknown(operation) };
+            let awaited = || Awaited { account: Some(self.account), call: number, ..Awaited::unknown(operation) };
             self.job.wait_signal(awaited, Pace::ANSWER, || has_come(arrivals, goal))
         })
     }

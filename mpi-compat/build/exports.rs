@@ -141,6 +141,16 @@ fn object(function: &Function) -> String {
     }
 }
 
+/// The communicator whose ranks call a function together, of one that is collective over a communicator and gives a handle.
+fn caller<'a>(module: &str, function: &'a Function) -> Option<&'a str> {
+    let comm = function.parameters.iter().find(|p| p.stars == 0 && base_type(&p.base) == "Comm")?;
+    let makes = |p: &Parameter| p.stars == 1 && !p.array && matches!(base_type(&p.base).as_str(), "Comm" | "Win");
+    // Only the members of the group call it.
+    let of_group = function.name == "MPI_Comm_create_group";
+    let is_collective = module == "collective" || function.parameters.iter().any(makes) && !of_group;
+    is_collective.then_some(&comm.name)
+}
+
 fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     let name = &function.name;
     let parameters: Vec<String> =
@@ -170,7 +180,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     let arguments = |parameters: &[Parameter]| {
         crate::groups::arguments(module, parameters, |at| argument(module, &parameters[at], wide[at]))
     };
-    let (implementation, arguments) = match form(table, module, function) {
+    let (implementation, mut arguments) = match form(table, module, function) {
         Some((blocking, form)) => {
             let mut arguments = arguments(&function.parameters[..blocking.parameters.len()]);
             arguments.push(format!("crate::{module}::{form}"));
@@ -178,6 +188,17 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
         None => (implementation(table, model), arguments(&function.parameters)),
     };
+    if let Some(comm) = caller(module, function) {
+        // The other ranks hear of a null pointer.
+        for argument in &mut arguments {
+            if let Some(start) = argument.find("Out::new(")
+                && let Some(end) = argument.rfind('?')
+            {
+                let checked = format!("crate::collective::plan::announced(call, {comm}, {})", &argument[start..end]);
+                argument.replace_range(start..end, &checked);
+            }
+        }
+    }
     let arguments = arguments.join(", ");
     let body = if module == "tool" && function.mark != Mark::NotYet {
         // Errors are returned, and go to no error handler.

@@ -181,7 +181,8 @@ impl Question {
         let chosen = self.chosen(operation);
         let mut text = format!("\n{}\n", operation.name());
         for algorithm in table::of(operation) {
-            let is_chosen = std::ptr::eq(algorithm, chosen.algorithm);
+            // By name: a constant has no one address.
+            let is_chosen = algorithm.name == chosen.algorithm.name;
             let choice =
                 if is_chosen { chosen.clone() } else { Choice { algorithm, parameters: algorithm.defaults() } };
             let names: Vec<&str> = algorithm.parameters.iter().map(|p| p.name).collect();

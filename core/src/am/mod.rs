@@ -53,3 +53,6 @@ pub type LaterFn = handler::LaterFn<Job>;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
+/// Longest message in bytes, as a bound on what a peer can make a rank allocate: senders refuse longer ones, and to a receiver a
+/// longer one is malformed.
+pub const MAX_MESSAGE: u64 = 1 << 40;

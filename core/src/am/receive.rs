@@ -7,14 +7,12 @@ use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, 
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
-use super::{ActiveMessages, Delivery, Then};
+use super::{ActiveMessages, Delivery, MAX_MESSAGE, Then};
 use crate::device::Unread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
 const OP: &str = "receive an active message";
-/// Longest message, as a bound on what a peer can make this rank allocate.
-const MAX_MESSAGE: u64 = 1 << 40;
 
 fn garbage(source: u32, why: &str) -> Error {
     Error::new(ErrorKind::Protocol, OP).peer(source).cause(why.to_owned())

@@ -13,7 +13,7 @@ use super::own::ShortMessage;
 use super::packet::{OP, PREFIX, Prefix, REST};
 use super::sink::Source;
 use super::turn::drain;
-use super::{ActiveMessages, MAX_HEADER};
+use super::{ActiveMessages, MAX_HEADER, MAX_MESSAGE};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{CancelOnDrop, Job};
@@ -27,7 +27,7 @@ const MOST_COPIED: usize = 1024;
 /// target has taken it, so the target has to come into the runtime.
 ///
 /// # Errors
-/// `BadArgument` for a header above [`MAX_HEADER`] bytes or a handler of the runtime ([`HandlerId::RUNTIME`]), `NoSuchRank`,
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes, data above [`MAX_MESSAGE`], or a handler of the runtime ([`HandlerId::RUNTIME`]), `NoSuchRank`,
 /// `PeerLost`; for a message that waits at its sender also what the target could not take it for.
 #[inline]
 pub fn send(
@@ -116,8 +116,8 @@ fn send_other(
     data: &[u8],
     counters: Counters<'_>,
 ) -> Result<()> {
-    check(job, target, header)?;
     let source = Source::of(data);
+    check(job, target, header, source.len())?;
     if send_now(job, target, handler, header, &source, counters, true)? {
         return Ok(());
     }
@@ -142,7 +142,7 @@ pub fn try_send(
     counters: Counters<'_>,
 ) -> Result<bool> {
     handler.check(OP)?;
-    check(job, target, header)?;
+    check(job, target, header, data.len())?;
     let room = room(job, header.len());
     if data.len() > room {
         return Err(Error::new(ErrorKind::BadArgument, OP)
@@ -171,7 +171,7 @@ pub fn try_send(
 /// [`Job::cancel`] of the track has returned. To a handler of the runtime: as [`send_any`].
 ///
 /// # Errors
-/// `BadArgument` for a header above [`MAX_HEADER`] bytes, `NoSuchRank`, `PeerLost`.
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes or data above [`MAX_MESSAGE`], `NoSuchRank`, `PeerLost`.
 pub unsafe fn start_send(
     job: &Job,
     target: u32,
@@ -181,7 +181,7 @@ pub unsafe fn start_send(
     counters: Counters<'_>,
     track: &Rc<Track>,
 ) -> Result<bool> {
-    check(job, target, header)?;
+    check(job, target, header, source.len())?;
     if send_now(job, target, handler, header, &source, counters, true)? {
         return Ok(true);
     }
@@ -205,7 +205,7 @@ pub unsafe fn start_rendezvous(
     source: Source,
     track: &Rc<Track>,
 ) -> Result<()> {
-    check(job, target, header)?;
+    check(job, target, header, source.len())?;
     let am = job.active_messages();
     let data = Data::Lent(Lent::new(source, None, track));
     if target == job.rank() {
@@ -253,8 +253,12 @@ pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header:
     job.try_send(target, Operation::SendShort(&packet))
 }
 
-fn check(job: &Job, target: u32, header: &[u8]) -> Result<()> {
+fn check(job: &Job, target: u32, header: &[u8], len: usize) -> Result<()> {
     job.running(OP)?;
+    if len as u64 > MAX_MESSAGE {
+        let e = Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).peer(target);
+        return Err(e.cause(format!("a message of {len} bytes, {MAX_MESSAGE} allowed")));
+    }
     if header.len() > MAX_HEADER {
         return Err(Error::new(ErrorKind::BadArgument, OP)
             .cause(format!("a header of {} bytes, {MAX_HEADER} allowed", header.len())));

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrival, Arrivals};
 use super::counter::Counter;
 use super::handler::{Delivery, Handler, HandlerId, Handlers, Listening, Message};
 use super::outgoing::Outgoing;
@@ -185,7 +185,13 @@ impl<J> ActiveMessages<J> {
         self.work.get() & (OUT | NO_ROOM) != 0
     }
 
-    pub(super) fn defer(&self, deferred: Deferred<J>) {
+    /// Whether bytes of a message of `source` are coming.
+    pub(crate) fn is_receiving(&self, source: u32) -> bool {
+        let is_coming = |arrival: &Arrival<J>| matches!(arrival, Arrival::Offered { .. } | Arrival::Coming { .. });
+        self.arrivals.borrow().open.iter().any(|(token, arrival)| token.source == source && is_coming(arrival))
+    }
+
+    pub(crate) fn defer(&self, deferred: Deferred<J>) {
         self.deferred.borrow_mut().push_back(deferred);
         self.mark(LATER);
     }

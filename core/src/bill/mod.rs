@@ -52,7 +52,8 @@ pub struct Awaited {
     pub operation: &'static str,
     /// The call, if ranks make such calls together: the same number at all of them. Else 0.
     pub call: u64,
-    /// The rank of the job that is missing, if it is known.
+    /// The rank of the job that is missing, if it is known. If not, and there is a number of a call, all ranks of the team are
+    /// needed.
     pub from: Option<u32>,
 }
 

@@ -11,13 +11,15 @@ use crate::signal::{self, Pace, SignalArray};
 
 /// The cell of the signal array that it uses.
 pub const CELL: usize = 0;
+/// That of [meetings](meet).
+const END_CELL: usize = 1;
 
-/// Barrier `number` (1, 2, ...) of `team` over its signal array.
+/// Barrier `number` (1, 2, ...) of `team` over its signal array. Gives the marks of all ranks, joined by bits.
 ///
 /// # Errors
 /// `PeerLost`.
-pub fn run(team: &Team, signals: &SignalArray, number: u64) -> Result<()> {
-    rounds(team, signals, CELL, number, 0, "barrier", Pace::EXCHANGE).map(|_| ())
+pub fn run(team: &Team, signals: &SignalArray, number: u64, mark: u16) -> Result<u16> {
+    rounds(team, signals, CELL, number, mark, "barrier", Pace::EXCHANGE)
 }
 
 /// The rounds, over any cell: also the last step of a fence. Gives the marks of all ranks, joined by bits.
@@ -30,13 +32,34 @@ pub fn rounds(
     signals: &SignalArray,
     cell: usize,
     number: u64,
-    mut mark: u16,
+    mark: u16,
     name: &'static str,
     pace: Pace,
 ) -> Result<u16> {
     if signals.is_crowded() {
         return barrier_counter::run(signals, name, mark);
     }
+    disseminate(team, signals, cell, number, mark, name, pace)
+}
+
+/// Meeting `number` of `team` before the job ends, which no barrier passes for: by a cell of its own, also where ranks share cores.
+///
+/// # Errors
+/// `PeerLost`.
+pub(crate) fn meet(team: &Team, signals: &SignalArray, number: u64) -> Result<()> {
+    disseminate(team, signals, END_CELL, number, 0, "finalize", Pace::EXCHANGE).map(|_| ())
+}
+
+#[inline]
+fn disseminate(
+    team: &Team,
+    signals: &SignalArray,
+    cell: usize,
+    number: u64,
+    mut mark: u16,
+    name: &'static str,
+    pace: Pace,
+) -> Result<u16> {
     let (p, me) = (team.size(), team.rank());
     let mut distance = 1;
     while distance < p {

@@ -9,13 +9,14 @@ use crate::memory::keys::AccumulateFn;
 use crate::wire::{Reader, Writer};
 
 /// Exchanges regions: every rank of the team learns the key of every other's registration and imports it.
-/// If one rank has failed, all fail, and what was registered is released. Two allgathers.
+/// If one rank has failed, all fail, and what was registered is released. Two allgathers, or one if a rank had no registration.
 ///
 /// # Safety
 /// `own` is of the device of the team's job, and where the exchange fails its memory is not used any more.
 ///
 /// # Errors
-/// This rank's own failure, or one that names the rank that failed.
+/// That of the first rank that has failed, which it names: of the same kind at every rank, so that all can choose alike what to
+/// do instead. What an allgather fails with.
 pub unsafe fn exchange_regions(
     team: &Team,
     own: Result<Registration>,
@@ -43,49 +44,61 @@ pub unsafe fn exchange_regions(
     }
 }
 
+const OP: &str = "exchange regions";
+
 fn exchange_and_import(
     team: &Team,
     own: Result<Registration>,
     accumulate: Option<AccumulateFn>,
     remotes: &mut Vec<RemoteRegion>,
 ) -> Result<Registration> {
-    const OP: &str = "exchange regions";
     team.job().running(OP)?;
     let device = team.job().device();
     let message = match &own {
         Ok(r) => Writer::new().u8(1).bytes(&r.key).done(),
-        Err(e) => Writer::new().u8(0).bytes(e.to_string().as_bytes()).done(),
+        Err(e) => failure_message(e),
     };
     let others = allgather(team, &message)?;
+    if let Some(e) = first_failure(team, &others) {
+        return Err(own.err().filter(|_| e.blamed() == Some(team.job().rank())).unwrap_or(e));
+    }
+    let own = own?;
     let mut failure = None;
     for (rank, bytes) in others.iter().enumerate() {
         let peer = team.job_rank(rank)?;
-        let mut r = Reader::new(bytes);
-        let imported = match (r.u8(), r.bytes()) {
-            (Some(1), Some(key)) if failure.is_none() && own.is_ok() => device.import(peer, key, accumulate),
-            (Some(1), Some(_)) => continue,
-            (Some(0), Some(text)) => {
-                Err(Error::new(ErrorKind::Aborted, OP).peer(peer).cause(String::from_utf8_lossy(text)))
-            }
-            _ => Err(Error::new(ErrorKind::Protocol, OP).peer(peer)),
+        let imported = match Reader::new(bytes.get(1..).unwrap_or_default()).bytes() {
+            Some(key) => device.import(peer, key, accumulate),
+            None => Err(Error::new(ErrorKind::Protocol, OP).peer(peer)),
         };
         match imported {
             Ok(remote) => remotes.push(remote),
             Err(e) => {
-                failure.get_or_insert(e);
+                failure = Some(e);
+                break;
             }
         }
     }
     // Everyone learns whether everyone has imported everything; from then on the names are not needed.
-    let verdict = failure.as_ref().map_or(Vec::new(), |e| e.to_string().into_bytes());
+    let verdict = failure.as_ref().map_or_else(|| vec![1], failure_message);
     let verdicts = allgather(team, &verdict)?;
-    let own = own?;
-    if failure.is_none() {
-        failure = verdicts.iter().position(|v| !v.is_empty()).map(|rank| {
-            let text = String::from_utf8_lossy(&verdicts[rank]).into_owned();
-            Error::new(ErrorKind::Aborted, OP).peer(team.members()[rank]).cause(text)
-        });
-    }
     device.sealed(own.handle);
-    failure.map_or(Ok(own), Err)
+    match first_failure(team, &verdicts) {
+        None => Ok(own),
+        Some(e) => Err(failure.filter(|_| e.blamed() == Some(team.job().rank())).unwrap_or(e)),
+    }
+}
+
+/// What a rank says that has failed.
+fn failure_message(e: &Error) -> Vec<u8> {
+    let kind = ErrorKind::ALL.iter().position(|kind| *kind == e.kind()).unwrap_or(usize::MAX);
+    Writer::new().u8(0).u32(kind as u32).bytes(e.to_string().as_bytes()).done()
+}
+
+/// The failure of the first rank that says that it has failed.
+fn first_failure(team: &Team, said: &[Vec<u8>]) -> Option<Error> {
+    let (rank, message) = said.iter().enumerate().find(|(_, message)| message.first() != Some(&1))?;
+    let mut r = Reader::new(message.get(1..).unwrap_or_default());
+    let (kind, text) = (r.u32().and_then(|kind| ErrorKind::ALL.get(kind as usize)), r.bytes().unwrap_or_default());
+    let e = Error::new(kind.copied().unwrap_or(ErrorKind::Protocol), OP).peer(team.members()[rank]);
+    Some(e.cause(String::from_utf8_lossy(text)))
 }

@@ -32,9 +32,12 @@ pub struct Team(Rc<Inner>);
 struct Inner {
     job: Job,
     members: Members,
+    /// Barriers by messages.
     barriers: Cell<u64>,
+    /// [Meetings](Team::meet) before the end of the job.
+    meetings: Cell<u64>,
     signals: OnceCell<SignalArray>,
-    /// There was no memory for one.
+    /// There was no memory for one, at some rank: at all ranks alike.
     no_signals: Cell<bool>,
     calls: Rc<TeamCalls>,
     cache: Cache,
@@ -81,6 +84,7 @@ impl Team {
             members: Members { one_node: members.iter().all(|m| job.device().shares_memory(*m)), ranks, me },
             job: job.clone(),
             barriers: Cell::new(0),
+            meetings: Cell::new(0),
             signals: OnceCell::new(),
             no_signals: Cell::new(false),
             calls,

@@ -51,7 +51,9 @@ impl Job {
         let met = self.in_time(|| {
             self.flush()?;
             billed = self.report_bill();
-            self.world()?.barrier()?;
+            let world = self.world()?;
+            self.calls().set_end(!stays);
+            world.meet()?;
             self.part(stays)
         });
         if met.is_err() {

@@ -7,6 +7,7 @@ use farside_core::coll::execute::{Arguments, Collective, Memory, Reduction, Shap
 use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::Side;
 use farside_core::settings::Settings;
+use farside_core::signal::{Pace, SignalArray};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use crate::model::{ADD, Case, Made, reduction};
@@ -43,11 +44,7 @@ pub fn disagree_on(
         made.assert();
         team.barrier()
     };
-    // Where no message shows it, a rank asks after some checks of its peers.
-    let find =
-        |name: &str| if name == "FARSIDE_PEER_CHECK_MS" { Some("5".to_owned()) } else { std::env::var(name).ok() };
-    let settings = Settings::from_lookup(find).unwrap();
-    Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    Job::threads_with(p, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
 }
 
 pub fn mismatch(_: usize, e: Error) {
@@ -57,13 +54,6 @@ pub fn mismatch(_: usize, e: Error) {
 
 fn call(team: &Team, case: Case) -> Result<()> {
     Made::new(team, case).start(team, &[])?.wait()
-}
-
-/// Calls until the team tells of a disagreement in a call that is over here, as it may be at a rank that only sends.
-fn call_until_told(team: &Team) -> Result<()> {
-    loop {
-        call(team, Case::new(Operation::Allreduce))?;
-    }
 }
 
 #[test]
@@ -106,7 +96,33 @@ fn other_roots_are_a_mismatch() {
         for p in some_sizes().filter(|p| *p > odd as u32) {
             let wrong =
                 |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
-            disagree(p, |team| wrong(team).and_then(|()| call_until_told(team)), |_| true, mismatch);
+            // A root that waits for what does not come.
+            let waits = matches!(operation, Operation::Gather | Operation::Reduce);
+            disagree(p, wrong, |rank| waits && rank == 0, mismatch);
+        }
+    }
+}
+
+/// A rank that only sends has ended the call when the root finds that it disagrees. That is none of its later calls.
+#[test]
+fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
+    let cases = [Operation::Gather, Operation::Reduce].into_iter().flat_map(|o| [(o, true), (o, false)]);
+    for ((operation, split), late) in cases.flat_map(|case| [(case, 0), (case, 1)]) {
+        for p in some_sizes() {
+            let wrong = |team: &Team| {
+                let elements = if team.rank() == 0 { 20 } else { 10 };
+                let result = call(team, Case { root: 1, elements, ..Case::new(operation) });
+                if team.rank() == late {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                result
+            };
+            let named = |rank: usize, e: Error| {
+                let text = e.to_string();
+                mismatch(rank, e);
+                assert!(rank != 1 || text.contains("x 8 bytes"), "{text}");
+            };
+            disagree_on(split, p, wrong, |rank| rank == 1, named);
         }
     }
 }
@@ -133,7 +149,8 @@ fn block_that_is_empty_for_one_side_is_a_mismatch() {
             // SAFETY: the buffers outlive the call.
             unsafe { Collective::start(team, &arguments) }?.wait()
         };
-        disagree(p, |team| wrong(team).and_then(|()| call_until_told(team)), |_| true, mismatch);
+        // A message that its receiver does not wait for may come when all is over.
+        disagree(p, wrong, |rank| empty == 0 && rank == 1, mismatch);
     }
 }
 
@@ -146,10 +163,10 @@ fn other_roots_of_a_persistent_call_are_a_mismatch() {
             let persistent = made.with(&[], |arguments| Collective::persistent(team, arguments))?;
             // SAFETY: the buffers outlive the call.
             unsafe { persistent.start_again() }?;
-            persistent.wait()?;
-            call_until_told(team)
+            persistent.wait()
         };
-        disagree(p, wrong, |_| true, mismatch);
+        // Ranks that take themselves for the root wait for each other; if none does, all only send.
+        disagree(p, wrong, |rank| odd == 1 && rank < 2, mismatch);
     }
 }
 
@@ -276,4 +293,67 @@ fn call_after_the_end_of_the_job_is_an_error() {
         Ok(())
     })
     .unwrap();
+}
+
+/// Where no message shows that ranks disagree, a rank asks after some checks of its peers: these are soon.
+fn soon() -> Settings {
+    let find =
+        |name: &str| if name == "FARSIDE_PEER_CHECK_MS" { Some("5".to_owned()) } else { std::env::var(name).ok() };
+    Settings::from_lookup(find).unwrap()
+}
+
+/// Barriers by signals have no messages that would be compared with those of other calls.
+#[test]
+fn collective_where_others_call_a_barrier_is_a_mismatch() {
+    // A root that only sends comes to its next barrier; one that waits is in its call.
+    for (operation, odd) in [(Operation::Broadcast, 0), (Operation::Broadcast, 1), (Operation::Allreduce, 1)] {
+        for (p, elements) in some_sizes().flat_map(|p| [(p, 1), (p, 1000)]) {
+            let wrong = |job: &Job| {
+                let team = job.world()?;
+                let result = match team.rank() == odd {
+                    true => call(&team, Case { elements, ..Case::new(operation) }).and_then(|()| team.barrier()),
+                    false => team.barrier(),
+                };
+                let e = result.expect_err("ranks have called different things");
+                assert_eq!(e.kind(), ErrorKind::Mismatch, "{operation:?} at {odd} of {p}: {e}");
+                // Others may still be in the barrier, which needs this rank.
+                let until = Instant::now() + Duration::from_millis(200);
+                while Instant::now() < until {
+                    job.progress()?;
+                }
+                Ok(())
+            };
+            Job::threads_with(p, &soon(), wrong).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        }
+    }
+}
+
+/// A rank that comes to the end of the job is named to those that wait for it.
+#[test]
+fn rank_that_ends_is_named_to_those_that_wait_for_it() {
+    type Wait = fn(&Team, &SignalArray) -> Result<()>;
+    let waits: [Wait; 4] = [
+        |team, _| team.barrier(),
+        |team, _| call(team, Case::new(Operation::Allreduce)),
+        |team, _| team.split(Some(0), 0).map(|_| ()),
+        |team, signals| signals.wait("wait", team.size() - 1, 3, 1, Pace::EXCHANGE),
+    ];
+    for (p, wait) in some_sizes().flat_map(|p| waits.map(|wait| (p, wait))) {
+        let run = |job: &Job| {
+            let team = job.world()?;
+            let signals = SignalArray::new(&team, 0)?;
+            if team.rank() == team.size() - 1 {
+                return Ok(());
+            }
+            let e = wait(&team, &signals).expect_err("a rank has ended");
+            // Of the ranks that got the error one may come to the end before another has asked.
+            let blamed = e.blamed().filter(|rank| *rank != job.rank() && (p > 2 || *rank == 1));
+            assert!(e.kind() == ErrorKind::PeerLost && blamed.is_some(), "{e}");
+            assert!(e.to_string().contains("the end of the job"), "{e}");
+            Ok(())
+        };
+        let begun = Instant::now();
+        Job::threads_with(p, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        assert!(begun.elapsed() < Duration::from_secs(50), "not by a time-out");
+    }
 }

@@ -192,3 +192,52 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
         assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
     }
 }
+
+/// A team that finds no shared memory for its signal array goes on by messages, at all its ranks alike: also where the room is
+/// enough for some of them, and until memory is there again.
+#[test]
+fn team_without_memory_for_signals_goes_on_by_messages() {
+    if crate::harness::verbs() {
+        return println!("skipped: over verbs memory is of no file system");
+    }
+    if in_child(concat!(module_path!(), "::team_without_memory_for_signals_goes_on_by_messages")) {
+        let Some(dir) = small_file_system(1024) else {
+            println!("skipped: no right to mount a file system here");
+            return;
+        };
+        let at = dir.path().to_str().unwrap();
+        let small = [("FARSIDE_SHM_DIR", at), ("FARSIDE_SHM_RING", "8192"), ("FARSIDE_SHM_BOUNCE", "8192")];
+        for pages in 0..4 {
+            Job::threads_with(3, &settings(&small), |job| {
+                let world = job.world()?;
+                let teams: Vec<_> = (0..2).map(|_| world.split(Some(0), 0)).collect::<Result<_, _>>()?;
+                if job.rank() == 0 {
+                    leave_pages(dir.path(), pages);
+                }
+                world.barrier()?;
+                let [sums, barriers] = [0, 1].map(|at| teams[at].as_ref().unwrap());
+                for _ in 0..12 {
+                    let all = farside_core::coll::allgather(sums, &[job.rank() as u8])?;
+                    assert_eq!(all, [[0], [1], [2]]);
+                    let sum = farside_core::coll::allreduce(sums, &[1], &mut |into, operand| into[0] += operand[0])?;
+                    assert_eq!(sum, [3]);
+                    barriers.barrier()?;
+                }
+                world.barrier()
+            })
+            .unwrap();
+            std::fs::remove_file(dir.path().join("fill")).unwrap();
+        }
+    }
+}
+
+/// Fills a file system but for some pages.
+fn leave_pages(dir: &std::path::Path, pages: u64) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(dir.join("fill")).unwrap();
+    let mut written = 0;
+    while file.write(&[0; 4096]).is_ok_and(|n| n == 4096) {
+        written += 4096;
+    }
+    file.set_len(written - 4096 * pages).unwrap();
+}

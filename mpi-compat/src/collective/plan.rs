@@ -275,6 +275,15 @@ impl<'a> Caller<'a> {
     }
 }
 
+/// An argument of a collective call on `comm` that the exported function has checked: if it is wrong, the call fails at the other
+/// ranks too.
+pub fn announced<T>(call: &Call<'_>, comm: Comm, argument: Result<T>) -> Result<T> {
+    argument.map_err(|failed| match Caller::new(call, comm) {
+        Ok(caller) => caller.refuse(failed),
+        Err(_) => failed,
+    })
+}
+
 /// The bytes of segments, packed, and the step that copies them.
 fn copy_of(segments: &Segments) -> Result<(Segments, Step)> {
     let (memory, address) = scratch(segments.map.size())?;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use farside_core::job::Job;
 use farside_rma::Team;
 
-use super::messages::{receive, send};
+use super::messages::{receive, send, send_beside};
 use crate::arguments::Out;
 use crate::collective::Form;
 use crate::collective::control::ControlExchange;
@@ -142,6 +142,31 @@ pub fn comm_split_type(
     Ok(())
 }
 
+/// The text for members of a group that have given groups of other members, or in another order.
+const DIFFERS: &str = "is not the group that other members give: the same members in the same order";
+
+/// Contexts for a communicator of a group that alone makes it. Its members tell the one that has the lowest rank in the job what
+/// they have `said`, and it gives the contexts to all, or nothing if one says something else. Two messages for each other member.
+pub fn agree_in_group(call: &Call<'_>, context: u32, group: &GroupObject, tag: i32, said: &[u32]) -> Result<[u32; 2]> {
+    let differs = || fail(MPI_ERR_GROUP, DIFFERS).named("group");
+    let job = call.job()?;
+    let leader = group.members.iter().copied().min().unwrap_or(0);
+    if job.rank() != leader {
+        let words = send_beside(call, context, leader, tag, said, || receive(call, context, leader, tag))?;
+        return words.try_into().map_err(|_| differs());
+    }
+    let others = || group.members.iter().copied().filter(|member| *member != leader);
+    let mut agree = true;
+    for member in others() {
+        agree &= receive(call, context, member, tag)? == said;
+    }
+    let contexts = if agree { new_contexts(&job) } else { Err(differs()) };
+    for member in others() {
+        send(call, context, member, tag, contexts.as_ref().map_or(&[], |contexts| contexts))?;
+    }
+    contexts
+}
+
 /// The rank in a group of this rank, after checking that its members are of the communicator.
 fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Option<usize>)> {
     let object = caller.call.groups.get(group)?;
@@ -158,7 +183,11 @@ pub fn comm_create(call: &Call<'_>, comm: Comm, group: Group, newcomm: Out<Comm>
     let (group, place) = caller.checked(|| place_in(&caller, group))?;
     // Groups that are not the same have no member in common; those of the two sides of an intercommunicator belong together.
     let color = if caller.is_inter() { Some(0) } else { group.members.first().copied() };
-    put(call, split(&caller, place.and(color), place.unwrap_or(0) as i32)?, newcomm);
+    let made = split(&caller, place.and(color), place.unwrap_or(0) as i32)?;
+    if made.as_ref().is_some_and(|made| made.group.members != group.members) {
+        return Err(fail(MPI_ERR_GROUP, DIFFERS).named("group"));
+    }
+    put(call, made, newcomm);
     Ok(())
 }
 
@@ -171,21 +200,12 @@ pub fn comm_create_group(call: &Call<'_>, comm: Comm, group: Group, tag: c_int, 
         return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named("tag"));
     }
     let (group, place) = place_in(&caller, group)?;
-    let Some(place) = place else {
+    if place.is_none() {
         newcomm.set(MPI_COMM_NULL);
         return Ok(());
-    };
-    let (job, inner) = (caller.comm.team.job(), caller.comm.inner);
-    let contexts = if place == 0 {
-        let contexts = new_contexts(job)?;
-        for member in &group.members[1..] {
-            send(call, inner, *member, tag, &contexts)?;
-        }
-        contexts
-    } else {
-        let words = receive(call, inner, group.members[0], tag)?;
-        words.try_into().map_err(|_| fail(MPI_ERR_INTERN, "a message with contexts has another length"))?
-    };
+    }
+    let said: Vec<u32> = group.members.to_vec();
+    let contexts = agree_in_group(call, caller.comm.inner, &group, tag, &said)?;
     let members = Members { local: group, remote: None, local_first: true };
     put(call, Some(CommObject::of(&caller.comm, members, contexts)?), newcomm);
     Ok(())

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use farside_core::Job;
 
-use super::constructors::{new_contexts, put};
+use super::constructors::{agree_in_group, new_contexts, put};
 use super::messages::{receive, send_beside};
 use crate::arguments::{Out, Text};
 use crate::constants::*;
@@ -108,11 +108,14 @@ fn from_group(
     if info != MPI_INFO_NULL {
         call.infos.get(info)?;
     }
-    let agreement = Agreement::new(call, stringtag, &group.members)?;
-    let contexts = || new_contexts(&agreement.job).map(|contexts| contexts.to_vec());
-    let words = agreement.spread(&group, group.members[0], 2, contexts)?;
+    // The tag is that of the members in any order, so that members which give them in another order hear of it.
+    let mut sorted = group.members.to_vec();
+    sorted.sort_unstable();
+    let agreement = Agreement::new(call, stringtag, &sorted)?;
+    let said = [&agreement.words()[..], &group.members].concat();
+    let contexts = agree_in_group(call, AGREEMENT, &group, agreement.tag(), &said)?;
     let members = Members { local: group, remote: None, local_first: true };
-    CommObject::on(&agreement.job, members, [words[0], words[1]], handler.into())
+    CommObject::on(&agreement.job, members, contexts, handler.into())
 }
 
 pub fn comm_create_from_group(

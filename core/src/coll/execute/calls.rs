@@ -12,10 +12,12 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::plan::Check;
+use super::ends::Ends;
+use super::plan::{Agreed, Check};
 use super::run::Run;
 use super::run::question::{OVER, QUESTION, Question};
 use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Received, Sink, Source, Then, Token};
+use crate::bill::Awaited;
 use crate::coll::selection::Fixed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Continued, Job, Track};
@@ -122,10 +124,8 @@ pub(super) struct EarlyMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announce {
     /// The others have announced it.
-    Nobody = 1,
-    Others = 0,
-    /// Of one that follows from an earlier call: no others are to follow from it.
-    Consequence = 1 << 16,
+    Nobody,
+    Others,
 }
 
 /// Why a call has failed, as another rank says.
@@ -142,6 +142,15 @@ impl Announcement {
         let e = Error::new(self.kind, operation).peer(self.blamed);
         e.cause(format!("rank {} says: {}", self.source, self.reason))
     }
+
+    /// The error of a call that is in progress here, beside which stands what this rank has called, if ranks disagree.
+    pub(super) fn error_beside(&self, operation: &'static str, agreed: Agreed) -> Error {
+        let e = self.error(operation);
+        match self.kind {
+            ErrorKind::Mismatch => e.cause(format!("rank {} says: {}; here: {agreed}", self.source, self.reason)),
+            _ => e,
+        }
+    }
 }
 
 /// The calls on one team.
@@ -157,8 +166,11 @@ pub(crate) struct TeamCalls {
     announced: RefCell<Vec<(u32, Announcement)>>,
     /// Calls that have failed here.
     failed: RefCell<Vec<u32>>,
-    /// What a message has shown of a call that is over and did not expect it.
-    stray: RefCell<Option<Error>>,
+    /// Number of the last barrier by signals, which is no call by messages, and whether this rank is in it.
+    barriers: Cell<u64>,
+    in_barrier: Cell<bool>,
+    /// Whether another rank is known not to come to it.
+    doomed: Cell<bool>,
     /// Its ranks, once this rank has made the team.
     members: OnceCell<Rc<[u32]>>,
 }
@@ -187,6 +199,11 @@ impl TeamCalls {
         self.started.get()
     }
 
+    /// Whether this rank has not begun the call.
+    fn is_ahead(&self, sequence: u32) -> bool {
+        sequence.wrapping_sub(self.started.get()).cast_signed() > 0
+    }
+
     #[inline]
     pub(super) fn add(&self, run: &Rc<Run>) {
         self.active.borrow_mut().push(Rc::clone(run));
@@ -202,10 +219,26 @@ impl TeamCalls {
         }
     }
 
-    /// Whether nothing has come of calls that have not begun, or of earlier ones.
+    /// Runs `barrier` as the next barrier by signals, with its number.
+    #[inline]
+    pub(crate) fn in_barrier<R>(&self, barrier: impl FnOnce(u64) -> R) -> R {
+        self.barriers.set(self.barriers.get() + 1);
+        self.in_barrier.set(true);
+        self.doomed.set(false);
+        let done = barrier(self.barriers.get());
+        self.in_barrier.set(false);
+        done
+    }
+
+    /// Number of the last barrier by signals.
+    pub(super) fn barriers(&self) -> u32 {
+        self.barriers.get() as u32
+    }
+
+    /// Whether nothing has come of calls that have not begun.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        self.early.borrow().is_empty() && self.announced.borrow().is_empty() && self.stray.borrow().is_none()
+        self.early.borrow().is_empty() && self.announced.borrow().is_empty()
     }
 
     /// The messages that have come for a call.
@@ -227,11 +260,6 @@ impl TeamCalls {
         Some(announced.swap_remove(at).1)
     }
 
-    /// The error that a message of an earlier call has shown.
-    pub(crate) fn take_stray(&self) -> Option<Error> {
-        if self.stray.borrow().is_some() { self.stray.borrow_mut().take() } else { None }
-    }
-
     /// A call has failed here: what still comes for it is dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
         self.failed.borrow_mut().push(sequence);
@@ -251,9 +279,11 @@ impl TeamCalls {
         let kind = ErrorKind::ALL.iter().position(|k| *k == error.kind()).unwrap_or(0);
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-        let head =
-            Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32 | to as u32) }.write();
-        let header = Writer::new().u32(error.blamed().unwrap_or(job.rank())).bytes(&reason.as_bytes()[..end]).done();
+        let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
+        // A barrier in which this rank has found the error fails at the others that wait in it.
+        let barrier = if self.doomed.get() && self.in_barrier.get() { self.barriers() } else { 0 };
+        let blamed = error.blamed().unwrap_or(job.rank());
+        let header = Writer::new().u32(blamed).u32(barrier).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let members = self.members.get().into_iter().flat_map(|members| members.iter().copied());
         members.filter(|m| *m != job.rank()).for_each(|to| notify(job, to, &header));
@@ -261,7 +291,7 @@ impl TeamCalls {
 
     /// What becomes of a message for a call that is not in progress.
     fn arrive_early(self: &Rc<Self>, calls: &Calls, header: Header, m: Message<'_>) -> Delivery {
-        if (header.sequence.wrapping_sub(self.started.get())).cast_signed() > 0 {
+        if self.is_ahead(header.sequence) {
             let (body, delivery) = Body::of(m);
             let message = EarlyMessage { source: m.source, tag: header.tag, check: header.check, body };
             self.keep(header.sequence, message);
@@ -270,27 +300,40 @@ impl TeamCalls {
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
             let e = e.cause("it sent a message of an earlier call that this rank did not expect");
-            // A rank that waits in that call is to get the error.
-            self.failed.borrow_mut().push(header.sequence);
-            calls.strays.borrow_mut().push((Rc::clone(self), header.sequence, e.again()));
-            calls.busy.set(true);
-            self.disturb(e);
+            self.disagrees(calls, header.sequence, e);
         }
         Delivery::Done
     }
 
-    /// The ranks have disagreed in a call that is over here: one in progress fails, or the next.
-    fn disturb(&self, error: Error) {
-        let active = self.active.borrow().iter().find(|run| run.is_active()).cloned();
-        match active {
-            Some(run) => run.disturbed(error),
-            None => _ = self.stray.borrow_mut().get_or_insert(error),
-        }
+    /// The ranks have disagreed in a call that is over here, or has not begun: those that wait in it get the error, and it is
+    /// none of a later call.
+    fn disagrees(self: &Rc<Self>, calls: &Calls, sequence: u32, error: Error) {
+        tracing::warn!("team {}: {error}", self.context);
+        self.failed.borrow_mut().push(sequence);
+        calls.disagreements.borrow_mut().push(Disagreement { team: Rc::clone(self), sequence, error });
+        calls.busy.set(true);
+    }
+
+    /// Rank `source` waits in a call that has not begun here, and has not come to the barrier in which this rank waits: neither
+    /// comes to an end.
+    #[cold]
+    fn crosses_barrier(self: &Rc<Self>, calls: &Calls, header: Header, source: u32) {
+        let e = Error::new(ErrorKind::Mismatch, "barrier").peer(source);
+        let e = e.cause(format!("it calls {}, this rank a barrier", header.check.name()));
+        self.doom_barrier(calls, e.again());
+        self.disagrees(calls, header.sequence, e);
+    }
+
+    /// The barrier in which this rank waits does not come to an end.
+    fn doom_barrier(&self, calls: &Calls, error: Error) {
+        self.doomed.set(true);
+        calls.doomed.borrow_mut().push(error);
+        calls.busy.set(true);
     }
 
     /// Rank `source` asks after a message of a call, or answers that the call is over there.
     #[cold]
-    fn asked_or_answered(&self, calls: &Calls, header: Header, source: u32, question: Question) {
+    fn asked_or_answered(self: &Rc<Self>, calls: &Calls, header: Header, source: u32, question: Question) {
         let run = self.active(header.sequence);
         let over = match run {
             Some(run) if header.tag == OVER => {
@@ -298,37 +341,39 @@ impl TeamCalls {
                 false
             }
             Some(run) => run.asked(source, header.check, question),
-            None => header.tag == QUESTION && header.sequence.wrapping_sub(self.started.get()).cast_signed() <= 0,
+            None if header.tag != QUESTION => false,
+            None if !self.is_ahead(header.sequence) => true,
+            None => {
+                if self.in_barrier.get()
+                    && !self.doomed.get()
+                    && question.barriers.wrapping_sub(self.barriers()).cast_signed() < 0
+                {
+                    self.crosses_barrier(calls, header, source);
+                }
+                false
+            }
         };
         if over {
-            calls.answers.borrow_mut().push((source, question.write(Header { tag: OVER, ..header })));
-            calls.busy.set(true);
+            calls.answer(source, question.write(Header { tag: OVER, ..header }));
         }
     }
 
-    fn take_announcement(&self, header: Header, source: u32, rest: &[u8]) {
+    fn take_announcement(&self, calls: &Calls, header: Header, source: u32, rest: &[u8]) {
         let mut r = Reader::new(rest);
-        let first = header.check.0 & Announce::Consequence as u32 == 0;
-        let kind = ErrorKind::ALL
-            .get((header.check.0 & !(Announce::Consequence as u32)) as usize)
-            .copied()
-            .unwrap_or(ErrorKind::Protocol);
-        let blamed = r.u32().unwrap_or(source);
+        let kind = ErrorKind::ALL.get(header.check.0 as usize).copied().unwrap_or(ErrorKind::Protocol);
+        let (blamed, barrier) = (r.u32().unwrap_or(source), r.u32().unwrap_or(0));
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
-        let run = self.active(header.sequence);
-        if run.is_none() && header.sequence.wrapping_sub(self.started.get()).cast_signed() > 0 {
-            self.announced.borrow_mut().push((header.sequence, announcement));
-            return;
+        if self.in_barrier.get() && !self.doomed.get() && barrier == self.barriers() {
+            self.doom_barrier(calls, announcement.error("barrier"));
         }
-        // Also a persistent call may be over here, and never start again.
-        let over = run.as_ref().is_none_or(|run| !run.is_active());
-        if let Some(run) = run {
-            run.failed_elsewhere(&announcement);
-        }
-        if over && kind == ErrorKind::Mismatch && first && !self.failed.borrow().contains(&header.sequence) {
-            self.failed.borrow_mut().push(header.sequence);
-            self.disturb(announcement.error("collective"));
+        match self.active(header.sequence) {
+            Some(run) => run.failed_elsewhere(&announcement),
+            None if self.is_ahead(header.sequence) => {
+                self.announced.borrow_mut().push((header.sequence, announcement));
+            }
+            // It has ended well here.
+            None => tracing::warn!("team {}: {}", self.context, announcement.error("collective")),
         }
     }
 
@@ -336,6 +381,13 @@ impl TeamCalls {
     fn active(&self, sequence: u32) -> Option<Rc<Run>> {
         self.active.borrow().iter().find(|run| run.sequence() == sequence).cloned()
     }
+}
+
+/// A call in which this rank is not, and of which the others are to get an error.
+struct Disagreement {
+    team: Rc<TeamCalls>,
+    sequence: u32,
+    error: Error,
 }
 
 /// The collectives of a job.
@@ -348,12 +400,16 @@ pub(crate) struct Calls {
     ready: RefCell<Vec<Rc<Run>>>,
     /// Runs with messages that are being sent.
     sending: RefCell<Vec<Rc<Run>>>,
-    /// Calls that are over here, of which the other ranks are to get an error that they disagree in them.
-    strays: RefCell<Vec<(Rc<TeamCalls>, u32, Error)>>,
+    /// What the next turn of progress announces.
+    disagreements: RefCell<Vec<Disagreement>>,
+    /// Errors of barriers in which this rank waits.
+    doomed: RefCell<Vec<Error>>,
     /// Checks of the peers in waits, of which the runs know.
     checks: Cell<u32>,
-    /// Answers to questions after messages, with the ranks that are to get them.
+    /// Answers to questions, with the ranks that are to get them.
     answers: RefCell<Vec<(u32, Vec<u8>)>>,
+    /// Ranks that have come to the end of the job.
+    pub(super) ends: Ends,
     busy: Cell<bool>,
 }
 
@@ -406,6 +462,22 @@ impl Calls {
         runs.iter().for_each(|run| run.ask());
     }
 
+    /// How often the peers have been checked in waits.
+    pub(super) fn checks(&self) -> u32 {
+        self.checks.get()
+    }
+
+    /// The ranks of the team that has this context.
+    pub(super) fn members(&self, context: u32) -> Option<Rc<[u32]>> {
+        self.teams.borrow().get(&context)?.members.get().cloned()
+    }
+
+    /// Queues an answer.
+    pub(super) fn answer(&self, to: u32, answer: Vec<u8>) {
+        self.answers.borrow_mut().push((to, answer));
+        self.busy.set(true);
+    }
+
     #[inline]
     pub(super) fn queue(&self, run: Rc<Run>) {
         self.ready.borrow_mut().push(run);
@@ -425,16 +497,22 @@ impl Continued for Rc<Calls> {
     }
 
     #[inline]
-    fn wait_on(&self, checks: u32) {
-        if self.checks.replace(checks) != checks {
-            self.ask();
+    fn wait_on(&self, job: &Job, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()> {
+        if self.checks.replace(checks) == checks {
+            return Ok(());
         }
+        self.ask();
+        self.ask_for_ends(job, &awaited())
     }
 
     fn advance(&self, job: &Job) -> bool {
         let mut any = false;
-        for (team, sequence, error) in std::mem::take(&mut *self.strays.borrow_mut()) {
+        for Disagreement { team, sequence, error } in std::mem::take(&mut *self.disagreements.borrow_mut()) {
             team.announce(job, sequence, &error, Announce::Others);
+        }
+        for error in std::mem::take(&mut *self.doomed.borrow_mut()) {
+            // It fails the wait in the barrier.
+            job.active_messages().defer(Box::new(move |_| Err(error)));
         }
         for (to, answer) in std::mem::take(&mut *self.answers.borrow_mut()) {
             notify(job, to, &answer);
@@ -488,9 +566,12 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
         }
         return Delivery::Done;
     }
+    if calls.take_end(header.tag, m.source) {
+        return Delivery::Done;
+    }
     let team = calls.team(header.context);
     if header.tag == FAILED {
-        team.take_announcement(header, m.source, rest);
+        team.take_announcement(calls, header, m.source, rest);
         return Delivery::Done;
     }
     match team.active(header.sequence) {

@@ -6,11 +6,13 @@
 //!
 //! **Failures.** A call fails at a rank that sees that a peer is gone, that a message has another length than its own, that
 //! the ranks call different things, or that the reduction cannot be done. It tells the other ranks of the team, whose call
-//! then fails too, with the same kind of error and the rank to blame; later calls on the team are not touched. A message
-//! that shows a disagreement only when the call is over here makes the next call on the team fail. A rank that has waited for
-//! five times `FARSIDE_PEER_CHECK_MS`, and again after twice that time and so on, asks after the messages that do not come,
-//! with a message of 24 bytes each: so a disagreement that no other message shows becomes a `Mismatch` too. What no message
-//! can show is waited for: a rank that has not made the call yet, or has dropped its team.
+//! then fails too, with the same kind of error and the rank to blame; other calls on the team are not touched. A message
+//! that shows a disagreement only when the call is over here is an error of the ranks that still wait in that call; here it is
+//! logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and again after twice that time and so on, asks after the
+//! messages that do not come, with a message of 28 bytes each: so a disagreement that no other message shows becomes a `Mismatch`
+//! too, also between ranks in a call and ranks in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of
+//! the job is named likewise ([`ends`]). What no message can show is waited for: a rank that has not made the call yet, or has
+//! dropped its team.
 //!
 //! **Short data.** A call that waits, of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round),
 //! sends no message where the ranks share memory and the team has a signal array, which the first such call makes after four
@@ -23,6 +25,7 @@
 mod arguments;
 mod cache;
 mod calls;
+mod ends;
 mod memory;
 mod plan;
 mod run;

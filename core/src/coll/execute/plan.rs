@@ -1,11 +1,12 @@
 //! A schedule made ready to run: counts of what each step waits for, the messages it expects, places of blocks.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHasher;
 
 use super::arguments::{Arguments, Shape};
-use super::run::question::OVER;
+use super::ends::RESERVED;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts, Placement};
@@ -53,6 +54,33 @@ pub(super) struct Plan {
     pub(super) peers: Vec<u32>,
     /// What messages of the same call carry.
     pub(super) check: Check,
+    pub(super) agreed: Agreed,
+}
+
+/// What ranks of a call agree on beside operation and root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Agreed {
+    /// Elements of the vector or of each block, if those are equal, and bytes of an element.
+    elements: Option<u64>,
+    element: usize,
+    /// Code of the reduction.
+    reduction: u32,
+    algorithm: &'static str,
+    ranks: usize,
+}
+
+impl fmt::Display for Agreed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { elements, element, reduction, algorithm, ranks } = self;
+        match elements {
+            Some(elements) => write!(f, "{elements} x {element} bytes")?,
+            None => write!(f, "blocks of {element} bytes")?,
+        }
+        if *reduction != 0 {
+            write!(f, ", reduction {reduction:x}")?;
+        }
+        write!(f, ", {algorithm}, {ranks} ranks")
+    }
 }
 
 /// What ranks of one call agree on, in 32 bits: operation (4), root (10), and a hash of the rest (18).
@@ -68,22 +96,13 @@ impl Check {
         Self(operation as u32 | (root as u32 & 0x3ff) << 4 | (hash & 0x3ffff) << 14)
     }
 
-    /// How a call with this check differs from one with another.
-    pub(super) fn difference(self, other: Self) -> String {
-        let of = |c: Self| {
-            Operation::ALL.get((c.0 & 15) as usize).map_or_else(|| "no operation".to_owned(), |o| o.name().to_owned())
-        };
-        let root = |c: Self| c.0 >> 4 & 0x3ff;
-        if self.0 & 15 != other.0 & 15 {
-            format!("it calls {}, this rank {}", of(other), of(self))
-        } else if root(self) != root(other) {
-            format!("in a {} its root is {}, here {}", of(self), root(other), root(self))
-        } else {
-            format!(
-                "in a {} its counts, element sizes, reduction, algorithm or team are other ones than here",
-                of(self)
-            )
-        }
+    /// The operation's name.
+    pub(super) fn name(self) -> &'static str {
+        Operation::ALL.get((self.0 & 15) as usize).map_or("no operation", |operation| operation.name())
+    }
+
+    fn root(self) -> u32 {
+        self.0 >> 4 & 0x3ff
     }
 }
 
@@ -152,10 +171,20 @@ impl Plan {
             }
             Shape::Each(_) | Shape::Own(_) => None,
         };
-        let one_round = team.one_node && table::is_one_round(algorithm, &parameters, size);
+        // A program's own algorithm of the same name may cut the vector.
+        let is_whole =
+            !arguments.operation.is_of_a_vector() || schedule.input().count.max(schedule.output().count) <= 1;
+        let one_round = team.one_node && is_whole && table::is_one_round(algorithm, &parameters, size);
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<short::Short>());
         let short = each.filter(|bytes| one_round && aligned && *bytes <= short::MOST);
-        Self::prepared(team, arguments, schedule, &sizes, check, short)
+        let agreed = Agreed {
+            elements: each.map(|_| elements),
+            element: arguments.element,
+            reduction: arguments.reduction.map_or(0, |reduction| reduction.code),
+            algorithm: algorithm.name,
+            ranks: team.size(),
+        };
+        Self::prepared(team, arguments, schedule, &sizes, (check, agreed), short)
     }
 
     fn check(team: &Members, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
@@ -178,7 +207,7 @@ impl Plan {
         arguments: &Arguments<'_>,
         schedule: Schedule,
         sizes: &[u64],
-        check: Check,
+        (check, agreed): (Check, Agreed),
         short: Option<usize>,
     ) -> Result<Self> {
         let element = arguments.element;
@@ -255,7 +284,20 @@ impl Plan {
             in_place: arguments.in_place,
             peers,
             check,
+            agreed,
         })
+    }
+
+    /// How the call of a peer that has another check differs from this one.
+    pub(super) fn difference(&self, other: Check) -> String {
+        let (own, name) = (self.check, self.name());
+        if own.name() != other.name() {
+            format!("it calls {}, this rank {name}", other.name())
+        } else if own.root() != other.root() {
+            format!("its root of the {name} is {}, here {}", other.root(), own.root())
+        } else {
+            format!("its {name} differs from this one: {}", self.agreed)
+        }
     }
 
     /// The steps that wait for a step.
@@ -293,9 +335,9 @@ fn check_schedule(schedule: &Schedule, call: &Call<'_>) -> std::result::Result<(
         let (has, other) = ((schedule.input(), schedule.output()), (input, output));
         return Err(format!("input and output of its schedule are {has:?}, those of the call {other:?}"));
     }
-    let is_reserved = |step: Step<'_>| step.action.message(call.rank).is_some_and(|(_, (_, _, tag))| tag >= OVER);
+    let is_reserved = |step: Step<'_>| step.action.message(call.rank).is_some_and(|(_, (_, _, tag))| tag >= RESERVED);
     if schedule.steps().any(is_reserved) {
-        return Err(format!("a message of its schedule has a tag of {OVER} or more"));
+        return Err(format!("a message of its schedule has a tag of {RESERVED} or more"));
     }
     Ok(())
 }

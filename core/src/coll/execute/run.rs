@@ -252,13 +252,10 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what has been announced of the call before it began, and of earlier ones.
+    /// Takes what has been announced of the call before it began.
     fn look_for_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
-        }
-        if let Some(e) = self.team.take_stray() {
-            self.fault(e, Announce::Consequence);
         }
     }
 
@@ -407,15 +404,9 @@ impl Run {
     /// Another rank says that the call has failed.
     pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
-            self.fault(announcement.error(self.name()), Announce::Nobody);
+            self.fault(announcement.error_beside(self.name(), self.plan.agreed), Announce::Nobody);
             self.queue();
         }
-    }
-
-    /// A message has shown that the ranks disagreed in an earlier call.
-    pub(super) fn disturbed(self: &Rc<Self>, error: Error) {
-        self.fault(error, Announce::Consequence);
-        self.queue();
     }
 
     /// Something makes the run fail. The first reason counts.

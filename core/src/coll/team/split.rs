@@ -5,8 +5,8 @@ use crate::coll;
 use crate::coll::execute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::signal::SignalArray;
 use crate::signal::short::MOST_RANKS;
+use crate::signal::{MARK_BITS, SignalArray};
 use crate::wire::{Reader, Writer};
 
 /// Barriers, or collectives, that a team makes by messages before it makes its signal array, which takes longer than some of them and needs
@@ -22,11 +22,25 @@ impl Team {
         Ok(team)
     }
 
-    /// Collective. No rank leaves before all have come.
+    /// Makes the signal array. Collective. No rank leaves before all have come.
     fn make_signals(&self) -> Result<()> {
         let signals = SignalArray::new(self, 0)?;
         let _ = self.0.signals.set(signals);
         Ok(())
+    }
+
+    /// Makes the signal array if all ranks have memory for it. If not, none of them tries again: the team goes on by messages.
+    /// Collective. No rank leaves before all have come.
+    fn make_signals_if_there_is_memory(&self) -> Result<()> {
+        match self.make_signals() {
+            // The same kind at all ranks.
+            Err(e) if matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit | ErrorKind::Forbidden) => {
+                tracing::debug!("team {} goes on by messages: {e}", self.context());
+                self.0.no_signals.set(true);
+                Ok(())
+            }
+            made => made,
+        }
     }
 
     /// Makes the signal array in the first call of short data after some others.
@@ -37,11 +51,7 @@ impl Team {
         if !worthwhile || self.0.no_signals.get() || u64::from(self.calls().made()) < BY_MESSAGES {
             return Ok(None);
         }
-        match self.make_signals() {
-            // At all ranks alike.
-            Err(e) if e.kind() == ErrorKind::SharedMemoryFull => self.0.no_signals.set(true),
-            made => made?,
-        }
+        self.make_signals_if_there_is_memory()?;
         Ok(self.0.signals.get().filter(|signals| signals.has_short()))
     }
 
@@ -115,17 +125,43 @@ impl Team {
 
     /// Waits until every rank of the team has called it. By the signal array: ⌈log2 P⌉ signals a rank (dissemination), or one
     /// where the team [is crowded](Self::is_crowded). The first four barriers of a team other than the world go by
-    /// [messages](execute::barrier), the fifth makes the signal array, by two allgathers.
+    /// [messages](execute::barrier), the fifth makes the signal array, by two allgathers; all go by messages where a rank has no
+    /// memory for it.
     ///
     /// # Errors
-    /// `PeerLost`, `Mismatch`; `SharedMemoryFull` in the fifth, and then at all ranks an error, and the next tries again.
+    /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one.
     pub fn barrier(&self) -> Result<()> {
+        if let Some(signals) = self.0.signals.get() {
+            let agree = self.signal_barrier(signals)?;
+            return if agree { Ok(()) } else { Err(self.differ()) };
+        }
         let number = self.0.barriers.get() + 1;
         self.0.barriers.set(number);
-        match self.0.signals.get() {
-            Some(signals) => coll::barrier_dissemination::run(self, signals, number),
-            None if number <= BY_MESSAGES => execute::barrier(self),
-            None => self.make_signals(),
+        if number <= BY_MESSAGES || self.0.no_signals.get() {
+            return execute::barrier(self);
         }
+        self.make_signals_if_there_is_memory()
+    }
+
+    /// Waits until all ranks of the team of all have come to the end of the job, whatever they have called before.
+    pub(crate) fn meet(&self) -> Result<()> {
+        let number = self.0.meetings.get() + 1;
+        self.0.meetings.set(number);
+        self.0.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
+    }
+
+    /// A barrier by the signal array. Its signals have no number of the call, so their marks say how many collectives by messages
+    /// the ranks have made before it, modulo the bits that a mark has. Gives whether all have made as many.
+    fn signal_barrier(&self, signals: &SignalArray) -> Result<bool> {
+        let bits = if signals.is_crowded() { MARK_BITS as u32 } else { u16::BITS };
+        let mark = 1 << (self.calls().made() % bits);
+        let run = |number| coll::barrier_dissemination::run(self, signals, number, mark);
+        self.calls().in_barrier(run).map(|marks| marks == mark)
+    }
+
+    #[cold]
+    fn differ(&self) -> Error {
+        let (e, made) = (Error::new(ErrorKind::Mismatch, "barrier").rank(self.job().rank()), self.calls().made());
+        e.cause(format!("this rank has made {made} collectives on the team before it, and other ranks more or fewer"))
     }
 }

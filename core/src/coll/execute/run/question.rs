@@ -3,7 +3,8 @@
 //! The sender answers only if its part of the call is over. Messages of a pair of ranks keep their order, so what has not come
 //! before that answer does not come, and the rank that waits fails the call. If the call is in progress at the sender and has
 //! no such message, the sender fails it. So ranks that disagree get an error also where no other message shows it: a root that
-//! nobody takes for the root, a block that is empty for its sender alone. A rank that has not started the call is waited for.
+//! nobody takes for the root, a block that is empty for its sender alone. A rank that has not started the call is waited for,
+//! unless it waits in a barrier by signals to which the asking rank has not come: then both fail.
 
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ pub(in crate::coll::execute) const OVER: u32 = u32::MAX - 2;
 const SHORT: u32 = u32::MAX;
 
 /// Checks of the peers in a wait before the first question; twice as many before each further one.
-pub(super) const PATIENCE: u32 = 5;
+pub(in crate::coll::execute) const PATIENCE: u32 = 5;
 
 /// Which message is asked after.
 #[derive(Clone, Copy, Debug)]
@@ -29,17 +30,19 @@ pub(in crate::coll::execute) struct Question {
     tag: u32,
     /// Of a persistent call; else 0.
     round: u32,
+    /// Barriers by signals that the asking rank has begun.
+    pub(in crate::coll::execute) barriers: u32,
 }
 
 impl Question {
     pub(in crate::coll::execute) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
-        Some(Self { tag: r.u32()?, round: r.u32()? })
+        Some(Self { tag: r.u32()?, round: r.u32()?, barriers: r.u32()? })
     }
 
     /// A message with this question behind the header.
     pub(in crate::coll::execute) fn write(self, header: Header) -> Vec<u8> {
-        [&header.write()[..], &Writer::new().u32(self.tag).u32(self.round).done()].concat()
+        [&header.write()[..], &Writer::new().u32(self.tag).u32(self.round).u32(self.barriers).done()].concat()
     }
 }
 
@@ -53,15 +56,15 @@ impl Run {
         }
         self.patience.set((patience.saturating_mul(2), patience.saturating_mul(2)));
         let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
-        let header = Header { context, sequence, tag: QUESTION, check };
+        let (header, barriers) = (Header { context, sequence, tag: QUESTION, check }, self.team.barriers());
         if self.short.get() {
-            let question = Question { tag: SHORT, round: 0 }.write(header);
+            let question = Question { tag: SHORT, round: 0, barriers }.write(header);
             let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank());
             return others.for_each(|rank| calls::notify(&self.job, *rank, &question));
         }
         for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
             if matches!(slot, Slot::Posted) {
-                let question = Question { tag: expected.tag, round: self.round.get() };
+                let question = Question { tag: expected.tag, round: self.round.get(), barriers };
                 calls::notify(&self.job, expected.source, &question.write(header));
             }
         }
@@ -83,7 +86,7 @@ impl Run {
             };
             let sends = short == self.short.get() && (short || self.plan.schedule.steps().any(is_it));
             if check != self.plan.check {
-                self.mismatch(source, self.plan.check.difference(check));
+                self.mismatch(source, self.plan.difference(check));
             } else if !sends {
                 self.mismatch(source, format!("it waits for a message that a {} does not send here", self.name()));
             }

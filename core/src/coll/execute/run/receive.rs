@@ -42,7 +42,7 @@ impl Run {
         } else if message.check == self.plan.check {
             format!("it sent a message that a {} has not here", self.name())
         } else {
-            self.plan.check.difference(message.check)
+            self.plan.difference(message.check)
         };
         self.mismatch(source, cause);
     }

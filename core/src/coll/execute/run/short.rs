@@ -106,7 +106,7 @@ impl Run {
         let over = self.over.take();
         if let Some((rank, flag)) = other {
             let cause = if is_same(flag) {
-                self.plan.check.difference(Check(flag as u32))
+                self.plan.difference(Check(flag as u32))
             } else {
                 format!("it has gone on after a {} that has failed", self.name())
             };

@@ -1,0 +1,105 @@
+#![allow(unsafe_code)]
+//! Ranks that come to the end of the job while others wait for them.
+//!
+//! A rank that has waited for one peer, or for all ranks of a team, for some checks of the peers asks those whether they have come
+//! to the end of the job, and again after twice that time and so on: a message of 16 bytes each, which only a rank that has answers.
+//! Messages of a pair of ranks keep their order, and signals are given before the end, so what has not come a check of the peers
+//! after that answer does not come.
+
+use std::cell::{Cell, RefCell};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::calls::{Calls, HANDLER, Header};
+use super::plan::Check;
+use super::run::question::{OVER, PATIENCE};
+use crate::am::{self, Counters, Source};
+use crate::bill::Awaited;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, Track};
+
+/// The tag of a question whether a rank has come to the end of the job, and of the answer that it has.
+const ENDS: u32 = OVER - 1;
+const ENDED: u32 = OVER - 2;
+/// Tags from here on are not those of steps.
+pub(super) const RESERVED: u32 = ENDED;
+
+/// What a rank knows of ends.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// This rank has come to the end, and takes no part in anything any more.
+    own: Cell<bool>,
+    /// Ranks that have, with the number of the check of the peers in which that was heard.
+    others: RefCell<FxHashMap<u32, u32>>,
+    /// What this rank waits for, the checks until it asks, and those between questions.
+    asks: Cell<Option<(Awaited, u32, u32)>>,
+}
+
+fn message(tag: u32) -> [u8; 16] {
+    Header { context: 0, sequence: 0, tag, check: Check(0) }.write()
+}
+
+impl Calls {
+    /// This rank has come to the end of the job, or goes on.
+    pub(crate) fn set_end(&self, at_end: bool) {
+        self.ends.own.set(at_end);
+    }
+
+    /// Takes a question or an answer about ends; whether it was one.
+    pub(super) fn take_end(&self, tag: u32, source: u32) -> bool {
+        match tag {
+            ENDS if self.ends.own.get() => self.answer(source, message(ENDED).to_vec()),
+            ENDED => _ = self.ends.others.borrow_mut().entry(source).or_insert(self.checks()),
+            _ => return tag == ENDS,
+        }
+        true
+    }
+
+    /// In a wait, once for each check of the peers: fails if a rank that is waited for has come to the end of the job.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub(super) fn ask_for_ends(&self, job: &Job, awaited: &Awaited) -> Result<()> {
+        let ranks = self.needed(job, awaited);
+        if ranks.is_empty() || self.ends.own.get() {
+            self.ends.asks.set(None);
+            return Ok(());
+        }
+        let has_ended = |rank: &&u32| {
+            let heard = self.ends.others.borrow().get(*rank).is_some_and(|heard| *heard != self.checks());
+            heard && !job.active_messages().is_receiving(**rank)
+        };
+        if let Some(rank) = ranks.iter().find(has_ended) {
+            let e = Error::new(ErrorKind::PeerLost, awaited.operation).rank(job.rank()).peer(*rank);
+            return Err(e.cause("it has come to the end of the job, and this rank waits for it"));
+        }
+        let (left, patience) = match self.ends.asks.get() {
+            Some((same, left, patience)) if same == *awaited => (left, patience),
+            _ => (PATIENCE, PATIENCE),
+        };
+        if left > 1 {
+            self.ends.asks.set(Some((*awaited, left - 1, patience)));
+            return Ok(());
+        }
+        self.ends.asks.set(Some((*awaited, patience.saturating_mul(2), patience.saturating_mul(2))));
+        ranks.iter().try_for_each(|rank| ask(job, *rank).map_err(|e| e.during(awaited.operation)))
+    }
+
+    /// The ranks without each of which a wait does not end.
+    fn needed(&self, job: &Job, awaited: &Awaited) -> SmallVec<[u32; 4]> {
+        let all = || self.members(awaited.account.filter(|_| awaited.call > 0)?.context);
+        let of_team = |ranks: std::rc::Rc<[u32]>| ranks.iter().copied().collect();
+        let needed: SmallVec<[u32; 4]> = awaited
+            .from
+            .map_or_else(|| all().map_or_else(SmallVec::new, of_team), |rank| SmallVec::from_slice(&[rank]));
+        needed.into_iter().filter(|rank| *rank != job.rank()).collect()
+    }
+}
+
+/// Asks a rank. Does not wait.
+fn ask(job: &Job, rank: u32) -> Result<()> {
+    let (header, none) = (message(ENDS), Source::of(&[]));
+    // SAFETY: there is no data.
+    unsafe { am::start_send(job, rank, HANDLER, &header, none, Counters::default(), &Track::new()) }.map(|_| ())
+}
