@@ -1,5 +1,5 @@
-//! What a library is compared with: for each layout the loop that one would write for it alone, with the length of a
-//! block known to the compiler where it is known to who writes it. As in a safe function, the ends of both buffers are
+//! Loops that a library is compared with: for each layout the one that a programmer would write for it alone, with the length of a
+//! block known to the compiler where the programmer knows it. As in a safe function, the ends of both buffers are
 //! checked once.
 #![allow(unsafe_code)]
 
@@ -8,27 +8,27 @@ use std::ptr::copy_nonoverlapping;
 use crate::record::Shape;
 use crate::shapes::{STRUCT_BYTES, STRUCT_EXTENT};
 
-/// What a loop knows of its layout, in bytes.
+/// The layout that a loop is for, in bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Where the first block starts; of the nested vector, the inner stride; of the diagonals, bytes of a row of a block.
     pub first: usize,
     /// Blocks.
     pub count: usize,
-    /// From start to start.
+    /// Distance from start to start.
     pub stride: usize,
-    /// Of a block; of the nested vector, the inner count.
+    /// Length of a block; of the nested vector, the inner count.
     pub len: usize,
-    /// Where the blocks are, if at no stride.
+    /// Offsets of the blocks, if they have no stride.
     pub list: Vec<usize>,
-    /// Where the last block ends.
+    /// End of the last block.
     pub room: usize,
-    /// Of all blocks together.
+    /// Length of all blocks together.
     pub bytes: usize,
 }
 
 impl Facts {
-    /// Of so many bytes in one piece.
+    /// A layout of `len` bytes in one piece.
     #[must_use]
     pub fn of_one_block(len: usize) -> Self {
         Self { count: 1, len, room: len, bytes: len, ..Self::default() }
@@ -87,13 +87,13 @@ pub fn loops(shape: Shape) -> [Loop; 3] {
     }
 }
 
-/// Copies from a layout to the same one in other memory, of so many bytes each.
+/// Copies from a layout to the same one in other memory.
 pub type HandCopy = unsafe fn(&Facts, *const u8, *mut u8, usize);
 
 /// The two ways in which one would write a copy of rows of ints: a memcpy of each row, or a loop in a loop.
 ///
 /// # Safety
-/// Of the functions: both sides are valid for so many bytes, disjoint, and not used by others meanwhile.
+/// As of each function: both sides are valid for their lengths, disjoint, and not used by others meanwhile.
 #[must_use]
 pub fn copies(shape: Shape) -> [HandCopy; 2] {
     macro_rules! both {

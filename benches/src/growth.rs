@@ -1,4 +1,4 @@
-//! What a rank over verbs holds and sends as the number of ranks grows: queue pairs and registered memory, as the kernel
+//! Resources that a rank over verbs holds, and packets that it sends, as the number of ranks grows: queue pairs and registered memory, as the kernel
 //! counts them (`rdma resource`), and packets until all are connected.
 //!
 //! The ranks are threads of this process, on the devices of this machine; nobody else may use these meanwhile.
@@ -24,7 +24,7 @@ const HANDLER: HandlerId = HandlerId(3);
 /// When it is looked.
 pub const STAGES: [&str; 3] = ["started", "after a barrier", "after a message to all"];
 
-/// What all ranks have together at a stage.
+/// The resources of all ranks together at a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Queue pairs.
@@ -150,7 +150,7 @@ fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     Ok(held)
 }
 
-/// What the kernel counts, once packets that nobody waits for have come and gone.
+/// The counters of the kernel, once packets that nobody waits for have come and gone.
 fn look(rest: Duration) -> Result<Held> {
     sleep(rest);
     let packets = sent().ok_or_else(|| {

@@ -17,7 +17,7 @@ use wait_timeout::ChildExt;
 
 use crate::record::{Library, Record};
 
-/// What a launcher, which keeps the time limit itself, gets on top of it before it is killed.
+/// Extra time for a launcher, which keeps the time limit itself, before it is killed.
 const GRACE: Duration = Duration::from_secs(15);
 /// Lines of its error output that a note of a failed run quotes.
 const QUOTED_LINES: usize = 4;

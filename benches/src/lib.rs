@@ -1,4 +1,4 @@
-//! What surrounds Farside's benchmarks: the plan of what is measured, the records, the peers and the limits that are
+//! The frame of Farside's benchmarks: the plan of the measurements, the records, the peers and the limits that are
 //! measured in the same run, and the reports.
 //!
 //! A benchmark is a [`session::Task`]: plans of what is measured, and targets. [`session::Task::run`]
@@ -44,7 +44,7 @@ pub mod usage;
 pub mod waiting;
 pub mod worker;
 
-/// What the programs of this crate are: one rank after `--worker`, which `farside run` starts; else `run` with the
+/// The main function of this crate's programs: one rank after `--worker`, which `farside run` starts; else `run` with the
 /// arguments. The status is 0 if that gives true.
 pub fn program<A: Parser>(run: impl FnOnce(A) -> Result<bool>) -> ExitCode {
     let is_worker = env::args().nth(1).is_some_and(|first| first == "--worker");

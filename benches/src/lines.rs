@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_core::error::Result;
 
-/// What two processors do with a line.
+/// A pattern of two processors' accesses to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     /// There and back, both ways in one word.
@@ -22,7 +22,7 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    /// Where the words are, in bytes: the first is stored by who begins.
+    /// Offsets of the words in bytes: the side that begins stores the first.
     pub(crate) const fn words(self) -> [usize; 2] {
         match self {
             Pattern::RoundTrip | Pattern::Worked => [0, 0],
@@ -47,7 +47,7 @@ pub(crate) struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// So many times of a pattern.
+    /// Repeats a pattern `times` times.
     pub(crate) fn pass(&self, pattern: Pattern, times: u64) -> Result<()> {
         for _ in 0..times {
             // An odd number goes there and an even one comes back; they meet at an even one.
@@ -93,7 +93,7 @@ fn turn(turns: u64) {
     }
 }
 
-/// How many turns take so long: the most that any of some tries fits into it.
+/// The number of turns that fit into a time: the most of any of some tries.
 pub(crate) fn turns_of(time: Duration) -> u64 {
     const TURNS: u64 = 20_000;
     let try_once = |_| {

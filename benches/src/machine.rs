@@ -34,7 +34,7 @@ impl Machine {
         }
     }
 
-    /// In one line.
+    /// The machine in one line.
     #[must_use]
     pub fn line(&self) -> String {
         let below = if self.hypervisor { " (virtual machine)" } else { "" };

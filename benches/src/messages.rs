@@ -26,7 +26,7 @@ pub enum Memory {
     Unmapped,
 }
 
-/// What a rank has sent.
+/// The messages that a rank has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Messages.
@@ -38,7 +38,7 @@ pub struct Cost {
 /// One row of the table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was called.
+    /// The call.
     pub call: &'static str,
     /// How the window is reached.
     pub memory: Memory,
@@ -46,9 +46,9 @@ pub struct Row {
     pub ranks: usize,
     /// Neighbours of each rank.
     pub neighbours: usize,
-    /// What each rank has sent.
+    /// The messages that each rank has sent.
     pub measured: Vec<Cost>,
-    /// What each should send.
+    /// The messages that each should send.
     pub formula: Cost,
 }
 
@@ -69,7 +69,7 @@ impl Row {
 /// Counts all calls with `ranks` ranks, which are threads, and `neighbours` neighbours, fewer than there are ranks.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
     let settings = Settings::from_lookup(|name| match (name, memory) {
         ("FARSIDE_TEST_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
@@ -90,7 +90,7 @@ pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
 /// Bytes of a signal, an atomic on a word, and a put of this table.
 const WORD: u64 = 8;
 
-/// What one rank sends in each call, after what it should: the formulas are from the documentation of
+/// The messages of one rank in each call, and those that it should send: the formulas are from the documentation of
 /// `farside_rma::raw::{fence, pscw, lock}`.
 fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static str, Cost, Cost)>> {
     let team = job.world()?;
@@ -114,7 +114,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
     let (k, rounds, mapped) = (neighbours as u64, log2_up(p) as u64, memory == Memory::Mapped);
     let words = |messages| Cost { messages, bytes: WORD * messages };
     let either = |of_mapped: u64, of_unmapped: u64| words(if mapped { of_mapped } else { of_unmapped });
-    // Of a barrier, and of a fence of mapped windows.
+    // The messages of a barrier, and of a fence of mapped windows.
     let together = if team.is_crowded() { 1 } else { rounds };
     // Between two ranks the last operation carries the notification.
     let fence_known = |puts: u64| match memory {
@@ -179,7 +179,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
 /// All rows of these numbers of ranks and of neighbours, 1 and P - 1 unless given; call by call.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     for (memory, &ranks) in [Memory::Mapped, Memory::Unmapped].iter().flat_map(|m| ranks.iter().map(move |r| (*m, r))) {

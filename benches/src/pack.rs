@@ -95,7 +95,7 @@ pub fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// What a caller does with a result: its bytes if it is one, or the end of the program.
+/// Handles a result: gives its bytes if it is one, or the end of the program.
 #[inline(always)]
 fn done(result: std::result::Result<usize, DatatypeError>) {
     match result {

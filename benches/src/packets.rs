@@ -21,7 +21,7 @@ use crate::table::{number, text};
 const SHORT: u64 = 40;
 const LONG: u64 = 140;
 const SMALL: u64 = 16_384;
-/// What a count may be above the best peer's, of which a few packets in a thousand are acknowledgements that devices join or
+/// How far a count may be above the best peer's, of which a few packets in a thousand are acknowledgements that devices join or
 /// do not join.
 const MARGIN: f64 = 1.02;
 /// Pairs of runs until two in a row agree.
@@ -40,7 +40,7 @@ pub fn sent() -> Option<u64> {
     sum
 }
 
-/// What one iteration costs.
+/// The cost of one iteration.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
     /// Packets of all ranks.
@@ -78,7 +78,7 @@ pub fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result<()>) -
     count.ok_or_else(|| Error::new(ErrorKind::Protocol, "count packets"))
 }
 
-/// Packets and requests of so many iterations and what surrounds them (on rank 0), and the time of one.
+/// Packets and requests of `iterations` iterations and their frame (on rank 0), and the time of one.
 fn of_many(team: &Team, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<([u64; 2], f64)> {
     let posts = || team.job().stats().count(Kind::Post);
     team.barrier()?;
@@ -176,7 +176,7 @@ fn count(value: Option<f64>) -> String {
 /// A call of several ranks, and what it costs.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What is called.
+    /// The call.
     pub call: &'static str,
     /// Ranks P.
     pub ranks: u32,
@@ -186,7 +186,7 @@ pub struct Call {
     pub requests: f64,
     /// Packets as the formula has them.
     pub formula: &'static str,
-    /// Its value.
+    /// The value of the counter.
     pub expected: u64,
 }
 
@@ -210,7 +210,7 @@ pub fn calls(ranks: u32) -> Result<Vec<Call>> {
 /// on a machine that stands still for a moment.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] for a setting that is none.
+/// [`ErrorKind::BadArgument`] for a setting that does not exist.
 pub fn verbs_settings() -> Result<Settings> {
     Settings::from_lookup(|name| match name {
         "FARSIDE_DEVICE" => Some("verbs".to_owned()),
@@ -219,7 +219,7 @@ pub fn verbs_settings() -> Result<Settings> {
     })
 }
 
-/// What rank 0 has counted.
+/// The counts of rank 0.
 fn count_calls(job: &Job) -> Result<Vec<Call>> {
     let team = job.world()?;
     let (p, me) = (team.size(), team.rank());

@@ -21,7 +21,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Of this process alone.
+    /// Memory of this process alone.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         Self::map(bytes, libc::MAP_PRIVATE)
     }
@@ -47,7 +47,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// The first byte, for those who share the memory; nobody uses slices of it then.
+    /// The first byte, for processes that share the memory; none of them makes slices of it.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! What is to be measured: the same list for Farside and for the peers.
+//! The plan of a run: the same list of measurements for Farside and for the peers.
 
 use clap::Args;
 

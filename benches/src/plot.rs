@@ -32,7 +32,7 @@ pub(crate) fn style(library: Library) -> (RGBColor, &'static str, &'static [(i32
 /// Microseconds by bytes, or by blocks, of each library.
 pub(crate) type Series = BTreeMap<Library, BTreeMap<u64, f64>>;
 
-/// What time is drawn against.
+/// The quantity that time is drawn against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Against {
     Bytes,
@@ -106,7 +106,7 @@ fn draw(
     Ok(())
 }
 
-/// Where the marks of a logarithmic axis are: 1, 2 and 5 of each decade, or only 1 when there are many.
+/// The marks of a logarithmic axis: 1, 2 and 5 of each decade, or only 1 when there are many.
 fn decades(range: &Range<f64>) -> Vec<f64> {
     let (first, last) = (range.start.log10().floor() as i32, range.end.log10().ceil() as i32);
     let steps: &[f64] = if range.end / range.start < 400.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };

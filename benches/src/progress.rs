@@ -50,7 +50,7 @@ impl Drop for Progress {
     }
 }
 
-/// What the bar says of a measurement, without words that say nothing.
+/// The text of the bar for a measurement.
 fn message(library: Library, key: &Key) -> String {
     let words = [key.suite.name(), key.sync.label(), key.op.label(), key.shape.label()];
     let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();

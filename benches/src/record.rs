@@ -59,7 +59,7 @@ macro_rules! names {
 }
 
 names! {
-    /// Who was measured.
+    /// The library that was measured.
     Library {
         /// Farside itself.
         Farside = "farside" "Farside",
@@ -119,7 +119,7 @@ names! {
 names! {
     /// The synchronization.
     Sync {
-        /// None.
+        /// No window.
         None = "none" "",
         /// Fence; in Farside's epochs on allocated windows, one of a chain: each fence closes an epoch and opens the next.
         Fence = "fence" "fence",
@@ -177,7 +177,7 @@ names! {
         Struct = "struct" "struct with gaps",
         /// Four doubles, two doubles' room between them; and these again and again.
         Nested = "nested" "nested vector",
-        /// So many blocks of equal length with gaps as long as they; suite "put" only, as those that follow.
+        /// A number of blocks of equal length with gaps of the same length; suite "put" only, as those that follow.
         Blocks4 = "blocks_4" "4 blocks",
         /// See [`Blocks4`](Self::Blocks4).
         Blocks8 = "blocks_8" "8 blocks",
@@ -217,17 +217,17 @@ names! {
         Latency = "latency" "one way",
         /// One of 64 messages one behind the other.
         Bandwidth = "bandwidth" "message of a burst",
-        /// A message one way while so many receives with other tags are posted.
+        /// A message one way while a number of receives with other tags is posted.
         PostedTag = "posted_tag" "posted, by tag",
-        /// While so many receives from another source are posted.
+        /// The same while the receives are from another source.
         PostedSource = "posted_source" "posted, by source",
-        /// While so many receives from any source, with other tags, are posted.
+        /// The same while the receives are from any source, with other tags.
         PostedAny = "posted_any" "posted, any source",
-        /// While so many messages with other tags have come early.
+        /// A message one way while a number of messages with other tags is unexpected.
         EarlyTag = "early_tag" "early, by tag",
-        /// While so many messages of another source have come early.
+        /// The same while the unexpected messages are from another source.
         EarlySource = "early_source" "early, by source",
-        /// While so many messages have come early, received from any source.
+        /// The same while the message is received from any source.
         EarlyAny = "early_any" "early, any source",
         /// A barrier.
         Barrier = "barrier" "barrier",
@@ -277,7 +277,7 @@ names! {
         WorkedRoundTrip = "worked_round_trip" "line with work, there and back",
         /// Two processes that wait for each other.
         BareMeeting = "bare_meeting" "bare meeting",
-        /// From giving a core away to having it again, with so many ranks on it.
+        /// From yielding a core to having it again, with a number of ranks on it.
         YieldTurn = "yield_turn" "turn of a core",
         /// A cache line from one core to another.
         LineOneWay = "line_one_way" "cache line one way",
@@ -326,7 +326,7 @@ impl Shape {
     }
 }
 
-/// What was measured, apart from whose it is.
+/// The measured operation, without the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The suite.
@@ -353,7 +353,7 @@ pub struct Record {
     pub library: Library,
     /// The library's version.
     pub version: String,
-    /// What was measured.
+    /// The measured operation.
     #[serde(flatten)]
     pub key: Key,
     /// Iterations in all blocks together.

@@ -84,7 +84,7 @@ fn facts(results: &Results) -> Markup {
     }
 }
 
-/// What one plot of lines shows: all sizes, or all numbers of blocks of one size.
+/// The contents of one plot of lines: all sizes, or all numbers of blocks of one size.
 type Curve = (u32, Window, Sync, Op, Shape, Option<u64>);
 
 /// The plots of a suite: lines where there are several sizes, or numbers of blocks of one size; all others as bars of one

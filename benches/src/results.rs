@@ -16,18 +16,18 @@ use crate::table::Table;
 /// The records and notes of one run on one machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// What it is about.
+    /// The subject.
     pub title: &'static str,
-    /// Where and when.
+    /// The machine and the time.
     pub machine: Machine,
     /// Farside's, the limits' and the peers' records. Of two with the same library and key the later one counts.
     pub records: Vec<Record>,
-    /// What the reader must know.
+    /// Notes for the reader.
     pub notes: Vec<Note>,
 }
 
 impl Results {
-    /// None yet, on this machine.
+    /// No results yet, on this machine.
     #[must_use]
     pub fn here(title: &'static str) -> Self {
         Self { title, machine: Machine::here(), records: Vec::new(), notes: Vec::new() }

@@ -91,12 +91,12 @@ fn failed(e: DatatypeError) -> Error {
     Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
 }
 
-/// What one shape costs by one way.
+/// The cost of one shape by one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Of a put and the fence that closes it, at best.
+    /// Time of a put and the fence that closes it, at best.
     pub us: f64,
-    /// Of some puts and a fence, at best.
+    /// Time of some puts and a fence, at best.
     pub mb_per_s: f64,
     /// Processor time of the origin's thread, for a put and its fence.
     pub origin_us: f64,
@@ -104,10 +104,10 @@ pub struct Cost {
     pub target_us: f64,
 }
 
-/// Measures every shape by `way`, each so many times.
+/// Measures every shape by `way`, each `rounds` times.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn measure(way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
     let settings = settings(way)?;
     let mut both = Job::threads_with(2, &settings, |job| rank(job, way, shapes, rounds))?;
@@ -142,7 +142,7 @@ pub struct Diagonals {
 /// in turns: the same diagonals of a matrix that starts elsewhere.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Diagonals>> {
     let mut both = Job::threads_with(2, &settings(Way::Sgrs)?, |job| {
         let team = job.world()?;
@@ -247,7 +247,7 @@ pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
 /// Measures and prints all: columns of a matrix, messages of some blocks, block diagonals; and the cut-offs.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn report(rounds: u32, quick: bool) -> Result<()> {
     let mut shapes: Vec<(String, Shape)> = Vec::new();
     for rows in [64, 128] {

@@ -27,7 +27,7 @@ pub struct Options {
     /// Fewer sizes and shorter blocks; to pack, none beyond the second cache.
     #[arg(long)]
     pub quick: bool,
-    /// Measure so many times, limits in between: of each figure the best counts, for every library; of a target without
+    /// Number of measurements, limits in between: of each figure the best counts, for every library; of a target without
     /// layouts the median of the rounds' ratios.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     pub rounds: u32,
@@ -45,13 +45,13 @@ pub struct Options {
     pub html: Option<PathBuf>,
 }
 
-/// What one program measures.
+/// The measurements of one program.
 pub struct Task {
     /// The name of the program, after which its files are called.
     pub name: &'static str,
     /// The title of its report.
     pub title: &'static str,
-    /// What is measured, each plan with one number of ranks and close together in time.
+    /// The plans, each with one number of ranks and close together in time.
     pub plans: Vec<Plan>,
     /// Sizes of copies where the limits of the machine are measured too.
     pub limits: Option<Vec<u64>>,
@@ -125,7 +125,7 @@ impl Task {
     }
 }
 
-/// What Farside's ranks measure for a plan: layouts are also put to memory that is not mapped.
+/// The plan as Farside's ranks carry it out: layouts are also put to memory that is not mapped.
 fn farside_plans(plan: &Plan) -> Vec<Plan> {
     let unmapped = (plan.suites == [Suite::Put]).then(|| Plan { windows: vec![Window::Unmapped], ..plan.clone() });
     [plan.clone()].into_iter().chain(unmapped).collect()

@@ -10,7 +10,7 @@ use crate::record::{Op, Shape};
 
 /// Ints of a row of the matrix.
 pub(crate) const ROW_INTS: u64 = 4096;
-/// The square matrix has so many blocks on a side.
+/// Blocks on a side of the square matrix.
 const DIAGONAL_BLOCKS: u64 = 16;
 /// The structure: its packed bytes, and from one to the next.
 pub(crate) const STRUCT_BYTES: u64 = 29;
@@ -50,20 +50,20 @@ pub(crate) const fn diagonals_bytes(side: u64) -> u64 {
     4 * side * side * (2 * DIAGONAL_BLOCKS - 1)
 }
 
-/// What is measured of a message in the suite "put".
+/// The measurements of a message in the suite "put".
 #[must_use]
 pub fn put_ops(shape: Shape) -> &'static [Op] {
     let ops = &[Op::Put, Op::PutBandwidth, Op::OriginCpu, Op::TargetCpu];
     if shape == Shape::None || shape.number_of("columns").is_some() { ops } else { &ops[..1] }
 }
 
-/// Whether so many ranks exchange a message of the suite "put" each with each: columns, if all fit into a row.
+/// Whether `ranks` ranks exchange a message of the suite "put" each with each: columns, if all fit into a row.
 #[must_use]
 pub fn is_exchanged(shape: Shape, bytes: u64, ranks: u32) -> bool {
     shape.number_of("columns").is_some_and(|rows| bytes / (4 * rows) * u64::from(ranks) <= ROW_INTS)
 }
 
-/// From the columns of an exchange that go to one rank to those that go to the next.
+/// Distance from the columns of an exchange that go to one rank to those that go to the next.
 #[must_use]
 pub fn columns_bytes(shape: Shape, bytes: u64) -> usize {
     shape.number_of("columns").map_or(0, |rows| (bytes / rows) as usize)
@@ -98,9 +98,9 @@ pub struct Case {
     pub shape: Shape,
     /// Bytes that are packed.
     pub bytes: u64,
-    /// As Farside has it.
+    /// The layout for Farside.
     pub map: TypeMap,
-    /// As a loop by hand has it.
+    /// The layout for a loop by hand.
     pub facts: Facts,
 }
 

@@ -29,7 +29,7 @@ pub fn number(value: Option<f64>) -> String {
     format!("{value:.digits$}")
 }
 
-/// What was measured, one row for each key, in microseconds.
+/// The measurements, one row for each key, in microseconds.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// The columns that say what was measured: those in which a row says something.
@@ -43,7 +43,7 @@ pub struct Table {
 /// All values of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What was measured.
+    /// The measured operation.
     pub key: Key,
     /// Microseconds of each library; the limit is measured beside it, or by [`Floors::of`].
     pub us: BTreeMap<Library, f64>,
@@ -73,7 +73,7 @@ fn key_cells(key: &Key) -> [String; 7] {
 }
 
 impl Table {
-    /// From all records of a run. Of two records with the same library and key the later one counts.
+    /// Makes a table from all records of a run. Of two records with the same library and key the later one counts.
     #[must_use]
     pub fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
@@ -133,7 +133,7 @@ impl Table {
         self.columns.len().saturating_sub(2)
     }
 
-    /// What the numbers are.
+    /// The meaning of the numbers.
     #[must_use]
     pub fn legend(&self) -> String {
         let best_peer = if self.has_peers() { "the best peer's (below 1, Farside is faster), over " } else { "" };

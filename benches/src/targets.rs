@@ -1,4 +1,4 @@
-//! What Farside sets itself as targets, each a ratio of times that were measured in the same run.
+//! The targets that Farside sets itself, each a ratio of times that were measured in the same run.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::table::{number, text};
 /// One target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What is compared with what.
+    /// The two sides of the comparison.
     pub what: String,
     /// The ratio that was measured; `None` if one of the two was not.
     pub ratio: Option<f64>,
-    /// What it is to be at most; `None` for a ratio that only says what a target can be: beside a limit of the machine, or
+    /// The largest ratio that meets the target; `None` for a ratio that only says what a target can be: beside a limit of the machine, or
     /// of one limit to another.
     pub most: Option<f64>,
 }
@@ -173,7 +173,7 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     }
     let ratio = over(times.beside(put, Op::RawWriteDone), times.beside(put, Op::RawWrite));
     add("8 B: bare write, completed / bare write, one way".to_owned(), ratio, None);
-    // What each adds to a bare request of its own process, in turns with it: processes of an emulated machine differ by more.
+    // The time that each adds to a bare request of its own process, in turns with it: processes of an emulated machine differ by more.
     for (op, raw, bytes) in [
         (Op::Put, Op::RawWriteDone, 8),
         (Op::Get, Op::RawRead, 8),
@@ -196,7 +196,7 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// What a measurement of the suites "pack" and "put" is compared with: name, time, and what the ratio is to be at most.
+/// The other side of a comparison in the suites "pack" and "put": name, time, and the largest ratio that meets the target.
 fn comparisons(times: &Times, key: Key) -> Vec<(&'static str, Option<f64>, f64)> {
     let pack = key.suite == Suite::Pack;
     let mut all = Vec::new();
@@ -267,7 +267,7 @@ pub fn layout_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// Where Farside stands with layouts, size by size: for each operation, kind of window and comparison a line that names the
+/// Farside's position with layouts, size by size: for each operation, kind of window and comparison a line that names the
 /// sizes at which it is behind.
 #[must_use]
 pub fn standing(records: &[Record]) -> String {
@@ -341,7 +341,7 @@ mod tests {
         Record::from_blocks(library, key, 1, &[us]).unwrap()
     }
 
-    /// What two ranks have measured in turns with what they do.
+    /// Limits that two ranks have measured in turns with their operations.
     fn beside(suite: Suite, op: Op, bytes: u64, us: f64) -> Record {
         let key = Key { suite, op, bytes, ranks: 2, ..Key::default() };
         of(Library::Limit, if suite == Suite::Op { operation(Window::Allocated, op, bytes) } else { key }, us)

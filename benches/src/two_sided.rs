@@ -17,7 +17,7 @@ use farside_core::settings::Settings;
 use farside_core::{Job, Team};
 use farside_rma::{Assert, LockWindow, Messages};
 
-/// What is measured: a name, and what arrives how.
+/// A measurement: its name, and how the message is delivered.
 pub const WAYS: [(&str, &str); 5] = [
     ("put", "put and flush in lock_all; the target looks at the last byte"),
     ("base", "active message into place; the completion handler runs on another thread"),
@@ -40,7 +40,7 @@ pub type Times = Vec<Vec<[f64; 2]>>;
 /// something comes.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn measure(wait: &str, sizes: &[usize]) -> Result<Times> {
     let given = |name: &str| (name == "FARSIDE_WAIT").then(|| wait.to_owned());
     let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
@@ -54,7 +54,7 @@ pub fn measure(wait: &str, sizes: &[usize]) -> Result<Times> {
 /// How messages of one way are sent and waited for.
 trait Way {
     fn send(&self) -> Result<()>;
-    /// Waits until so many have come in all.
+    /// Waits until `come` messages have come in all.
     fn receive(&self, come: u64) -> Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! What a process has used of the processor.
+//! Processor time that a process has used.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;

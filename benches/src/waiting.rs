@@ -1,4 +1,4 @@
-//! What waiting costs: rank 0 sleeps, and all others wait for it in one call.
+//! The cost of waiting: rank 0 sleeps, and all others wait for it in one call.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,16 +17,16 @@ use crate::usage::{Of, Usage};
 
 const HANDLER: HandlerId = HandlerId(3);
 
-/// What the ranks but rank 0 have spent in one call.
+/// Processor time of the ranks but rank 0 in one call.
 #[derive(Clone, Debug)]
 pub struct Waited {
     /// The call.
     pub call: &'static str,
-    /// Of each rank from 1 on.
+    /// Time of each rank from 1 on.
     pub spent: Vec<Spent>,
 }
 
-/// What one rank has spent.
+/// Time of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
     /// Processor time and context switches.
@@ -39,7 +39,7 @@ pub struct Spent {
 /// Collective; all ranks get the same. `of` says whether ranks are processes or threads.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     let team = job.world()?;
     let (me, others): (usize, Vec<usize>) = (team.rank(), (1..team.size()).collect());
@@ -112,7 +112,7 @@ fn gather(team: &Team, mine: Spent) -> Result<Vec<Spent>> {
 /// Measures with ranks that are processes, and prints what they have spent. Collective.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn report(job: &Job, pause: Duration) -> Result<()> {
     let waited = measure(job, pause, Of::Process)?;
     if job.rank() != 0 {

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::record::Suite;
 use crate::waiting;
 
-/// What a rank is to do: the arguments of [`Plan::arguments`], and what else some programs ask for.
+/// The work of a rank: the arguments of [`Plan::arguments`], and what else some programs ask for.
 #[derive(Parser)]
 pub struct Worker {
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub struct Worker {
     /// Algorithms of collectives, in place of all.
     #[arg(long, value_delimiter = ';')]
     algorithms: Vec<String>,
-    /// Wait for rank 0, which sleeps so long.
+    /// Wait for rank 0, which sleeps for this time.
     #[arg(long)]
     sleep_ms: Option<u64>,
 }
@@ -38,7 +38,7 @@ pub fn over_verbs() -> bool {
 /// Does the work of one rank.
 ///
 /// # Errors
-/// What the calls fail with.
+/// The errors of the calls.
 pub fn work(worker: &Worker) -> Result<bool> {
     let job = Job::init()?;
     if let Some(ms) = worker.sleep_ms {

@@ -15,7 +15,7 @@ use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Selection, Win
 /// Calls of the shorter of the two runs.
 pub const CALLS: u64 = 50_000;
 
-/// What can be counted: its name, and what it is.
+/// The operations that can be counted: name and description.
 pub const CALLED: [(&str, &str); 16] = [
     ("loop", "the loop alone, with its arguments"),
     ("put", "put of 8 bytes, in lock_all"),

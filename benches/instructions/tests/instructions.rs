@@ -32,7 +32,7 @@ fn build() -> PathBuf {
     executables.next_back().expect("cargo names the program")
 }
 
-/// What a put between two vectors does beside the loop that copies.
+/// Instructions of a put between two vectors beside the loop that copies.
 #[test]
 fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand() {
     let Some([by_hand, blocks, block]) = count(["by_hand", "put_blocks", "put_block"]) else { return };

@@ -39,8 +39,7 @@ fn program(folder: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// Instructions of one of so many operations: all, or those of `function` alone, with what it calls. The program is run with
-/// `arguments`.
+/// Instructions of one operation: all, or those of `function` alone and of its callees. The program is run with `arguments`.
 fn of_one(program: &Path, arguments: &[&str], function: Option<&str>) -> f64 {
     let [once, twice] = [1, 2].map(|times| count(program, times * OPERATIONS, arguments, function));
     (twice as f64 - once as f64) / OPERATIONS as f64

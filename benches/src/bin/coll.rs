@@ -22,7 +22,7 @@ struct Arguments {
     /// Shorter blocks.
     #[arg(long)]
     quick: bool,
-    /// Measure so many times; the best counts, for every library and algorithm.
+    /// Number of measurements; the best counts, for every library and algorithm.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Also measure MPICH, Intel MPI and Open MPI, which ci/peers has put into FARSIDE_PEERS or target/peers.

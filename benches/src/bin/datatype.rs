@@ -18,7 +18,7 @@ use farside_core::error::{Error, ErrorKind, Result};
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Of pack,put.
+    /// Suites to measure, of pack,put.
     #[arg(long, value_delimiter = ',')]
     suites: Vec<Suite>,
     /// To pack: of vector_4, vector_8, .., face_x, .., indexed_8, struct, nested; to put: of columns_64, columns_128, none

@@ -22,7 +22,7 @@ struct Arguments {
     /// Numbers of ranks, each even.
     #[arg(long, value_delimiter = ',', default_value = "2,4,8", value_parser = value_parser!(u32).range(2..=1024))]
     ranks: Vec<u32>,
-    /// Of epoch,op,am,barrier,ghost.
+    /// Suites to measure, of epoch,op,am,barrier,ghost.
     #[arg(long, value_delimiter = ',')]
     suites: Vec<Suite>,
     /// Bytes of puts and gets.

@@ -24,7 +24,7 @@ struct Arguments {
     /// which ci/peers has put into FARSIDE_PEERS or target/peers.
     #[arg(long)]
     peers: bool,
-    /// Measure so many times, the libraries in turns; the best counts.
+    /// Number of measurements, the libraries in turns; the best counts.
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Bytes of a message.

@@ -11,7 +11,7 @@ use crate::record::{Library, Op, Record};
 
 /// Bytes of an element: a double.
 pub const ELEMENT: u64 = 8;
-/// From so many bytes on algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
+/// The length from which algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
 const SEGMENTED: u64 = 256 << 10;
 const SEGMENTS: [u64; 2] = [32 << 10, 128 << 10];
 
@@ -27,7 +27,7 @@ pub fn operations() -> Vec<Op> {
     Op::ALL.iter().copied().filter(|op| operation(*op).is_some()).collect()
 }
 
-/// A collective among ranks of one node, with a vector of so many bytes, or blocks of so many; root 0.
+/// A collective among ranks of one node, with a vector or blocks of `bytes` bytes; root 0.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The operation.
@@ -64,7 +64,7 @@ impl Case {
         Facts::new(&self.call(0), ELEMENT, true, placement)
     }
 
-    /// What the table of conditions chooses.
+    /// The choice of the table of conditions.
     #[must_use]
     pub fn selected(&self) -> Choice {
         select(&self.call(0), &self.facts(), None)
@@ -107,7 +107,7 @@ impl Case {
     }
 }
 
-/// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of so many ranks and
+/// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of `ranks` ranks and
 /// from the time of reducing a byte. Of the shortest message half is latency, and a quarter the overhead of either side, also
 /// of longer ones: a round trip cannot tell them apart.
 #[must_use]

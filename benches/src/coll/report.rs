@@ -1,4 +1,4 @@
-//! What was measured of collectives: a table for each operation and number of ranks, where the selection misses the best
+//! The report on collectives: a table for each operation and number of ranks, where the selection misses the best
 //! algorithm, and the targets beside the peers.
 
 use std::fmt::Write;
@@ -28,7 +28,7 @@ impl Measured<'_> {
         Library::PEERS.iter().filter_map(|peer| self.us(*peer, key, None)).min_by(f64::total_cmp)
     }
 
-    /// What was measured by algorithms, shortest first.
+    /// The measurements by algorithm, shortest first.
     fn by_algorithm(&self, key: Key) -> Vec<(&str, f64)> {
         let own = self.0.iter().filter(|r| (r.library, r.key) == (Library::Farside, key));
         let mut all: Vec<_> = own.filter_map(|r| Some((r.algorithm.as_deref()?, r.us()))).collect();

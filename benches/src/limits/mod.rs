@@ -9,7 +9,7 @@
 //!   warm as they get.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.
 //!
-//! What a target is compared with is measured once more by the ranks themselves, in turns with what it bounds
+//! The bound of a target is measured once more by the ranks themselves, in turns with the operation that it bounds
 //! (`crate::measure`): round trips of lines beside the active message, a line one way and a bare meeting beside the barrier,
 //! a memcpy to the window's memory beside each put.
 //!
@@ -38,7 +38,7 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 
 /// Measures all floors, with a copy of each of `sizes` bytes. Takes about a tenth of a second and 20 ms per size.
 ///
-/// What cannot be measured here (lines between cores with one core only) comes back as an error beside the rest.
+/// A limit that cannot be measured here (lines between cores with one core only) comes back as an error beside the rest.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a size of 0 or above 1 GiB, [`ErrorKind::System`] without memory.

@@ -64,7 +64,7 @@ impl Devices {
         &self.names[rank % 2]
     }
 
-    /// Both, as a value of `FARSIDE_VERBS_DEVICE`: who does not set it lets each rank choose, and ranks that choose the same
+    /// Both, as a value of `FARSIDE_VERBS_DEVICE`: where it is not set each rank chooses, and ranks that choose the same
     /// device send to each other inside it, past the link that the others are measured on.
     #[must_use]
     pub fn setting(&self) -> String {

@@ -29,7 +29,7 @@ const TIMEOUT: u8 = 17;
 const PATIENCE: Duration = Duration::from_secs(10);
 const TURNS: u32 = 1 << 12;
 
-/// What the other side must know, as bytes.
+/// An address that the other side must know, as bytes.
 pub const ADDRESS: usize = 32;
 
 /// One end: its queue pair, and memory of which the first half is written and read from there, the second from here.
@@ -41,13 +41,13 @@ pub struct QueuePair {
     memory: *mut ibv_mr,
     bytes: Vec<u64>,
     half: usize,
-    /// Of the other side: address and key.
+    /// Address and key of the other side's memory.
     there: (u64, u32),
     gid_index: u8,
     mtu: u32,
 }
 
-/// What is done to the other's memory.
+/// An operation on the other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A write.
@@ -157,7 +157,7 @@ impl QueuePair {
         self.bytes.as_ptr().addr() as u64
     }
 
-    /// What the other side must know of this one.
+    /// The address of this side, for the other one.
     ///
     /// # Errors
     /// [`ErrorKind::System`].

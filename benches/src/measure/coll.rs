@@ -96,7 +96,7 @@ impl Buffers {
         (rank * 7 + index % 1009 + 1) as f64
     }
 
-    /// What the first doubles of the output must be after one call with root `root`; none where it is not written.
+    /// The first doubles that the output must have after one call with root `root`; `None` where it is not written.
     fn expected(&self, root: usize) -> Vec<f64> {
         use Operation as O;
         let (n, p, me) = (self.count, self.team.size(), self.team.rank());

@@ -25,11 +25,11 @@ struct Put {
     to: usize,
 }
 
-/// What an epoch does.
+/// The operations of an epoch.
 struct Epoch<'a> {
     sync: Sync,
     puts: &'a [Put],
-    /// Of each put.
+    /// Length of each put.
     bytes: usize,
     /// The ranks with which this one starts and posts.
     group: &'a [usize],
@@ -279,13 +279,13 @@ fn group(neighbours: &[usize; DIRECTIONS]) -> Vec<usize> {
     group
 }
 
-/// What `rank` sends in direction `d` in exchange `round`.
+/// The values that `rank` sends in direction `d` in exchange `round`.
 pub(super) fn area(rank: usize, d: usize, round: usize, n: usize) -> impl Iterator<Item = u8> {
     let start = (((rank * DIRECTIONS + d) * 8 + round) as u32).wrapping_mul(131_072);
     (0..n as u32).flat_map(move |i| start.wrapping_add(i).to_ne_bytes())
 }
 
-/// What comes from all neighbours then.
+/// The values that come from all neighbours then.
 pub(super) fn arriving(from: &[usize; DIRECTIONS], round: usize, n: usize) -> Vec<u8> {
     (0..DIRECTIONS).flat_map(|d| area(from[d], d ^ 1, round, n)).collect()
 }

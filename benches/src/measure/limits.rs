@@ -16,7 +16,7 @@ use crate::record::{Key, Library, Op, Window};
 
 /// Bytes from the words of one pattern to those of the next.
 const APART: usize = 2048;
-/// What a rank does between seeing a line and sending it back in [`Pattern::Worked`]: as much as some hundred
+/// Work of a rank between seeing a line and sending it back in [`Pattern::Worked`]: as much as some hundred
 /// instructions, fewer than any dispatcher with a handler takes.
 const WORK: Duration = Duration::from_nanos(40);
 
@@ -43,7 +43,7 @@ impl Lines {
         Ok(Some(Self { memory, last: Default::default(), work: turns_of(WORK) }))
     }
 
-    /// So many times of a pattern, by both ranks.
+    /// Repeats a pattern `times` times, by both ranks.
     pub(super) fn pass(&self, bench: &Bench<'_>, pattern: Pattern, times: u64) -> Result<()> {
         let [first, second] = pattern.words().map(|at| self.memory.word(0, APART * pattern as usize + at));
         let (Some(first), Some(second)) = (first?, second?) else { return Ok(()) };
@@ -111,7 +111,7 @@ impl Bare {
         bench.turns_within(bench.budget.in_many_blocks(), key, origin, &mut ways).map(|_| ())
     }
 
-    /// So many writes there and back, as perftest does them: after each the writer waits for its completion, and then for
+    /// Writes there and back, as perftest does them: after each the writer waits for its completion, and then for
     /// the other's write.
     fn pass(&self, origin: bool, times: u64) -> Result<()> {
         for _ in 0..times {

@@ -1,4 +1,4 @@
-//! What goes without windows: 8 bytes there and back by active messages, beside the peers' send and receive; the team's
+//! Operations without windows: 8 bytes there and back by active messages, beside the peers' send and receive; the team's
 //! barrier; and the ghost-area exchange by active messages, whose header handler takes a short one into the area, and gives
 //! the buffer of a long one.
 

@@ -33,7 +33,7 @@ use farside_core::{Job, Team};
 use crate::plan::Plan;
 use crate::record::{Key, Op, Record, Shape, Suite, Sync, Window};
 
-/// What is taken down.
+/// The times that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Times of blocks of iterations.
@@ -48,7 +48,7 @@ pub enum Method {
 /// How long the measurements take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// What is taken down.
+    /// The times that are recorded.
     pub method: Method,
     /// Time for the blocks of one measurement together.
     pub time: Duration,
@@ -57,7 +57,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// As the peers' program has it. Iterations that are timed singly take longer each, and those right after a barrier are
+    /// The peers' program has the same number. Iterations that are timed singly take longer each, and those right after a barrier are
     /// not as those within a run; perftest makes 2,000.
     #[must_use]
     pub const fn of(quick: bool, method: Method) -> Self {
@@ -116,7 +116,7 @@ pub fn run(job: &Job, plan: &Plan, algorithms: &[String], budget: Budget, output
     Ok(())
 }
 
-/// What the suites share.
+/// State that the suites share.
 struct Bench<'a> {
     job: &'a Job,
     team: Team,
@@ -127,7 +127,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// What is measured of all ranks, without layout.
+    /// A measurement of all ranks, without layout.
     fn key(&self, suite: Suite, window: Window, sync: Sync, op: Op, bytes: usize) -> Key {
         Key { suite, window, sync, op, shape: Shape::None, bytes: bytes as u64, ranks: self.ranks as u32 }
     }

@@ -37,7 +37,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
         let bare = bare.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
         for (op, count) in [(Op::Put, 1), (Op::Get, 1), (Op::PutBandwidth, BURST), (Op::GetBandwidth, BURST)] {
             if count > 1 && bench.budget.method == Method::Packets {
-                // Those of a burst are those of its parts.
+                // The operations of a burst are counted one by one.
                 continue;
             }
             let (put, get) = (|| pair.put(0, bytes, target, 0), || pair.get(bytes, target));
@@ -71,7 +71,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     pair.free()
 }
 
-/// So many times operations and a flush. An instance for each: a call through a pointer, or a loop of one, takes as long
+/// Repeats operations and a flush. An instance for each: a call through a pointer, or a loop of one, takes as long
 /// as half a put of a word.
 #[inline(always)]
 fn flushed(pair: &Untyped, target: usize, iterations: u64, operations: impl Fn() -> Result<()>) -> Result<()> {

@@ -60,7 +60,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, layouts: &[(Shape, u64)]) -
     Ok(())
 }
 
-/// A window of so many bytes, in whole pages.
+/// A window of at least `room` bytes, in whole pages.
 fn open(bench: &Bench<'_>, window: Window, room: usize) -> Result<Untyped> {
     let pair = Untyped::new(&bench.team, window, room.next_multiple_of(PAGE))?;
     if window == Window::Unmapped && pair.is_mapped(bench.partner())? {
@@ -111,7 +111,7 @@ fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> 
     Ok(())
 }
 
-/// What `rank` sends.
+/// The values that `rank` sends.
 fn marked(rank: usize, room: usize) -> Vec<u8> {
     (0..room).map(|i| (i * 5 + i / 253 + 31 * rank + 1) as u8).collect()
 }

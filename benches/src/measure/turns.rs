@@ -15,17 +15,17 @@ use crate::usage::{Of, Usage};
 const ITERATIONS_MAX: u64 = 1_000_000;
 /// Iterations that are timed singly at most, where nothing is beside them.
 const SINGLES_MAX: u64 = 10_000;
-/// Blocks whose processor time is taken, each so many times as long as those whose time is.
+/// Blocks whose processor time is taken; the second number is how much longer they are than those whose time is taken.
 const BLOCKS: usize = 5;
 const LONGER: u64 = 4;
 
 /// Does the given number of iterations.
 pub(super) type Run<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// One way.
+/// One way of doing the same work.
 pub(super) struct Way<'a> {
     library: Library,
-    /// What its record is of, where that is not what the key of all says.
+    /// The key of its record, where it differs from that of all.
     op: Option<Op>,
     /// The algorithm of a collective, where it is named.
     algorithm: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// What the key says, once in an iteration.
+    /// The operation of the key, once in an iteration.
     pub(super) fn of(library: Library, run: Run<'a>) -> Self {
         Self { library, op: None, algorithm: None, per_iteration: 1, run }
     }
@@ -57,7 +57,7 @@ impl<'a> Way<'a> {
 }
 
 impl Bench<'_> {
-    /// Times `run`, of which each iteration is so many, as Farside's. Collective. `counts` says whether this rank's time
+    /// Times `run`, each iteration of which counts as `per_iteration`, as Farside's. Collective. `counts` says whether this rank's time
     /// counts.
     pub(super) fn alone(&self, key: Key, per_iteration: u32, counts: bool, run: Run<'_>) -> Result<()> {
         let ways = &mut [Way::of(Library::Farside, run).each(per_iteration)];

@@ -56,15 +56,15 @@ mod world;
 /// A check: what each of its ranks does, which panics or returns an error where the device is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// What it shows.
+    /// The property that it shows.
     pub name: &'static str,
     /// The number of ranks that it needs.
     pub ranks: u32,
-    /// What each rank runs.
+    /// The function that each rank runs.
     pub body: Body,
 }
 
-/// What each rank of a check runs.
+/// The function that each rank of a check runs.
 pub type Body = fn(&Job, &Setup) -> Result<()>;
 
 /// How a device is used, and what it promises beyond its capabilities.
@@ -102,7 +102,7 @@ impl Setup {
 /// A device, as it is checked.
 #[allow(missing_debug_implementations)]
 pub struct Subject<'a> {
-    /// For the report.
+    /// Name of the device in the report.
     pub name: &'a str,
     /// How it is used.
     pub setup: Setup,
@@ -113,16 +113,16 @@ pub struct Subject<'a> {
 /// Runs the function as that number of ranks.
 pub type Launch<'a> = dyn Fn(u32, &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> + 'a;
 
-/// What came of checks.
+/// The outcome of checks.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The name of the subject.
     pub subject: String,
-    /// Those that passed.
+    /// Checks that passed.
     pub passed: Vec<&'static str>,
-    /// Those that were skipped, and why.
+    /// Checks that were skipped, and why.
     pub skipped: Vec<(&'static str, &'static str)>,
-    /// Those that failed, and how: the error names the rank, and holds the text of a panic.
+    /// Checks that failed, and how: the error names the rank, and holds the text of a panic.
     pub failed: Vec<(&'static str, Error)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the report says of a device that is wrong.
+//! The report on a device that is wrong.
 
 use std::sync::Mutex;
 

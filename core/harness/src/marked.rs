@@ -63,7 +63,7 @@ impl Marked {
         Finished::from(output)
     }
 
-    /// As `finish`, with more arguments.
+    /// Adds arguments, and then [`finish`](Self::finish).
     #[must_use]
     pub fn finish_with(mut self, arguments: &[impl AsRef<OsStr>]) -> Finished {
         self.command.args(arguments);
@@ -130,7 +130,7 @@ impl From<Output> for Finished {
     }
 }
 
-/// Kills the process if what is returned is not dropped in time: whoever reads what never comes then sees its end.
+/// Kills the process unless the returned value is dropped in time: a test that reads output that never comes then sees its end.
 fn limit(pid: u32) -> mpsc::Sender<()> {
     let (running, over) = mpsc::channel();
     std::thread::spawn(move || {

@@ -18,7 +18,7 @@ const ELEMENT: u64 = 8;
 /// Ranks of which a picture is made at most: more could not be told apart.
 const PICTURE: u32 = 256;
 
-/// What `farside info --coll` asks.
+/// The options of `farside info --coll`.
 #[derive(Clone, Debug, Args)]
 pub struct Question {
     /// Say what is known of collectives: all, or those of NAME, an operation or operation/algorithm or
@@ -153,7 +153,7 @@ impl Question {
         select(&call, &Facts::new(&call, ELEMENT, true, Placement::Anywhere), None)
     }
 
-    /// What is predicted, or `None` where the algorithm is not for such a call.
+    /// The predicted time, or `None` where the algorithm is not for such a call.
     fn predicted(&self, operation: Operation, choice: &Choice) -> Option<std::result::Result<Prediction, String>> {
         let ends = Ends::new(self.ranks);
         let call = |rank| Call { parameters: &choice.parameters, ..self.call(operation, rank, &ends) };

@@ -1,4 +1,4 @@
-//! How ranks end, and what the launcher does about it. Pure: time and processes are elsewhere.
+//! The stages in which the launcher ends ranks. Pure: time and processes are elsewhere.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -29,20 +29,20 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// What the launcher must do now.
+/// An action of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send the signal to every rank that still runs, but for one that ends by itself.
     Signal(Signal, Option<u32>),
     /// Kill everything that is left.
     KillAll,
-    /// Call [`Ending::wake`] after so long, and forget earlier such requests.
+    /// Call [`Ending::wake`] after this time, and forget earlier such requests.
     WakeAfter(Duration),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// Nothing has gone wrong.
+    /// No rank has failed.
     #[default]
     Running,
     /// A rank failed; the others may still say so.
@@ -134,7 +134,7 @@ impl Ending {
             Stage::Running => Vec::new(),
             Stage::Grace => vec![Action::WakeAfter(GRACE)],
             Stage::Terminated => vec![Action::Signal(Signal::TERM, spared), Action::WakeAfter(TERM_TIME)],
-            // Again and again: a process may have forked between the look and the kill.
+            // Repeated, since a process may have forked between the look and the kill.
             Stage::Killed => vec![Action::KillAll, Action::WakeAfter(TERM_TIME)],
         }
     }

@@ -1,4 +1,4 @@
-//! The two processes of `farside run`, and what each does when the other is killed.
+//! The two processes of `farside run`, each of which cleans up when the other is killed.
 //!
 //! - The **guard** takes the signals of the terminal and of the user, and passes them on to the worker, which is in a
 //!   process group of its own. If the worker is killed, the ranks die with it (`PR_SET_PDEATHSIG`), their descendants
@@ -26,7 +26,7 @@ use crate::worker::runtime;
 /// Runs a job in a worker under the guard of this process; its exit code.
 ///
 /// # Errors
-/// `Limit` when the machine cannot have so many ranks; `System` when the kernel refuses a process or the signals.
+/// `Limit` when a limit of the machine is below the number of ranks; `System` when the kernel refuses a process or the signals.
 pub fn run(front: Front, launch: &Launch) -> Result<u8> {
     for note in &launch.notes {
         eprintln!("{}: no effect: {note}", front.name());

@@ -1,4 +1,4 @@
-//! `farside info`: what this machine offers, and where each setting came from.
+//! `farside info`: devices and limits of this machine, and the origin of each setting.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the system allows: for `farside info`, and for a job before its first rank is started.
+//! Limits of the system: for `farside info`, and for a job before its first rank is started.
 
 use std::path::Path;
 
@@ -23,9 +23,9 @@ pub type Amount = Option<u64>;
 /// A soft and a hard limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair {
-    /// What is in force.
+    /// The limit in force.
     pub soft: Amount,
-    /// What this process may raise it to.
+    /// The limit that this process may raise it to.
     pub hard: Amount,
 }
 
@@ -34,11 +34,11 @@ pub struct Pair {
 pub struct Room {
     /// All of it.
     pub size: u64,
-    /// What is left for this user.
+    /// Bytes that this user can still take.
     pub free: u64,
 }
 
-/// What the system allows; `None` where it does not say.
+/// The limits; `None` where the system does not say.
 #[derive(Clone, Debug, Serialize)]
 pub struct Limits {
     /// Memory that may be locked.
@@ -47,7 +47,7 @@ pub struct Limits {
     pub descriptors: Pair,
     /// The file system of shared memory.
     pub shared_memory_bytes: Option<Room>,
-    /// Who may look into other processes' memory: 0 the same user, 1 parents, 2 administrators, 3 nobody.
+    /// Which processes may read another one's memory: 0 the same user, 1 parents, 2 administrators, 3 nobody.
     pub ptrace_scope: Option<u32>,
     /// Cores that this process may use.
     pub cores: usize,
@@ -105,7 +105,7 @@ struct Need {
     remedy: String,
 }
 
-/// Checks that this machine can have so many ranks. Other programs may take what is free now: then a rank that cannot
+/// Checks that this machine can have `ranks` ranks. Other programs may take what is free now: then a rank that cannot
 /// be started ends the job.
 ///
 /// # Errors
@@ -126,7 +126,7 @@ fn needs(ranks: u32) -> Vec<Need> {
     let remedy = format!("raise the limit: ulimit -n {descriptors}");
     add("open descriptors of the launcher (RLIMIT_NOFILE)", pair(Resource::Nofile).soft, descriptors, remedy);
     let processes = PROCESSES + ranks;
-    // What an administrator starts is not limited so.
+    // Processes of an administrator are not limited so.
     let user = rustix::process::geteuid();
     if !user.is_root() {
         let own = all_processes().into_iter().flatten().flatten().filter(|p| p.uid().is_ok_and(|u| u == user.as_raw()));

@@ -1,4 +1,4 @@
-//! The `farside` command: starts and ends programs, and says what a machine offers.
+//! The `farside` command, which is `mpiexec` too: starts and ends programs, and describes the machine.
 //!
 //! `farside run` is two processes. The **guard** is the one that the user started: it takes the signals. The **worker**
 //! is its child and the parent of the ranks: it forwards their output, serves PMI-1 and ends them. Each of the two
@@ -48,9 +48,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Say what this machine offers: devices, limits, settings, launcher; or what is known of collectives.
+    /// Describe this machine: devices, limits, settings, launcher; or the algorithms of collectives.
     Info {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long, conflicts_with = "coll")]
         json: bool,
         #[command(flatten)]
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         return run(Front::Mpiexec, words);
     } else {
         match Cli::parse().command {
-            // Not the words of the parser, which takes a `--` away.
+            // The command line is read again, since clap drops a `--`.
             Command::Run { .. } => return run(Front::Run, words.skip(1)),
             Command::Info { question, .. } if question.coll.is_some() => collectives::print(&question),
             Command::Info { json, .. } => info::print(json),

@@ -1,4 +1,4 @@
-//! What a command line asks for: the options of `farside run` and of `mpiexec`, which are those that users of MPICH's and Open
+//! Command lines: the options of `farside run` and of `mpiexec`, which are those that users of MPICH's and Open
 //! MPI's launchers know (`table.rs`). One dash or two in front of a name make no difference.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub enum Front {
 }
 
 impl Front {
-    /// What it is called in messages.
+    /// Its name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ pub enum Bind {
     /// All that the launcher may use.
     #[default]
     None,
-    /// One each, in turn.
+    /// One processor each, in turn.
     Core,
 }
 
@@ -53,16 +53,16 @@ pub enum Inherited {
     /// All.
     #[default]
     All,
-    /// Those with these names.
+    /// Variables with these names.
     Only(Vec<String>),
 }
 
 /// The environment of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// What they get of the launcher's.
+    /// The part of the launcher's environment that they get.
     pub inherited: Option<Inherited>,
-    /// What is set for them, in this order.
+    /// Variables that are set for them, in this order.
     pub set: Vec<(String, String)>,
 }
 
@@ -77,7 +77,7 @@ pub struct Program {
     pub environment: Environment,
     /// The folder in which they start.
     pub folder: Option<PathBuf>,
-    /// Where the program is looked for before `PATH`.
+    /// Folders that are searched for the program before `PATH`.
     pub path: Vec<PathBuf>,
 }
 
@@ -111,7 +111,7 @@ impl Launch {
     }
 }
 
-/// What the command line asks for.
+/// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request {
     /// To start a job.
@@ -120,13 +120,13 @@ pub enum Request {
     Print(String),
 }
 
-/// What has been read of a command line.
+/// The state of reading a command line.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) front: Front,
     words: VecDeque<OsString>,
     pub(crate) launch: Launch,
-    /// For the ranks of all programs.
+    /// The environment of all programs.
     pub(crate) everywhere: Environment,
     /// The program whose options are being read, with the number of ranks once that is given.
     pub(crate) program: Program,
@@ -135,14 +135,14 @@ pub(crate) struct Reading {
     pub(crate) room: Option<u32>,
     /// The numbers of ranks that `-soft` allows.
     pub(crate) soft: Vec<u32>,
-    /// What is to be printed instead of starting anything.
+    /// Text to be printed instead of starting anything.
     pub(crate) print: Option<String>,
 }
 
 /// Reads a command line without the command's own name.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake, in words.
 pub fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
     let mut reading = Reading {
         front,

@@ -1,4 +1,4 @@
-//! What ranks print: by whole lines, so that no line of one rank is torn by one of another.
+//! Output of ranks: by whole lines, so that no line of one rank is torn by one of another.
 
 use std::io::{PipeReader, Write};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// For `rank` of `size`, with `[rank] ` in front of each line if `prefix` says so.
+    /// A cutter for `rank` of `size`, with `[rank] ` in front of each line if `prefix` says so.
     #[must_use]
     pub fn new(rank: u32, size: u32, prefix: bool) -> Self {
         let text = if prefix { format!("[{rank}] ") } else { String::new() };
@@ -85,7 +85,7 @@ impl Sink {
         let (done, is_done) = oneshot::channel::<()>();
         std::thread::Builder::new().name("farside-output".into()).spawn(move || {
             while let Some(piece) = receiver.blocking_recv() {
-                // Nobody reads any more: with the queue gone, the ranks' pipes close, and they learn of it.
+                // The reader is gone. With the queue the ranks' pipes close, so the ranks learn of it.
                 if to.write_all(&piece).and_then(|()| to.flush()).is_err() {
                     break;
                 }

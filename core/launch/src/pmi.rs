@@ -18,10 +18,10 @@ use crate::server::{Answer, Replies, Server};
 /// The most that is read from one rank before the others get their turn, in bytes.
 const TURN: usize = 256 * 1024;
 
-/// How long a rank may run on without its connection, before those who wait for it are told.
+/// How long a rank may run on without its connection, before the ranks that wait for it are told.
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
-/// What a rank did that concerns the whole job: it asked for the end of the job, or broke the protocol.
+/// An act of a rank that concerns the whole job: it asked for the end of the job, or broke the protocol.
 pub type Notice = (u32, Answer);
 
 struct Connection {
@@ -46,7 +46,7 @@ impl Hub {
         Rc::new(RefCell::new(Self { server, connections, notices }))
     }
 
-    /// The rank has ended, which was found out by other means: serves what it wrote before, and tells those who wait
+    /// The rank has ended, which was found out by other means: serves what it wrote before, and tells ranks that wait
     /// for it. Whether it ended without saying goodbye.
     pub fn ended(&mut self, rank: u32, why: &str) -> bool {
         // What it wrote is in the socket's buffer already; a turn is more than that buffer holds.
@@ -96,7 +96,7 @@ impl Hub {
         asked
     }
 
-    /// What a rank is doing that has answered nothing.
+    /// The state of a rank that has not answered, in words.
     #[must_use]
     pub fn doing(&self, rank: u32) -> &'static str {
         self.server.doing(rank)
@@ -121,7 +121,7 @@ impl Hub {
         self.gone(rank, "it broke the PMI-1 protocol");
     }
 
-    /// The rank will say nothing more: tells those who wait for it, unless they know.
+    /// The rank will say nothing more: tells ranks that wait for it, unless they know.
     fn gone(&mut self, rank: u32, why: &str) {
         let replies = self.server.gone(rank, why);
         self.deliver(replies);

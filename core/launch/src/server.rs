@@ -18,7 +18,7 @@ const STORE_MAX: usize = 256 << 20;
 /// Lines for ranks, each with its newline.
 pub type Replies = Vec<(u32, String)>;
 
-/// What a line of a rank leads to.
+/// The outcome of a line of a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// These replies, to this rank and perhaps to others.
@@ -30,13 +30,13 @@ pub enum Answer {
         /// Why, if the rank said so.
         reason: String,
     },
-    /// What the rank waits for, which it was asked.
+    /// The rank was asked what it waits for, and answers.
     Waits(String),
     /// The rank broke the protocol: what it did.
     Broken(String),
 }
 
-/// Where a rank is in the protocol.
+/// The state of a rank in the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Before `init`.
@@ -82,7 +82,7 @@ impl Server {
 
     fn named(name: String, programs: Vec<u32>) -> Self {
         let size = programs.len();
-        // What MPICH asks for to find out who shares a node: from node 0, 1 node, `size` ranks each.
+        // MPICH asks for this to find out which ranks share a node: from node 0, 1 node, `size` ranks each.
         let mapping = format!("(vector,(0,1,{size}))");
         Self {
             name,
@@ -113,7 +113,7 @@ impl Server {
         asked.map(|(rank, _)| (rank, Line::new(ASK).end())).collect()
     }
 
-    /// What a rank is doing that has answered nothing.
+    /// The state of a rank that has not answered, in words.
     #[must_use]
     pub fn doing(&self, rank: u32) -> &'static str {
         let rank = &self.ranks[rank as usize];
@@ -141,7 +141,7 @@ impl Server {
         self.serve(rank, &message).unwrap_or_else(Answer::Broken)
     }
 
-    /// The rank has ended, or closed its connection: whoever waits for it is told `why`.
+    /// The rank has ended, or closed its connection: ranks that wait for it are told `why`.
     pub fn gone(&mut self, rank: u32, why: &str) -> Replies {
         let me = &mut self.ranks[rank as usize];
         if me.state == State::Waiting {
@@ -218,7 +218,7 @@ impl Server {
         if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
             return result(-1, "too_long");
         }
-        // A key that is put again takes the place of the old one, in the room of who put it first.
+        // A key that is put again takes the place of the old one, and counts for the rank that put it first.
         let size = key.len() + value.len();
         let (owner, old) = self.values.get(key).map_or((rank, 0), |(owner, old)| (*owner, key.len() + old.len()));
         let mine = &mut self.ranks[owner as usize].stored;

@@ -7,10 +7,10 @@ use farside_core::{Error, Result};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Those that ask the ranks to end, with the names that users know.
+/// Signals that ask the ranks to end, with the names that users know.
 const ENDING: [(Signal, &str); 4] =
     [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP"), (Signal::QUIT, "SIGQUIT")];
-/// Those that mean something to the ranks alone, and those of job control.
+/// Signals that mean something to the ranks alone, and those of job control.
 const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
 
 /// The signals that are passed on, as this process gets them.

@@ -26,7 +26,7 @@ const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
 /// To be called from the main thread: the kernel kills the rank when the thread that started it ends.
 ///
 /// # Errors
-/// What the system says: no such program, no permission, no descriptors, no processes.
+/// The error of the system: no such program, no permission, no descriptors, no processes.
 pub fn start(
     launch: &Launch,
     rank: u32,
@@ -52,7 +52,7 @@ pub fn start(
     Ok(command.spawn()?.id() as i32)
 }
 
-/// Where the program is: a name without a slash is looked for in the folders of `-path`, then in the launcher's `PATH`, also
+/// The path of the program: a name without a slash is looked for in the folders of `-path`, then in the launcher's `PATH`, also
 /// where ranks do not get that.
 fn place(program: &Program) -> OsString {
     let name = &program.words[0];

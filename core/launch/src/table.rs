@@ -5,11 +5,11 @@ use crate::options::{Bind, Environment, Inherited, Reading, help};
 
 /// One option.
 pub(crate) struct Row {
-    /// Its names, without dashes.
+    /// Names, without dashes.
     pub(crate) names: &'static [&'static str],
-    /// Its values; empty if it has none.
+    /// Values; empty for an option without one.
     pub(crate) values: &'static str,
-    /// What it does; empty for one that is not for users.
+    /// Effect, for the help; empty for an option that is not for users.
     pub(crate) help: &'static str,
     /// Reads its values; it gets the option as it was written.
     pub(crate) read: fn(&mut Reading, &str) -> Result<(), String>,

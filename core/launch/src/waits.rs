@@ -10,7 +10,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Of this many ranks.
+    /// No answers yet, of `asked` ranks.
     #[must_use]
     pub fn of(asked: usize) -> Self {
         Self { asked, by_rank: BTreeMap::new() }

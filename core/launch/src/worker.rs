@@ -30,7 +30,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a worker without a guard, which nobody sees.
 const KILLED: u8 = 137;
 
-/// What both processes wait with: on one thread, which is the parent of the ranks.
+/// The runtime in which both processes wait: on one thread, which is the parent of the ranks.
 ///
 /// # Errors
 /// `System` when the kernel refuses descriptors.
@@ -133,7 +133,7 @@ struct Job<'a> {
     wake: Option<Instant>,
     /// When the job has run too long.
     limit: Option<Instant>,
-    /// What ranks have said that they wait for, since the job has run too long, and until when they may say it.
+    /// Answers to the question what ranks wait for, once the job has run too long, and the end of the time for them.
     answers: Answers,
     answers_until: Option<Instant>,
     forwarders: JoinSet<()>,
@@ -186,7 +186,7 @@ impl<'a> Job<'a> {
         let Some(rank) = self.running.remove(&pid) else { return };
         let how = describe(status);
         let unfinished = self.hub.borrow_mut().ended(rank, &format!("it {how}"));
-        // What it said last comes before how it ended.
+        // Its last lines come before the report of its end.
         while let Ok(notice) = self.notices.try_recv() {
             self.notice(notice);
         }

@@ -1,4 +1,4 @@
-//! What ranks print and read, and the environment that they get.
+//! Output, input and environment of ranks.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -124,13 +124,13 @@ fn ranks_get_no_descriptor_of_another_rank() {
 fn ranks_start_with_the_signals_that_the_launcher_started_with() {
     let masks = |status: &str| -> Vec<u64> {
         let of = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned();
-        // Those above 31 are the C library's own affair.
+        // Signals above 31 belong to the C library.
         let mask = |name| u64::from_str_radix(&of(name), 16).unwrap() & 0x7fff_ffff;
         vec![mask("SigBlk:"), mask("SigIgn:")]
     };
     let started = Marked::new("cat").finish_with(&["/proc/self/status"]);
     let rank = Marked::run(1, &["cat", "/proc/self/status"]).finish();
-    // Those that the launcher passes on are heard even if it was started with them ignored.
+    // Signals that the launcher passes on are heard even if it was started with them ignored.
     let heard = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].iter().fold(0u64, |m, s| m | 1 << (s - 1));
     let wanted = [masks(&started.out)[0], masks(&started.out)[1] & !heard];
     assert_eq!(masks(&rank.out), wanted);

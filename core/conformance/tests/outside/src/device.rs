@@ -30,7 +30,7 @@ struct Target {
     offset: usize,
 }
 
-/// What a server does to a place.
+/// An operation of a server on a remote address.
 #[derive(Debug)]
 enum Action {
     Write(Vec<u8>),
@@ -40,7 +40,7 @@ enum Action {
     Set(u64),
 }
 
-/// What a rank asks a server for.
+/// A request of a rank to a server.
 #[derive(Debug)]
 struct Request {
     origin: u32,
@@ -51,7 +51,7 @@ struct Request {
     notify: Option<(Target, u64)>,
 }
 
-/// What waits for a rank.
+/// Events that wait for a rank.
 #[derive(Debug, Default)]
 struct Inbox {
     packets: VecDeque<(u32, Vec<u8>)>,
@@ -126,7 +126,7 @@ impl Rank {
     }
 }
 
-/// What connects the ranks of a job.
+/// The network that connects the ranks of a job.
 #[derive(Debug)]
 pub struct Network(Vec<Rank>);
 
@@ -157,7 +157,7 @@ impl Network {
 struct Pending {
     id: u64,
     peer: u32,
-    /// Where the bytes of the reply go.
+    /// Destination of the bytes of the reply.
     into: Vec<Block>,
 }
 
@@ -169,9 +169,9 @@ pub struct Channels {
     capabilities: Capabilities,
     stats: Stats,
     server: Option<JoinHandle<()>>,
-    /// By handle, which is the key: memory that the device has allocated, or none.
+    /// Regions by handle, which is the key: memory that the device has allocated, or `None`.
     owned: RefCell<HashMap<u64, Vec<u64>>>,
-    /// By handle: peer and key.
+    /// Imports by handle: peer and key.
     imports: RefCell<HashMap<u64, (u32, u64)>>,
     pending: RefCell<HashMap<u64, Pending>>,
     last: Cell<u64>,
