@@ -65,7 +65,23 @@ fn setting_that_is_mistyped_is_one_warning_with_the_nearest_name() {
     assert_eq!((done.code, done.err.as_str()), (Some(0), line), "{done:?}");
 }
 
-/// The program of the test above.
+/// A datagram socket keeps apart what comes by several writes.
+#[test]
+fn line_of_the_runtime_is_one_write() {
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let program = farside_harness::itself("output::as_a_rank");
+    let mut rank = Marked::new(&program[0]);
+    rank.command.args(&program[1..]).env("FARSIDE_TIMOUT_S", "5").env("FARSIDE_TEST_RANK", "0");
+    rank.command.stderr(std::os::fd::OwnedFd::from(theirs));
+    assert_eq!(rank.finish().code, Some(0));
+    ours.set_nonblocking(true).unwrap();
+    let mut line = [0; 500];
+    let n = ours.recv(&mut line).unwrap();
+    let wanted = "farside: FARSIDE_TIMOUT_S is set, and is no setting: is FARSIDE_TIMEOUT_S meant?\n";
+    assert_eq!(String::from_utf8_lossy(&line[..n]), wanted);
+}
+
+/// The program of the tests above.
 #[test]
 fn as_a_rank() {
     if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
