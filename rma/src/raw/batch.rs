@@ -33,7 +33,7 @@ impl RawWindow {
     /// Takes an accumulate or a compare-and-swap for `t`, if in the present epoch the processor of the target carries it out:
     /// whether that is so. One that is waited for singly is complete on return.
     pub(super) fn batched(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
-        if !self.serves || !matches!(self.access.get(), Access::Fence(_) | Access::Start) {
+        if !self.serving.accumulates || !matches!(self.access.get(), Access::Fence(_) | Access::Start) {
             return Ok(false);
         }
         let mut words = [0; 2];
@@ -77,14 +77,19 @@ impl RawWindow {
         }
         // The call may wait, and another thread issue operations meanwhile.
         let Batch { mut records, old, .. } = t.batch.take();
-        let number = if answered || !old.is_empty() { self.answers.expect(&t.unanswered, old) } else { 0 };
+        let number = if answered || !old.is_empty() { self.serving.answers.expect(&t.unanswered, old) } else { 0 };
         let (cell, value) = notify.map_or((NO_CELL, 0), |(cell, value)| (cell as u8, value));
         if notify.is_some() {
             self.stats().add(Kind::Notify, 8);
         }
         let me = self.team.rank() as u32;
-        let header =
-            Writer::new().u8(RECORDS).u8(cell).u32(u32::from(self.listener.id())).u32(me).u32(number).u64(value);
+        let header = Writer::new()
+            .u8(RECORDS)
+            .u8(cell)
+            .u32(u32::from(self.serving.listener.id()))
+            .u32(me)
+            .u32(number)
+            .u64(value);
         let (header, to) = (header.done(), HandlerId(t.listens));
         debug_assert_eq!(header.len(), HEADER);
         // SAFETY: records for the window of the peer, as its handler reads them, in an epoch in which it is exposed.

@@ -20,7 +20,7 @@ impl RawWindow {
     /// Whether an exposure epoch that [`post`](Self::post) has opened is open.
     #[must_use]
     pub fn is_posted(&self) -> bool {
-        self.posted.borrow().is_open()
+        self.groups.posted.borrow().is_open()
     }
 
     /// Whether this rank has locked its own memory.
@@ -59,7 +59,7 @@ impl RawWindow {
         if self.access.get() != Access::None && !matches!(self.access.get(), Access::Fence(_)) {
             return Err(self.wrong_epoch(operation, "an access epoch is open"));
         }
-        if self.posted.borrow().is_open() {
+        if self.groups.posted.borrow().is_open() {
             return Err(self.wrong_epoch(operation, "an exposure epoch is open"));
         }
         Ok(())
@@ -72,8 +72,8 @@ impl RawWindow {
         }
         let lock = self.signals.own_word(word::LOCK).load(Ordering::SeqCst);
         // Words of who waits in line say nothing about the lock.
-        let ranks = if self.in_line { 0 } else { self.team.size() };
-        let claimed = (0..ranks).find(|r| self.signals.own_word(self.claims + r).load(Ordering::SeqCst) != 0);
+        let ranks = if self.locking.in_line { 0 } else { self.team.size() };
+        let claimed = (0..ranks).find(|r| self.signals.own_word(self.locking.claims + r).load(Ordering::SeqCst) != 0);
         if lockword::at_rest(lock) && claimed.is_none() {
             return Ok(());
         }
@@ -104,8 +104,8 @@ impl RawWindow {
         }
         self.no_epoch();
         self.access.set(Access::None);
-        self.listener.forget(&self.job);
-        if let Some(sgrs) = &self.sgrs {
+        self.serving.listener.forget(&self.job);
+        if let Some(sgrs) = &self.operations.sgrs {
             sgrs.forget();
         }
         // SAFETY: as above; addresses that were given out are used by the contract of `create`, or until this call.
@@ -153,8 +153,8 @@ impl RawWindow {
     /// Gives up all that is queued or under way: no buffer of this rank is touched any more. For an epoch
     /// that ends by a panic or an error; the window is broken from then on.
     pub fn abandon(&self) {
-        self.queue.borrow_mut().clear();
-        if let Some(sgrs) = &self.sgrs {
+        self.operations.queue.borrow_mut().clear();
+        if let Some(sgrs) = &self.operations.sgrs {
             sgrs.abandon();
         }
         for t in &self.targets {
@@ -164,8 +164,8 @@ impl RawWindow {
                 self.job.cancel(&t.track);
             }
         }
-        self.answers.forget();
-        self.copies.borrow_mut().clear();
+        self.serving.answers.forget();
+        self.operations.copies.borrow_mut().clear();
         self.broken.set(true);
         self.no_epoch();
     }

@@ -43,8 +43,8 @@ impl RawWindow {
 
     #[inline]
     fn drop_copies(&self) {
-        if !self.copies.borrow().is_empty() {
-            self.copies.borrow_mut().clear();
+        if !self.operations.copies.borrow().is_empty() {
+            self.operations.copies.borrow_mut().clear();
         }
     }
 
@@ -60,6 +60,6 @@ impl RawWindow {
     #[inline]
     pub(super) fn full_fence(&self) {
         self.job.store_order().fence();
-        self.stored.set(false);
+        self.operations.stored.set(false);
     }
 }

@@ -52,16 +52,16 @@ impl RawWindow {
             Access::None | Access::Fence(_) => {}
             _ => return Err(self.wrong_epoch(OP, "another access epoch is open")),
         }
-        if self.posted.borrow().is_open() {
+        if self.groups.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         let precede = !asserts.contains(Assert::NOPRECEDE);
         if !precede && (0..self.targets.len()).any(|t| self.has_unposted(t) || self.targets[t].is_busy()) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
-        self.listener.expose(true);
-        let number = self.fences.get() + 1;
-        self.fences.set(number);
+        self.serving.listener.expose(true);
+        let number = self.fencing.count.get() + 1;
+        self.fencing.count.set(number);
         if precede {
             let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
             let marks = self.or_abandon(|| self.close_fence(mark))?;
@@ -80,7 +80,7 @@ impl RawWindow {
         }
         if asserts.contains(Assert::NOSUCCEED) {
             self.close_epoch();
-            self.synchronized.set(false);
+            self.fencing.synchronized.set(false);
         } else {
             self.open_by_fence(number, precede);
         }
@@ -91,7 +91,7 @@ impl RawWindow {
     #[inline]
     fn open_by_fence(&self, number: u64, precede: bool) {
         let epoch = self.next_epoch(Access::Fence(number));
-        self.synchronized.set(precede);
+        self.fencing.synchronized.set(precede);
         if precede {
             // Everyone has come to this fence: all are exposed, operations start at once.
             self.targets.iter().for_each(|t| t.ready.set(epoch));
@@ -109,7 +109,7 @@ impl RawWindow {
 
     /// Whether `target` is known to have opened the epoch of fence `number`.
     pub(crate) fn exposed_by_fence(&self, target: usize, number: u64) -> bool {
-        if self.synchronized.get() {
+        if self.fencing.synchronized.get() {
             return true;
         }
         // Acquire side of `publish_opened`: the target's local stores are before our operations. Memory that
@@ -129,16 +129,16 @@ impl RawWindow {
     /// Completes all operations, whether they succeed or fail, and gives the marks of all ranks, joined.
     fn close_fence(&self, mark: u16) -> Result<u16> {
         if self.mapped {
-            if !self.queue.borrow().is_empty() {
+            if !self.operations.queue.borrow().is_empty() {
                 self.start_all_queued()?;
             }
-            if self.packed.replace(false) {
+            if self.operations.packed.replace(false) {
                 self.settle_all()?;
             }
             return self.pass_barrier(mark);
         }
         let mut marks = mark;
-        if !self.synchronized.replace(true) {
+        if !self.fencing.synchronized.replace(true) {
             marks |= self.pass_barrier(mark)?;
             self.start_queued(None)?;
         }
@@ -164,8 +164,8 @@ impl RawWindow {
     }
 
     fn next_barrier(&self) -> u64 {
-        self.barriers.set(self.barriers.get() + 1);
-        self.barriers.get()
+        self.fencing.barriers.set(self.fencing.barriers.get() + 1);
+        self.fencing.barriers.get()
     }
 
     /// A barrier, which gives the marks of all ranks, joined.

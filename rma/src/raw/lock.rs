@@ -107,8 +107,8 @@ impl RawWindow {
             && self.access.get() == Access::Lock(1)
             && self.mapped
             && self.epoch.get() != super::NO_EPOCH
-            && self.queue.borrow().is_empty()
-            && !self.failed.get()
+            && self.operations.queue.borrow().is_empty()
+            && !self.operations.failed.get()
         {
             self.leave_by_claim(t, target);
             t.lock.set(LockState::No);
@@ -128,7 +128,7 @@ impl RawWindow {
         if count == 1 {
             self.close_epoch();
         }
-        self.answers.check().and(t.track.check())
+        self.serving.answers.check().and(t.track.check())
     }
 
     /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).
@@ -163,7 +163,7 @@ impl RawWindow {
         if t.lock.get() == LockState::No {
             return Err(self.not_locked(OP, t));
         }
-        if !self.queue.borrow().is_empty() {
+        if !self.operations.queue.borrow().is_empty() {
             self.enter(OP, target)?;
         }
         // On mapped windows operations are copies, and complete when they return.
@@ -172,19 +172,19 @@ impl RawWindow {
         } else {
             self.complete_at(target)?;
         }
-        self.order_stores()
+        self.finish_flush()
     }
 
     /// The end of a flush. Stores to mapped memory may still be in this processor's buffer: what this rank reads next must
     /// not overtake them, and pays for that. Copies succeed to and from memory of a rank that is lost, so flushes look for
     /// one now and then.
     #[inline]
-    fn order_stores(&self) -> Result<()> {
-        if self.stored.replace(false) {
+    fn finish_flush(&self) -> Result<()> {
+        if self.operations.stored.replace(false) {
             self.job.store_order().fence_before_load();
         }
-        self.flushes.set(self.flushes.get().wrapping_add(1));
-        if self.flushes.get().is_multiple_of(4096) { self.job.check_peers() } else { Ok(()) }
+        self.locking.flushes.set(self.locking.flushes.get().wrapping_add(1));
+        if self.locking.flushes.get().is_multiple_of(4096) { self.job.check_peers() } else { Ok(()) }
     }
 
     /// Completes all operations of this rank, at their targets too.
@@ -196,7 +196,7 @@ impl RawWindow {
         self.called(OP);
         self.check_passive(OP)?;
         self.complete_locally(OP)?;
-        self.order_stores()
+        self.finish_flush()
     }
 
     /// Completes all operations of this rank on `target` locally: buffers are free, gets have arrived.

@@ -33,7 +33,7 @@ impl RawWindow {
         }
         let (kind, ticket, now) = match t.lock.get() {
             held @ (LockState::Wanted(_) | LockState::Deferred) => {
-                let waits = self.waits_for.get() == Some(target);
+                let waits = self.locking.waits_for.get() == Some(target);
                 let kind = if let LockState::Wanted(kind) = held { kind } else { LockKind::Shared };
                 if held == LockState::Deferred && !waits {
                     return Ok(false);
@@ -51,7 +51,9 @@ impl RawWindow {
                 t.lock.set(LockState::Waiting(kind, ticket));
                 (kind, ticket, before)
             }
-            LockState::Waiting(kind, ticket) if self.in_line => (kind, ticket, self.join_line(target, kind, ticket)?),
+            LockState::Waiting(kind, ticket) if self.locking.in_line => {
+                (kind, ticket, self.join_line(target, kind, ticket)?)
+            }
             LockState::Waiting(kind, ticket) => (kind, ticket, self.signals.read_word(target, word::LOCK)?),
             LockState::InLine(kind, ticket) => match self.word_if_turn(target)? {
                 Some(now) => (kind, ticket, now),
@@ -84,7 +86,7 @@ impl RawWindow {
         /// Looks, where other readers come between a look and the entry.
         const LOOKS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
-            let entry = bias::enter(bias, claim, self.claimant, kind == LockKind::Shared);
+            let entry = bias::enter(bias, claim, self.locking.claimant, kind == LockKind::Shared);
             if entry != ClaimEntry::NotCovered {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
             }
@@ -123,7 +125,7 @@ impl RawWindow {
             let clear = lockword::CLEAR_GUARD;
             now = self.signals.fetch_add(target, word::LOCK, clear)?.wrapping_add(clear);
         }
-        if self.in_line {
+        if self.locking.in_line {
             return self.hand_on(target, now);
         }
         self.wake_after_atomic(target);
@@ -134,7 +136,7 @@ impl RawWindow {
     pub(super) fn drained(&self, t: &Target, kind: LockKind, ticket: Ticket) -> bool {
         let shared = kind == LockKind::Shared;
         if let (Some((bias, _, _)), Some(entry)) = (t.claim(), &t.entry) {
-            let claims = self.claims;
+            let claims = self.locking.claims;
             let ranks = self.team.size();
             if !bias::clear(bias, self.team.rank(), shared, ranks, |r| self.signals.peer_word(t.team_rank, claims + r))
             {
@@ -163,7 +165,7 @@ impl RawWindow {
 
     /// Waits for `target`'s lock and starts what is queued for it.
     pub(crate) fn enter(&self, name: &'static str, target: usize) -> Result<()> {
-        if self.queue.borrow().is_empty() && !self.has_unposted(target) {
+        if self.operations.queue.borrow().is_empty() && !self.has_unposted(target) {
             return Ok(());
         }
         self.wait_for(name, target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))
@@ -176,7 +178,8 @@ impl RawWindow {
             return self.awaited(name, target);
         }
         let inside = |rank: &usize| {
-            let claim = if t.entry.is_some() { self.signals.peer_word(target, self.claims + rank) } else { None };
+            let claim =
+                if t.entry.is_some() { self.signals.peer_word(target, self.locking.claims + rank) } else { None };
             *rank != self.team.rank() && claim.is_some_and(|claim| claim.load(Ordering::SeqCst) != 0)
         };
         let by_word = || {
@@ -190,8 +193,8 @@ impl RawWindow {
 
     /// Takes turns until one succeeds, each of which may take a ticket of `target`.
     pub(super) fn wait_for(&self, name: &'static str, target: usize, turn: impl FnMut() -> Result<bool>) -> Result<()> {
-        let _outer = Outer(&self.waits_for, self.waits_for.replace(Some(target)));
-        if self.in_line {
+        let _outer = Outer(&self.locking.waits_for, self.locking.waits_for.replace(Some(target)));
+        if self.locking.in_line {
             self.wait_in_line(name, target, turn)
         } else {
             self.wait_word(|| self.awaited_lock(name, target), target, turn)
@@ -202,7 +205,7 @@ impl RawWindow {
     pub(super) fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
         // On a mapped window what has started is complete.
-        if !self.mapped || !self.queue.borrow().is_empty() {
+        if !self.mapped || !self.operations.queue.borrow().is_empty() {
             self.enter(name, target)?;
             self.settle(target)?;
         }
@@ -232,7 +235,7 @@ impl RawWindow {
         if self.broken.get() || self.released.get() || t.lock.get() != LockState::No {
             return false;
         }
-        match bias::enter(bias, claim, self.claimant, kind == LockKind::Shared) {
+        match bias::enter(bias, claim, self.locking.claimant, kind == LockKind::Shared) {
             ClaimEntry::NotCovered => return false,
             ClaimEntry::Revoked => {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
@@ -253,9 +256,9 @@ impl RawWindow {
         let Some((_, claim, waiters)) = t.claim() else { return };
         bias::leave(claim);
         self.stats().add(farside_core::stats::Kind::Signal, 8);
-        if self.stored.get() {
+        if self.operations.stored.get() {
             if matches!(self.access.get(), Access::Lock(1) | Access::LockAll) {
-                self.stored.set(false);
+                self.operations.stored.set(false);
                 self.job.store_order().fence_for_later();
             } else {
                 self.full_fence();

@@ -101,21 +101,21 @@ impl TargetQueue<'_> {
     /// those that wait are consecutive. A power of two, so that this holds where tickets wrap.
     fn place_of(&self, ticket: Ticket) -> (usize, usize) {
         let place = ticket as usize & (self.window.team.size().next_power_of_two() - 1);
-        (self.window.claims + place / PLACES, 1 + place % PLACES)
+        (self.window.locking.claims + place / PLACES, 1 + place % PLACES)
     }
 }
 
 impl QueueWords for TargetQueue<'_> {
     fn turn(&self) -> u64 {
-        self.window.signals.own_word(self.window.claims + self.target).load(Ordering::SeqCst)
+        self.window.signals.own_word(self.window.locking.claims + self.target).load(Ordering::SeqCst)
     }
     fn clear_turn(&self) {
-        self.window.signals.own_word(self.window.claims + self.target).store(0, Ordering::SeqCst);
+        self.window.signals.own_word(self.window.locking.claims + self.target).store(0, Ordering::SeqCst);
     }
     fn set_turn(&self, rank: usize) -> Result<()> {
         // A peer wrote the rank.
         if rank < self.window.team.size() {
-            self.window.signals.set_word(rank, self.window.claims + self.target, 1)?;
+            self.window.signals.set_word(rank, self.window.locking.claims + self.target, 1)?;
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl RawWindow {
 
     /// After this rank has changed the lock word of `target` to `now`.
     pub(super) fn hand_on(&self, target: usize, now: u64) -> Result<()> {
-        if self.in_line { hand_on(&self.queue(target), now) } else { Ok(()) }
+        if self.locking.in_line { hand_on(&self.queue(target), now) } else { Ok(()) }
     }
 
     /// Takes turns until one succeeds, and sleeps in between until something has changed at `target`.

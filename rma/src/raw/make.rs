@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! How a window is made.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_core::bill::Account;
@@ -16,8 +16,9 @@ use super::layouts::Planner;
 use super::packed::Listener;
 use super::records;
 use super::sgrs::Sgrs;
+use super::state::{Access, FenceState, GroupState, LockingState, NO_EPOCH, OperationState, ServedState};
 use super::target::{ClaimWords, Target};
-use super::window::{Access, NO_EPOCH, Options, RawWindow};
+use super::window::{Options, RawWindow};
 use super::words::word;
 use crate::op::ElementType;
 
@@ -108,9 +109,22 @@ impl RawWindow {
         element: Option<ElementType>,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
-        let job = team.job().clone();
         // SAFETY: a new registration of this job; if this fails no window uses it.
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
+        let mut window = Self::assemble(team, own, regions, options, attachments)?;
+        window.agree(element)?;
+        Ok(window)
+    }
+
+    /// The window as this rank alone knows it.
+    fn assemble(
+        team: &Team,
+        own: Registration,
+        regions: Vec<RemoteRegion>,
+        options: Options,
+        attachments: Option<Rc<Attachments>>,
+    ) -> Result<Self> {
+        let job = team.job().clone();
         let claims = word::WAITERS + team.size().div_ceil(64);
         let words = claims + if options.locks { team.size() } else { 0 };
         let account = job.bill().map(|bill| bill.window(team.context(), team.members()));
@@ -125,91 +139,88 @@ impl RawWindow {
                 return Err(e);
             }
         };
-        let whole = |r: &RemoteRegion| r.mapped.is_some_and(|m| (m.lo, m.hi) == (0, r.len));
-        let mapped =
-            attachments.is_none() && regions.iter().all(whole) && (0..team.size()).all(|r| signals.is_mapped(r));
         let answers = Rc::default();
         let listener = Listener::new(&job, (own.base, own.len), signals.own_cells(), &answers);
-        let steps =
-            attachments.is_none() && regions.iter().all(|r| r.steps) && listener.id() != 0 && records::has_room(&job);
-        let targets = regions.into_iter().enumerate().map(Target::new).collect();
-        let mut window = Self {
+        Ok(Self {
             stats: job.stats_of(account),
             account,
             team: team.clone(),
             own,
             signals,
-            targets,
+            targets: regions.into_iter().enumerate().map(Target::new).collect(),
             options,
-            mapped,
+            mapped: false,
             attachments,
             access: Cell::new(Access::None),
             epoch: Cell::new(NO_EPOCH),
             last_epoch: Cell::new(0),
-            fences: Cell::new(0),
-            barriers: Cell::new(0),
-            synchronized: Cell::new(false),
-            started: RefCell::default(),
-            posted: RefCell::default(),
-            queue: RefCell::default(),
-            asked: RefCell::default(),
-            spare: RefCell::default(),
-            sgrs: None,
-            planner: Planner::new(job.device().capabilities(), job.settings()),
-            copies: RefCell::default(),
-            stored: Cell::new(false),
-            flushes: Cell::new(0),
-            claimant: team.rank(),
-            claims,
-            in_line: false,
-            waits_for: Cell::new(None),
+            fencing: FenceState::default(),
+            groups: GroupState::default(),
+            locking: LockingState {
+                claimant: team.rank(),
+                claims,
+                in_line: false,
+                waits_for: Cell::new(None),
+                flushes: Cell::new(0),
+            },
+            operations: OperationState::new(Planner::new(job.device().capabilities(), job.settings())),
+            serving: ServedState { listener, accumulates: false, answers },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
-            listener,
-            packed: Cell::new(false),
-            serves: false,
-            answers,
-            failed: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
-        };
-        // Ranks see different regions (nobody imports its own as others do, and an empty one is always mapped),
-        // but the closing calls must be of one kind on all of them.
-        let signals_mapped = (0..team.size()).all(|r| window.signals.is_mapped(r));
-        let lists = Sgrs::new(&window.job, &window.own, window.listener.state(), team.size());
+        })
+    }
+
+    /// Agrees with the other ranks on what all of them can do. Ranks see different regions (nobody imports its own as others do,
+    /// and an empty one is always mapped), but the closing calls must be of one kind on all of them. One allgather.
+    ///
+    /// # Errors
+    /// `Mismatch` on every rank if element types differ; `PeerLost`.
+    fn agree(&mut self, element: Option<ElementType>) -> Result<()> {
+        let signals_mapped = (0..self.team.size()).all(|r| self.signals.is_mapped(r));
+        let whole = |t: &Target| t.region.mapped.is_some_and(|m| (m.lo, m.hi) == (0, t.region.len));
+        let mapped = self.attachments.is_none() && self.targets.iter().all(whole) && signals_mapped;
+        let serves = self.attachments.is_none()
+            && self.targets.iter().all(|t| t.region.steps)
+            && self.serving.listener.id() != 0
+            && records::has_room(&self.job);
+        let lists = Sgrs::new(&self.job, &self.own, self.serving.listener.state(), self.team.size());
         let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
-        announcement.extend(window.listener.id().to_le_bytes());
+        announcement.extend(self.serving.listener.id().to_le_bytes());
         // 0 where elements have no type.
         let element = element.map_or(0, |element| element as u8 + 1);
         announcement.push(element);
-        announcement.push(if steps { (window.own.base.addr() % 16) as u8 } else { NOT_SERVED });
+        announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
         announcement.extend(Sgrs::announcement(lists.as_ref()));
-        let all = coll::allgather(team, &announcement)?;
+        let all = coll::allgather(&self.team, &announcement)?;
         if all.iter().any(|other| other.get(4) != all[0].get(4)) {
             let other = all.iter().position(|other| other.get(4) != Some(&element)).unwrap_or(0);
             return Err(Error::new(ErrorKind::Mismatch, "make a window")
-                .rank(window.job.rank())
-                .peer(window.targets[other].region.peer)
+                .rank(self.job.rank())
+                .peer(self.targets[other].region.peer)
                 .cause("its elements have another type than those of this rank"));
         }
-        window.mapped = all.iter().all(|m| m.first() == Some(&1));
-        if !window.mapped && window.job.device().capabilities().own_by_copy {
-            window.targets[team.rank()].copy_own(&window.own);
+        self.mapped = all.iter().all(|m| m.first() == Some(&1));
+        if !self.mapped && self.job.device().capabilities().own_by_copy {
+            self.targets[self.team.rank()].copy_own(&self.own);
         }
-        for (t, m) in window.targets.iter_mut().zip(&all) {
+        for (t, m) in self.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
             t.alignment = m.get(5).map_or(0, |alignment| usize::from(*alignment));
         }
-        window.serves = !window.mapped && all.iter().all(|m| m.get(5).is_some_and(|a| *a != NOT_SERVED));
+        self.serving.accumulates = !self.mapped && all.iter().all(|m| m.get(5).is_some_and(|a| *a != NOT_SERVED));
         let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(6..).unwrap_or_default()).collect();
-        window.sgrs = lists.filter(|_| !window.mapped).and_then(|lists| lists.with_announcements(&announcements));
-        window.in_line = options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
-        if options.locks && !window.in_line {
-            for (rank, t) in window.targets.iter_mut().enumerate() {
-                t.entry = ClaimWords::new(&window.signals, rank, claims + team.rank());
+        self.operations.sgrs =
+            lists.filter(|_| !self.mapped).and_then(|lists| lists.with_announcements(&announcements));
+        self.locking.in_line = self.options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
+        if self.options.locks && !self.locking.in_line {
+            let claim = self.locking.claims + self.team.rank();
+            for (rank, t) in self.targets.iter_mut().enumerate() {
+                t.entry = ClaimWords::new(&self.signals, rank, claim);
             }
         }
-        Ok(window)
+        Ok(())
     }
 }

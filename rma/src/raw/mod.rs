@@ -30,6 +30,7 @@ mod records;
 mod segment;
 mod served;
 mod sgrs;
+mod state;
 pub(crate) mod target;
 mod typed;
 mod update;
@@ -39,8 +40,8 @@ mod words;
 
 pub(crate) use item::Item;
 pub use item::{Combine, Request, Update};
+use state::{Access, NO_EPOCH};
 use target::Target;
 pub use typed::element_type;
-use window::{Access, NO_EPOCH};
 pub use window::{Options, RawWindow};
 use words::{cell, word};

@@ -28,10 +28,10 @@ impl RawWindow {
                 .peer(t.region.peer)
                 .cause(format!("{len} bytes at byte {offset} of a window of {all} bytes")));
         }
-        let asked = self.asked.borrow().clone();
-        let request = request.or(asked.as_ref());
+        let current = self.operations.current_request.borrow().clone();
+        let request = request.or(current.as_ref());
         // A window that cannot be used has no epoch.
-        let ready = t.ready.get() == self.epoch.get() && self.queue.borrow().is_empty();
+        let ready = t.ready.get() == self.epoch.get() && self.operations.queue.borrow().is_empty();
         if ready || self.ready_or_queued(name, target, request, || item.clone())? {
             self.begin(t, item, request)?;
         }
@@ -51,7 +51,7 @@ impl RawWindow {
             if let Some(r) = request {
                 r.queued.set(true);
             }
-            self.queue.borrow_mut().push(Queued { target, item: item(), request: request.cloned() });
+            self.operations.queue.borrow_mut().push(Queued { target, item: item(), request: request.cloned() });
             return Ok(false);
         }
         // Operations for this target that were queued before it became ready come first.
@@ -70,19 +70,19 @@ impl RawWindow {
 
     /// Copies bytes that an operation needs until the epoch is closed.
     fn copy_bytes(&self, bytes: &[u8]) -> Result<*const u8> {
-        if self.copies.borrow().len() >= 64 && self.queue.borrow().is_empty() {
+        if self.operations.copies.borrow().len() >= 64 && self.operations.queue.borrow().is_empty() {
             let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
-            if self.copies.borrow().len() >= 4096 {
+            if self.operations.copies.borrow().len() >= 4096 {
                 // Enough is under way: wait, so that memory stays bounded.
                 self.settle_all()?;
             }
             if self.targets.iter().all(idle) {
-                self.copies.borrow_mut().clear();
+                self.operations.copies.borrow_mut().clear();
             }
         }
         let copy: Box<[u8]> = bytes.into();
         let p = copy.as_ptr();
-        self.copies.borrow_mut().push(copy);
+        self.operations.copies.borrow_mut().push(copy);
         Ok(p)
     }
 
@@ -95,12 +95,14 @@ impl RawWindow {
     pub fn request(&self, issue: impl FnOnce() -> Result<()>) -> Result<Request> {
         let request = Request::new();
         // Where `issue` waits another thread of the rank may come here.
-        if self.asked.borrow().is_some() {
-            self.job.wait("request an operation", || Ok(self.asked.borrow().is_none().then_some(())))?;
+        if self.operations.current_request.borrow().is_some() {
+            self.job.wait("request an operation", || {
+                Ok(self.operations.current_request.borrow().is_none().then_some(()))
+            })?;
         }
-        *self.asked.borrow_mut() = Some(request.clone());
+        *self.operations.current_request.borrow_mut() = Some(request.clone());
         let issued = issue();
-        *self.asked.borrow_mut() = None;
+        *self.operations.current_request.borrow_mut() = None;
         issued.map(|()| request)
     }
 
@@ -143,7 +145,7 @@ impl RawWindow {
     pub(super) fn permit(&self, name: &'static str, target: usize) -> Result<()> {
         match self.access.get() {
             Access::None => Err(self.wrong_epoch(name, "no access epoch is open")),
-            Access::Start if !self.started.borrow().contains(&target) => {
+            Access::Start if !self.groups.started.borrow().contains(&target) => {
                 Err(self.wrong_epoch(name, "the target is not in the group of start"))
             }
             Access::Lock(_) | Access::LockAll => self.permit_locked(name, target),
@@ -193,8 +195,8 @@ impl RawWindow {
         if let Some(attachments) = self.attachments.as_ref().filter(|_| item.attached().is_none()) {
             return self.begin_by_address(attachments, t, item, request);
         }
-        self.about_to(item.reads_and_stores());
-        if (self.mapped || t.apart) && self.copied(t, &item) || self.batched(t, &item, request.is_some())? {
+        self.order_stores(item.reads_and_stores());
+        if (self.mapped || t.own_unmapped) && self.copied(t, &item) || self.batched(t, &item, request.is_some())? {
             return Ok(());
         }
         if self.holds_back() {
@@ -210,12 +212,12 @@ impl RawWindow {
     }
 
     /// An operation begins that may come down to loads or stores of mapped memory.
-    pub(super) fn about_to(&self, (read, store): (bool, bool)) {
+    pub(super) fn order_stores(&self, (read, store): (bool, bool)) {
         if read {
             self.job.store_order().before_load();
         }
         if store {
-            self.stored.set(true);
+            self.operations.stored.set(true);
         }
     }
 
@@ -248,7 +250,7 @@ impl RawWindow {
     ) -> Result<()> {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
-        let (peer, handle, start) = t.posts_to;
+        let (peer, handle, start) = t.remote;
         if let Some(bill) = self.job.bill()
             && let Some(account) = self.account
         {
@@ -270,7 +272,7 @@ impl RawWindow {
     /// Keeps the error of an operation for the calls that complete it.
     #[cold]
     fn fail(&self, t: &Target, request: Option<&Request>, e: &Error) {
-        self.failed.set(true);
+        self.operations.failed.set(true);
         request.into_iter().for_each(|request| request.track.fail(e));
         t.track.fail(e);
     }
@@ -282,7 +284,7 @@ impl RawWindow {
     /// `PeerLost` of a look whether a target is ready.
     #[inline]
     pub(crate) fn start_queued(&self, only: Option<usize>) -> Result<()> {
-        if self.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
+        if self.operations.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
     }
 
     /// A panic inside drops the queue, so it ends the epoch.
@@ -293,9 +295,9 @@ impl RawWindow {
     fn start_each(&self, only: Option<usize>) -> Result<()> {
         let mut waiting: Vec<usize> = Vec::new();
         // The memory of the queue goes back and forth, so that a turn allocates nothing.
-        let mut queue = std::mem::take(&mut *self.queue.borrow_mut());
+        let mut queue = std::mem::take(&mut *self.operations.queue.borrow_mut());
         let mut result = Ok(());
-        let mut rest = std::mem::take(&mut *self.spare.borrow_mut());
+        let mut rest = std::mem::take(&mut *self.operations.queue_scratch.borrow_mut());
         for q in queue.drain(..) {
             let candidate = only.is_none_or(|t| t == q.target) && !waiting.contains(&q.target) && result.is_ok();
             let ready = candidate && {
@@ -317,15 +319,15 @@ impl RawWindow {
             }
         }
         // What begins may wait, and another thread issue operations meanwhile.
-        rest.append(&mut self.queue.borrow_mut());
-        *self.queue.borrow_mut() = rest;
-        *self.spare.borrow_mut() = queue;
+        rest.append(&mut self.operations.queue.borrow_mut());
+        *self.operations.queue.borrow_mut() = rest;
+        *self.operations.queue_scratch.borrow_mut() = queue;
         result
     }
 
     /// The targets that still have queued operations.
     pub(crate) fn queued_targets(&self) -> Vec<usize> {
-        let mut targets: Vec<usize> = self.queue.borrow().iter().map(|q| q.target).collect();
+        let mut targets: Vec<usize> = self.operations.queue.borrow().iter().map(|q| q.target).collect();
         targets.sort_unstable();
         targets.dedup();
         targets
@@ -337,7 +339,7 @@ impl RawWindow {
         t.withheld.borrow().is_some()
             || !t.batch.borrow().is_empty()
             || self.has_lists(target)
-            || self.queue.borrow().iter().any(|q| q.target == target)
+            || self.operations.queue.borrow().iter().any(|q| q.target == target)
     }
 
     /// Sends what was withheld or gathered, with the notification, or the notification alone once everything before it is
@@ -384,7 +386,7 @@ impl RawWindow {
     /// Those of [`settle`](Self::settle); the first error of an operation.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         self.settle(target)?;
-        self.answers.check().and(self.targets[target].track.check())
+        self.serving.answers.check().and(self.targets[target].track.check())
     }
 
     /// Waits until no operation to `target` is under way, whether they succeed or fail.
@@ -393,7 +395,7 @@ impl RawWindow {
     /// `PeerLost`, and whatever leaves operations under way.
     pub(crate) fn settle(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
-        if self.serves {
+        if self.serving.accumulates {
             self.send_batch(&self.targets[target], None, true)?;
         }
         self.wait_while(target, Target::is_busy)
@@ -424,7 +426,7 @@ impl RawWindow {
     /// # Errors
     /// Those of [`settle`](Self::settle).
     pub(crate) fn settle_all(&self) -> Result<()> {
-        if self.serves {
+        if self.serving.accumulates {
             self.targets.iter().try_for_each(|t| self.send_batch(t, None, true))?;
         }
         (0..self.targets.len()).try_for_each(|t| self.settle(t))
@@ -436,13 +438,13 @@ impl RawWindow {
     /// The first error; the others are forgotten.
     #[inline]
     pub(crate) fn outcome(&self) -> Result<()> {
-        if self.mapped && !self.failed.get() { Ok(()) } else { self.outcome_by_target() }
+        if self.mapped && !self.operations.failed.get() { Ok(()) } else { self.outcome_by_target() }
     }
 
     #[cold]
     fn outcome_by_target(&self) -> Result<()> {
-        self.failed.set(false);
-        let all = self.answers.check().and(self.check_lists());
+        self.operations.failed.set(false);
+        let all = self.serving.answers.check().and(self.check_lists());
         self.targets.iter().fold(all, |all, t| {
             let one = t.track.check();
             all.and(one)

@@ -22,7 +22,7 @@ impl RawWindow {
     /// Carries out a put by Generic. On return the buffer is free.
     pub(super) fn put_packed(&self, t: &Target, l: &Layouts<'_>, plan: &Plan<'_>) -> Result<()> {
         let wire = l.target.to_wire();
-        self.packed.set(true);
+        self.operations.packed.set(true);
         for (from, len) in plan.segments() {
             let under_way = || t.packed.get() - t.unpacked.value();
             if under_way() >= UNDER_WAY {

@@ -28,7 +28,7 @@ impl RawWindow {
         self.called(OP);
         self.check_group(OP, origins)?;
         self.leave_fence(OP)?;
-        if self.posted.borrow().is_open() {
+        if self.groups.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         let notify = |origin: &usize| {
@@ -40,10 +40,10 @@ impl RawWindow {
                 self.signals.set(*origin, cell::POST, t.posts.get())
             }
         };
-        self.listener.expose(true);
+        self.serving.listener.expose(true);
         // If one origin cannot be notified, others were, and may write: the window cannot be used any more.
         self.or_abandon(|| origins.iter().try_for_each(notify))?;
-        self.posted.borrow_mut().open(origins);
+        self.groups.posted.borrow_mut().open(origins);
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
         let epoch = self.open_epoch(Access::Start, false);
-        let mut started = self.started.borrow_mut();
+        let mut started = self.groups.started.borrow_mut();
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
@@ -86,7 +86,7 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "start was not called"));
         }
         self.or_abandon(|| self.finish_access())?;
-        self.started.borrow_mut().clear();
+        self.groups.started.borrow_mut().clear();
         self.close_epoch();
         self.outcome()
     }
@@ -94,26 +94,27 @@ impl RawWindow {
     /// Completes all operations, whether they succeed or fail, and notifies the targets.
     fn finish_access(&self) -> Result<()> {
         const OP: &str = "complete";
-        if !self.queue.borrow().is_empty() {
+        if !self.operations.queue.borrow().is_empty() {
             // A post is a signal to this rank, so it wakes us.
-            let first = || self.queue.borrow().first().map_or(self.team.rank(), |queued| queued.target);
+            let first = || self.operations.queue.borrow().first().map_or(self.team.rank(), |queued| queued.target);
             self.job.wait_for(
                 || self.awaited(OP, first()),
                 || {
                     self.start_queued(None)?;
-                    Ok(self.queue.borrow().is_empty().then_some(()))
+                    Ok(self.operations.queue.borrow().is_empty().then_some(()))
                 },
             )?;
         }
         if self.nothing_under_way() {
             let notify = |target: &usize| self.signals.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
-            return self.started.borrow().iter().try_for_each(notify);
+            return self.groups.started.borrow().iter().try_for_each(notify);
         }
-        for target in self.started.borrow().iter() {
+        for target in self.groups.started.borrow().iter() {
             let t = &self.targets[*target];
             self.notify(*target, cell::COMPLETE, t.starts.get())?;
         }
-        self.started
+        self.groups
+            .started
             .borrow()
             .iter()
             .try_for_each(|target| self.settle_notified(*target, cell::COMPLETE, self.targets[*target].starts.get()))
@@ -129,12 +130,12 @@ impl RawWindow {
         self.called(OP);
         self.check_posted(OP)?;
         self.or_abandon(|| {
-            for origin in self.posted.borrow().members() {
+            for origin in self.groups.posted.borrow().members() {
                 let (origin, number) = (*origin, self.targets[*origin].posts.get());
                 let completed = || self.signals.reached(origin, cell::COMPLETE, number);
                 self.job.wait_signal(|| self.awaited(OP, origin), Pace::ANSWER, completed)?;
             }
-            self.posted.borrow_mut().close();
+            self.groups.posted.borrow_mut().close();
             Ok(())
         })?;
         self.end_lists()
@@ -149,9 +150,9 @@ impl RawWindow {
         self.check_posted("test")?;
         self.job.progress()?;
         let come = |o: &usize| self.signals.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
-        let all = self.posted.borrow().members().iter().all(come) && self.lists_are_here();
+        let all = self.groups.posted.borrow().members().iter().all(come) && self.lists_are_here();
         if all {
-            self.posted.borrow_mut().close();
+            self.groups.posted.borrow_mut().close();
             self.end_lists()?;
         } else {
             self.job.check_peers()?;
@@ -166,12 +167,16 @@ impl RawWindow {
             let t = &self.targets[*target];
             !t.is_busy()
         };
-        self.mapped && self.sgrs.is_none() && self.started.borrow().iter().all(idle)
+        self.mapped && self.operations.sgrs.is_none() && self.groups.started.borrow().iter().all(idle)
     }
 
     fn check_posted(&self, operation: &'static str) -> Result<()> {
         self.usable(operation)?;
-        if !self.posted.borrow().is_open() { Err(self.wrong_epoch(operation, "post was not called")) } else { Ok(()) }
+        if !self.groups.posted.borrow().is_open() {
+            Err(self.wrong_epoch(operation, "post was not called"))
+        } else {
+            Ok(())
+        }
     }
 
     #[inline]

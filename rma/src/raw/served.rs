@@ -116,13 +116,13 @@ mod tests {
             // SAFETY: this rank's own memory, which its handlers alone change, in `deliver`.
             let memory = || unsafe { *window.base().cast::<[u64; 8]>() };
             let deliver = |header: &[u8], records: &[u8]| {
-                let to = HandlerId(window.listener.id());
+                let to = HandlerId(window.serving.listener.id());
                 // SAFETY: the window checks what it gets, and `memory` copies.
                 unsafe { am::send_any(job, 0, to, header, records, Counters::default()) }?;
                 job.progress().map(|_| ())
             };
             let header = |cell| Writer::new().u8(RECORDS).u8(cell).u32(0).u32(0).u32(0).u64(5).done();
-            window.listener.expose(true);
+            window.serving.listener.expose(true);
             let (sum, byte) = (code(Op::Sum, ElementType::U64), code(Op::Replace, ElementType::U8));
             let two = 2u64.to_le_bytes();
             let good = record(sum, 8, 16, &two);
@@ -148,9 +148,9 @@ mod tests {
             }
             deliver(&[77], &good)?;
             deliver(&header(200), &[])?;
-            window.listener.expose(false);
+            window.serving.listener.expose(false);
             deliver(&header(0), &good)?;
-            window.listener.expose(true);
+            window.serving.listener.expose(true);
             assert_eq!((memory(), window.signals.get(0, 0)), ([0; 8], 0));
             deliver(&header(0), &[good, record(byte, 1, 3, &[1])].concat())?;
             assert_eq!((memory(), window.signals.get(0, 0)), ([1 << 24, 0, 2, 0, 0, 0, 0, 0], 5));

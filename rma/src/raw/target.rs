@@ -59,11 +59,11 @@ pub(crate) struct Target {
     pub(super) lo: usize,
     pub(super) hi: usize,
     /// This very rank, where the window is not mapped: puts and gets are copies, atomics and accumulates are not.
-    pub(super) apart: bool,
+    pub(super) own_unmapped: bool,
     pub(super) region: RemoteRegion,
-    /// The rank of the job and the device's number of the region that has its memory, and the first byte there: another
-    /// than `region` where all memory is one segment.
-    pub(super) posts_to: (u32, u64, usize),
+    /// Where operations to it are posted: a rank of the job, the device's number of a region, and the first byte there. Another
+    /// region than `region` where all memory is one segment.
+    pub(super) remote: (u32, u64, usize),
     /// Requests that are not complete.
     pub(super) track: Rc<Track>,
     /// By which its packed pieces go to it; 0: it takes none. How many went, and how many are unpacked there.
@@ -150,8 +150,8 @@ impl Target {
             base,
             lo,
             hi,
-            apart: false,
-            posts_to: (region.peer, region.handle, 0),
+            own_unmapped: false,
+            remote: (region.peer, region.handle, 0),
             region,
             track: Track::new(),
             listens: 0,
@@ -192,13 +192,13 @@ impl Target {
     /// Lets puts and gets to this target, which is this rank itself with the memory `own`, be copies.
     pub(super) fn copy_own(&mut self, own: &Registration) {
         if self.region.mapped.is_none() && !own.base.is_null() && own.len == self.region.len {
-            (self.base, self.lo, self.hi, self.apart) = (own.base, 0, own.len, true);
+            (self.base, self.lo, self.hi, self.own_unmapped) = (own.base, 0, own.len, true);
         }
     }
 
     /// Whether atomic operations on memory that is mapped may be done now, where the window is not mapped as a whole.
     pub(super) fn takes_atomics(&self) -> bool {
-        !self.apart && self.withheld.borrow().is_none()
+        !self.own_unmapped && self.withheld.borrow().is_none()
     }
 
     /// Bias, claim and waiters, if the lock can be entered by claim.

@@ -34,7 +34,7 @@ impl RawWindow {
     /// Asks that transfers between layouts from now on travel by `scheme` where it is possible, on mapped windows too:
     /// for measurements and tests. As [`farside_core::settings::Settings`] says for all windows.
     pub fn set_transfer(&self, scheme: TransferScheme) {
-        self.planner.ask_for(scheme);
+        self.operations.planner.ask_for(scheme);
     }
 
     /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
@@ -127,7 +127,7 @@ impl RawWindow {
     #[inline(always)]
     fn copy_layouts(&self, l: &Layouts<'_>, remote: *mut u8) -> std::result::Result<usize, DatatypeError> {
         let put = l.action == Action::Put;
-        self.about_to((!put, put));
+        self.order_stores((!put, put));
         // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.
         let copied = unsafe {
             if put {
@@ -146,7 +146,7 @@ impl RawWindow {
     #[inline(always)]
     fn direct_layout(&self, target: usize, offset: usize, at: &TypeMap) -> Option<*mut u8> {
         let (start, len) = reach(at, offset)?;
-        let lowest = self.direct(target, start, len).filter(|_| len > 0 && self.planner.is_free())?;
+        let lowest = self.direct(target, start, len).filter(|_| len > 0 && self.operations.planner.is_free())?;
         Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
@@ -166,8 +166,8 @@ impl RawWindow {
         if l.target.size() == 0 {
             return self.permit(name, target);
         }
-        let asked = self.asked.borrow().clone();
-        let request = request.or(asked.as_ref());
+        let current = self.operations.current_request.borrow().clone();
+        let request = request.or(current.as_ref());
         if self.ready_or_queued(name, target, request, || Item::Layouts(Rc::new(l.owned())))? {
             self.carry_out(t, &l, request)?;
         }
@@ -180,7 +180,7 @@ impl RawWindow {
             return self.carry_out_by_address(attachments, t, l, request);
         }
         // Also for forced schemes, which come to copies on mapped windows too.
-        self.about_to((l.action != Action::Put, l.action != Action::Get));
+        self.order_stores((l.action != Action::Put, l.action != Action::Get));
         let own = l.attached.is_none();
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target).filter(|_| own);
         if let Action::Accumulate { code } = l.action {
@@ -198,7 +198,7 @@ impl RawWindow {
             return Ok(());
         }
         let unpacks = own && l.action == Action::Put && request.is_none() && self.unpacks(t);
-        let plan = self.planner.plan(l.attached.unwrap_or(&t.region), l, unpacks)?;
+        let plan = self.operations.planner.plan(l.attached.unwrap_or(&t.region), l, unpacks)?;
         match plan.scheme() {
             Scheme::Empty => Ok(()),
             Scheme::Contiguous | Scheme::WriteGather | Scheme::ReadScatter | Scheme::MultiW | Scheme::Sgrs => {

@@ -82,8 +82,8 @@ impl RawWindow {
             return self.permit(name, target);
         }
         let queued = || Item::Update(Rc::new((layouts.owned(), update.clone(), operands.is_some())));
-        let asked = self.asked.borrow().clone();
-        if self.ready_or_queued(name, target, asked.as_ref(), queued)? {
+        let current = self.operations.current_request.borrow().clone();
+        if self.ready_or_queued(name, target, current.as_ref(), queued)? {
             self.carry_out_update(t, &layouts, update, operands.is_some())?;
         }
         Ok(())

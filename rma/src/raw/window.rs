@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! An untyped window: its state, and the operations on mapped memory.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -13,27 +13,10 @@ use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::address::Attachments;
-use super::item::{Item, Queued, Request, narrow, widen};
-use super::layouts::Planner;
-use super::packed::Listener;
-use super::records::Answers;
-use super::sgrs::Sgrs;
-use super::target::{OpenExposure, Target};
+use super::item::{Item, narrow, widen};
+use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
+use super::target::Target;
 use crate::op::{CasElement, Element, ElementType, Op};
-
-/// The present access epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    None,
-    /// Between two fences; the number is that of the one that opened it.
-    Fence(u64),
-    /// Between start and complete.
-    Start,
-    /// Locks on single targets, how many.
-    Lock(usize),
-    /// Everyone's shared lock.
-    LockAll,
-}
 
 /// How an untyped window is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,56 +52,18 @@ pub struct RawWindow {
     /// Number of the access epoch; [`NO_EPOCH`] outside.
     pub(super) epoch: Cell<u64>,
     pub(super) last_epoch: Cell<u64>,
-    pub(super) fences: Cell<u64>,
-    /// Barriers of closing fences so far: numbers without a gap, since values of signals with even numbers and odd ones
-    /// alternate, and a mark is read after its value has come.
-    pub(super) barriers: Cell<u64>,
-    /// Whether the last fence has shown that all ranks had come to it.
-    pub(super) synchronized: Cell<bool>,
-    /// The members of the started access, and of the posted exposure.
-    pub(super) started: RefCell<Vec<usize>>,
-    pub(super) posted: RefCell<OpenExposure>,
-    pub(super) queue: RefCell<Vec<Queued>>,
-    /// The request that stands for what is issued at present.
-    pub(super) asked: RefCell<Option<Request>>,
-    /// Memory for the queue's next turn.
-    pub(super) spare: RefCell<Vec<Queued>>,
-    /// How transfers between layouts are planned.
-    pub(super) planner: Planner,
-    /// For those by lists on both sides, where the devices of all ranks have them.
-    pub(super) sgrs: Option<Sgrs>,
-    /// Bytes of operations whose buffer did not outlive the call.
-    pub(super) copies: RefCell<Vec<Box<[u8]>>>,
-    /// Stores to mapped memory may still be in this processor's buffer.
-    pub(super) stored: Cell<bool>,
-    pub(super) flushes: Cell<u32>,
-    /// This rank's number in the team.
-    pub(super) claimant: usize,
-    /// First of the claim words.
-    pub(super) claims: usize,
-    /// Who waits for a lock does so in line, since lock words are not mapped everywhere.
-    pub(super) in_line: bool,
-    /// The target for whose lock a call waits.
-    pub(super) waits_for: Cell<Option<usize>>,
+    pub(super) fencing: FenceState,
+    pub(super) groups: GroupState,
+    pub(super) locking: LockingState,
+    pub(super) operations: OperationState,
+    pub(super) serving: ServedState,
     /// Whether an access epoch is counted in the job's store order.
     pub(super) counted: Cell<bool>,
     /// The waiting side pays for the store-load fence, so a writer may check the sleeper flag right after its store.
     pub(super) sleepers_fence: bool,
-    /// Receives packed pieces for this rank's memory; and whether this rank has sent pieces that it has not waited for.
-    pub(super) listener: Listener,
-    pub(super) packed: Cell<bool>,
-    /// Whether the processor of each target carries out the accumulates of epochs in which it takes part; the answers to
-    /// those of this rank.
-    pub(super) serves: bool,
-    pub(super) answers: Rc<Answers>,
-    /// Some track may have an error of an operation on mapped memory, where closing calls look at no track else.
-    pub(super) failed: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
 }
-
-/// The number of no epoch.
-pub(super) const NO_EPOCH: u64 = u64::MAX;
 
 impl RawWindow {
     /// Its account on the bill, if one is kept.
@@ -232,7 +177,7 @@ impl RawWindow {
     #[inline(always)]
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
-        // On a mapped window nothing is ever withheld, and no target is apart.
+        // On a mapped window nothing is ever withheld, and no target is this rank with memory that is not mapped.
         if self.mapped || self.targets[target].takes_atomics() { Some(to) } else { None }
     }
 
@@ -264,7 +209,7 @@ impl RawWindow {
     pub unsafe fn put_now(&self, from: *const u8, len: usize, target: usize, offset: usize) -> bool {
         let Some(to) = self.direct(target, offset, len) else { return false };
         self.stats().add(Kind::Write, len);
-        self.stored.set(true);
+        self.operations.stored.set(true);
         // SAFETY: inside the target's mapped memory; `from` by the contract.
         unsafe { copy::store(from, to, len) };
         true
@@ -278,7 +223,7 @@ impl RawWindow {
     pub fn put_value<T: Element>(&self, value: T, target: usize, offset: usize) -> Result<()> {
         if let Some(to) = self.direct(target, offset, size_of::<T>()) {
             self.stats().add(Kind::Write, size_of::<T>());
-            self.stored.set(true);
+            self.operations.stored.set(true);
             // SAFETY: inside the target's mapped memory; a live value.
             unsafe { copy::store((&raw const value).cast(), to, size_of::<T>()) };
             return Ok(());
@@ -367,7 +312,7 @@ impl RawWindow {
         unsafe {
             let x = operand.read_unaligned();
             if old.is_null() {
-                self.stored.set(true);
+                self.operations.stored.set(true);
                 crate::op::kernel::apply(op, to.cast::<T>(), x);
             } else {
                 self.job.store_order().before_load();
@@ -458,7 +403,7 @@ impl RawWindow {
     /// No message changes the memory until the next fence or post: this rank may have references to it.
     pub(crate) fn keep(&self) -> Result<()> {
         self.usable("access a window's memory")?;
-        self.listener.expose(false);
+        self.serving.listener.expose(false);
         Ok(())
     }
 

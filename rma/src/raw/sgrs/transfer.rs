@@ -38,12 +38,12 @@ impl Drop for Flow<'_> {
 impl RawWindow {
     /// Whether a transfer goes by lists on both sides; then the closing call carries it out.
     pub(crate) fn by_lists(&self, t: &Target, l: &Layouts<'_>, request: Option<&Single>) -> Result<bool> {
-        let Some(sgrs) = &self.sgrs else { return Ok(false) };
+        let Some(sgrs) = &self.operations.sgrs else { return Ok(false) };
         let helps = matches!(self.access.get(), Access::Fence(_) | Access::Start);
         if !helps || request.is_some() || t.team_rank == self.team.rank() {
             return Ok(false);
         }
-        let wanted = self.planner.wants_lists(l, sgrs.shared.limits.get())?;
+        let wanted = self.operations.planner.wants_lists(l, sgrs.shared.limits.get())?;
         if !wanted || [l.origin, l.target].iter().any(|map| map.to_wire().len() > LONGEST) {
             return Ok(false);
         }
@@ -53,7 +53,7 @@ impl RawWindow {
 
     /// Whether a transfer to `target` waits for the closing call.
     pub(crate) fn has_lists(&self, target: usize) -> bool {
-        self.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
+        self.operations.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
     }
 
     /// Carries out the transfers to `target`, in order. A failure ends them, and is stored for
@@ -62,7 +62,7 @@ impl RawWindow {
     /// # Errors
     /// `PeerLost`.
     pub(crate) fn run_lists(&self, target: usize) -> Result<()> {
-        let Some(sgrs) = self.sgrs.as_ref().filter(|s| s.has_pending(target)) else { return Ok(()) };
+        let Some(sgrs) = self.operations.sgrs.as_ref().filter(|s| s.has_pending(target)) else { return Ok(()) };
         let all = std::mem::take(&mut *sgrs.pending.borrow_mut());
         let (now, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
         sgrs.pending.borrow_mut().extend(later);
@@ -84,7 +84,7 @@ impl RawWindow {
     /// # Errors
     /// That error.
     pub(crate) fn check_lists(&self) -> Result<()> {
-        let failed = self.sgrs.as_ref().and_then(|s| s.failed.borrow_mut().take());
+        let failed = self.operations.sgrs.as_ref().and_then(|s| s.failed.borrow_mut().take());
         failed.map_or(Ok(()), Err)
     }
 
@@ -95,7 +95,7 @@ impl RawWindow {
     /// Those of [`check_lists`](Self::check_lists); `Timeout` for lists that were asked for and are not used.
     pub(crate) fn end_lists(&self) -> Result<()> {
         self.check_lists()?;
-        let Some(sgrs) = &self.sgrs else { return Ok(()) };
+        let Some(sgrs) = &self.operations.sgrs else { return Ok(()) };
         // A rank that is already in its next closing call may ask for more meanwhile.
         let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
@@ -110,7 +110,7 @@ impl RawWindow {
 
     /// Whether nothing that others send to this rank by lists is under way.
     pub(crate) fn lists_are_here(&self) -> bool {
-        self.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
+        self.operations.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
     }
 
     fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow<'_>) -> Result<()> {
@@ -156,10 +156,10 @@ impl RawWindow {
         if get {
             self.post_lists(target, l, part, track)?;
         }
-        let asked = if get { decision } else { Decision::default() };
+        let wanted = if get { decision } else { Decision::default() };
         let mut again = true;
         loop {
-            let number = self.ask(sgrs, target, l, plan, packed, asked)?;
+            let number = self.ask(sgrs, target, l, plan, packed, wanted)?;
             let verdict = self.job.wait(l.action.name(), || {
                 let answer = sgrs.shared.answer.borrow_mut().take();
                 // The target answers a get only to refuse it.
