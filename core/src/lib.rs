@@ -9,6 +9,7 @@ pub mod bill;
 pub mod bootstrap;
 pub mod coll;
 pub mod device;
+pub mod engine;
 mod entered;
 pub mod error;
 pub mod job;

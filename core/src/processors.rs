@@ -105,7 +105,7 @@ impl Sharing {
     }
 
     /// With whom this rank shares its processors, once all have published theirs and come to a fence; and whether some rank
-    /// of its machine [is crowded](Self::is_crowded), which is the same at all of them.
+    /// of its machine [is crowded](Self::is_oversubscribed), which is the same at all of them.
     pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<(Self, bool)> {
         let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
         let of = |rank| {
@@ -122,7 +122,7 @@ impl Sharing {
     fn some_is_crowded(all: &[Processors], me: usize) -> bool {
         let beside: Vec<_> = all.iter().filter(|place| place.machine == all[me].machine).cloned().collect();
         let is_first = |i: usize| beside.iter().position(|place| *place == beside[i]) == Some(i);
-        (0..beside.len()).any(|i| is_first(i) && Self::of(&beside, i).is_crowded())
+        (0..beside.len()).any(|i| is_first(i) && Self::of(&beside, i).is_oversubscribed())
     }
 
     /// Of rank `me` among `all`, one of each rank of the job: the ranks that may run where it may, and those that may
@@ -158,7 +158,7 @@ impl Sharing {
     }
 
     /// Whether there are more ranks than processors.
-    pub(crate) const fn is_crowded(self) -> bool {
+    pub(crate) const fn is_oversubscribed(self) -> bool {
         self.ranks > self.processors
     }
 }
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(sharing(&one_each), [(1, 1); 3]);
         let two_on_one = [place("a", &[3], 1), place("a", &[3], 1), place("a", &[4], 1)];
         assert_eq!(sharing(&two_on_one), [(2, 1), (2, 1), (1, 1)]);
-        assert!(Sharing::of(&two_on_one, 1).is_crowded() && !Sharing::of(&two_on_one, 2).is_crowded());
+        assert!(Sharing::of(&two_on_one, 1).is_oversubscribed() && !Sharing::of(&two_on_one, 2).is_oversubscribed());
         assert!((0..3).all(|me| Sharing::some_is_crowded(&two_on_one, me) && !Sharing::some_is_crowded(&one_each, me)));
         let apart = [place("a", &[3], 1), place("b", &[3], 1), place("b", &[3], 1)];
         assert!(!Sharing::some_is_crowded(&apart, 0) && Sharing::some_is_crowded(&apart, 1));

@@ -128,7 +128,7 @@ impl Progress {
 
     /// After a turn outside of a wait, which brought nothing: yields where ranks share cores, once in as many such turns as take as
     /// long, since a program that tests a request now and then has other work.
-    pub(crate) fn give_way_at_times(&self) {
+    pub(crate) fn yield_occasionally(&self) {
         if self.spins == 0 && self.idle.get().is_multiple_of(LOOKS) {
             std::thread::yield_now();
         }

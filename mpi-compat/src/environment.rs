@@ -62,7 +62,7 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
     }
     let _ = call.predefined.set(Predefined::new(job.size(), job.settings().universe_size));
     LOCK.use_barrier();
-    job.pause_by(|| {
+    job.set_wait_hook(|| {
         if LOCK.is_wanted() {
             LOCK.let_in();
         }

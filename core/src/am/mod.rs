@@ -20,6 +20,7 @@ mod arrivals;
 mod counter;
 mod data;
 mod handler;
+mod messenger;
 mod offer;
 mod outgoing;
 mod own;
@@ -33,23 +34,22 @@ pub(crate) mod state;
 mod to_self;
 mod turn;
 
-use crate::job::Job;
-
 pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
+pub use messenger::Messenger;
 pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{eager, try_send_short};
 pub use send::{room, send, send_any, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Received, Sink, Source};
 
 /// The active messages of a job.
-pub type ActiveMessages = state::ActiveMessages<Job>;
+pub type ActiveMessages = state::ActiveMessages<Messenger>;
 /// What a header handler decides.
-pub type Delivery = handler::Delivery<Job>;
+pub type Delivery = handler::Delivery<Messenger>;
 /// What runs when the data of a message is complete, or will not come.
-pub type Then = handler::Then<Job>;
+pub type Then = handler::Then<Messenger>;
 /// A completion that may send and wait.
-pub type LaterFn = handler::LaterFn<Job>;
+pub type LaterFn = handler::LaterFn<Messenger>;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;

@@ -8,11 +8,11 @@ use super::ActiveMessages;
 use super::counter::Counters;
 use super::data::Data;
 use super::handler::HandlerId;
+use super::messenger::Messenger;
 use super::outgoing::{Asked, Outgoing, Queued};
 use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
 use super::state::OUT;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
 use crate::tracked::Track;
 
 impl ActiveMessages {
@@ -43,7 +43,7 @@ impl ActiveMessages {
     }
 
     /// The target of a message wants its first bytes.
-    pub(super) fn clear_to_send(&self, job: &Job, source: u32, number: u32, wanted: u64) -> Result<()> {
+    pub(super) fn clear_to_send(&self, job: &Messenger, source: u32, number: u32, wanted: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.remove(&number) {
             Some(Asked::Waiting { target, lent, region })
@@ -66,7 +66,7 @@ impl ActiveMessages {
     }
 
     /// The target of a message needs its data no more: it is complete, or `code` says why it was not taken.
-    pub(super) fn taken(&self, job: &Job, source: u32, number: u32, code: u64) -> Result<()> {
+    pub(super) fn taken(&self, job: &Messenger, source: u32, number: u32, code: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         let lent = match out.asked.remove(&number) {
             Some(Asked::Waiting { target, lent, region }) if target == source => {
@@ -128,7 +128,7 @@ impl ActiveMessages {
     }
 
     /// Takes back the messages that `track` counts: their memory is not read any more.
-    pub(crate) fn cancel(&self, job: &Job, track: &Rc<Track>) {
+    pub(crate) fn cancel(&self, job: &Messenger, track: &Rc<Track>) {
         self.cancel_own(track, None);
         let mut out = self.outgoing.borrow_mut();
         let mut cancelled = Vec::new();
@@ -174,7 +174,7 @@ impl ActiveMessages {
 
 /// Ends the registration of memory that a target may read; `is_read` if the target will not read it any more. If not, a read
 /// that has begun ends with an error there.
-pub(super) fn release(job: &Job, region: Option<u64>, is_read: bool) {
+pub(super) fn release(job: &Messenger, region: Option<u64>, is_read: bool) {
     let Some(region) = region else { return };
     if is_read {
         job.device().sealed(region);

@@ -5,9 +5,9 @@
 //! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: what
 //! is read of it from then on is an error. What cannot be read comes in packets.
 
+use super::messenger::Messenger;
 use crate::device::{Block, Operation, Range, Region, RemoteVector};
 use crate::error::Result;
-use crate::job::Job;
 use crate::tracked::Track;
 
 use super::offer::{OFFERED, Offer, Read};
@@ -57,11 +57,11 @@ fn few_blocks(
 
 impl Offer {
     /// Offers `source` to `target`, with the handle of its registration, where reading is possible and better than packets.
-    pub(super) fn make(job: &Job, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
+    pub(super) fn make(job: &Messenger, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
         let (device, len) = (job.device(), source.len());
         let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
         let from = match one_node {
-            true if job.is_on_crowded_node() => cut_offs.read_crowded,
+            true if job.is_on_oversubscribed_node() => cut_offs.read_crowded,
             true => cut_offs.read_intra,
             false => cut_offs.read_inter,
         };
@@ -96,7 +96,7 @@ impl Read {
     ///
     /// # Errors
     /// Why it could not be read: packets are the remedy.
-    pub(super) fn advance(&mut self, job: &Job, peer: u32, filling: &mut Filling) -> Result<Step> {
+    pub(super) fn advance(&mut self, job: &Messenger, peer: u32, filling: &mut Filling) -> Result<Step> {
         if self.posted.is_none()
             && let Some(step) = self.post(job, peer, filling)?
         {
@@ -113,7 +113,7 @@ impl Read {
     }
 
     /// Posts the request; if that is not possible, what is.
-    fn post(&mut self, job: &Job, peer: u32, filling: &mut Filling) -> Result<Option<Step>> {
+    fn post(&mut self, job: &Messenger, peer: u32, filling: &mut Filling) -> Result<Option<Step>> {
         let kept = filling.kept;
         let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
         let Some(into) = blocks else { return Ok(Some(Step::Packets)) };
@@ -146,7 +146,7 @@ impl Read {
     }
 
     /// Gives it up: the memory of the sink is not written any more.
-    pub(super) fn abandon(self, job: &Job) {
+    pub(super) fn abandon(self, job: &Messenger) {
         if let Some((region, track)) = self.posted {
             job.cancel(&track);
             forget(job, region);
@@ -154,7 +154,7 @@ impl Read {
     }
 }
 
-fn forget(job: &Job, region: u64) {
+fn forget(job: &Messenger, region: u64) {
     // SAFETY: nothing of it is mapped.
     unsafe { job.device().forget(region) };
 }

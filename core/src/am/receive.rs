@@ -2,6 +2,7 @@
 
 use super::arrivals::{Arrival, Envelope};
 use super::handler::{Handler, Message, Token};
+use super::messenger::Messenger;
 use super::offer::{Offer, Read};
 use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, WITHDRAW};
 use super::read::Step;
@@ -10,7 +11,6 @@ use super::state::{NO_ROOM, READ};
 use super::{ActiveMessages, Delivery, MAX_MESSAGE, Then};
 use crate::device::Unread;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
 
 const OP: &str = "receive an active message";
 
@@ -42,7 +42,7 @@ impl Drop for Refused<'_> {
 impl ActiveMessages {
     /// Takes a packet apart and runs its handler.
     #[inline(always)]
-    pub(crate) fn dispatch(&self, job: &Job, source: u32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn dispatch(&self, job: &Messenger, source: u32, bytes: &[u8]) -> Result<()> {
         if let Some((p, rest)) = Prefix::read(bytes)
             && p.kind == FIRST
             && let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len))
@@ -56,7 +56,7 @@ impl ActiveMessages {
 
     /// Takes a long packet apart. A piece of a message goes from where it lies to its sink.
     #[inline(never)]
-    pub(crate) fn dispatch_long(&self, job: &Job, source: u32, packet: Unread<'_>) -> Result<()> {
+    pub(crate) fn dispatch_long(&self, job: &Messenger, source: u32, packet: Unread<'_>) -> Result<()> {
         if let Some((p, [])) = packet.first::<PREFIX>().as_ref().and_then(|first| Prefix::read(first))
             && p.kind == MORE
         {
@@ -70,7 +70,7 @@ impl ActiveMessages {
     #[inline(always)]
     pub(super) fn run_whole(
         &self,
-        handler: &Handler<Job>,
+        handler: &Handler<Messenger>,
         source: u32,
         p: &Prefix,
         header: &[u8],
@@ -99,7 +99,7 @@ impl ActiveMessages {
 
     /// What is no whole message, and what makes no sense.
     #[inline(never)]
-    fn dispatch_other(&self, job: &Job, source: u32, bytes: &[u8]) -> Result<()> {
+    fn dispatch_other(&self, job: &Messenger, source: u32, bytes: &[u8]) -> Result<()> {
         let Some((p, rest)) = Prefix::read(bytes) else { return Err(garbage(source, "shorter than its prefix")) };
         let token = Token { source, number: p.message };
         match p.kind {
@@ -217,7 +217,7 @@ impl ActiveMessages {
     }
 
     /// Reads the data of messages that were offered; whether any has begun or ended.
-    pub(super) fn read_offered(&self, job: &Job) -> Result<bool> {
+    pub(super) fn read_offered(&self, job: &Messenger) -> Result<bool> {
         if self.work.get() & READ == 0 {
             return Ok(false);
         }
@@ -368,7 +368,7 @@ fn taken_back(source: u32) -> Error {
 /// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With `claim`
 /// the sender cannot do so from now on.
 #[must_use]
-pub fn is_held(job: &Job, token: Token, claim: bool) -> bool {
+pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
     let am = job.active_messages();
     if token.source == job.rank() {
         return am.own.borrow_mut().is_held(token.number, claim);
@@ -387,7 +387,7 @@ pub fn is_held(job: &Job, token: Token, claim: bool) -> bool {
 ///
 /// # Errors
 /// `BadArgument` for a message that is not held: it was delivered or abandoned before.
-pub fn deliver(job: &Job, token: Token, sink: Sink, then: Then) -> Result<()> {
+pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: Then) -> Result<()> {
     let am = job.active_messages();
     if token.source == job.rank() {
         return am.deliver_held_own(job, token.number, sink, then);
@@ -414,7 +414,7 @@ pub(super) fn not_held(token: Token) -> Error {
 
 /// Gives up a message of which a part is still to come, held or not: its completion does not run, and the memory of its
 /// sink is not touched any more. Returns whether there was such a message.
-pub fn abandon(job: &Job, token: Token) -> bool {
+pub fn abandon(job: &Messenger, token: Token) -> bool {
     let am = job.active_messages();
     if token.source == job.rank() {
         return am.abandon_own(token.number);

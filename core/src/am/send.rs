@@ -9,14 +9,15 @@ use smallvec::SmallVec;
 use super::counter::Counters;
 use super::data::{COPIED, Data, Lent};
 use super::handler::HandlerId;
+use super::messenger::Messenger;
 use super::own::ShortMessage;
 use super::packet::{OP, PREFIX, Prefix, REST};
 use super::sink::Source;
 use super::turn::drain;
 use super::{ActiveMessages, MAX_HEADER, MAX_MESSAGE};
 use crate::device::{Block, Operation, ShortPacket};
+use crate::engine::CancelOnDrop;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{CancelOnDrop, Job};
 use crate::tracked::Track;
 
 /// Most messages whose data is copied at a time; of others the data stays where it is.
@@ -31,7 +32,7 @@ const MOST_COPIED: usize = 1024;
 /// `PeerLost`; for a message that waits at its sender also what the target could not take it for.
 #[inline]
 pub fn send(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -51,7 +52,7 @@ pub fn send(
 /// # Errors
 /// Those of [`send`].
 pub unsafe fn send_any(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -109,7 +110,7 @@ fn words_of(bytes: &[u8]) -> [u64; REST] {
 /// A message that does not fit into a short packet, or is to be acknowledged, or has to queue, or is wrong.
 #[inline(never)]
 fn send_other(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -134,7 +135,7 @@ fn send_other(
 /// # Errors
 /// As [`send`], and `BadArgument` for a message that does not fit into a packet.
 pub fn try_send(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -164,16 +165,16 @@ pub fn try_send(
 
 /// Starts to send an active message, and returns at once. `track` counts it until the memory of `source` is free again;
 /// returns whether that is so already. Messages to one target keep their order, those of [`send`] among them. An error of
-/// the message is found by [`Track::check`]; [`Job::cancel`] takes back what the track counts.
+/// the message is found by [`Track::check`]; [`Messenger::cancel`] takes back what the track counts.
 ///
 /// # Safety
 /// The memory of `source` stays valid, and nobody writes to it, until the track has counted the message as complete, or
-/// [`Job::cancel`] of the track has returned. To a handler of the runtime: as [`send_any`].
+/// [`Messenger::cancel`] of the track has returned. To a handler of the runtime: as [`send_any`].
 ///
 /// # Errors
 /// `BadArgument` for a header above [`MAX_HEADER`] bytes or data above [`MAX_MESSAGE`], `NoSuchRank`, `PeerLost`.
 pub unsafe fn start_send(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -198,7 +199,7 @@ pub unsafe fn start_send(
 /// # Errors
 /// As [`start_send`].
 pub unsafe fn start_rendezvous(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -224,7 +225,7 @@ pub unsafe fn start_rendezvous(
 
 /// Sends what there is room for. An error here is not one of the call that has queued a message, which goes: the next turn of
 /// progress has it.
-fn send_queued(am: &ActiveMessages, job: &Job) {
+fn send_queued(am: &ActiveMessages, job: &Messenger) {
     if let Err(e) = drain(am, job) {
         am.defer(Box::new(move |_| Err(e)));
     }
@@ -232,7 +233,13 @@ fn send_queued(am: &ActiveMessages, job: &Job) {
 
 /// Sends a message of one short packet, whose header is a word, if there is room and nothing is queued: `false` if not.
 #[inline]
-pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header: u64, data: &[u8]) -> Result<bool> {
+pub(crate) fn try_send_short(
+    job: &Messenger,
+    target: u32,
+    handler: HandlerId,
+    header: u64,
+    data: &[u8],
+) -> Result<bool> {
     let am = job.active_messages();
     let own = target == job.rank();
     if !(own || am.is_quiet()) || data.len() > 8 * (REST - 1) {
@@ -253,7 +260,7 @@ pub(crate) fn try_send_short(job: &Job, target: u32, handler: HandlerId, header:
     job.try_send(target, Operation::SendShort(&packet))
 }
 
-fn check(job: &Job, target: u32, header: &[u8], len: usize) -> Result<()> {
+fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> {
     job.running(OP)?;
     if len as u64 > MAX_MESSAGE {
         let e = Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).peer(target);
@@ -271,21 +278,21 @@ fn check(job: &Job, target: u32, header: &[u8], len: usize) -> Result<()> {
 
 /// Longest data of a message with a header of this length that goes without asking the target.
 #[inline]
-pub(crate) fn eager(job: &Job, header_len: usize) -> usize {
+pub(crate) fn eager(job: &Messenger, header_len: usize) -> usize {
     job.message_cut_offs().eager.max(room(job, header_len))
 }
 
 /// Bytes of data that fit into a packet with a header of this length; 0 for one longer than a packet.
 #[must_use]
 #[inline]
-pub fn room(job: &Job, header_len: usize) -> usize {
+pub fn room(job: &Messenger, header_len: usize) -> usize {
     job.max_packet().saturating_sub(PREFIX).saturating_sub(header_len)
 }
 
 /// Sends a message that fits into a packet if there is room and nothing is queued before it; or, where `copy` allows that,
 /// copies it, if it is short.
 fn send_now(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],
@@ -344,7 +351,7 @@ fn send_now(
 
 /// Queues a message, and sends what there is room for.
 fn queue(
-    job: &Job,
+    job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: &[u8],

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::counter::{Counter, Counters};
 use super::data::Data;
 use super::handler::{HandlerId, Message, Token};
+use super::messenger::Messenger;
 use super::own::{OwnMessage, Queued, ShortMessage};
 use super::packet::REST;
 use super::receive::not_held;
@@ -14,7 +15,6 @@ use super::state::OWN;
 use super::{ActiveMessages, Delivery, Then};
 use crate::entered::Entered;
 use crate::error::{Error, Result};
-use crate::job::Job;
 use crate::stats::Kind;
 use crate::tracked::Track;
 
@@ -37,7 +37,7 @@ impl ActiveMessages {
     }
 
     /// Delivers what is queued; whether there was anything.
-    pub(super) fn deliver_own(&self, job: &Job) -> Result<bool> {
+    pub(super) fn deliver_own(&self, job: &Messenger) -> Result<bool> {
         let Some(_entered) = Entered::new(&self.delivering) else { return Ok(false) };
         let mut any = false;
         loop {
@@ -53,7 +53,7 @@ impl ActiveMessages {
         Ok(any)
     }
 
-    fn deliver_short(&self, job: &Job, ShortMessage { prefix, words }: &ShortMessage) -> Result<()> {
+    fn deliver_short(&self, job: &Messenger, ShortMessage { prefix, words }: &ShortMessage) -> Result<()> {
         let handler = self.handler_for(prefix.handler, job.rank())?;
         let mut bytes = [0; 8 * REST];
         for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -64,7 +64,7 @@ impl ActiveMessages {
     }
 
     #[inline(never)]
-    fn deliver_to_handler(&self, job: &Job, message: OwnMessage) -> Result<()> {
+    fn deliver_to_handler(&self, job: &Messenger, message: OwnMessage) -> Result<()> {
         let source = job.rank();
         let handler = match self.handler_for(message.handler.0, source) {
             Ok(handler) => handler,
@@ -108,7 +108,7 @@ impl ActiveMessages {
     }
 
     /// Copies a message of this rank to itself into its sink.
-    fn copy_own(&self, job: &Job, message: OwnMessage, sink: Sink, then: Then) -> Result<()> {
+    fn copy_own(&self, job: &Messenger, message: OwnMessage, sink: Sink, then: Then) -> Result<()> {
         let copy = |data: &Data| -> Result<Received> {
             let mut filling = Filling::new(sink, data.len())?;
             match data {
@@ -142,7 +142,7 @@ impl ActiveMessages {
         Ok(())
     }
 
-    pub(super) fn deliver_held_own(&self, job: &Job, number: u32, sink: Sink, then: Then) -> Result<()> {
+    pub(super) fn deliver_held_own(&self, job: &Messenger, number: u32, sink: Sink, then: Then) -> Result<()> {
         let held = self.own.borrow_mut().held.remove(&number);
         let message = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
         self.copy_own(job, message, sink, then)

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::ActiveMessages;
 use super::data::Data;
+use super::messenger::Messenger;
 use super::offer::Offer;
 use super::outgoing::{Asked, Outgoing, Queued};
 use super::packet::{MORE, PREFIX, Prefix, RTS};
@@ -14,7 +15,6 @@ use super::sink::Source;
 use super::state::{LATER, OUT, OWN};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
-use crate::job::Job;
 
 /// Packets of one message that are sent in one turn of progress.
 const TURN: usize = 16;
@@ -24,7 +24,7 @@ impl ActiveMessages {
     ///
     /// # Errors
     /// Of a message that nobody waits for; `Protocol` for one to a handler that there is not.
-    pub(crate) fn carry_on(&self, job: &Job) -> Result<bool> {
+    pub(crate) fn carry_on(&self, job: &Messenger) -> Result<bool> {
         if self.work.get() & !LATER == OWN {
             return self.deliver_own(job);
         }
@@ -39,7 +39,7 @@ impl ActiveMessages {
 ///
 /// # Errors
 /// Of a message that nobody waits for.
-pub(super) fn drain(am: &ActiveMessages, job: &Job) -> Result<bool> {
+pub(super) fn drain(am: &ActiveMessages, job: &Messenger) -> Result<bool> {
     if am.work.get() & OUT == 0 {
         return Ok(false);
     }
@@ -65,7 +65,7 @@ pub(super) fn drain(am: &ActiveMessages, job: &Job) -> Result<bool> {
 
 /// One turn of sending.
 struct Turn<'a> {
-    job: &'a Job,
+    job: &'a Messenger,
     out: &'a mut Outgoing,
     any: bool,
     /// Targets without room.

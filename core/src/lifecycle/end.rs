@@ -14,12 +14,12 @@ impl Job {
     /// # Errors
     /// `PeerLost`, `SharedMemoryFull`.
     pub fn world(&self) -> Result<Team> {
-        if let Some(world) = self.0.world.borrow().as_ref().and_then(|world| world.downcast_ref::<Team>()) {
+        if let Some(world) = self.kept_world().borrow().as_ref().and_then(|world| world.downcast_ref::<Team>()) {
             return Ok(world.clone());
         }
         let world = Team::world(self)?;
         // Kept until the end of the job: it holds the job in turn, and `end` takes it out again.
-        *self.0.world.borrow_mut() = Some(Box::new(world.clone()));
+        *self.kept_world().borrow_mut() = Some(Box::new(world.clone()));
         Ok(world)
     }
 
@@ -31,8 +31,8 @@ impl Job {
     pub fn finalize(&self) -> Result<()> {
         let met = self.retire(false);
         // The team holds the job; without it the device goes with the last user of the job.
-        *self.0.world.borrow_mut() = None;
-        self.0.ended.set(true);
+        *self.kept_world().borrow_mut() = None;
+        self.ended.set(true);
         met
     }
 
@@ -43,7 +43,7 @@ impl Job {
     /// # Errors
     /// As `finalize`.
     pub fn retire(&self, stays: bool) -> Result<()> {
-        if self.0.left.replace(true) {
+        if self.left.replace(true) {
             return Ok(());
         }
         // A bill that cannot be written is no reason to end out of order.
@@ -57,14 +57,14 @@ impl Job {
             self.part(stays)
         });
         if met.is_err() {
-            let _ = self.0.device.leave(Leave::Lost);
+            let _ = self.device.leave(Leave::Lost);
             return met;
         }
         if stays {
-            self.0.left.set(false);
+            self.left.set(false);
             return billed;
         }
-        self.0.bootstrap.borrow_mut().finalize().and(billed)
+        self.bootstrap.borrow_mut().finalize().and(billed)
     }
 
     /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
@@ -74,7 +74,7 @@ impl Job {
     /// # Errors
     /// `Timeout` if what was sent cannot go out within `FARSIDE_TIMEOUT_S`; `Launcher`.
     pub fn leave(&self) -> Result<()> {
-        if self.0.left.replace(true) {
+        if self.left.replace(true) {
             return Ok(());
         }
         let device = self.device();
@@ -87,15 +87,15 @@ impl Job {
             ErrorKind::PeerLost => device.leave(Leave::Early).map(|_| ()),
             _ => Err(e),
         });
-        gone.and(self.0.bootstrap.borrow_mut().finalize())
+        gone.and(self.bootstrap.borrow_mut().finalize())
     }
 
     /// Runs `f`, whose waits all end within `FARSIDE_TIMEOUT_S` from now.
     fn in_time(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
-        let limit = Duration::from_secs(u64::from(self.0.settings.timeout_s));
-        self.0.deadline.set(Some(self.0.device.now() + limit));
+        let limit = Duration::from_secs(u64::from(self.settings.timeout_s));
+        self.deadline.set(Some(self.device.now() + limit));
         let done = f();
-        self.0.deadline.set(None);
+        self.deadline.set(None);
         done
     }
 
@@ -119,7 +119,7 @@ impl Job {
 
     /// Waits until all that is queued has been sent.
     fn flush(&self) -> Result<()> {
-        self.wait_until("finalize", None, || Ok(self.0.am.is_quiet().then_some(())))
+        self.wait_until("finalize", None, || Ok(self.active_messages().is_quiet().then_some(())))
     }
 
     /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
@@ -132,6 +132,6 @@ impl Job {
         if !stays {
             self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
         }
-        if device.capabilities().mapped { Ok(()) } else { self.0.bootstrap.borrow_mut().fence() }
+        if device.capabilities().mapped { Ok(()) } else { self.bootstrap.borrow_mut().fence() }
     }
 }

@@ -1,22 +1,18 @@
 //! How a rank starts: as a process, as a thread, on a device of the caller.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::am::ActiveMessages;
-use crate::bill::Watch;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Fixed;
 use crate::device::{Device, Leave, fault};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Inner, Job};
+use crate::job::Job;
 use crate::mistyped;
-use crate::order::StoreOrder;
 use crate::processors::Sharing;
-use crate::progress::Progress;
 use crate::say::say;
 use crate::service::open::open;
 use crate::service::steps::Steps;
@@ -73,19 +69,15 @@ impl Job {
     /// A rank whose device is open, after a fence.
     fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let (sharing, crowded_node) = Sharing::collect(&mut *bootstrap)?;
+        let (sharing, oversubscribed_node) = Sharing::collect(&mut *bootstrap)?;
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
         let device = fault::wrap(device, &settings.test_fault)?;
         let calls = Calls::new(Fixed::parse(&settings.coll)?);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
-        let progress = Progress::new(&settings, sharing.is_crowded(), device.capabilities().mapped);
-        let watch = Watch::new(settings.bill.is_some(), settings.stall, device.now());
+        let oversubscribed = [sharing.is_oversubscribed(), oversubscribed_node];
         let Sharing { ranks, processors } = sharing;
-        let capabilities = device.capabilities();
-        let message_cut_offs = capabilities.messages.adjusted(&settings.transfer);
-        let max_packet = capabilities.max_packet;
         tracing::debug!(
             rank,
             size,
@@ -95,31 +87,8 @@ impl Job {
             processors,
             "started"
         );
-        Ok(Self(Rc::new(Inner {
-            rank,
-            size,
-            settings,
-            device,
-            message_cut_offs,
-            max_packet,
-            bootstrap: RefCell::new(bootstrap),
-            progress,
-            crowded_node,
-            watch,
-            order: StoreOrder::default(),
-            am,
-            calls: Box::new(calls),
-            two_sided,
-            tracked: RefCell::default(),
-            contexts: Cell::new(0),
-            world: RefCell::new(None),
-            running_later: Cell::new(0),
-            left: Cell::new(false),
-            deadline: Cell::new(None),
-            ended: Cell::new(false),
-            pause: Cell::new(None),
-            answered: Cell::new(0),
-        })))
+        let engine = |above| Engine::new(bootstrap, settings, device, oversubscribed, above);
+        Ok(Self::new(engine, am, two_sided, Box::new(calls)))
     }
 
     /// Runs `f` as `n` ranks, each a thread of this process, and returns what they return, by rank. A rank
@@ -217,7 +186,7 @@ struct RunningRank<'a>(&'a Job);
 impl Drop for RunningRank<'_> {
     fn drop(&mut self) {
         // Also when the orderly end has failed half-way: a rank that has left stays so.
-        let _ = self.0.0.device.leave(Leave::Lost);
-        *self.0.0.world.borrow_mut() = None;
+        let _ = self.0.device().leave(Leave::Lost);
+        *self.0.kept_world().borrow_mut() = None;
     }
 }

@@ -9,9 +9,10 @@
 //!
 //! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank, since their sender counts them; the receiver says now
 //! and then how much it has taken, in a message of its own. Nothing here waits: a wait is the caller's, by
-//! [`Job::wait`] for an [outcome](Receive::outcome) or a [`Sending`].
+//! [`Mailbox::wait`] for an [outcome](Receive::outcome) or a [`Sending`].
 
 mod credit;
+mod mailbox;
 mod receive;
 mod send;
 pub(crate) mod state;
@@ -22,10 +23,11 @@ use smallvec::SmallVec;
 
 use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Sink, Source, Then, Token};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, Track};
 use crate::matching::{Envelope, Pattern};
+use crate::tracked::Track;
 
 pub use credit::UNEXPECTED;
+pub use mailbox::Mailbox;
 pub use send::{Mode, Sending};
 pub use state::{Matched, Receive, Status, TwoSided};
 
@@ -94,7 +96,7 @@ impl TwoSided {
     }
 }
 
-impl Job {
+impl Mailbox {
     /// Says what receives have taken, where that is due. Called in every turn of progress after something has come.
     #[inline]
     pub(crate) fn give_credit(&self) -> Result<()> {
@@ -108,7 +110,7 @@ impl Job {
 
 /// Whether a receive of `pattern` names a rank that there is.
 #[inline]
-fn check(job: &Job, operation: &'static str, pattern: &Pattern) -> Result<()> {
+fn check(job: &Mailbox, operation: &'static str, pattern: &Pattern) -> Result<()> {
     match pattern.source() {
         Some(source) if source >= job.size() => {
             Err(Error::new(ErrorKind::NoSuchRank, operation).peer(source).rank(job.rank()))
@@ -133,7 +135,7 @@ fn coming(envelope: Envelope, token: Token, len: usize) -> (Unexpected, Then) {
 }
 
 /// Tells a peer how many bytes of its messages have been received. Does not wait.
-fn tell(job: &Job, peer: u32, taken: u64) -> Result<()> {
+fn tell(job: &Mailbox, peer: u32, taken: u64) -> Result<()> {
     let track = Track::new();
     let source = Source::of(&[]);
     // SAFETY: no data.

@@ -4,11 +4,11 @@
 use std::rc::Rc;
 
 use super::check;
+use super::mailbox::Mailbox;
 use super::state::{Matched, Receive, Status, Unexpected, status};
 use crate::am::{self, Sink, Then};
 use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
 use crate::matching::Pattern;
 
 /// Its name in the bill.
@@ -19,7 +19,7 @@ fn awaited(context: u32, from: Option<u32>) -> Awaited {
     Awaited { account: Some(Account::team(context)), operation: RECEIVE, call: 0, from }
 }
 
-impl Job {
+impl Mailbox {
     /// Starts a receive: the first message that fits `pattern` goes to `sink`, and what is longer than it is left out, which
     /// the [`Status`] shows. Does not wait. `receive` [is done](Receive::is_done) when it has ended.
     ///

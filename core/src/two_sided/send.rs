@@ -6,13 +6,14 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::HANDLER;
+use super::mailbox::Mailbox;
 use super::state::Unexpected;
 use crate::am::{self, Counters, Source};
 use crate::bill::Account;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, Track};
 use crate::matching::Envelope;
 use crate::stats::Kind;
+use crate::tracked::Track;
 
 /// How a message is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(super) fn may_leave(header: &[u8], len: usize) -> bool {
     header.len() == HEADER && len <= OWN
 }
 
-impl Job {
+impl Mailbox {
     /// Starts to send a message to rank `target` of the job. Returns at once.
     ///
     /// # Safety

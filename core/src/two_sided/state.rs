@@ -95,7 +95,7 @@ pub(super) struct Coming {
 }
 
 /// An unexpected message that was taken out of matching for a receive of its own
-/// ([`Job::take_message`](crate::Job::take_message)). One that is dropped is
+/// ([`Mailbox::take_message`](crate::Job::take_message)). One that is dropped is
 /// lost, and its sender may wait for ever.
 #[must_use]
 pub struct Matched {

@@ -4,8 +4,7 @@
 
 use std::rc::Rc;
 
-use farside_core::Job;
-use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Sink, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Then};
 use farside_core::signal::OwnCells;
 use farside_core::wire::{Reader, Writer};
 
@@ -55,7 +54,7 @@ impl Served {
                 }
                 let source = m.source;
                 // This rank leaves its closing call when it has been notified: the answer goes before.
-                let then = move |job: &Job, _| {
+                let then = move |job: &Messenger, _| {
                     let header = Writer::new().u8(ANSWER).u32(number).done();
                     // SAFETY: former values for the window of `source` that has asked for them.
                     unsafe { am::send_any(job, source, HandlerId(reply), &header, &old, Counters::default()) }?;
@@ -99,6 +98,8 @@ impl Served {
 
 #[cfg(test)]
 mod tests {
+    use farside_core::Job;
+
     use super::*;
     use crate::op::{ElementType, Op, code};
     use crate::raw::{Options, RawWindow};

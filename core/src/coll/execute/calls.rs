@@ -12,15 +12,16 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::ends::Ends;
-use super::plan::{Agreed, Check};
+use super::plan::{Agreed, Check, OVER, QUESTION};
 use super::run::Run;
-use super::run::question::{OVER, QUESTION, Question};
-use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Received, Sink, Source, Then, Token};
+use super::run::question::Question;
+use crate::am::{
+    self, ActiveMessages, Counters, Delivery, HandlerId, Message, Messenger, Received, Sink, Source, Then, Token,
+};
 use crate::bill::Awaited;
 use crate::coll::selection::Fixed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Continued, Job, Track};
+use crate::job::{Job, ProgressHook, Track};
 use crate::wire::{Reader, Writer};
 
 pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
@@ -272,7 +273,7 @@ impl TeamCalls {
     }
 
     /// Announces to the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
-    pub(super) fn announce(&self, job: &Job, sequence: u32, error: &Error, to: Announce) {
+    pub(super) fn announce(&self, job: &Messenger, sequence: u32, error: &Error, to: Announce) {
         if to == Announce::Nobody {
             return;
         }
@@ -390,6 +391,17 @@ struct Disagreement {
     error: Error,
 }
 
+/// What a rank knows of ends.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// This rank has come to the end, and takes no part in anything any more.
+    pub(super) own: Cell<bool>,
+    /// Ranks that have, with the number of the check of the peers in which that was heard.
+    pub(super) others: RefCell<FxHashMap<u32, u32>>,
+    /// What this rank waits for, the checks until it asks, and those between questions.
+    pub(super) asks: Cell<Option<(Awaited, u32, u32)>>,
+}
+
 /// The collectives of a job.
 #[derive(Default)]
 pub(crate) struct Calls {
@@ -414,7 +426,7 @@ pub(crate) struct Calls {
 }
 
 /// Sends a message without data to rank `to`. Does not wait; a rank that is gone is left out.
-pub(super) fn notify(job: &Job, to: u32, header: &[u8]) {
+pub(super) fn notify(job: &Messenger, to: u32, header: &[u8]) {
     // SAFETY: there is no data.
     let sent = unsafe { am::start_send(job, to, HANDLER, header, Source::of(&[]), Counters::default(), &Track::new()) };
     if let Err(e) = sent {
@@ -490,32 +502,32 @@ impl Calls {
     }
 }
 
-impl Continued for Rc<Calls> {
+impl ProgressHook for Rc<Calls> {
     #[inline(always)]
     fn is_idle(&self) -> bool {
         !self.busy.get()
     }
 
     #[inline]
-    fn wait_on(&self, job: &Job, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()> {
+    fn wait_on(&self, messenger: &Messenger, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()> {
         if self.checks.replace(checks) == checks {
             return Ok(());
         }
         self.ask();
-        self.ask_for_ends(job, &awaited())
+        self.ask_for_ends(messenger, &awaited())
     }
 
-    fn advance(&self, job: &Job) -> bool {
+    fn advance(&self, messenger: &Messenger) -> bool {
         let mut any = false;
         for Disagreement { team, sequence, error } in std::mem::take(&mut *self.disagreements.borrow_mut()) {
-            team.announce(job, sequence, &error, Announce::Others);
+            team.announce(messenger, sequence, &error, Announce::Others);
         }
         for error in std::mem::take(&mut *self.doomed.borrow_mut()) {
             // It fails the wait in the barrier.
-            job.active_messages().defer(Box::new(move |_| Err(error)));
+            messenger.active_messages().defer(Box::new(move |_| Err(error)));
         }
         for (to, answer) in std::mem::take(&mut *self.answers.borrow_mut()) {
-            notify(job, to, &answer);
+            notify(messenger, to, &answer);
         }
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());

@@ -6,35 +6,14 @@
 //! Messages of a pair of ranks keep their order, and signals are given before the end, so what has not come a check of the peers
 //! after that answer does not come.
 
-use std::cell::{Cell, RefCell};
-
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::calls::{Calls, HANDLER, Header};
-use super::plan::Check;
-use super::run::question::{OVER, PATIENCE};
-use crate::am::{self, Counters, Source};
+use super::plan::{Check, ENDED, ENDS, PATIENCE};
+use crate::am::{self, Counters, Messenger, Source};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, Track};
-
-/// The tag of a question whether a rank has come to the end of the job, and of the answer that it has.
-const ENDS: u32 = OVER - 1;
-const ENDED: u32 = OVER - 2;
-/// Tags from here on are not those of steps.
-pub(super) const RESERVED: u32 = ENDED;
-
-/// What a rank knows of ends.
-#[derive(Debug, Default)]
-pub(super) struct Ends {
-    /// This rank has come to the end, and takes no part in anything any more.
-    own: Cell<bool>,
-    /// Ranks that have, with the number of the check of the peers in which that was heard.
-    others: RefCell<FxHashMap<u32, u32>>,
-    /// What this rank waits for, the checks until it asks, and those between questions.
-    asks: Cell<Option<(Awaited, u32, u32)>>,
-}
+use crate::tracked::Track;
 
 fn message(tag: u32) -> [u8; 16] {
     Header { context: 0, sequence: 0, tag, check: Check(0) }.write()
@@ -60,7 +39,7 @@ impl Calls {
     ///
     /// # Errors
     /// `PeerLost`.
-    pub(super) fn ask_for_ends(&self, job: &Job, awaited: &Awaited) -> Result<()> {
+    pub(super) fn ask_for_ends(&self, job: &Messenger, awaited: &Awaited) -> Result<()> {
         let ranks = self.needed(job, awaited);
         if ranks.is_empty() || self.ends.own.get() {
             self.ends.asks.set(None);
@@ -87,7 +66,7 @@ impl Calls {
     }
 
     /// The ranks without each of which a wait does not end.
-    fn needed(&self, job: &Job, awaited: &Awaited) -> SmallVec<[u32; 4]> {
+    fn needed(&self, job: &Messenger, awaited: &Awaited) -> SmallVec<[u32; 4]> {
         let all = || self.members(awaited.account.filter(|_| awaited.call > 0)?.context);
         let of_team = |ranks: std::rc::Rc<[u32]>| ranks.iter().copied().collect();
         let needed: SmallVec<[u32; 4]> = awaited
@@ -98,7 +77,7 @@ impl Calls {
 }
 
 /// Asks a rank. Does not wait.
-fn ask(job: &Job, rank: u32) -> Result<()> {
+fn ask(job: &Messenger, rank: u32) -> Result<()> {
     let (header, none) = (message(ENDS), Source::of(&[]));
     // SAFETY: there is no data.
     unsafe { am::start_send(job, rank, HANDLER, &header, none, Counters::default(), &Track::new()) }.map(|_| ())

@@ -6,7 +6,6 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::FxHasher;
 
 use super::arguments::{Arguments, Shape};
-use super::ends::RESERVED;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Schedule, Step};
 use crate::coll::selection::{self, Choice, Facts, Placement};
@@ -15,6 +14,17 @@ use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::short;
+
+/// The tag of a question after a message, and of the answer that the call is over: tags of schedules are below both.
+pub(super) const QUESTION: u32 = u32::MAX - 1;
+pub(super) const OVER: u32 = u32::MAX - 2;
+/// The tag of a question whether a rank has come to the end of the job, and of the answer that it has.
+pub(super) const ENDS: u32 = OVER - 1;
+pub(super) const ENDED: u32 = OVER - 2;
+/// Tags from here on are not those of steps.
+pub(super) const RESERVED: u32 = ENDED;
+/// Checks of the peers in a wait before the first question; twice as many before each further one.
+pub(super) const PATIENCE: u32 = 5;
 
 /// A message that a schedule receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +143,7 @@ impl Plan {
         let (algorithm, parameters) = match arguments.algorithm {
             Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => {
-                let placement = match (team.one_node, job.is_on_crowded_node()) {
+                let placement = match (team.one_node, job.is_on_oversubscribed_node()) {
                     (true, true) => Placement::CrowdedNode,
                     (true, false) => Placement::OneNode,
                     (false, _) => Placement::Anywhere,

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use super::arguments::Reduction;
 use super::calls::{Announce, Announcement, Body, Calls, Coming, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use crate::am::{self, Counters, Source, Token};
 use crate::bill::{Account, Awaited};
 use crate::coll::schedule::{Action, Side, Slice};
@@ -248,7 +248,7 @@ impl Run {
         }
         self.state.set(State::Active);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
-        self.patience.set((question::PATIENCE, question::PATIENCE));
+        self.patience.set((plan::PATIENCE, plan::PATIENCE));
         Ok(())
     }
 

@@ -4,10 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Received, Sink, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Messenger, Received, Sink, Then};
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
-use farside_core::{Error, ErrorKind, Job, Result};
+use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
 use rustc_hash::FxHashMap;
 
@@ -64,8 +64,9 @@ impl Shared {
             }
             Some(Message::Request(request)) => {
                 let (shared, source) = (Rc::clone(self), m.source);
-                let then =
-                    move |job: &Job, received: Result<Received>| shared.serve(job, source, &request, &received?.buffer);
+                let then = move |job: &Messenger, received: Result<Received>| {
+                    shared.serve(job, source, &request, &received?.buffer)
+                };
                 Delivery::Into(Sink::buffer(Vec::new()), Then::later(then))
             }
             None => {
@@ -76,7 +77,7 @@ impl Shared {
         }
     }
 
-    fn serve(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<()> {
+    fn serve(&self, job: &Messenger, source: u32, request: &Request, data: &[u8]) -> Result<()> {
         let verdict = match self.post(job, source, request, data) {
             Ok(verdict) => verdict,
             Err(e) if e.kind() == ErrorKind::PeerLost => return Err(e),
@@ -96,7 +97,7 @@ impl Shared {
         unsafe { am::send_any(job, source, HandlerId(request.reply), &header, text, Counters::default()) }
     }
 
-    fn post(&self, job: &Job, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
+    fn post(&self, job: &Messenger, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
         match self.state.get() {
             ExposureState::Exposed => {}
             ExposureState::Kept => return Err(Error::new(ErrorKind::WrongEpoch, OP).cause("the window is not exposed")),

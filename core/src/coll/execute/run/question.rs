@@ -10,19 +10,12 @@ use std::rc::Rc;
 
 use super::{Run, Slot, State};
 use crate::coll::execute::calls::{self, Header};
-use crate::coll::execute::plan::Check;
+use crate::coll::execute::plan::{Check, QUESTION};
 use crate::coll::schedule::{Action, Step};
 use crate::wire::{Reader, Writer};
 
-/// The tag of a question after a message, and of the answer that the call is over.
-pub(in crate::coll::execute) const QUESTION: u32 = u32::MAX - 1;
-pub(in crate::coll::execute) const OVER: u32 = u32::MAX - 2;
-
 /// In a question: the tag of all that comes by short data.
 const SHORT: u32 = u32::MAX;
-
-/// Checks of the peers in a wait before the first question; twice as many before each further one.
-pub(in crate::coll::execute) const PATIENCE: u32 = 5;
 
 /// Which message is asked after.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::Job;
+use super::Engine;
 use crate::device::{Operation, Place, Posted, WorkRequest};
 use crate::error::Result;
 use crate::tracked::{Track, Tracks, UNTRACKED};
@@ -12,30 +12,30 @@ use crate::tracked::{Track, Tracks, UNTRACKED};
 /// scope, however that is left.
 #[derive(Debug)]
 pub struct CancelOnDrop<'a> {
-    job: &'a Job,
+    engine: &'a Engine,
     track: &'a Rc<Track>,
 }
 
 impl<'a> CancelOnDrop<'a> {
-    /// For the requests of `job` that `track` counts.
+    /// For the requests and messages of `engine` that `track` counts.
     #[must_use]
-    pub fn new(job: &'a Job, track: &'a Rc<Track>) -> Self {
-        Self { job, track }
+    pub fn new(engine: &'a Engine, track: &'a Rc<Track>) -> Self {
+        Self { engine, track }
     }
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if self.track.open() > 0 {
-            self.job.cancel(self.track);
+            self.engine.cancel(self.track);
         }
     }
 }
 
-impl Job {
+impl Engine {
     /// A request has ended: every track that counts it learns of that.
-    pub(super) fn completed(&self, id: u64, result: Result<()>) {
-        let Some(tracks) = self.0.tracked.borrow_mut().remove(id) else { return };
+    pub(crate) fn completed(&self, id: u64, result: Result<()>) {
+        let Some(tracks) = self.tracked.borrow_mut().remove(id) else { return };
         match (&tracks, result) {
             (Tracks::One(one), Ok(())) => one.close(),
             (tracks, result) => tracks.each().iter().for_each(|t| t.end(&result)),
@@ -80,15 +80,14 @@ impl Job {
         notify: Option<(Place, u64)>,
         tracks: &[&Rc<Track>],
     ) -> Result<Option<bool>> {
-        let inner = &*self.0;
-        let id = if tracks.is_empty() { UNTRACKED } else { inner.tracked.borrow_mut().next() };
+        let id = if tracks.is_empty() { UNTRACKED } else { self.tracked.borrow_mut().next() };
         let request = WorkRequest { peer, operation, notify, id };
         // SAFETY: the same contract.
-        match unsafe { inner.device.post(&request) }.map_err(|e| e.rank(inner.rank))? {
+        match unsafe { self.device.post(&request) }.map_err(|e| e.rank(self.rank))? {
             Posted::Done => Ok(Some(true)),
             Posted::Pending => {
                 if !tracks.is_empty() {
-                    inner.tracked.borrow_mut().add(tracks);
+                    self.tracked.borrow_mut().add(tracks);
                 }
                 Ok(Some(false))
             }
@@ -100,13 +99,12 @@ impl Job {
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
-        let inner = &*self.0;
         self.running("send")?;
         if !self.progress()? {
-            inner.progress.give_way();
+            self.progress.give_way();
         }
         // A peer that is gone makes no room.
-        inner.progress.look_around("send", self.device(), inner.deadline.get()).map(|_| ())
+        self.progress.look_around("send", self.device(), self.deadline.get()).map(|_| ())
     }
 
     /// Posts a work request and waits until it is complete.
@@ -115,7 +113,7 @@ impl Job {
     /// Local memory is valid during the call.
     ///
     /// # Errors
-    /// As [`Device::post`](crate::device::Device::post) and [`wait`](Job::wait).
+    /// As [`Device::post`](crate::device::Device::post) and [`wait`](Engine::wait).
     pub unsafe fn complete(&self, operation: &'static str, peer: u32, request: Operation<'_>) -> Result<()> {
         let track = Track::new();
         let _open = CancelOnDrop::new(self, &track);
@@ -128,10 +126,12 @@ impl Job {
 
     /// Forgets the open requests and messages that `track` counts: their local memory is not touched any more.
     pub fn cancel(&self, track: &Rc<Track>) {
-        self.0.am.cancel(self, track);
-        let mut tracked = self.0.tracked.borrow_mut();
+        if let Some(above) = self.above() {
+            above.cancel(track);
+        }
+        let mut tracked = self.tracked.borrow_mut();
         let ids = tracked.of(track);
-        self.0.device.cancel(&|id| ids.contains(&id));
+        self.device.cancel(&|id| ids.contains(&id));
         for id in ids {
             tracked.remove(id).iter().flat_map(Tracks::each).for_each(|t| t.close());
         }
@@ -142,9 +142,9 @@ impl Job {
     pub(crate) fn try_send(&self, to: u32, packet: Operation<'_>) -> Result<bool> {
         let request = WorkRequest { peer: to, operation: packet, notify: None, id: UNTRACKED };
         // SAFETY: packets are copied when they are posted.
-        match unsafe { self.0.device.post(&request) } {
+        match unsafe { self.device.post(&request) } {
             Ok(posted) => Ok(posted != Posted::Busy),
-            Err(e) => Err(e.rank(self.0.rank)),
+            Err(e) => Err(e.rank(self.rank)),
         }
     }
 }
