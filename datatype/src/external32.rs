@@ -173,7 +173,7 @@ fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> 
         for (from, to) in from.chunks_exact(unit).zip(to.chunks_exact_mut(external)) {
             let wide =
                 from.first_chunk::<X87_BYTES>().and_then(|bytes| long_double::widen(*bytes)).ok_or_else(|| {
-                    let cause = format!("bytes of {} that stand for no value", named.mpi_name());
+                    let cause = format!("bytes that are not a value of {}", named.mpi_name());
                     DatatypeError::new(DatatypeErrorKind::External, call, cause)
                 })?;
             to.copy_from_slice(&wide.to_be_bytes());

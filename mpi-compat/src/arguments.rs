@@ -413,7 +413,7 @@ pub fn check_buffer(address: *const c_void, absolute: bool, name: &'static str) 
 pub fn no_buffer(address: *const c_void, name: &'static str) -> Fail {
     let what = match address.addr() {
         MPI_IN_PLACE => "is MPI_IN_PLACE, which is not allowed here",
-        MPI_BUFFER_AUTOMATIC => "is MPI_BUFFER_AUTOMATIC, which is no buffer of data",
+        MPI_BUFFER_AUTOMATIC => "is MPI_BUFFER_AUTOMATIC, which is not a buffer of data",
         _ => "is a null pointer",
     };
     fail(MPI_ERR_BUFFER, what).named(name)

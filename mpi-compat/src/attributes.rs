@@ -32,7 +32,7 @@ fn own_key(call: &Call<'_>, target: KeyFor, key: c_int) -> Result<Rc<Keyval>> {
         Some(_) => Err(no_key(key, "a key of another kind of object")),
         None if key == MPI_KEYVAL_INVALID => Err(no_key(key, "MPI_KEYVAL_INVALID")),
         None if is_predefined(key) => Err(no_key(key, "a predefined key, whose attribute cannot be changed")),
-        None => Err(no_key(key, "which is no key")),
+        None => Err(no_key(key, "which is not a key")),
     }
 }
 

@@ -194,7 +194,7 @@ pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
     let failed = unsafe { libc::posix_memalign(&raw mut place, alignment, bytes.max(1)) };
     if failed != 0 {
-        return Err(fail(MPI_ERR_NO_MEM, format!("{bytes} bytes cannot be had")).named("size"));
+        return Err(fail(MPI_ERR_NO_MEM, format!("cannot allocate {bytes} bytes")).named("size"));
     }
     // SAFETY: the program gives the address of a pointer.
     unsafe { baseptr.cast::<*mut c_void>().write_unaligned(place) };

@@ -151,7 +151,7 @@ pub fn fitting(runtime: &Runtime, target: Target, errhandler: Errhandler) -> Res
 fn check_code(call: &Call<'_>, code: c_int) -> Result {
     match call.errors.class(code) {
         Some(_) => Ok(()),
-        None => Err(fail(MPI_ERR_ARG, format!("is {code}, which is no error code")).named("errorcode")),
+        None => Err(fail(MPI_ERR_ARG, format!("is {code}, not an error code")).named("errorcode")),
     }
 }
 
@@ -196,7 +196,7 @@ chapter! {
     File: file_create_errhandler, file_set_errhandler, file_get_errhandler, file_call_errhandler,
         |call, file, f| match &mut *call.errors.files.borrow_mut() {
             Some(handler) if file == MPI_FILE_NULL => { f(handler); Ok(()) }
-            _ => Err(fail(MPI_ERR_FILE, "is no file").value(file.0)),
+            _ => Err(fail(MPI_ERR_FILE, "is not a file").value(file.0)),
         };
     Session: session_create_errhandler, session_set_errhandler, session_get_errhandler, session_call_errhandler,
         |call, session, f| { f(&mut call.sessions.get(session)?.errhandler.borrow_mut()); Ok(()) };
@@ -247,7 +247,7 @@ pub fn add_error_class(call: &Call<'_>, errorclass: Out<c_int>) -> Result {
 
 pub fn add_error_code(call: &Call<'_>, errorclass: c_int, errorcode: Out<c_int>) -> Result {
     if call.errors.class(errorclass) != Some(errorclass) {
-        return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, which is no error class")).named("errorclass"));
+        return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, not an error class")).named("errorclass"));
     }
     errorcode.set(add(call, |_| errorclass)?);
     Ok(())

@@ -286,7 +286,7 @@ fn bad<H: Handle>(value: usize) -> Fail {
         Some(what) if what == H::WHAT => format!("is a {what} that was freed"),
         Some(what) => format!("is a {what}, not a {}", H::WHAT),
         None if value == 0 => format!("was never set to a {}", H::WHAT),
-        None => format!("is no {}", H::WHAT),
+        None => format!("is not a valid {}", H::WHAT),
     };
     fail(H::CLASS, why).value(value)
 }

@@ -59,7 +59,7 @@ impl Partitions {
             return Err(fail(MPI_ERR_COUNT, "is 0").named("partitions"));
         }
         if number > MOST {
-            return Err(fail(MPI_ERR_ARG, format!("is {number}, and {MOST} is the most")).named("partitions"));
+            return Err(fail(MPI_ERR_ARG, format!("is {number}, more than {MOST}")).named("partitions"));
         }
         let all = number.checked_mul(n).and_then(|all| i64::try_from(all).ok());
         let data = Data::new(call, Buffer { n: all.ok_or_else(|| one.address.too_far(n))?, ..one })?;
@@ -236,7 +236,7 @@ impl PartitionedReceive {
             || offer.number > MOST
             || offer.number.checked_mul(offer.len).is_none_or(|n| n > i64::MAX as u64)
         {
-            return Err(fail(MPI_ERR_INTERN, "the sender's offer of a partitioned message has no sense"));
+            return Err(fail(MPI_ERR_INTERN, "the sender's offer of a partitioned message is malformed"));
         }
         *self.offer.borrow_mut() = Some(offer);
         Ok(())
@@ -283,8 +283,7 @@ impl PartitionedReceive {
             if known.get().is_none() {
                 let ended = receive.outcome()?.map_or((0, 0), |status| (status.len, status.kept));
                 if ended.1 < ended.0 {
-                    let text =
-                        format!("a partitioned message for which the {} bytes here are too few", self.all.data.len());
+                    let text = format!("a partitioned message is longer than the {} bytes here", self.all.data.len());
                     return Err(fail(MPI_ERR_TRUNCATE, text));
                 }
                 known.set(Some(ended.1 as u64));

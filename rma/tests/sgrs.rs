@@ -288,7 +288,7 @@ fn requests_that_make_no_sense_are_refused() {
             (0..10).try_for_each(|_| job.progress().map(|_| ()))?;
             let closed = window.fence(Assert::NOSUCCEED);
             if team.rank() == 1 {
-                let e = closed.expect_err("a request that makes no sense");
+                let e = closed.expect_err("a malformed request");
                 assert_eq!((e.kind(), e.blamed()), (kind, Some(0)), "{e}");
                 let mut now = vec![1u8; LEN];
                 // SAFETY: this rank's own memory, between epochs.

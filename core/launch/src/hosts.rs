@@ -33,7 +33,7 @@ fn parse(host: &str) -> Result<(&str, Option<u32>), String> {
     slots = number.or(slots);
     let number = slots.map(|n| n.parse().ok().filter(|n| (1..=100_000).contains(n))).map(|n| n.ok_or(slots));
     let number =
-        number.transpose().map_err(|n| format!("{name}: '{}' is no number of ranks", n.unwrap_or_default()))?;
+        number.transpose().map_err(|n| format!("{name}: '{}' is not a number of ranks", n.unwrap_or_default()))?;
     Ok((name, number))
 }
 
@@ -61,6 +61,6 @@ mod tests {
         assert_eq!(room(&format!("{}:2,127.0.0.1:3,::1", own.trim())), Ok(Some(5)));
         assert_eq!(room("localhost slots=4 max_slots=8"), Ok(Some(4)));
         assert!(room("localhost,192.0.2.1:4").unwrap_err().contains("192.0.2.1 is another machine"));
-        assert!(room("localhost:x").unwrap_err().contains("'x' is no number"));
+        assert!(room("localhost:x").unwrap_err().contains("'x' is not a number"));
     }
 }

@@ -88,7 +88,7 @@ impl ActiveMessages {
             Some(code) => {
                 let kind = usize::try_from(code).ok().and_then(|code| ErrorKind::ALL.get(code).copied());
                 let e = Error::new(kind.unwrap_or(ErrorKind::Protocol), OP).peer(source);
-                lent.fail(&e.cause("its target has not taken it, and has the error with its cause"));
+                lent.fail(&e.cause("its target has not received it, and reports the cause"));
             }
         }
         Ok(())
@@ -188,5 +188,5 @@ pub(super) fn release(job: &Messenger, region: Option<u64>, is_read: bool) {
 fn unknown(source: u32, what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "receive an active message")
         .peer(source)
-        .cause(format!("{what} of a message that this rank has not sent there"))
+        .cause(format!("{what} of a message that this rank did not send there"))
 }

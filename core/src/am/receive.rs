@@ -278,11 +278,11 @@ impl ActiveMessages {
     fn more(&self, token: Token, offset: u64, len: usize, take: impl FnOnce(&mut Filling)) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Coming { filling, expected, .. }) = arrivals.open.get_mut(&token) else {
-            return Err(garbage(token.source, "a piece that fits nowhere"));
+            return Err(garbage(token.source, "a piece outside of the message"));
         };
         let left = *expected - filling.filled;
         if filling.filled as u64 != offset || len == 0 || len > left {
-            return Err(garbage(token.source, "a piece that fits nowhere"));
+            return Err(garbage(token.source, "a piece outside of the message"));
         }
         take(filling);
         if len < left {
@@ -358,7 +358,7 @@ fn cannot_hold(source: u32) -> Error {
     Error::new(ErrorKind::BadArgument, "hold a message")
         .peer(source)
         .cause("its data is here, or on its way")
-        .remedy("hold only what `Message::waits` says of, and give other messages a buffer")
+        .remedy("hold only messages of which `Message::waits` is true, and give others a buffer")
 }
 
 fn taken_back(source: u32) -> Error {

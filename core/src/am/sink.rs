@@ -167,7 +167,7 @@ fn blocks_of(layout: &dyn Layout, from: usize, len: usize, blocks: &mut Vec<Bloc
         return Ok(());
     }
     Err(Error::new(ErrorKind::BadArgument, "look up the blocks of a layout")
-        .cause(format!("{} bytes in blocks, {len} asked for from byte {from} on", sum.unwrap_or(usize::MAX))))
+        .cause(format!("{} bytes in blocks, {len} requested from byte {from} on", sum.unwrap_or(usize::MAX))))
 }
 
 /// A message whose data is where its sink has put it.

@@ -364,18 +364,18 @@ fn is_ask(line: &[u8]) -> bool {
 fn adopt(fd: RawFd) -> Result<OwnedFd> {
     let refuse = |why: String| {
         Err(Error::new(ErrorKind::Launcher, "bootstrap connect").cause(format!("PMI_FD={fd} {why}")).remedy(
-            "a program that a rank starts is no rank itself: clear PMI_FD, PMI_RANK and PMI_SIZE for it, or start it with `farside run`",
+            "a program that a rank starts is not a rank itself: clear PMI_FD, PMI_RANK and PMI_SIZE for it, or start it with `farside run`",
         ))
     };
     if fd < 0 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {
-        return refuse("is no open descriptor".into());
+        return refuse("is not an open descriptor".into());
     }
     // SAFETY: the descriptor is open (above) and not -1, and nobody closes it: it was left open for this process by
     // its launcher, and the runtime owns no descriptor of that number.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match socket_type(borrowed) {
         Ok(SocketType::STREAM) => {}
-        Ok(_) => return refuse("is a socket, but no stream".into()),
+        Ok(_) => return refuse("is not a stream socket".into()),
         Err(e) => return refuse(format!("cannot be used: {e}")),
     }
     if let Err(e) = fcntl_setfd(borrowed, FdFlags::CLOEXEC) {

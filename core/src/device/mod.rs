@@ -50,7 +50,7 @@ pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
         .peer(peer)
         .device(device)
         .cause("lists on both sides of a message need an HCA")
-        .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is none")
+        .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`")
 }
 
 /// Memory to be registered.

@@ -47,9 +47,9 @@ pub struct Line([u8; 64]);
 pub fn scratch(bytes: u64) -> Result<(Scratch, *mut u8)> {
     let lines = usize::try_from(bytes.div_ceil(64)).unwrap_or(usize::MAX);
     let mut memory = Vec::new();
-    memory.try_reserve_exact(lines).map_err(|_| {
-        fail(crate::constants::MPI_ERR_NO_MEM, format!("{bytes} bytes of memory are needed that cannot be had"))
-    })?;
+    memory
+        .try_reserve_exact(lines)
+        .map_err(|_| fail(crate::constants::MPI_ERR_NO_MEM, format!("cannot allocate {bytes} bytes")))?;
     memory.resize(lines, Line([0; 64]));
     let address = memory.as_mut_ptr().cast();
     Ok((Rc::new(memory), address))

@@ -32,7 +32,7 @@ pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
 pub fn new_context(job: &Job) -> Result<u32> {
     let context = job.new_context()?;
     if context & PARTITIONED != 0 {
-        let many = "this rank has made as many communicators and partitioned sends as there are contexts";
+        let many = "no context is left for another communicator or partitioned send";
         return Err(fail(MPI_ERR_NO_MEM, many));
     }
     Ok(context)
@@ -134,7 +134,7 @@ pub fn comm_split_type(
             MPI_COMM_TYPE_HW_GUIDED => guided(call, team, info, false)?,
             MPI_COMM_TYPE_RESOURCE_GUIDED => guided(call, team, info, true)?,
             MPI_UNDEFINED => None,
-            _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, which is no type")).named("split_type")),
+            _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, not a split type")).named("split_type")),
         };
         Ok(together.and_then(|members| members.first().copied()))
     })?;
@@ -171,7 +171,7 @@ pub fn agree_in_group(call: &Call<'_>, context: u32, group: &GroupObject, tag: i
 fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Option<usize>)> {
     let object = caller.call.groups.get(group)?;
     if let Some(other) = object.members.iter().find(|member| caller.comm.group.rank_of(**member).is_none()) {
-        let text = format!("has rank {other} of MPI_COMM_WORLD, which the communicator has not");
+        let text = format!("has rank {other} of MPI_COMM_WORLD, which is not in the communicator");
         return Err(fail(MPI_ERR_GROUP, text).value(group.0));
     }
     let place = object.rank_of(caller.comm.team.job().rank());

@@ -34,7 +34,7 @@ impl Effect {
             (OpObject::Predefined(kind), _) => Self::Combine(*kind),
             (_, MPI_REPLACE) => Self::Replace,
             (_, MPI_NO_OP) => Self::Read,
-            _ => return Err(fail(MPI_ERR_OP, "is a function of the program, and accumulates take none").value(op.0)),
+            _ => return Err(fail(MPI_ERR_OP, "is a user-defined operator, which accumulates do not take").value(op.0)),
         })
     }
 }

@@ -24,7 +24,7 @@ pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>
 }
 
 fn dynamic(object: &WinObject, win: Win) -> Result<&RawDynamicWindow> {
-    object.dynamic().ok_or_else(|| fail(MPI_ERR_RMA_FLAVOR, "is no dynamic window").value(win.0))
+    object.dynamic().ok_or_else(|| fail(MPI_ERR_RMA_FLAVOR, "is not a dynamic window").value(win.0))
 }
 
 pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Result {

@@ -43,7 +43,8 @@ pub fn win_fence(call: &Call<'_>, assert: c_int, win: Win) -> Result {
 fn ranks(call: &Call<'_>, object: &WinObject, group: Group) -> Result<Vec<usize>> {
     let members = Rc::clone(&call.groups.get(group)?.members);
     let rank = |member: &u32| {
-        let none = || fail(MPI_ERR_GROUP, format!("has rank {member} of MPI_COMM_WORLD, which the window has not"));
+        let none =
+            || fail(MPI_ERR_GROUP, format!("has rank {member} of MPI_COMM_WORLD, which is not in the window's group"));
         object.group.rank_of(*member).ok_or_else(|| none().value(group.0))
     };
     members.iter().map(rank).collect()

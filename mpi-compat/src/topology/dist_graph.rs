@@ -109,7 +109,7 @@ pub fn dist_graph_create(
             return Err(fail(MPI_ERR_ARG, format!("has {degree}")).named("degrees"));
         }
         let edges = degrees.iter().try_fold(0, |sum: c_int, degree| sum.checked_add(*degree));
-        let edges = edges.ok_or_else(|| fail(MPI_ERR_ARG, "have a sum that is no int").named("degrees"))?;
+        let edges = edges.ok_or_else(|| fail(MPI_ERR_ARG, "add up to more than an int holds").named("degrees"))?;
         let destinations = ranks(size, edges, "degrees", destinations)?;
         let weights = weights(destinations.len(), edge_weights)?;
         // Each edge goes to both its ends, to its source first.

@@ -20,7 +20,7 @@ fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>
     })?;
     let index = index.read(nnodes.into())?;
     if index.first().is_some_and(|first| *first < 0) || index.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(fail(MPI_ERR_ARG, "has elements that are negative or fall").named("indx"));
+        return Err(fail(MPI_ERR_ARG, "has elements that are negative or decrease").named("indx"));
     }
     let edges = edges.read(index.last().copied().unwrap_or(0).into())?;
     if let Some(edge) = edges.iter().find(|edge| !(0..nnodes).contains(edge)) {

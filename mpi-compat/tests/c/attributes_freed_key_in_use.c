@@ -1,5 +1,5 @@
 /* A key that was freed can be used as long as attributes hold it, and not after that.
- * not on peers: a key that was freed is not looked for again there */
+   not on peers: how a key fails that nothing holds any more is not promised */
 #include "check.h"
 
 static int deletes, x, y;

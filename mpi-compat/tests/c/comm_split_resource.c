@@ -1,6 +1,6 @@
 /* Splits guided by a resource, which is one of the hardware or a process set.
    ranks 1 2 3
-   not on peers: MPICH ignores process sets */
+   not on peers: process sets are not promised */
 #include "check.h"
 
 static int rank, size;

@@ -1,5 +1,5 @@
 /* Lists that no memory holds are an error, and not the end of the process.
- * not on peers: MPICH ends */
+   not on peers: not promised */
 #include "check.h"
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* A child made by fork has no part in the job: its calls fail, with a text that says why, and the job goes on. By default the error
- * handler ends the child, and the child alone.
- * ranks 1 2
- * not on peers: not promised */
+   handler ends the child, and the child alone.
+   ranks 1 2
+   not on peers: not promised */
 #include "check.h"
 #include <sys/wait.h>
 #include <unistd.h>

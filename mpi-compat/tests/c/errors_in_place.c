@@ -1,5 +1,5 @@
 /* MPI_IN_PLACE and MPI_BUFFER_AUTOMATIC are no buffers where a call does not take them: errors, and no access to their addresses.
- * not on peers: MPICH reads some of them */
+   not on peers: not all of this is checked there */
 #include "check.h"
 
 static MPI_Win win;

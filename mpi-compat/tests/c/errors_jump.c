@@ -1,7 +1,7 @@
 /* Functions of the program that jump out of a call of MPI: error handlers, attribute callbacks, functions of generalized requests.
- * Other threads can call MPI after that, and so can this one.
- * link -pthread
- * not on peers: not promised */
+   Other threads can call MPI after that, and so can this one.
+   link -pthread
+   not on peers: not promised */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Ranks without memory in a shared window that is one piece have a place in it, between those of their neighbours: offsets can be
- * computed from it.
- * ranks 1 2 3
- * not on peers: MPICH gives null pointers */
+   computed from it.
+   ranks 1 2 3
+   not on peers: not promised */
 #include "rma.h"
 
 int main(void) {

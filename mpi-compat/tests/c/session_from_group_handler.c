@@ -1,7 +1,7 @@
 /* The error handler that a call which makes an object is given is called with every error of that call, also with those of its
- * arguments, with the null handle of what it makes.
- * ranks 1 2
- * not on peers: errors of null pointers go to other handlers */
+   arguments, with the null handle of what it makes.
+   ranks 1 2
+   not on peers: how null pointers fail is not promised */
 #include "check.h"
 
 static int comm_errors, session_errors;

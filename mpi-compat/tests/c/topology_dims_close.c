@@ -1,6 +1,6 @@
 /* The greatest and the smallest dimension are as close to each other as those of any other grid, dimensions do not increase, and
- * those that are given stay; also for as many ranks as an int can say.
- * not on peers: MPICH 5.0 takes grids that are further apart */
+   those that are given stay; also for as many ranks as an int can say.
+   not on peers: not promised for numbers of this size */
 #include "check.h"
 
 /* The least spread of n in 3 dimensions. */

@@ -62,7 +62,7 @@ impl Describe<'_> {
             if let Some((rank, _)) = list.iter().find(|(rank, _)| !(0..self.shadow.size() as i64).contains(rank)) {
                 self.record
                     .fault
-                    .get_or_insert((class::RANK, format!("neighbour {rank} is no rank of the communicator")));
+                    .get_or_insert((class::RANK, format!("neighbour {rank} is not a rank of the communicator")));
             }
         }
         (self.record.sends, self.record.recvs) = (sends, recvs);
@@ -84,7 +84,10 @@ impl Describe<'_> {
         for node in 0..nodes {
             for other in of(node) {
                 let Some(to) = usize::try_from(*other).ok().filter(|other| *other < nodes) else {
-                    return self.fault(class::TOPOLOGY, format!("the edge of {node} to {other} leads to no node"));
+                    return self.fault(
+                        class::TOPOLOGY,
+                        format!("the edge of {node} to {other} leads to a node that does not exist"),
+                    );
                 };
                 if count(node, to) != count(to, node) && level::get() >= 2 && self.shadow.rank() == 0 {
                     let text = format!(

@@ -104,7 +104,7 @@ impl<T> Operator<T> for NoOperator {
     fn reduce(&self, _: &[T], _: &mut [T], _: Side) {}
 
     fn check(&self) -> Result<()> {
-        Err(Error::new(ErrorKind::BadArgument, "reduce").cause("there is no operator"))
+        Err(Error::new(ErrorKind::BadArgument, "reduce").cause("no operator is given"))
     }
 }
 

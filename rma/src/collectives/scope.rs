@@ -288,6 +288,6 @@ impl<T> Persistent<'_, T> {
             return Ok(());
         }
         let e = Error::new(ErrorKind::BadArgument, self.kept.call.name());
-        Err(e.cause("its data is wanted while it is in progress"))
+        Err(e.cause("buffer accessed while the call is in progress"))
     }
 }

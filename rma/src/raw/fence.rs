@@ -67,12 +67,10 @@ impl RawWindow {
             let marks = self.or_abandon(|| self.close_fence(mark))?;
             if marks == ENDS | GOES_ON {
                 self.abandon();
-                let (own, others) = if mark == ENDS { ("opens none", "open") } else { ("opens", "open none") };
+                let (own, others) = if mark == ENDS { ("passed", "did not") } else { ("did not pass", "did") };
                 return Err(Error::new(ErrorKind::Mismatch, OP)
                     .rank(self.job.rank())
-                    .cause(format!(
-                        "of an epoch after it this rank's fence {own}, and those of some other ranks {others}"
-                    ))
+                    .cause(format!("this rank {own} NOSUCCEED, other ranks {others}"))
                     .remedy(
                         "make the same calls on every rank: as many epochs in a run, and `NOSUCCEED` on all or none",
                     ));

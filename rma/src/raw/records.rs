@@ -209,7 +209,7 @@ impl Answers {
     pub(super) fn check(&self) -> Result<()> {
         self.wrong.take().map_or(Ok(()), |source| {
             let e = Error::new(ErrorKind::Protocol, "accumulate").peer(source);
-            Err(e.cause("an answer with other former values than were asked for"))
+            Err(e.cause("an answer with former values that were not requested"))
         })
     }
 

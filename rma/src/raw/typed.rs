@@ -253,7 +253,7 @@ pub(crate) fn accumulate<'a>(
             .remedy("accumulate elements of one type at a time")
     })?;
     let ty = element_type(named).ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, OP).cause(format!("{} is no type that is accumulated", named.mpi_name()))
+        Error::new(ErrorKind::Unsupported, OP).cause(format!("{} cannot be accumulated", named.mpi_name()))
     })?;
     op.check(ty, OP)?;
     Ok(layouts(crate::op::code(op, ty)))

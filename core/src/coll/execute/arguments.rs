@@ -145,6 +145,6 @@ impl Arguments<'_> {
             (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.me,
             _ => false,
         };
-        if right { Ok(()) } else { bad(format!("{:?} is no shape for it", self.shape)) }
+        if right { Ok(()) } else { bad(format!("{:?} is not a shape that it takes", self.shape)) }
     }
 }

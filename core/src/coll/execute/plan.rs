@@ -231,7 +231,7 @@ impl Plan {
             });
             std::iter::once(Some(0)).chain(ends).collect::<Option<Vec<_>>>().ok_or_else(|| {
                 Error::new(ErrorKind::BadArgument, arguments.operation.name())
-                    .cause("more bytes than memory can have, or a block without a size")
+                    .cause("more bytes than the address space holds, or a block without a size")
             })
         };
         let starts = [starts(Buffer::Input)?, starts(Buffer::Output)?, starts(Buffer::Scratch)?];

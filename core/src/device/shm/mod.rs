@@ -118,7 +118,7 @@ impl ShmDevice {
     fn not_here(&self, peer: u32, operation: &'static str) -> Error {
         let elsewhere = (peer as usize) < self.numbers.len();
         let kind = if elsewhere { ErrorKind::BadArgument } else { ErrorKind::NoSuchRank };
-        Error::new(kind, operation).peer(peer).device("shm").cause("it is no rank of this node")
+        Error::new(kind, operation).peer(peer).device("shm").cause("it is not a rank of this node")
     }
 
     /// The error of a request to a rank that is not here: of a region that is not known, that.

@@ -138,7 +138,7 @@ impl VerbsDevice {
     /// Takes in a completion of a receive.
     fn received(&self, source: Option<u32>, c: &Completion, sink: &mut dyn FnMut(Event<'_>)) {
         if source.is_none() {
-            tracing::warn!("a message to queue pair {}, which serves nobody, was dropped", c.qp);
+            tracing::warn!("a message to queue pair {}, which serves no rank, was dropped", c.qp);
         }
         if let (0, Some(source)) = (c.status, source) {
             self.heartbeat.borrow_mut().alive(source);

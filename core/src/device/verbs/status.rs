@@ -54,7 +54,7 @@ table! {
     IBV_WC_WR_FLUSH_ERR PeerLost Flushed:
         "the connection ended before the request was executed", "see the first error of this connection";
     IBV_WC_MW_BIND_ERR Forbidden Renew: "this side: a memory window could not be bound", BUILD;
-    IBV_WC_BAD_RESP_ERR Protocol Lost: "the other side answered with something that is no answer", HARDWARE;
+    IBV_WC_BAD_RESP_ERR Protocol Lost: "the other side answered with a malformed response", HARDWARE;
     IBV_WC_LOC_ACCESS_ERR BadArgument Renew: "this side: a peer's write did not fit the memory that it named", BUILD;
     IBV_WC_REM_INV_REQ_ERR BadKey Renew:
         "the other side cannot execute the request: length, alignment or operation are not allowed there", KEY;

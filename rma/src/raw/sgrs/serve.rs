@@ -70,7 +70,7 @@ impl Shared {
                 Delivery::Into(Sink::buffer(Vec::new()), Then::later(then))
             }
             None => {
-                let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("a request that makes no sense");
+                let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("a malformed request");
                 self.failed.borrow_mut().get_or_insert(e);
                 Delivery::Done
             }
@@ -161,7 +161,7 @@ impl Shared {
             let bad = |cause: String| Error::new(ErrorKind::Protocol, OP).cause(cause);
             let (wire, others) = rest
                 .split_at_checked(len as usize)
-                .ok_or_else(|| bad(format!("{len} bytes of a layout are announced, and {} came", rest.len())))?;
+                .ok_or_else(|| bad(format!("{len} bytes of a layout were announced, and {} arrived", rest.len())))?;
             rest = others;
             if known.maps.len() >= LAYOUTS && !known.maps.contains_key(&named.id) {
                 return Err(bad(format!("more than {LAYOUTS} layouts of one version")));

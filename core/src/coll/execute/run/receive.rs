@@ -40,7 +40,7 @@ impl Run {
         let cause = if message.check == self.plan.check && self.short.get() {
             format!("it has started the {} that this rank makes and waits for", self.name())
         } else if message.check == self.plan.check {
-            format!("it sent a message that a {} has not here", self.name())
+            format!("it sent a message that a {} does not have here", self.name())
         } else {
             self.plan.difference(message.check)
         };
