@@ -223,7 +223,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
     };
     let lower = name.to_lowercase();
-    // Parameters of what is not there yet are not looked at.
+    // Functions that do not exist yet ignore their parameters.
     let unused = if function.mark == Mark::NotYet { "#[allow(unused_variables)]\n" } else { "" };
     write!(
         out,

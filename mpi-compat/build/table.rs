@@ -38,7 +38,7 @@ pub struct Function {
     pub variadic: bool,
     /// The function that has replaced it, if MPI-3.0 removed it.
     pub now: Option<String>,
-    /// What stands between the parentheses.
+    /// The text between the parentheses.
     pub text: String,
 }
 

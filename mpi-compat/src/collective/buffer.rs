@@ -205,7 +205,7 @@ fn used(call: &Call<'_>, datatype: Type, n: u64) -> Result<Rc<TypeObject>> {
     committed(call, if n == 0 && datatype == MPI_DATATYPE_NULL { MPI_BYTE } else { datatype })
 }
 
-/// Where blocks of elements without gaps begin; `None` of others.
+/// The displacements of blocks of elements without gaps; `None` if elements have gaps.
 fn displaced(one: &TypeMap, extent: i64, at: &[i64]) -> Option<Rc<[isize]>> {
     let dense = one.is_contiguous() && one.size() as i64 == extent;
     dense.then(|| at.iter().map(|at| at.wrapping_add(one.true_lb()) as isize).collect())

@@ -57,7 +57,7 @@ pub fn scratch(bytes: u64) -> Result<(Scratch, *mut u8)> {
 
 /// Elements of one side of a reduction.
 pub struct Elements {
-    /// Where the executor finds them.
+    /// The address at which the executor finds them.
     pub address: *mut u8,
     /// Brings them from the program's buffer there.
     pub before: Option<Step>,

@@ -54,7 +54,7 @@ impl<'c> Agreement<'c> {
         send_beside(self.call, AGREEMENT, to, self.tag(), &[&self.words(), words].concat(), other)
     }
 
-    /// What `from` has sent: at least so many words.
+    /// Receives the words of `from`, which are at least `least`.
     fn receive(&self, from: u32, least: usize) -> Result<Vec<u32>> {
         let mut words = receive(self.call, AGREEMENT, from, self.tag())?;
         if words.len() < 2 || words[..2] != self.words() {
@@ -142,7 +142,7 @@ fn leader_of(group: &GroupObject, leader: c_int, name: &'static str) -> Result<u
     found.ok_or_else(|| none().named(name))
 }
 
-/// What the leader of a group sends to that of the other one and receives from it: which one is first, contexts, the other group.
+/// Exchanges between the leaders of two groups: which group comes first, contexts, and the members of the other group.
 fn exchange(
     call: &Call<'_>,
     local: &GroupObject,

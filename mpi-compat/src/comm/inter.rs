@@ -17,7 +17,7 @@ use crate::handle::Comm;
 use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::Call;
 
-/// What the leader of one group tells that of the other: contexts, and its members.
+/// The message of the leader of one group to the other leader: contexts, and its members.
 fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_int, tag: c_int) -> Result<Vec<u32>> {
     let named = |failed: crate::fail::Fail| failed.named("peer_comm");
     let peers = call.comms.get(peer).map_err(named)?;

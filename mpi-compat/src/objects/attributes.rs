@@ -93,7 +93,7 @@ impl Predefined {
         }
     }
 
-    /// Where a predefined attribute lies; `None` for other keys. `last_used` is the greatest error code.
+    /// The address of a predefined attribute; `None` for other keys. `last_used` is the greatest error code.
     pub fn value(&self, last_used: c_int, key: c_int) -> Option<*const c_int> {
         self.last_used.set(last_used);
         let place = match key {

@@ -30,7 +30,7 @@ pub struct WinObject {
     pub facts: Facts,
 }
 
-/// Where the memory of a window comes from.
+/// The memory of a window.
 #[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
 pub enum Memory {
     Own(RawWindow),

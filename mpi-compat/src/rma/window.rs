@@ -45,7 +45,7 @@ fn is_value(key: &str, value: &[u8]) -> bool {
         "accumulate_ordering" => value == "none" || value.split(',').all(|v| ["rar", "raw", "war", "waw"].contains(&v)),
         "accumulate_ops" => ["same_op", "same_op_no_op"].contains(&value),
         "mpi_accumulate_granularity" => value.parse::<u64>().is_ok(),
-        // What there is, whatever is asked for.
+        // The kinds are fixed.
         "mpi_memory_alloc_kinds" => false,
         _ => ["true", "false"].contains(&value),
     }

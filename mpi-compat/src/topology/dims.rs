@@ -17,7 +17,7 @@ fn divisors(n: u32) -> Vec<u32> {
     all
 }
 
-/// How many prime factors a number has.
+/// The number of prime factors of a number.
 fn prime_factors(n: u32) -> usize {
     let (mut rest, mut count) = (n, 0);
     for p in (2..).take_while(|p| p * p <= n) {

@@ -1,4 +1,4 @@
-/* What the programs of this folder share: start and end, and checks that say where they fail. */
+/* Shared by the programs of this folder: start and end, and checks that print the line where they fail. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -78,7 +78,7 @@ static inline MPI_Comm sharing(void) {
     return comm;
 }
 
-/* How often something is done: less often in an emulated machine. */
+/* The number of rounds of a loop: fewer in an emulated machine. */
 static inline int rounds(int n) { return getenv("FARSIDE_TEST_QUICK") ? n / 20 : n; }
 
 /* The byte at place i of data that is made of a seed. */

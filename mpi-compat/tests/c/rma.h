@@ -1,4 +1,4 @@
-/* What programs of one-sided communication share: a window of integers, all -1 at first, and short forms of calls on it. */
+/* Shared by programs of one-sided communication: a window of integers, all -1 at first, and short forms of calls on it. */
 #ifndef RMA_H
 #define RMA_H
 
@@ -29,7 +29,7 @@ static inline MPI_Comm begin_sharing(void) {
     return node;
 }
 
-/* Each rank in turn, twice, overwrites by puts so many bytes at a place of every rank's window, which is `memory` at this
+/* Each rank in turn, twice, overwrites by puts `bytes` bytes at a place of every rank's window, which is `memory` at this
    one. What is there after each is that, no put of before comes once more. */
 static inline void overwritten_at(MPI_Win of, MPI_Comm comm, void *memory, MPI_Aint at, MPI_Aint bytes) {
     int ranks, here = rank_of(comm);

@@ -1,4 +1,4 @@
-/* A computation in steps, each of which takes the left neighbour's value: what the programs that exchange it by windows share. */
+/* Shared by programs that exchange the values of a computation by windows: each step takes the left neighbour's value. */
 #ifndef RMA_STEPS_H
 #define RMA_STEPS_H
 

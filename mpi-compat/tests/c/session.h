@@ -1,4 +1,4 @@
-/* What programs with sessions share. */
+/* Shared by programs with sessions. */
 #ifndef SESSION_H
 #define SESSION_H
 

@@ -1,4 +1,4 @@
-/* What programs of locks that keep out loads and stores share. */
+/* Shared by programs whose locks keep out loads and stores. */
 #ifndef SHARED_LOCK_H
 #define SHARED_LOCK_H
 

@@ -1,11 +1,11 @@
-/* Threads that call MPI at the same time: what programs with several of them share. */
+/* Shared by programs with several threads that call MPI. */
 #ifndef THREADS_H
 #define THREADS_H
 
 #include "check.h"
 #include <pthread.h>
 
-/* At most so many threads of a program. */
+/* The greatest number of threads of a program. */
 enum { MOST_THREADS = 16 };
 
 static pthread_t threads[MOST_THREADS];

@@ -15,7 +15,7 @@ pub enum Value {
     Longs(*const i64),
     Handle(usize),
     Handles(*const usize),
-    /// Where a handle is written.
+    /// The address at which a handle is written.
     Out(*mut usize),
     Address(*const c_void),
 }

@@ -222,14 +222,11 @@ pub unsafe fn some(
 /// The arguments are as the standard has them for `MPI_Request_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Request_free(request: *mut usize) -> c_int {
-    // SAFETY: the caller's promise.
-    let of = if request.is_null() {
-        None
-    } else {
-        checks().as_ref().and_then(|all| all.get(unsafe { &*request })?.front().map(Check::of))
-    };
+    // SAFETY: the caller's promise, here and below.
+    let handle = unsafe { request.as_ref() };
+    let of = handle.and_then(|handle| checks().as_ref()?.get(handle)?.front().map(Check::of));
     let Some((name, object, rank)) = of else {
-        // SAFETY: as above.
+        // SAFETY: see above.
         return unsafe { pmpi::MPI_Request_free(request) };
     };
     say::tell("MPI_Request_free", rank, &format!("request is of {name}, a collective call, and must be completed"));

@@ -1,4 +1,4 @@
-//! What the verifier says on standard error.
+//! The lines of the verifier on standard error.
 
 use std::io::Write;
 
@@ -9,6 +9,6 @@ pub fn tell(name: &str, rank: i64, text: &str) {
 
 /// Writes lines in one write, so that lines of several ranks do not mix.
 pub fn write(lines: &str) {
-    // There is nobody else who could be told of an error.
+    // An error of standard error cannot be reported.
     let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
 }

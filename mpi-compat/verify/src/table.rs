@@ -149,7 +149,7 @@ pub const CALLS: &[Row] = &[
     row("MPI_Group_excl", Data::Ranks, &[]),
 ];
 
-/// How a call of a row ends.
+/// The way in which a call of a row ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The call ends when it returns.

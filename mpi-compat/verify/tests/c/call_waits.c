@@ -1,4 +1,4 @@
-/* Non-blocking calls complete by every function that completes, in any order, and wait for nobody when they start.
+/* Non-blocking calls complete by every function that completes, in any order, and wait for no other rank when they start.
    ranks 3
    fatal
    says VERIFY MPI_IALLREDUCE(1): op MPI_MAX inconsistent with op MPI_SUM of 0 */

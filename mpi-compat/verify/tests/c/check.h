@@ -1,4 +1,4 @@
-/* What the programs of this folder share. Each has a call that is wrong where WRONG is defined, and right otherwise. */
+/* Shared by the programs of this folder, each of which has calls that are wrong where WRONG is defined, and right otherwise. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -1,4 +1,4 @@
-/* What programs with an intercommunicator share. */
+/* Shared by programs with an intercommunicator. */
 #ifndef INTER_H
 #define INTER_H
 

@@ -1,4 +1,4 @@
-/* Parts that nobody sends or receives are not looked at: those beyond the border of a grid, and those of a rank without neighbours.
+/* Parts without a neighbour are not checked: parts beyond the border of a grid, and parts of a rank without neighbours.
    ranks 3
    says VERIFY MPI_NEIGHBOR_ALLTOALLV(0): sendsize=8 > expected recvsize(1)[0]=4 */
 #include "check.h"
@@ -19,7 +19,7 @@ int main(void) {
     in[0] = in[1] = rank;
     MPI_Neighbor_alltoallv(in, other, (int[]){0, 0}, MPI_INT, out, counts, places, MPI_INT, line);
     if (!IS_WRONG && out[0] != (first ? 1 : rank - 1)) printf("FAILED rank %d gets %d\n", rank, out[0]);
-    /* Those beyond the ends have the address NULL. */
+    /* Parts beyond the ends have the address NULL. */
     MPI_Get_address(out, &origin);
     if (first) far[0] = -origin;
     if (last) far[1] = -origin;
@@ -35,7 +35,7 @@ int main(void) {
     MPI_Type_free(&type);
     type = MPI_INT;
     MPI_Comm_free(&point);
-    /* Rank 0 receives from rank 1, to which nobody sends; rank 2 has no neighbours. */
+    /* Rank 0 receives from rank 1, to which no rank sends; rank 2 has no neighbours. */
     MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, first, &one, MPI_UNWEIGHTED, rank == 1, &zero, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &star);
     handle(star);
     out[0] = -1;
