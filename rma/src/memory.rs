@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use farside_core::device::Region;
 use farside_core::{Result, Team};
 
 use crate::elements::bytes;
@@ -31,10 +32,11 @@ impl<T: Element> WindowMemory<T> {
     /// Over elements at `base`.
     ///
     /// # Safety
-    /// The contract of [`RawWindow::create`].
+    /// The contract of [`RawWindow::create`]; nothing else accesses the memory, from the call until it is given back.
     pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
+        let memory = Region { exclusive: true, ..Region::of(base.cast(), len * size_of::<T>()) };
         // SAFETY: the same contract.
-        let raw = unsafe { RawWindow::create_of(team, base.cast(), len * size_of::<T>(), options, Some(T::TYPE)) }?;
+        let raw = unsafe { RawWindow::create_of(team, memory, options, Some(T::TYPE)) }?;
         Ok(Self { raw: Rc::new(raw), len, owned: None })
     }
 

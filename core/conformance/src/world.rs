@@ -49,7 +49,8 @@ impl<'a> World<'a> {
             // SAFETY: the buffer lives in the world and is reached through `copy` only until it is released.
             unsafe {
                 let one_node = team.is_on_one_node();
-                job.device().register(Region { accumulate, passive, one_node, ..Region::of(base, len) })
+                let memory = Region { exclusive: true, ..Region::of(base, len) };
+                job.device().register(Region { accumulate, passive, one_node, ..memory })
             }?
         } else {
             let one_node = team.is_on_one_node();

@@ -71,6 +71,10 @@ pub struct Region {
     /// Whether all ranks that will use it share memory with this one. In a job whose ranks do so in part this
     /// decides which device the memory belongs to, for all who use it.
     pub one_node: bool,
+    /// Whether nobody but the device and peers accesses the memory from `register` to the return of `release`, as the type
+    /// system says of a borrow or of a vector that the window owns. Memory that another thread, or the kernel for it, may
+    /// write at any time is not exclusive: its pages may be exchanged only while the process has no such thread.
+    pub exclusive: bool,
     /// Whether the memory is lent to one peer for one [`Operation::ReadBlocks`]: nothing is done that pays only when the
     /// region is used again. [`Device::sealed`] says that the peer has read it. A release without that takes the memory
     /// back: a read that is under way then ends with an error, whatever it has read.
@@ -87,7 +91,16 @@ impl Region {
     /// `len` bytes at `base`.
     #[must_use]
     pub fn of(base: *mut u8, len: usize) -> Self {
-        Self { base, len, accumulate: None, passive: false, revocable: false, one_node: false, brief: false }
+        Self {
+            base,
+            len,
+            accumulate: None,
+            passive: false,
+            revocable: false,
+            one_node: false,
+            exclusive: false,
+            brief: false,
+        }
     }
 }
 
@@ -419,7 +432,7 @@ pub trait Device: fmt::Debug {
     fn sealed(&self, _handle: u64) {}
     /// Takes memory back: allocated memory is unmapped here, registered memory is the caller's own again. No transfer of
     /// a peer touches it after the return; those that peers begin later get an error (or reach pages that nobody else
-    /// sees).
+    /// sees, or, of memory that was not [exclusive](Region::exclusive), the memory).
     ///
     /// # Safety
     /// `handle` is that of a registration of this device, and allocated memory is not used after the call.

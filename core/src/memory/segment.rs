@@ -2,6 +2,10 @@
 //! Shared-memory segments: files without a name on a memory file system, so that none can stay behind, with
 //! all their pages reserved when they are made, so that a full file system is an error and never a `SIGBUS`.
 //!
+//! Long memory of windows is in files of the kernel's own memory file system (`memfd_create`), which has no limit of its own:
+//! their pages come into being when they are touched, as those of private memory do, and a machine that has no more memory
+//! ends a process in both cases alike.
+//!
 //! Another rank of the node opens the segment through `/proc/<pid>/fd/<fd>`, which the kernel allows to the
 //! same user only.
 
@@ -16,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -61,11 +65,20 @@ impl Deref for Line {
     }
 }
 
+/// When the pages of a mapping are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// With the mapping: memory that is used from the start on, and soon.
+    AtOnce,
+    /// Each when it is touched.
+    WhenTouched,
+}
+
 impl Mapping {
-    fn of(file: &File, len: usize) -> io::Result<Self> {
+    fn of(file: &File, offset: u64, len: usize, pages: Pages) -> io::Result<Self> {
         let mut options = MmapOptions::new();
-        options.len(len);
-        if len <= 64 << 20 {
+        options.offset(offset).len(len);
+        if pages == Pages::AtOnce && len <= 64 << 20 {
             options.populate();
         }
         Ok(Self { map: Arc::new(options.map_raw(file)?) })
@@ -139,14 +152,16 @@ pub struct Segment {
     file: Option<File>,
 }
 
-/// By what another rank opens a segment.
+/// By what another rank opens a segment, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentName {
     /// Process that made it.
     pub pid: u32,
     /// Its descriptor there.
     pub fd: u32,
-    /// Length in bytes.
+    /// First byte of the part, at a page.
+    pub offset: u64,
+    /// Length of the part in bytes, whole pages.
     pub len: u64,
     /// Number of its file: a descriptor may be closed and used again.
     pub inode: u64,
@@ -156,12 +171,12 @@ impl SegmentName {
     /// Adds the name to a message.
     #[must_use]
     pub fn write(self, w: Writer) -> Writer {
-        w.u32(self.pid).u32(self.fd).u64(self.len).u64(self.inode)
+        w.u32(self.pid).u32(self.fd).u64(self.offset).u64(self.len).u64(self.inode)
     }
 
     /// Reads what [`write`](Self::write) has written.
     pub fn read(r: &mut Reader<'_>) -> Option<Self> {
-        Some(Self { pid: r.u32()?, fd: r.u32()?, len: r.u64()?, inode: r.u64()? })
+        Some(Self { pid: r.u32()?, fd: r.u32()?, offset: r.u64()?, len: r.u64()?, inode: r.u64()? })
     }
 }
 
@@ -170,14 +185,31 @@ impl Segment {
     ///
     /// # Errors
     /// `SharedMemoryFull` when the pages cannot be reserved; `System` for anything else.
-    pub fn create(dir: &Path, len: usize) -> Result<Self> {
-        if len > isize::MAX as usize / 2 {
-            let e = Error::new(ErrorKind::SharedMemoryFull, "make a shared segment");
-            return Err(e.cause(format!("{len} bytes are more than an address space holds")));
+    pub fn create(dir: &Path, len: usize, pages: Pages) -> Result<Self> {
+        let len = whole_pages(len)?;
+        Self::of(anonymous_file(dir, len)?, len, pages)
+    }
+
+    /// Makes a segment of at least `len` bytes (rounded to pages), zeroed, of which only the pages that are touched take memory.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull` for more than the machine has; `System` for anything else.
+    pub fn sparse(len: usize) -> Result<Self> {
+        let len = whole_pages(len)?;
+        let memory = memory_of_machine();
+        if len as u64 > memory {
+            let e = Error::new(ErrorKind::SharedMemoryFull, MAKE);
+            return Err(e.cause(format!("{len} bytes, where the machine has {memory}")));
         }
-        let len = page_up(len.max(1));
-        let file = anonymous_file(dir, len)?;
-        let mapping = Mapping::of(&file, len).map_err(|e| Error::system("map a shared segment", e))?;
+        let file = sparse_file("farside-window", len as u64)?;
+        if overcommit_is_strict() {
+            reserve(&file, 0, len as u64).map_err(|e| failed(e, format!("{len} bytes")))?;
+        }
+        Self::of(file, len, Pages::WhenTouched)
+    }
+
+    fn of(file: File, len: usize, pages: Pages) -> Result<Self> {
+        let mapping = Mapping::of(&file, 0, len, pages).map_err(|e| Error::system("map a shared segment", e))?;
         Ok(Self { mapping, file: Some(file) })
     }
 
@@ -186,10 +218,8 @@ impl Segment {
     /// # Errors
     /// `Freed` after [`close_name`](Self::close_name).
     pub fn name(&self) -> Result<SegmentName> {
-        const OP: &str = "name a shared segment";
-        let file = self.file.as_ref().ok_or_else(|| Error::new(ErrorKind::Freed, OP))?;
-        let inode = file.metadata().map_err(|e| Error::system(OP, e))?.ino();
-        Ok(SegmentName { pid: std::process::id(), fd: file.as_raw_fd() as u32, len: self.mapping.len() as u64, inode })
+        let file = self.file.as_ref().ok_or_else(|| Error::new(ErrorKind::Freed, "name a shared segment"))?;
+        name_of(file, 0, self.mapping.len() as u64)
     }
 
     /// Closes the descriptor once every rank that needs it has mapped it; the memory stays.
@@ -202,20 +232,23 @@ impl Segment {
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
-
-    /// The file, while the name is open.
-    #[must_use]
-    pub fn file(&self) -> Option<&File> {
-        self.file.as_ref()
-    }
 }
 
-/// Opens and maps another rank's segment.
+/// The name of a part of a file of this process, by which others open it as long as the descriptor is open.
+///
+/// # Errors
+/// `System`.
+pub fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName> {
+    let inode = file.metadata().map_err(|e| Error::system("name a shared segment", e))?.ino();
+    Ok(SegmentName { pid: std::process::id(), fd: file.as_raw_fd() as u32, offset, len, inode })
+}
+
+/// Opens and maps another rank's segment, or a part of it.
 ///
 /// # Errors
 /// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies it; `Protocol`
 /// when the file is not the one that was announced, or none that a rank makes for this.
-pub fn open(name: SegmentName, peer: u32) -> Result<Mapping> {
+pub fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
     const OP: &str = "map a peer's shared segment";
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| {
@@ -227,35 +260,85 @@ pub fn open(name: SegmentName, peer: u32) -> Result<Mapping> {
         Error::new(kind, OP).peer(peer).cause(path.clone()).source_error(e)
     })?;
     let meta = file.metadata().map_err(|e| Error::system(OP, e).peer(peer))?;
-    let len = meta.len();
-    if len != name.len || len == 0 {
-        return Err(Error::new(ErrorKind::Protocol, OP)
-            .peer(peer)
-            .cause(format!("{path} has {len} bytes, {} were announced", name.len)));
+    let (page, fits) = (PAGE as u64, name.offset.checked_add(name.len).is_some_and(|end| end <= meta.len()));
+    if !fits || name.len == 0 || !name.len.is_multiple_of(page) || !name.offset.is_multiple_of(page) {
+        return Err(Error::new(ErrorKind::Protocol, OP).peer(peer).cause(format!(
+            "{path} has {} bytes, {} from byte {} on were announced",
+            meta.len(),
+            name.len,
+            name.offset
+        )));
     }
     // A segment's file never had a name, so that no file of somebody else can pass for one.
     if !meta.is_file() || meta.nlink() != 0 || meta.ino() != name.inode {
         return Err(Error::new(ErrorKind::Protocol, OP).peer(peer).cause(format!("{path} is another file")));
     }
-    Mapping::of(&file, len as usize).map_err(|e| Error::system(OP, e).peer(peer))
+    Mapping::of(&file, name.offset, name.len as usize, pages).map_err(|e| Error::system(OP, e).peer(peer))
+}
+
+const MAKE: &str = "make a shared segment";
+
+fn whole_pages(len: usize) -> Result<usize> {
+    if len > isize::MAX as usize / 2 {
+        let e = Error::new(ErrorKind::SharedMemoryFull, MAKE);
+        return Err(e.cause(format!("{len} bytes are more than an address space holds")));
+    }
+    Ok(page_up(len.max(1)))
+}
+
+/// Makes a file of `len` bytes of the kernel's own memory file system, which takes memory for what is written to it.
+///
+/// # Errors
+/// `System`.
+pub fn sparse_file(name: &str, len: u64) -> Result<File> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::system(MAKE, e.into()))?;
+    rustix::fs::ftruncate(&file, len).map_err(|e| Error::system(MAKE, e.into()))?;
+    Ok(file.into())
+}
+
+/// Bytes of memory and of swap space that the machine has.
+fn memory_of_machine() -> u64 {
+    // SAFETY: numbers, which may all be 0.
+    let mut system: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for them.
+    if unsafe { libc::sysinfo(&raw mut system) } != 0 {
+        return u64::MAX;
+    }
+    u64::from(system.mem_unit).saturating_mul(system.totalram.saturating_add(system.totalswap))
+}
+
+/// Whether the system counts memory when it is asked for, so that touching memory of a file that is not reserved may fail.
+#[must_use]
+pub fn overcommit_is_strict() -> bool {
+    std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
+}
+
+/// Reserves the pages of a part of a file.
+///
+/// # Errors
+/// Those of `fallocate`.
+pub fn reserve(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
+    fallocate(file, FallocateFlags::empty(), offset, len)
+}
+
+fn failed(e: Errno, what: String) -> Error {
+    let kind = match e {
+        Errno::NOSPC | Errno::DQUOT | Errno::NOMEM | Errno::FBIG => ErrorKind::SharedMemoryFull,
+        _ => ErrorKind::System,
+    };
+    Error::new(kind, MAKE).cause(what).source_error(e.into())
 }
 
 fn anonymous_file(dir: &Path, len: usize) -> Result<File> {
-    const OP: &str = "make a shared segment";
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(|e| {
-        Error::system(OP, e.into())
+        Error::system(MAKE, e.into())
             .cause(format!("a file without a name in {}", dir.display()))
             .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
     })?;
-    fallocate(&file, FallocateFlags::empty(), 0, len as u64).map_err(|e| {
-        let kind = match e {
-            Errno::NOSPC | Errno::DQUOT | Errno::NOMEM | Errno::FBIG => ErrorKind::SharedMemoryFull,
-            _ => ErrorKind::System,
-        };
-        Error::new(kind, OP).cause(format!("{len} bytes in {}", dir.display())).source_error(e.into())
-    })?;
-    Ok(file.into())
+    let file = file.into();
+    reserve(&file, 0, len as u64).map_err(|e| failed(e, format!("{len} bytes in {}", dir.display())))?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -265,9 +348,9 @@ mod tests {
 
     #[test]
     fn segment_opened_by_its_name_is_the_same_memory() {
-        let mut s = Segment::create(Path::new("/dev/shm"), 100).unwrap();
+        let mut s = Segment::create(Path::new("/dev/shm"), 100, Pages::AtOnce).unwrap();
         assert_eq!(s.mapping().len(), PAGE);
-        let other = open(s.name().unwrap(), 0).unwrap();
+        let other = open(s.name().unwrap(), Pages::AtOnce, 0).unwrap();
         s.close_name();
         s.mapping().word(64).store(7, Ordering::SeqCst);
         assert_eq!(other.word(64).load(Ordering::SeqCst), 7);
@@ -276,20 +359,41 @@ mod tests {
 
     #[test]
     fn segment_larger_than_the_file_system_is_an_error() {
-        let e = Segment::create(Path::new("/dev/shm"), 1 << 45).unwrap_err();
+        let e = Segment::create(Path::new("/dev/shm"), 1 << 45, Pages::AtOnce).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
     }
 
     #[test]
-    fn segment_name_with_another_length_is_refused() {
-        let s = Segment::create(Path::new("/dev/shm"), PAGE).unwrap();
-        let mut name = s.name().unwrap();
-        name.len += 1;
-        assert_eq!(open(name, 3).unwrap_err().kind(), ErrorKind::Protocol);
-        name.len -= 1;
-        name.inode += 1;
-        assert_eq!(open(name, 3).unwrap_err().kind(), ErrorKind::Protocol);
-        name.fd = 60_000;
-        assert_eq!(open(name, 3).unwrap_err().kind(), ErrorKind::PeerLost);
+    fn sparse_segment_takes_memory_for_pages_that_are_touched() {
+        let s = Segment::sparse(1000 * PAGE).unwrap();
+        let pages = || s.file.as_ref().unwrap().metadata().unwrap().blocks() as usize * 512 / PAGE;
+        let other = open(s.name().unwrap(), Pages::WhenTouched, 0).unwrap();
+        let expected = |touched| if overcommit_is_strict() { 1000 } else { touched };
+        assert_eq!(pages(), expected(0));
+        other.word(500 * PAGE).store(3, Ordering::SeqCst);
+        assert_eq!(s.mapping().word(500 * PAGE).load(Ordering::SeqCst), 3);
+        assert_eq!(pages(), expected(1));
+        let e = Segment::sparse(1 << 45).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
+    }
+
+    #[test]
+    fn segment_name_of_another_file_or_of_bytes_that_it_does_not_have_is_refused() {
+        let s = Segment::create(Path::new("/dev/shm"), 2 * PAGE, Pages::AtOnce).unwrap();
+        let name = s.name().unwrap();
+        let (page, len) = (PAGE as u64, 2 * PAGE as u64);
+        let wrong =
+            [(0, len + 1), (0, len + page), (0, page - 1), (page, len), (1, page), (0, 0), (u64::MAX - 4095, page)];
+        for (offset, len) in wrong {
+            let e = open(SegmentName { offset, len, ..name }, Pages::AtOnce, 3).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Protocol, "{e}");
+        }
+        let part = open(SegmentName { offset: page, len: page, ..name }, Pages::WhenTouched, 3).unwrap();
+        s.mapping().word(PAGE + 8).store(9, Ordering::SeqCst);
+        assert_eq!((part.len(), part.word(8).load(Ordering::SeqCst)), (PAGE, 9));
+        let other = SegmentName { inode: name.inode + 1, ..name };
+        assert_eq!(open(other, Pages::AtOnce, 3).unwrap_err().kind(), ErrorKind::Protocol);
+        let gone = SegmentName { fd: 60_000, ..name };
+        assert_eq!(open(gone, Pages::AtOnce, 3).unwrap_err().kind(), ErrorKind::PeerLost);
     }
 }

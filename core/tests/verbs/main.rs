@@ -66,7 +66,7 @@ fn ranks(
 }
 
 fn region(base: *mut u8, len: usize) -> Region {
-    Region { base, len, accumulate: None, passive: false, revocable: false, one_node: false, brief: false }
+    Region::of(base, len)
 }
 
 fn well(errors: Option<Vec<Option<Error>>>) {

@@ -54,7 +54,9 @@ impl RawWindow {
         Self::new(team, own, options, element, None)
     }
 
-    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0.
+    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0. Ranks of the node map whole pages
+    /// of the memory where the process has no other thread when the window is made, since another one could store while pages
+    /// are exchanged; else they reach it by system calls and requests.
     ///
     /// # Safety
     /// The memory stays valid, and is accessed only as the window's epochs allow, until [`release`](Self::release)
@@ -64,29 +66,28 @@ impl RawWindow {
     /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub unsafe fn create(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
         // SAFETY: the same contract.
-        unsafe { Self::create_of(team, base, len, options, None) }
+        unsafe { Self::create_of(team, Region::of(base, len), options, None) }
     }
 
     /// A window over memory of the user that all ranks use for elements of type `element`.
     ///
     /// # Safety
-    /// The contract of [`create`](Self::create).
+    /// The contract of [`create`](Self::create), and that of [`Region::exclusive`] if the memory is so.
     ///
     /// # Errors
     /// Those of [`create`](Self::create); `Mismatch` on every rank if element types differ.
     pub(crate) unsafe fn create_of(
         team: &Team,
-        base: *mut u8,
-        len: usize,
+        memory: Region,
         options: Options,
         element: Option<ElementType>,
     ) -> Result<Self> {
-        if base.is_null() {
+        if memory.base.is_null() {
             let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
             return Self::new(team, Err(e), options, element, None);
         }
         // SAFETY: the same contract.
-        let own = unsafe { team.job().device().register(Self::region(team, Region::of(base, len), options)) };
+        let own = unsafe { team.job().device().register(Self::region(team, memory, options)) };
         Self::new(team, own, options, element, None)
     }
 

@@ -340,7 +340,7 @@ mod models;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::segment::{Segment, open};
+    use crate::memory::segment::{Pages, Segment, open};
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
     use std::collections::VecDeque;
@@ -350,9 +350,9 @@ mod tests {
 
     /// The segment and the end of rank 0, and those of rank 1.
     fn ends() -> [(Segment, Channel); 2] {
-        let segments = [(); 2].map(|()| Segment::create(Path::new("/dev/shm"), LAYOUT.len()).unwrap());
+        let segments = [(); 2].map(|()| Segment::create(Path::new("/dev/shm"), LAYOUT.len(), Pages::AtOnce).unwrap());
         // As another process would see it.
-        let mapped = segments.each_ref().map(|s| open(s.name().unwrap(), 0).unwrap());
+        let mapped = segments.each_ref().map(|s| open(s.name().unwrap(), Pages::AtOnce, 0).unwrap());
         let mut me = 0..2;
         segments.map(|own| {
             let me = me.next().unwrap();

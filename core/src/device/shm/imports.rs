@@ -2,20 +2,21 @@
 //! Regions: what this rank exposes, and what it has imported from peers.
 //!
 //! A key is the process, the address, the length and the request key of a region, which bytes of it other ranks can
-//! map, whether it is revocable, and the segment of its shared pages if there are any.
+//! map, whether it is revocable, and where its shared pages are if there are any: a segment or a part of one, or a slot of one.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::remap::{self, Remapped};
+use super::arena::{self, ImportedSlot, Slot};
+use super::remap::{Moved, MovedPages};
 use super::{ShmDevice, layout, vm};
 use crate::device::target::{Code, Piece};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
-use crate::memory::segment::{self, Mapping, PAGE, Segment, SegmentName, page_up};
+use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, page_up};
 use crate::processes;
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
@@ -30,36 +31,56 @@ const REVOCABLE: u8 = 1;
 /// In the key of memory that is lent for one transfer.
 const BRIEF: u8 = 2;
 
-/// A region of this rank.
+/// In the key of a region that is no slot, in place of the slot's number.
+const NO_SLOT: u64 = u64::MAX;
+
+/// A region of this rank. Its handle is its request key.
 #[derive(Debug)]
 pub(super) struct OwnedRegion {
     base: *mut u8,
     len: usize,
-    request_key: u64,
     key: Vec<u8>,
     memory: OwnedMemory,
+    /// Whether the memory is lent exclusively.
+    exclusive: bool,
+    /// This rank's own imports of it.
+    imports: Vec<u64>,
 }
 
 #[derive(Debug)]
 enum OwnedMemory {
-    Allocated(Segment),
+    Segment(Segment),
+    Slot(Slot),
     /// Memory of the user, and the part of it that is on shared pages.
-    User(Option<Remapped>),
-}
-
-impl OwnedMemory {
-    fn segment(&mut self) -> Option<&mut Segment> {
-        match self {
-            Self::Allocated(segment) | Self::User(Some(Remapped { segment, .. })) => Some(segment),
-            Self::User(None) => None,
-        }
-    }
+    User(Option<Moved>),
 }
 
 impl OwnedRegion {
     pub(super) fn close_name(&mut self) {
-        if let Some(segment) = self.memory.segment() {
+        if let OwnedMemory::Segment(segment) = &mut self.memory {
             segment.close_name();
+        }
+    }
+
+    /// Whether it is memory of the user of which some bytes are in `[lo, hi)`.
+    pub(super) fn has_of_user(&self, lo: usize, hi: usize) -> bool {
+        matches!(self.memory, OwnedMemory::User(_)) && self.base.addr() < hi && lo < self.base.addr() + self.len
+    }
+}
+
+/// Keeps the pages of an import that is mapped.
+#[derive(Debug)]
+enum ImportedPages {
+    Mapping(Mapping),
+    Slot(ImportedSlot),
+}
+
+impl ImportedPages {
+    /// The first byte.
+    fn base(&self) -> *mut u8 {
+        match self {
+            Self::Mapping(mapping) => mapping.at(0),
+            Self::Slot(slot) => slot.base(),
         }
     }
 }
@@ -71,9 +92,9 @@ pub(super) struct Import {
     len: usize,
     /// Byte `i` is at `mapped.base + i` for `lo <= i < hi`.
     mapped: Mapped,
-    /// Keeps the pages.
-    _pages: Option<Mapping>,
-    /// By which requests name it; for a region of this rank itself the handle of its registration.
+    /// Of a peer's region of which some bytes are mapped.
+    _pages: Option<ImportedPages>,
+    /// By which requests name it; the handle that it has at its owner.
     pub(super) request_key: u64,
     /// Process and address of byte 0, if `process_vm_*` may be used: none of the region is mapped then.
     pub(super) vm: Option<(u32, u64)>,
@@ -213,10 +234,16 @@ pub(super) fn remote<'a>(
 }
 
 pub(super) fn allocate(device: &ShmDevice, len: usize) -> Result<Registration> {
-    let segment = Segment::create(&device.dir, len)?;
-    let region = Region { base: segment.mapping().at(0), len, ..Region::allocated(len) };
-    // SAFETY: the segment is kept until `release`, which takes the key back first.
-    unsafe { expose(device, region, 0..len, OwnedMemory::Allocated(segment)) }
+    let (base, memory) = if len <= arena::LONGEST {
+        let slot = device.arena.take(len)?;
+        (slot.base(), OwnedMemory::Slot(slot))
+    } else {
+        let segment = Segment::sparse(len)?;
+        (segment.mapping().at(0), OwnedMemory::Segment(segment))
+    };
+    let region = Region { base, len, ..Region::allocated(len) };
+    // SAFETY: the memory is kept until `release`, which takes the key back first.
+    unsafe { expose(device, region, 0..len, memory) }
 }
 
 /// # Safety
@@ -226,32 +253,90 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
     if region.brief {
         return lend(device, base, len);
     }
-    let remapped = match device.user_memory {
-        UserMemory::Auto | UserMemory::Remap => {
-            // SAFETY: lent to the runtime until `release`.
-            match unsafe { remap::remap(base, len, &device.dir) } {
-                Ok(r) => r,
-                Err(e) if device.user_memory == UserMemory::Auto => {
-                    tracing::warn!("a buffer of {len} bytes is not shared, it will be served by copies: {e}");
-                    None
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        UserMemory::Vm | UserMemory::Ring => None,
-    };
-    let mapped = remapped.as_ref().map_or(0..0, |r| r.base.addr() - base.addr()..r.base.addr() - base.addr() + r.len);
+    // SAFETY: lent to the runtime until `release`.
+    let moved = unsafe { move_pages(device, &region) }?;
+    let mapped = moved.as_ref().map_or(0..0, |m| m.base.addr() - base.addr()..m.base.addr() - base.addr() + m.len);
     if mapped != (0..len)
         && let Err(e) = device.service.start(passive)
     {
-        if let Some(r) = &remapped {
+        if let Some(moved) = moved {
             // SAFETY: lent, and nobody knows of it yet.
-            unsafe { remap::restore(r) }?;
+            unsafe { give_back(device, moved, region.exclusive) }?;
         }
         return Err(e);
     }
     // SAFETY: lent until `release`, which takes the key back first.
-    unsafe { expose(device, region, mapped, OwnedMemory::User(remapped)) }
+    unsafe { expose(device, region, mapped, OwnedMemory::User(moved)) }
+}
+
+/// Moves pages of a region onto shared memory, if they can be.
+///
+/// # Safety
+/// As [`super::Device::register`].
+unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<Option<Moved>> {
+    let Region { base, len, exclusive, .. } = *region;
+    let settings = device.user_memory;
+    let moves = matches!(settings, UserMemory::Auto | UserMemory::Remap);
+    if !moves || !(exclusive || device.is_alone(base.addr(), base.addr() + len)) {
+        return Ok(None);
+    }
+    let take = || {
+        let mut pages = device.moved.borrow_mut();
+        let pages = match &mut *pages {
+            Some(pages) => pages,
+            none => none.insert(MovedPages::new()?),
+        };
+        // SAFETY: nobody else accesses the memory: it is lent exclusively, or no other thread and no other region is there.
+        unsafe { pages.take(base, len) }
+    };
+    match take() {
+        Err(e) if settings == UserMemory::Auto => {
+            tracing::warn!("a buffer of {len} bytes is not shared, it will be served by copies: {e}");
+            Ok(None)
+        }
+        taken => taken,
+    }
+}
+
+/// Puts private memory in the place of moved pages, or keeps them shared as long as another thread might store to them.
+///
+/// # Safety
+/// The region that had them is released; the memory is the caller's to give back, and where it was lent exclusively nobody
+/// accesses it.
+unsafe fn give_back(device: &ShmDevice, moved: Moved, exclusive: bool) -> Result<()> {
+    let Some(pages) = &mut *device.moved.borrow_mut() else { return Ok(()) };
+    let mut kept = device.kept.borrow_mut();
+    kept.push((moved, exclusive));
+    let mut result = Ok(());
+    kept.retain(|(moved, exclusive)| {
+        let (lo, hi) = (moved.base.addr(), moved.base.addr() + moved.len);
+        if !exclusive && !device.is_alone(lo, hi) {
+            return true;
+        }
+        pages.forget();
+        // SAFETY: by the contract, or because no other thread and no other region is there, nobody accesses the memory.
+        match unsafe { pages.give_back(moved) } {
+            Ok(0) => {}
+            Ok(gone) => tracing::warn!(
+                "{gone} bytes of a window's memory, {} bytes at {lo:#x}, were unmapped before the window was freed",
+                moved.len
+            ),
+            Err(e) => result = Err(e.cause(format!("{} bytes at {lo:#x}", moved.len))),
+        }
+        false
+    });
+    result
+}
+
+/// Gives back what was kept, if that can be done now.
+pub(super) fn give_back_kept(device: &ShmDevice) {
+    let one = device.kept.borrow_mut().pop();
+    if let Some((moved, exclusive)) = one {
+        // SAFETY: its region was released.
+        if let Err(e) = unsafe { give_back(device, moved, exclusive) } {
+            tracing::warn!("memory stays shared: {e}");
+        }
+    }
 }
 
 /// Makes the key of memory that peers may read for a moment. It is in no table but that of live keys.
@@ -263,9 +348,14 @@ fn lend(device: &ShmDevice, base: *mut u8, len: usize) -> Result<Registration> {
     device.publish(request_key, request_key);
     let numbers = [base.addr() as u64, len as u64, request_key, 0, 0];
     let w = numbers.into_iter().fold(Writer::new().u8(BRIEF).u32(std::process::id()), Writer::u64);
-    let (handle, key, memory) = (device.fresh(), w.done(), OwnedMemory::User(None));
-    device.owned.borrow_mut().insert(handle, OwnedRegion { base, len, request_key, key: key.clone(), memory });
-    Ok(Registration { base, len, key, handle })
+    Ok(own_region(device, request_key, Region::of(base, len), w.done(), OwnedMemory::User(None)))
+}
+
+fn own_region(device: &ShmDevice, handle: u64, region: Region, key: Vec<u8>, memory: OwnedMemory) -> Registration {
+    let Region { base, len, exclusive, .. } = region;
+    let owned = OwnedRegion { base, len, key: key.clone(), memory, exclusive, imports: Vec::new() };
+    device.owned.borrow_mut().insert(handle, owned);
+    Registration { base, len, key, handle }
 }
 
 /// Makes the key of a region of which peers can map the bytes `mapped`.
@@ -276,44 +366,66 @@ unsafe fn expose(
     device: &ShmDevice,
     region: Region,
     mapped: std::ops::Range<usize>,
-    mut memory: OwnedMemory,
+    memory: OwnedMemory,
 ) -> Result<Registration> {
     let Region { base, len, accumulate, revocable, .. } = region;
-    let name = memory.segment().map(|s| s.name()).transpose()?;
+    let pages = match &memory {
+        OwnedMemory::Segment(segment) => Some((segment.name()?, NO_SLOT)),
+        OwnedMemory::Slot(slot) => Some(slot.name()),
+        OwnedMemory::User(moved) => {
+            let pages = device.moved.borrow();
+            let name = moved.as_ref().zip(pages.as_ref()).map(|(moved, pages)| pages.name(moved)).transpose()?;
+            name.map(|name| (name, NO_SLOT))
+        }
+    };
     // SAFETY: by the contract.
     let request_key = unsafe { device.service.exposures().insert(Exposed { base, len, accumulate }) };
-    if name.is_none() {
+    if let OwnedMemory::Slot(slot) = &memory {
+        slot.open(request_key);
+    }
+    if pages.is_none() {
         device.publish(request_key, request_key);
     }
     let numbers = [base.addr() as u64, len as u64, request_key, mapped.start as u64, mapped.end as u64];
     let w = numbers
         .into_iter()
         .fold(Writer::new().u8(if revocable { REVOCABLE } else { 0 }).u32(std::process::id()), Writer::u64);
-    let key = match name {
-        Some(name) => name.write(w),
+    let key = match pages {
+        Some((name, slot)) => name.write(w).u64(slot),
         None => w,
     }
     .done();
-    let handle = device.fresh();
-    device.owned.borrow_mut().insert(handle, OwnedRegion { base, len, request_key, key: key.clone(), memory });
-    Ok(Registration { base, len, key, handle })
+    Ok(own_region(device, request_key, region, key, memory))
 }
 
 pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
-    // This rank's own imports of it reach it by address: they end with it.
-    let me = device.shared.me as u32;
-    device.imports.borrow_mut().retain(|_, i| i.peer != me || i.request_key != handle);
     let Some(owned) = device.owned.borrow_mut().remove(&handle) else {
         return Err(Error::new(ErrorKind::Freed, "release memory").device("shm"));
     };
-    device.publish(owned.request_key, 0);
-    device.service.exposures().remove(owned.request_key);
-    await_transfers(device, owned.request_key)?;
+    // This rank's own imports of it reach it by address: they end with it.
+    owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
+    device.publish(handle, 0);
+    device.service.exposures().remove(handle);
+    await_transfers(device, handle)?;
     // Requests are served from now on too: a peer that comes late must get the error that the key is gone.
     match owned.memory {
         // SAFETY: the memory is lent to the runtime until this call returns.
-        OwnedMemory::User(Some(remapped)) => unsafe { remap::restore(&remapped) },
+        OwnedMemory::User(Some(moved)) => unsafe { give_back(device, moved, owned.exclusive) },
+        OwnedMemory::Slot(slot) => {
+            device.arena.give_back(slot);
+            Ok(())
+        }
         _ => Ok(()),
+    }
+}
+
+/// Forgets an import.
+pub(super) fn forget(device: &ShmDevice, handle: u64) {
+    let Some(import) = device.imports.borrow_mut().remove(&handle) else { return };
+    if import.peer as usize == device.shared.me
+        && let Some(owned) = device.owned.borrow_mut().get_mut(&import.request_key)
+    {
+        owned.imports.retain(|own| *own != handle);
     }
 }
 
@@ -354,14 +466,14 @@ pub(super) fn import(
     key: &[u8],
     accumulate: Option<AccumulateFn>,
 ) -> Result<RemoteRegion> {
+    let handle = device.fresh();
     let import = if peer as usize == device.shared.me {
-        own(device, key, accumulate)
+        own(device, key, handle, accumulate)
     } else {
         foreign(device, peer, key, accumulate)?
     };
     let malformed = || Error::new(ErrorKind::Protocol, "import a peer's region").peer(peer).cause("malformed key");
     let import = import.ok_or_else(malformed)?;
-    let handle = device.fresh();
     let remote = RemoteRegion {
         peer,
         len: import.len,
@@ -375,53 +487,82 @@ pub(super) fn import(
 }
 
 /// A region of this rank itself, which is mapped.
-fn own(device: &ShmDevice, key: &[u8], accumulate: Option<AccumulateFn>) -> Option<Import> {
-    let owned = device.owned.borrow();
-    let (handle, region) = owned.iter().find(|(_, o)| o.key == key)?;
+fn own(device: &ShmDevice, key: &[u8], handle: u64, accumulate: Option<AccumulateFn>) -> Option<Import> {
+    let mut owned = device.owned.borrow_mut();
+    let request_key = KeyFields::read(&mut Reader::new(key))?.request_key;
+    let region = owned.get_mut(&request_key).filter(|region| region.key == key)?;
+    region.imports.push(handle);
     let mapped = Mapped { base: region.base, lo: 0, hi: region.len };
-    let peer = device.shared.me as u32;
-    Some(Import {
-        peer,
-        len: region.len,
-        mapped,
-        _pages: None,
-        request_key: *handle,
-        vm: None,
-        accumulate,
-        brief: false,
-    })
+    let (peer, len) = (device.shared.me as u32, region.len);
+    Some(Import { peer, len, mapped, _pages: None, request_key, vm: None, accumulate, brief: false })
+}
+
+/// What every key begins with.
+struct KeyFields {
+    kind: u8,
+    pid: u32,
+    address: u64,
+    len: usize,
+    request_key: u64,
+    lo: usize,
+    hi: usize,
+}
+
+impl KeyFields {
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        let (kind, pid, address) = (r.u8()?, r.u32()?, r.u64()?);
+        let (len, request_key) = (r.u64()? as usize, r.u64()?);
+        Some(Self { kind, pid, address, len, request_key, lo: r.u64()? as usize, hi: r.u64()? as usize })
+    }
+}
+
+/// The pages of a peer's region of which some are shared, from byte `lo` on; `None` for a malformed key.
+fn import_pages(
+    device: &ShmDevice,
+    peer: u32,
+    fields: &KeyFields,
+    r: &mut Reader<'_>,
+) -> Result<Option<ImportedPages>> {
+    let Some((name, slot)) = SegmentName::read(r).zip(r.u64()) else { return Ok(None) };
+    let KeyFields { lo, hi, .. } = *fields;
+    // The shared pages begin at byte `lo`.
+    if name.pid != fields.pid || !(fields.address as usize + lo).is_multiple_of(PAGE) {
+        return Ok(None);
+    }
+    if slot == NO_SLOT {
+        if name.len != page_up(hi - lo) as u64 {
+            return Ok(None);
+        }
+        return segment::open(name, Pages::WhenTouched, peer).map(|mapping| Some(ImportedPages::Mapping(mapping)));
+    }
+    if (lo, hi) != (0, fields.len) || name.offset != 0 {
+        return Ok(None);
+    }
+    let slot = device.imported_slots.import(peer, (name, slot), fields.request_key, hi)?;
+    Ok(slot.map(ImportedPages::Slot))
 }
 
 /// A region of another rank; `None` for a malformed key.
 fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
     let mut r = Reader::new(key);
-    let fields = (|| Some((r.u8()?, r.u32()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?)))();
-    let Some((kind, pid, address, len, request_key, lo, hi)) = fields else { return Ok(None) };
-    let (len, lo, hi) = (len as usize, lo as usize, hi as usize);
+    let Some(fields) = KeyFields::read(&mut r) else { return Ok(None) };
+    let KeyFields { kind, pid, address, len, request_key, lo, hi } = fields;
     let (watched, known) = device.pids[peer as usize];
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
-    let pages = if lo < hi {
-        // The shared pages begin at byte `lo`.
-        let fits = (address as usize + lo).is_multiple_of(PAGE);
-        match SegmentName::read(&mut r) {
-            Some(name) if fits && name.len == page_up(hi - lo) as u64 && name.pid == pid => {
-                Some(segment::open(name, peer)?)
-            }
-            _ => return Ok(None),
-        }
-    } else {
-        None
-    };
+    let pages = if lo < hi { import_pages(device, peer, &fields, &mut r)? } else { None };
+    if lo < hi && pages.is_none() {
+        return Ok(None);
+    }
+    let base = pages.as_ref().map_or(std::ptr::null_mut(), |pages| pages.base().wrapping_sub(lo));
     let (revocable, brief) = (kind == REVOCABLE, kind == BRIEF);
-    let base = pages.as_ref().map_or(std::ptr::null_mut(), |p| p.at(0).wrapping_sub(lo));
     let mut vm = None;
     // A system call cannot be refused by the owner, so revocable memory is not reached that way. The bytes round shared
     // pages are too few for one.
     if pages.is_none() && len > 0 && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         let works = &device.vm_works[peer as usize];
-        match if brief && works.get() { Ok(()) } else { vm::works(watched, known) } {
+        match if works.get() { Ok(()) } else { vm::works(watched, known) } {
             Ok(()) => {
                 works.set(true);
                 vm = Some((pid, address));

@@ -63,11 +63,11 @@ fn lost(peers: &[Mapping], ranks: &[u32], number: usize, cause: String) -> Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::segment::Segment;
+    use crate::memory::segment::{Pages, Segment};
 
     #[test]
     fn lost_names_the_first_rank_and_whose_process_it_was_that_ended() {
-        let segment = || Segment::create(std::path::Path::new("/dev/shm"), 4096).unwrap();
+        let segment = || Segment::create(std::path::Path::new("/dev/shm"), 4096, Pages::AtOnce).unwrap();
         let peers = [0, 1].map(|_| segment().mapping().clone());
         let lost = || lost(&peers, &[4, 5], 0, "process 30118 ended without leaving the job".into());
         assert_eq!(lost().blamed(), Some(4));

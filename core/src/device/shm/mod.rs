@@ -2,13 +2,15 @@
 //! Shared memory: the device between ranks of one node.
 //!
 //! Memory that the device allocates is mapped by every rank that imports it: a write is a copy, an atomic is
-//! the processor's. Memory of the user is moved onto shared pages where it can be ([`remap`]), and otherwise
+//! the processor's; short memory shares segments ([`arena`]). Memory of the user is moved onto shared pages where it can be
+//! ([`remap`]), and otherwise
 //! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`target`](crate::device::target)), to which
 //! this device lends its segments. Packets go through lines and rings ([`channel`], [`ring`]).
 //!
 //! Where the ranks of the job are on several nodes each has this device for those of its own, which are numbered
 //! among themselves inside of it; peers, sources and errors of its methods are ranks of the job.
 
+mod arena;
 mod channel;
 mod imports;
 mod layout;
@@ -23,7 +25,8 @@ mod start;
 mod vm;
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -44,8 +47,10 @@ use crate::memory::segment::Mapping;
 use crate::processes::{self, Process};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Snapshot, Stats};
+use arena::{Arena, ImportedSlots};
 use channel::Channel;
 use imports::{Import, OwnedRegion};
+use remap::{Moved, MovedPages};
 use ring::Popped;
 use segments::Segments;
 
@@ -76,7 +81,13 @@ pub struct ShmDevice {
     capabilities: Capabilities,
     stats: Stats,
     asymmetric: bool,
-    dir: PathBuf,
+    arena: Arena,
+    imported_slots: ImportedSlots,
+    /// Made when first needed.
+    moved: RefCell<Option<MovedPages>>,
+    /// Moved pages of regions that were released while another thread might store to them, and whether they were lent
+    /// exclusively. They are given back when that has ended, at the latest with the device, or stay shared for good.
+    kept: RefCell<Vec<(Moved, bool)>>,
     user_memory: UserMemory,
     /// By peer, whether `process_vm_*` has worked.
     vm_works: Vec<Cell<bool>>,
@@ -95,6 +106,16 @@ pub struct ShmDevice {
 impl ShmDevice {
     fn own(&self) -> &Mapping {
         self.shared.own.mapping()
+    }
+
+    /// Whether nobody but the calling thread can store to the user's memory in `[lo, hi)`, as far as this process can know: it
+    /// has no other thread but this device's agent, and the agent and peers reach no region there. Threads that start
+    /// meanwhile are started by this one.
+    fn is_alone(&self, lo: usize, hi: usize) -> bool {
+        // The kernel counts the threads of a process as links of this folder.
+        let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
+        let ours = 1 + u64::from(self.service.has_agent());
+        threads == ours && !self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
     }
 
     /// Enters `now` for user memory of key `key` in the table of live keys, unless a later one has its place.
@@ -217,7 +238,7 @@ impl Device for ShmDevice {
     }
 
     unsafe fn forget(&self, handle: u64) {
-        self.imports.borrow_mut().remove(&handle);
+        imports::forget(self, handle);
     }
 
     #[inline]
@@ -382,5 +403,6 @@ impl Device for ShmDevice {
 impl Drop for ShmDevice {
     fn drop(&mut self) {
         let _ = self.leave(Leave::Lost);
+        imports::give_back_kept(self);
     }
 }

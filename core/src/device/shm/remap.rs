@@ -1,135 +1,367 @@
 #![allow(unsafe_code)]
-//! Whole pages of a user's buffer moved onto a shared mapping at the same address, so that peers map them.
+//! Whole pages of a user's buffer moved onto shared memory at the same address, so that peers map them, and given back.
 //!
-//! Only pages that lie wholly inside the buffer are moved, and only while their owner has lent the buffer
-//! exclusively: nobody can write them between the copy and the exchange. Hazards that remain, and are
-//! documented with the windows: a child made by `fork` shares these pages with its parent instead of getting
-//! a copy, and for the time of the move the memory is needed twice. Memory that is not private and anonymous
-//! (files, shared mappings, stacks) is left alone.
+//! Pages are copied and then exchanged, so a store between the two would be lost. They are moved, and given back, only while
+//! nobody can store: their owner has lent them exclusively, or [`ShmDevice::is_alone`](super::ShmDevice) (the process has no
+//! other thread, and no other region of this rank has the memory, by which its agent or a peer could write). A signal handler
+//! of the calling thread is kept out meanwhile. What cannot be seen are stores by the kernel on its own (`io_uring` or
+//! `libaio` into the buffer while a window is made over it or freed).
+//!
+//! Pages that nobody has touched are neither copied nor made: they stay holes of the file. Memory that is not private and
+//! anonymous (files, shared mappings, stacks) is left alone. A child made by `fork` shares moved pages with its parent instead
+//! of getting a copy.
 
-use std::fs;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::ptr::null_mut;
 
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::segment::{PAGE, Segment, page_up};
+use crate::memory::segment::{self, PAGE, SegmentName, page_up};
 
 const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+/// Pages that are moved where they are not all of a buffer: fewer are not worth a mapping at each peer.
+const FEWEST: usize = 4;
+/// Most regions whose pages are moved at a time: each takes up to three mappings here and one at each peer.
+const MOST: usize = 256;
+/// Bytes that are moved at once: memory is needed twice for these alone.
+const PIECE: usize = 64 << 20;
+/// Name of the file.
+const NAME: &str = "farside-moved";
+
+const MOVE: &str = "move a buffer onto shared memory";
+const RETURN: &str = "give a buffer back";
 
 /// Pages that were moved.
 #[derive(Debug)]
-pub(super) struct Remapped {
+pub(super) struct Moved {
     /// First byte of the first moved page.
     pub(super) base: *mut u8,
     /// Bytes moved: whole pages.
     pub(super) len: usize,
-    /// The shared memory now behind them.
-    pub(super) segment: Segment,
+    /// Where they are in the file.
+    offset: u64,
 }
 
-/// Moves the whole pages of `[base, base + len)`; `None` if there are none or if they are not plain memory.
-///
-/// # Safety
-/// The caller has exclusive use of the buffer, from now until [`restore`] has returned.
-pub(super) unsafe fn remap(base: *mut u8, len: usize, dir: &Path) -> Result<Option<Remapped>> {
-    const OP: &str = "move a buffer onto shared memory";
-    let lo = page_up(base.addr());
-    let hi = (base.addr() + len) / PAGE * PAGE;
-    if lo >= hi || !private_and_anonymous(lo, hi)? {
-        return Ok(None);
+/// The file that all moved pages of a rank are in. No part of it is used twice.
+#[derive(Debug)]
+pub(super) struct MovedPages {
+    file: File,
+    inode: u64,
+    used: u64,
+    regions: usize,
+}
+
+impl MovedPages {
+    /// # Errors
+    /// `System`.
+    pub(super) fn new() -> Result<Self> {
+        let file = segment::sparse_file(NAME, 0)?;
+        let inode = file.metadata().map_err(|e| Error::system(MOVE, e))?.ino();
+        Ok(Self { file, inode, used: 0, regions: 0 })
     }
-    let len = hi - lo;
-    let base = base.with_addr(lo);
-    let segment = Segment::create(dir, len)?;
-    let file = segment.file().ok_or_else(|| Error::new(ErrorKind::System, OP).cause("the segment has no file"))?;
-    // SAFETY: both ranges are valid and disjoint; the buffer is ours alone.
-    unsafe { std::ptr::copy_nonoverlapping(base, segment.mapping().at(0), len) };
-    // SAFETY: the pages lie inside a buffer that the caller holds exclusively, and are replaced by a mapping
-    // of the same length, rights and content.
-    unsafe { mmap(base.cast(), len, RIGHTS, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE, file, 0) }
-        .map_err(|e| Error::system(OP, e.into()))?;
-    Ok(Some(Remapped { base, len, segment }))
+
+    /// The name of the shared memory behind moved pages.
+    ///
+    /// # Errors
+    /// `System`.
+    pub(super) fn name(&self, moved: &Moved) -> Result<SegmentName> {
+        segment::name_of(&self.file, moved.offset, moved.len as u64)
+    }
+
+    /// Moves the whole pages of `[base, base + len)`; `None` if there are too few, or too many regions, or if they are not
+    /// plain memory.
+    ///
+    /// # Safety
+    /// Nobody else accesses the buffer during the call.
+    ///
+    /// # Errors
+    /// `SharedMemoryFull`, `System`; then the buffer is as it was.
+    pub(super) unsafe fn take(&mut self, base: *mut u8, len: usize) -> Result<Option<Moved>> {
+        let (lo, hi) = (page_up(base.addr()), (base.addr() + len) / PAGE * PAGE);
+        let (pages, whole) = (hi.saturating_sub(lo) / PAGE, (lo, hi) == (base.addr(), base.addr() + len));
+        if pages == 0 || pages < FEWEST && !whole || self.regions == MOST || !is_plain(lo, hi)? {
+            return Ok(None);
+        }
+        let (base, len, offset) = (base.with_addr(lo), hi - lo, self.used);
+        self.used += len as u64;
+        self.file.set_len(self.used).map_err(|e| Error::system(MOVE, e))?;
+        let mut moved = Moved { base, len: 0, offset };
+        while moved.len < len {
+            let piece = PIECE.min(len - moved.len);
+            // SAFETY: a part of the buffer.
+            if let Err(e) = unsafe { self.take_piece(&moved, piece) } {
+                // SAFETY: the same contract.
+                unsafe { self.give_back(&moved) }?;
+                return Err(e);
+            }
+            moved.len += piece;
+        }
+        self.regions += 1;
+        Ok(Some(moved))
+    }
+
+    /// Moves `len` bytes that follow those that `moved` has.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    unsafe fn take_piece(&self, moved: &Moved, len: usize) -> Result<()> {
+        let failed = |e: io::Error| {
+            let full = matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM));
+            let kind = if full { ErrorKind::SharedMemoryFull } else { ErrorKind::System };
+            Error::new(kind, MOVE).cause(format!("{len} bytes")).source_error(e)
+        };
+        let (base, offset) = (moved.base.wrapping_add(moved.len), moved.offset + moved.len as u64);
+        if segment::overcommit_is_strict() {
+            segment::reserve(&self.file, offset, len as u64).map_err(|e| failed(e.into()))?;
+        }
+        let _blocked = BlockedSignals::new();
+        for touched in touched(base.addr(), len) {
+            let (from, bytes) = (base.wrapping_add(touched.start), touched.end - touched.start);
+            // SAFETY: pages of the buffer.
+            unsafe { write_all(&self.file, from, bytes, offset + touched.start as u64) }.map_err(failed)?;
+        }
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the pages lie inside a buffer that nobody else accesses, and are replaced by a mapping of the same length,
+        // rights and content.
+        unsafe { mmap(base.cast(), len, RIGHTS, flags, &self.file, offset) }.map_err(|e| failed(e.into()))?;
+        Ok(())
+    }
+
+    /// Puts private memory with the present content back, as far as the pages are still where they were moved to. Whoever
+    /// still maps the shared pages reaches memory that is no longer this buffer's. Returns the bytes that are gone: the program
+    /// has unmapped or replaced them.
+    ///
+    /// # Safety
+    /// No thread of this process accesses the buffer during the call. Peers may still write; bytes that they write during the
+    /// call are kept or lost.
+    ///
+    /// # Errors
+    /// `System`; then the buffer keeps shared pages and remains usable.
+    pub(super) unsafe fn give_back(&self, moved: &Moved) -> Result<usize> {
+        let failed = |e: io::Error| Error::system(RETURN, e);
+        let (lo, hi) = (moved.base.addr(), moved.base.addr() + moved.len);
+        let mut there = Vec::new();
+        areas(lo, hi, |area| {
+            let named = area.name.and_then(|name| name.strip_prefix("/memfd:")) == Some(NAME);
+            if named && area.inode == self.inode && area.rights == "rw-s" {
+                let (start, end) = (area.start.max(lo), area.end.min(hi));
+                let offset = area.offset + (start - area.start) as u64;
+                there.extend((offset == moved.offset + (start - lo) as u64).then_some(start - lo..end - lo));
+            }
+        })
+        .map_err(failed)?;
+        for part in &there {
+            for start in part.clone().step_by(PIECE) {
+                // SAFETY: pages of the file that are mapped at this address of the buffer.
+                unsafe { self.give_back_piece(moved, start..part.end.min(start + PIECE)) }.map_err(failed)?;
+            }
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if moved.len > 0 {
+            fallocate(&self.file, hole, moved.offset, moved.len as u64).map_err(|e| failed(e.into()))?;
+        }
+        Ok(moved.len - there.into_iter().map(|part| part.len()).sum::<usize>())
+    }
+
+    /// # Safety
+    /// As [`give_back`](Self::give_back); these bytes of `moved` are mapped where they were moved to.
+    unsafe fn give_back_piece(&self, moved: &Moved, piece: Range<usize>) -> io::Result<()> {
+        let (len, offset) = (piece.len(), moved.offset + piece.start as u64);
+        let _blocked = BlockedSignals::new();
+        // SAFETY: a fresh anonymous mapping.
+        let fresh = unsafe { mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE) }?;
+        let place = moved.base.wrapping_add(piece.start);
+        let done = self.read_touched(fresh.cast(), len, offset).and_then(|()| {
+            // SAFETY: moves the fresh pages over the shared ones in one step; the addresses stay valid throughout.
+            Ok(unsafe { mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place.cast()) }?)
+        });
+        if done.is_err() {
+            // SAFETY: the fresh mapping is still ours and unused. If it stays, memory is lost, and nothing else.
+            let _ = unsafe { munmap(fresh, len) };
+        }
+        done.map(|_| ())
+    }
+
+    /// Reads the pages that exist of `len` bytes of the file into fresh memory, which is zero elsewhere.
+    fn read_touched(&self, fresh: *mut u8, len: usize, offset: u64) -> io::Result<()> {
+        let (mut at, end) = (offset, offset + len as u64);
+        while at < end {
+            at = match seek(&self.file, SeekFrom::Data(at)) {
+                Ok(data) if data < end => data,
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(e) => return Err(e.into()),
+            };
+            let hole = seek(&self.file, SeekFrom::Hole(at))?.min(end);
+            // SAFETY: part of the fresh memory, which nobody else knows of.
+            let into = unsafe {
+                std::slice::from_raw_parts_mut(fresh.wrapping_add((at - offset) as usize), (hole - at) as usize)
+            };
+            self.file.read_exact_at(into, at)?;
+            at = hole;
+        }
+        Ok(())
+    }
+
+    /// Counts a region that is not moved any more.
+    pub(super) fn forget(&mut self) {
+        self.regions -= 1;
+    }
 }
 
-/// Puts private memory with the present content back. Whoever still maps the shared pages reaches memory that
-/// is no longer this buffer.
+/// Keeps handlers of signals from this thread until it is dropped.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn new() -> Self {
+        // SAFETY: sets of signals, each filled before it is read.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set of before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
+    }
+}
+
+/// Writes `len` bytes into a file.
 ///
 /// # Safety
-/// As for [`remap`]: exclusive use of the buffer by this rank's threads. Peers may still write; bytes that
-/// they write during the call are kept or lost.
-///
-/// # Errors
-/// `System`; then the buffer keeps its shared pages and remains usable.
-pub(super) unsafe fn restore(moved: &Remapped) -> Result<()> {
-    const OP: &str = "give a buffer back";
-    // SAFETY: a fresh anonymous mapping.
-    let fresh = unsafe { mmap_anonymous(std::ptr::null_mut(), moved.len, RIGHTS, MapFlags::PRIVATE) }
-        .map_err(|e| Error::system(OP, e.into()))?;
-    // SAFETY: two live ranges of `len` bytes; the source may be written by peers, hence the opaque copy.
-    unsafe { crate::memory::copy::load(moved.base, fresh.cast(), moved.len) };
-    // SAFETY: moves the fresh pages over the shared ones in one step; the addresses stay valid throughout.
-    let placed = unsafe { mremap_fixed(fresh, moved.len, moved.len, MremapFlags::MAYMOVE, moved.base.cast()) };
-    placed.map(|_| ()).map_err(|e| {
-        // SAFETY: the fresh mapping is still ours and unused. If it stays, memory is lost, and nothing else.
-        let _ = unsafe { munmap(fresh, moved.len) };
-        Error::system(OP, e.into())
-    })
+/// The bytes are valid, initialized or not.
+unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize, mut offset: u64) -> io::Result<()> {
+    while len > 0 {
+        // SAFETY: by the contract; the kernel reads the bytes.
+        let n = unsafe { libc::pwrite(file.as_raw_fd(), from.cast(), len, offset as i64) };
+        match n {
+            -1 => {
+                let e = io::Error::last_os_error();
+                if e.kind() != io::ErrorKind::Interrupted {
+                    return Err(e);
+                }
+            }
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => (from, len, offset) = (from.wrapping_add(n as usize), len - n as usize, offset + n as u64),
+        }
+    }
+    Ok(())
+}
+
+/// The pages of `[base, base + len)`, as offsets, that are in memory or swapped out: private memory has no others that are not
+/// zero. All where the kernel does not tell.
+fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
+    /// Bits 62 and 63 of an entry of the page map: swapped out, in memory.
+    const TOUCHED: u8 = 3 << 6;
+    let mut entries = vec![0u8; 8 * (len / PAGE)];
+    let read =
+        File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut entries, (base / PAGE * 8) as u64));
+    if read.is_err() {
+        return vec![0..len];
+    }
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (page, _) in entries.chunks_exact(8).enumerate().filter(|(_, entry)| entry[7] & TOUCHED != 0) {
+        let at = page * PAGE;
+        match runs.last_mut() {
+            Some(run) if run.end == at => run.end += PAGE,
+            _ => runs.push(at..at + PAGE),
+        }
+    }
+    runs
+}
+
+/// A mapping of this process.
+struct Area<'a> {
+    start: usize,
+    end: usize,
+    rights: &'a str,
+    offset: u64,
+    inode: u64,
+    name: Option<&'a str>,
+}
+
+impl<'a> Area<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let [start, end] = [start, end].map(|bound| usize::from_str_radix(bound, 16).ok());
+        let rights = fields.next()?;
+        let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let inode = fields.nth(1)?.parse().ok()?;
+        Some(Self { start: start?, end: end?, rights, offset, inode, name: fields.next() })
+    }
+}
+
+/// Calls `each` with the mappings that have bytes of `[lo, hi)`, in order. The list is read up to there.
+fn areas(lo: usize, hi: usize, mut each: impl FnMut(&Area<'_>)) -> io::Result<()> {
+    let (mut maps, mut line) = (BufReader::new(File::open("/proc/self/maps")?), String::new());
+    while maps.read_line(&mut line)? > 0 {
+        let area = Area::read(&line).ok_or_else(|| io::Error::other(format!("a line of /proc/self/maps: {line}")))?;
+        if area.start >= hi {
+            break;
+        }
+        if area.end > lo {
+            each(&area);
+        }
+        line.clear();
+    }
+    Ok(())
 }
 
 /// Whether `[lo, hi)` is covered by mappings that are readable, writable, private, without a file or a name
 /// other than the heap's.
-fn private_and_anonymous(lo: usize, hi: usize) -> Result<bool> {
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|e| Error::system("read the memory map", e))?;
-    let mut covered = lo;
-    for line in maps.lines() {
-        let mut fields = line.split_ascii_whitespace();
-        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else {
-            return Err(Error::new(ErrorKind::System, "read the memory map").cause(line.to_owned()));
-        };
-        let name = fields.nth(3);
-        let bounds = range
-            .split_once('-')
-            .and_then(|(a, b)| Some((usize::from_str_radix(a, 16).ok()?, usize::from_str_radix(b, 16).ok()?)));
-        let Some((start, end)) = bounds else {
-            return Err(Error::new(ErrorKind::System, "read the memory map").cause(line.to_owned()));
-        };
-        if end <= covered {
-            continue;
-        }
-        if start > covered {
-            return Ok(false);
-        }
-        let plain = rights == "rw-p" && name.is_none_or(|n| n == "[heap]" || n.starts_with("[anon:"));
-        if !plain {
-            return Ok(false);
-        }
-        covered = end;
-        if covered >= hi {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+fn is_plain(lo: usize, hi: usize) -> Result<bool> {
+    let (mut covered, mut plain) = (lo, true);
+    areas(lo, hi, |area| {
+        let named = area.name.is_none_or(|name| name == "[heap]" || name.starts_with("[anon:"));
+        plain &= area.start <= covered && area.rights == "rw-p" && named;
+        covered = area.end;
+    })
+    .map_err(|e| Error::system("read the memory map", e))?;
+    Ok(plain && covered >= hi)
 }
 
 #[cfg(test)]
 mod tests {
+    use memmap2::MmapMut;
+
     use super::*;
-    use crate::memory::segment::open;
+    use crate::memory::segment::{Pages, open};
+
+    fn anonymous(pages: usize) -> MmapMut {
+        MmapMut::map_anon(pages * PAGE).unwrap()
+    }
+
+    /// Bytes in memory of a file.
+    fn in_memory(pages: &MovedPages) -> usize {
+        pages.file.metadata().unwrap().blocks() as usize * 512
+    }
 
     #[test]
-    fn remap_shares_whole_pages_and_restore_gives_them_back() {
+    fn moved_pages_are_shared_until_they_are_given_back() {
         let mut buffer: Vec<u8> = (0..10 * PAGE).map(|i| i as u8).collect();
         let (base, len) = (buffer.as_mut_ptr(), buffer.len());
+        let mut pages = MovedPages::new().unwrap();
         // SAFETY: the buffer is ours alone until the end of the test.
-        let moved = unsafe { remap(base, len, Path::new("/dev/shm")) }.unwrap().expect("whole pages");
+        let moved = unsafe { pages.take(base, len) }.unwrap().expect("whole pages");
         assert!(moved.len >= 8 * PAGE && moved.base.addr() >= base.addr());
-        let peer = open(moved.segment.name().unwrap(), 0).unwrap();
+        let peer = open(pages.name(&moved).unwrap(), Pages::WhenTouched, 0).unwrap();
         // SAFETY: inside the peer's mapping and inside the buffer.
         unsafe {
             peer.at(5).write_volatile(99);
             assert_eq!(moved.base.add(5).read_volatile(), 99);
-            restore(&moved).unwrap();
+            assert_eq!(pages.give_back(&moved).unwrap(), 0);
             peer.at(6).write_volatile(98);
         }
         let at = moved.base.addr() - base.addr();
@@ -140,12 +372,73 @@ mod tests {
     }
 
     #[test]
-    fn remap_leaves_small_buffers_and_shared_mappings_alone() {
+    fn pages_that_nobody_has_touched_are_not_made() {
+        let mut buffer = anonymous(1000);
+        let mut pages = MovedPages::new().unwrap();
+        for page in [3, 4, 500, 999] {
+            buffer[page * PAGE] = page as u8;
+        }
+        // SAFETY: the buffer is ours alone.
+        let moved = unsafe { pages.take(buffer.as_mut_ptr(), buffer.len()) }.unwrap().expect("whole pages");
+        let expected = |touched| if segment::overcommit_is_strict() { 1000 * PAGE } else { touched * PAGE };
+        assert_eq!((moved.len, in_memory(&pages)), (1000 * PAGE, expected(4)));
+        let peer = open(pages.name(&moved).unwrap(), Pages::WhenTouched, 0).unwrap();
+        // SAFETY: inside the peer's mapping.
+        unsafe { peer.at(700 * PAGE).write_volatile(7) };
+        assert_eq!(in_memory(&pages), expected(5));
+        // SAFETY: as above.
+        assert_eq!(unsafe { pages.give_back(&moved) }.unwrap(), 0);
+        assert_eq!(in_memory(&pages), 0);
+        let set = [(3, 3), (4, 4), (500, 500 % 256), (700, 7), (999, 999 % 256)];
+        for page in 0..1000 {
+            let expected = set.iter().find(|(at, _)| *at == page).map_or(0, |(_, value)| *value as u8);
+            assert_eq!(buffer[page * PAGE], expected, "page {page}");
+        }
+        let resident = touched(buffer.as_ptr().addr(), buffer.len()).into_iter().map(|run| run.len()).sum::<usize>();
+        assert!(resident >= 5 * PAGE);
+    }
+
+    #[test]
+    fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
+        let mut pages = MovedPages::new().unwrap();
+        let mut buffer = anonymous(12);
+        buffer.fill(1);
+        let base = buffer.as_mut_ptr();
+        // SAFETY: the buffer is ours alone; what is unmapped of it is mapped again before it is dropped.
+        unsafe {
+            let moved = pages.take(base, buffer.len()).unwrap().expect("whole pages");
+            munmap(base.add(2 * PAGE).cast(), 3 * PAGE).unwrap();
+            let (flags, other) = (MapFlags::PRIVATE | MapFlags::FIXED, base.add(6 * PAGE));
+            mmap_anonymous(other.cast(), 2 * PAGE, RIGHTS, flags).unwrap();
+            other.write_volatile(5);
+            assert_eq!(pages.give_back(&moved).unwrap(), 5 * PAGE);
+            assert_eq!((other.read_volatile(), base.read_volatile(), base.add(8 * PAGE).read_volatile()), (5, 1, 1));
+            assert!(!is_plain(base.addr(), base.addr() + 12 * PAGE).unwrap());
+            mmap_anonymous(base.add(2 * PAGE).cast(), 3 * PAGE, RIGHTS, flags).unwrap();
+            assert!(is_plain(base.addr(), base.addr() + 12 * PAGE).unwrap());
+        }
+    }
+
+    #[test]
+    fn short_buffers_shared_mappings_and_more_than_there_may_be_are_left_alone() {
+        let mut pages = MovedPages::new().unwrap();
         let mut small = vec![0u8; 100];
-        let shared = Segment::create(Path::new("/dev/shm"), 4 * PAGE).unwrap();
-        for (base, len) in [(small.as_mut_ptr(), 100), (shared.mapping().at(0), 4 * PAGE)] {
+        let shared = segment::Segment::sparse(4 * PAGE).unwrap();
+        let mut some = anonymous(4);
+        let some = some.as_mut_ptr();
+        let alone = [(small.as_mut_ptr(), 100), (shared.mapping().at(0), 4 * PAGE), (some.wrapping_add(8), 2 * PAGE)];
+        for (base, len) in alone {
             // SAFETY: ours alone.
-            assert!(unsafe { remap(base, len, Path::new("/dev/shm")) }.unwrap().is_none());
+            assert!(unsafe { pages.take(base, len) }.unwrap().is_none());
+        }
+        // SAFETY: as above.
+        let page = unsafe { pages.take(some.wrapping_add(PAGE), PAGE) }.unwrap().expect("all of a buffer");
+        pages.regions = MOST;
+        let mut more = anonymous(8);
+        // SAFETY: as above.
+        unsafe {
+            assert!(pages.take(more.as_mut_ptr(), 8 * PAGE).unwrap().is_none());
+            pages.give_back(&page).unwrap();
         }
     }
 }

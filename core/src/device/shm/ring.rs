@@ -189,7 +189,7 @@ mod models;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::segment::{Segment, open};
+    use crate::memory::segment::{Pages, Segment, open};
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
     use std::collections::VecDeque;
@@ -198,10 +198,11 @@ mod tests {
     const SIZE: usize = 8192;
 
     fn ends() -> (Segment, Ring, Ring) {
-        let s = Segment::create(Path::new("/dev/shm"), SIZE + 4096).unwrap();
+        let s = Segment::create(Path::new("/dev/shm"), SIZE + 4096, Pages::AtOnce).unwrap();
         let ring = |memory| Ring::new(memory, 4096, SIZE, 0);
         // The producer maps it as another process would.
-        let (producer, consumer) = (ring(open(s.name().unwrap(), 0).unwrap()), ring(s.mapping().clone()));
+        let (producer, consumer) =
+            (ring(open(s.name().unwrap(), Pages::AtOnce, 0).unwrap()), ring(s.mapping().clone()));
         (s, producer, consumer)
     }
 

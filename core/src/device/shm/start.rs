@@ -1,13 +1,14 @@
 //! Start-up: every rank makes its base segment and publishes its endpoint address; with all addresses it maps the others.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
 use super::node::Node;
@@ -17,7 +18,7 @@ use super::{NOT_HERE, ShmDevice, liveness, park, vm};
 use crate::device::target::TargetService;
 use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::segment::{self, Segment, SegmentName};
+use crate::memory::segment::{self, Pages, Segment, SegmentName};
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
@@ -73,7 +74,7 @@ impl Prepared {
         let dir = PathBuf::from(&settings.shm_dir);
         let node = Node::of(ranks[me], &dir, settings.test_nodes)?;
         let layout = Layout { ranks: ranks.len(), ring: settings.shm_ring, bounce: settings.shm_bounce };
-        let own = Segment::create(&dir, layout.len())?;
+        let own = Segment::create(&dir, layout.len(), Pages::AtOnce)?;
         let m = own.mapping();
         m.word(IDENTITY).store((me as u64) << 32 | ranks.len() as u64, Ordering::SeqCst);
         m.half(STATE).store(STATE_RUNNING, Ordering::SeqCst);
@@ -130,7 +131,7 @@ impl Prepared {
             } else {
                 Some(liveness::watch(address.name.pid, peer)?)
             });
-            let mapping = segment::open(address.name, peer)?;
+            let mapping = segment::open(address.name, Pages::AtOnce, peer)?;
             let identity = (number as u64) << 32 | addresses.len() as u64;
             if mapping.word(0).load(Ordering::SeqCst) != MAGIC
                 || mapping.word(IDENTITY).load(Ordering::SeqCst) != identity
@@ -168,7 +169,10 @@ impl Prepared {
             capabilities,
             stats: Stats::default(),
             asymmetric,
-            dir: PathBuf::from(&self.settings.shm_dir),
+            arena: Arena::new(Path::new(&self.settings.shm_dir)),
+            imported_slots: ImportedSlots::default(),
+            moved: RefCell::default(),
+            kept: RefCell::default(),
             user_memory: self.settings.shm_user_memory,
             vm_works: vec![Cell::new(false); layout.ranks],
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
@@ -186,8 +190,8 @@ impl Prepared {
 /// Why not.
 pub fn probe(settings: &Settings) -> Result<String> {
     let dir = PathBuf::from(&settings.shm_dir);
-    let segment = Segment::create(&dir, 1)?;
-    segment::open(segment.name()?, 0)?;
+    let segment = Segment::create(&dir, 1, Pages::AtOnce)?;
+    segment::open(segment.name()?, Pages::AtOnce, 0)?;
     let byte = 0u8;
     let vm = match vm::works(std::process::id(), (&raw const byte).addr() as u64) {
         Ok(()) => "process_vm works".to_owned(),

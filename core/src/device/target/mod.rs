@@ -73,6 +73,11 @@ impl<M: SharedMemory> TargetService<M> {
         Ok(())
     }
 
+    /// Whether this rank's agent runs.
+    pub(crate) fn has_agent(&self) -> bool {
+        self.agent.borrow().as_ref().is_some_and(|agent| !agent.is_finished())
+    }
+
     /// Whether there is no room for another transfer.
     pub(crate) fn is_full(&self) -> bool {
         self.transfers.borrow().is_full()
