@@ -41,7 +41,7 @@ pub struct DynamicWindow<T: Element> {
 }
 
 impl<T: Element> DynamicWindow<T> {
-    /// A window with nothing attached. Collective. Memory: 512 KiB a rank for the table, of which what was
+    /// A window with nothing attached. Collective. Memory: 2 MiB a rank for the table, of which what was
     /// used is touched.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl<T: Element> DynamicWindow<T> {
     pub fn attach(&self, vec: Vec<T>) -> Result<Attachment> {
         let mut vec = ManuallyDrop::new(vec);
         // SAFETY: the vector is kept, untouched, until `detach` has succeeded, or leaked.
-        match unsafe { self.raw.attach(vec.as_mut_ptr().cast(), size_of_val(&vec[..])) } {
+        match unsafe { self.raw.attach_exclusively(vec.as_mut_ptr().cast(), size_of_val(&vec[..])) } {
             Ok(attachment) => {
                 self.vectors.borrow_mut().insert(attachment, vec);
                 Ok(attachment)

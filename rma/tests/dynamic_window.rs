@@ -105,7 +105,7 @@ fn attach_more_than_the_table_holds_is_an_error() {
 }
 
 /// Words of the memory that each rank attaches: whole pages in the middle.
-const WORDS: usize = 2048;
+const WORDS: usize = 4096;
 
 /// What one rank counts of ten rounds of a put, a get, a fetch-and-op and a compare-and-swap on word `word` of `target`, which
 /// it names by address: requests, and reads, of which ten are those of the gets.
@@ -115,7 +115,7 @@ fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, 
         let mut memory = vec![0u64; WORDS];
         let window = RawDynamicWindow::new(&team, None, Options::default())?;
         // SAFETY: the memory outlives the window, and is not touched meanwhile.
-        unsafe { window.attach(memory.as_mut_ptr().cast(), 8 * WORDS) }?;
+        unsafe { window.attach_exclusively(memory.as_mut_ptr().cast(), 8 * WORDS) }?;
         let bases = farside_rma::core::coll::allgather(&team, &memory.as_ptr().addr().to_le_bytes())?;
         let base = usize::from_le_bytes(bases[target].as_slice().try_into().unwrap());
         let (raw, at) = (window.window(), base + 8 * word);

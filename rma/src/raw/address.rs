@@ -7,14 +7,17 @@
 //! either look where the table is not mapped, else none; bytes that are mapped are then reached as those of any window.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_core::device::{MAX_KEY, Mapped, RemoteRegion};
 use farside_core::{Error, ErrorKind, Result};
 
 use super::RawWindow;
-use super::dynamic::{Attachment, ENTRY, MAX_ATTACHED, TABLE};
+use super::dynamic::{Attachment, CHANGES, ENTRY, KEPT_CHANGES, MAX_ATTACHED, TABLE};
+
+/// How many entries are read at once for less than one is alone.
+const MANY: usize = 64;
 
 /// The attachments of all ranks, as one of them knows them.
 #[derive(Debug)]
@@ -29,8 +32,10 @@ pub(super) struct Attachments {
 #[derive(Debug, Default)]
 struct KnownTable {
     version: u64,
-    /// By first byte. No two have a byte in common.
-    attachments: Vec<KnownAttachment>,
+    /// By first byte: those that have bytes. No two have one in common.
+    attachments: BTreeMap<usize, KnownAttachment>,
+    /// By slot: the number of the attachment there, and its first byte.
+    slots: HashMap<u64, (u64, usize)>,
     /// By the number of the attachment.
     imports: HashMap<u64, RemoteRegion>,
 }
@@ -54,8 +59,7 @@ impl KnownTable {
 
     /// The last attachment that begins at an address or before it.
     fn holding(&self, address: usize) -> Option<&KnownAttachment> {
-        let behind = self.attachments.partition_point(|one| one.base <= address);
-        self.attachments.get(behind.checked_sub(1)?)
+        self.attachments.range(..=address).next_back().map(|(_, one)| one)
     }
 
     /// The attachment that has the first of some bytes, if attachments that follow each other without a gap have all of them.
@@ -68,34 +72,54 @@ impl KnownTable {
         self.holding(address)
     }
 
-    /// Takes over what was read of the table, unless another thread has read it later, and gives the imports that are of no
-    /// use any more.
-    fn update(&mut self, version: u64, table: &[u64]) -> Vec<RemoteRegion> {
+    /// Takes over entries that were read of the table, each with its slot, unless another thread has read it later, and gives
+    /// the imports that are of no use any more. Other entries are as they were.
+    fn update<'a>(&mut self, version: u64, entries: impl Iterator<Item = (u64, &'a [u64])>) -> Vec<RemoteRegion> {
         let mut gone = Vec::new();
-        if version > self.version {
-            let entry = |(slot, entry): (usize, &[u64])| KnownAttachment {
-                base: entry[3] as usize,
-                len: entry[1] as usize,
-                attachment: Attachment { id: entry[0], slot: slot as u64 },
-                region: self.imports.get(&entry[0]).copied(),
-            };
-            let entries = table.chunks_exact(ENTRY / 8).enumerate().filter(|(_, entry)| entry[0] != 0);
-            self.attachments = entries.map(entry).collect();
-            self.attachments.sort_unstable_by_key(|one| (one.base, one.len));
-            let ids: HashSet<u64> = self.attachments.iter().map(|one| one.attachment.id).collect();
-            gone.extend(self.imports.extract_if(|id, _| !ids.contains(id)).map(|(_, region)| region));
-            self.version = version;
+        if version <= self.version {
+            return gone;
         }
+        let mut new = Vec::new();
+        for (slot, entry) in entries {
+            let [id, len, _, base] = [0, 1, 2, 3].map(|word| entry[word]);
+            match self.slots.get(&slot) {
+                Some((known, _)) if *known == id => continue,
+                Some((known, at)) => {
+                    self.attachments.extract_if(*at..=*at, |_, one| one.attachment.slot == slot).for_each(drop);
+                    gone.extend(self.imports.remove(known));
+                    self.slots.remove(&slot);
+                }
+                None => {}
+            }
+            if id != 0 {
+                let (base, len) = (base as usize, len as usize);
+                new.push(KnownAttachment { base, len, attachment: Attachment { id, slot }, region: None });
+            }
+        }
+        // When all that are detached have gone: memory may be attached again in another slot.
+        for mut one in new {
+            let Attachment { id, slot } = one.attachment;
+            one.region = self.imports.get(&id).copied();
+            self.slots.insert(slot, (id, one.base));
+            if one.len > 0 {
+                self.attachments.insert(one.base, one);
+            }
+        }
+        self.version = version;
         gone
     }
 
     /// Keeps the import of an attachment, or forgets it: then it gives it.
-    fn set_import(&mut self, id: u64, region: Option<RemoteRegion>) -> Option<RemoteRegion> {
-        let known = self.attachments.iter_mut().find(|one| one.attachment.id == id);
-        known.into_iter().for_each(|one| one.region = region);
+    fn set_import(&mut self, attachment: Attachment, region: Option<RemoteRegion>) -> Option<RemoteRegion> {
+        if let Some((id, base)) = self.slots.get(&attachment.slot)
+            && *id == attachment.id
+            && let Some(known) = self.attachments.get_mut(base)
+        {
+            known.region = region;
+        }
         match region {
-            Some(region) => self.imports.insert(id, region),
-            None => self.imports.remove(&id),
+            Some(region) => self.imports.insert(attachment.id, region),
+            None => self.imports.remove(&attachment.id),
         }
     }
 }
@@ -154,18 +178,36 @@ impl Attachments {
             if self.is_current(target, &known.borrow()) {
                 return Ok(());
             }
-            // Version, and slots that were ever used.
-            let mut head = [0u64; 2];
+            let mut head = [0u64; TABLE / 8];
             self.look_up(&mut head, target, 0)?;
-            if head[0] == known.borrow().version {
+            let (version, since) = (head[0], known.borrow().version);
+            if version == since {
                 return Ok(());
             }
-            let mut table = vec![0u64; (head[1] as usize).min(MAX_ATTACHED) * ENTRY / 8];
-            self.look_up(&mut table, target, TABLE)?;
+            let used = (head[1] as usize).min(MAX_ATTACHED);
+            // The changes since then, if they are all kept, and few enough that their entries are less than the table. The last
+            // word may already be that of the next change.
+            let changes = version.saturating_sub(since);
+            let few = changes < KEPT_CHANGES as u64 && changes as usize * MANY < used;
+            let slots: Vec<usize> = if few {
+                let slot = |version| head[CHANGES + version as usize % KEPT_CHANGES] as usize;
+                (since + 1..=version).map(slot).filter(|slot| *slot < used).collect()
+            } else {
+                (0..used).collect()
+            };
+            let mut entries = vec![0u64; slots.len() * ENTRY / 8];
+            if few {
+                for (slot, entry) in slots.iter().zip(entries.chunks_exact_mut(ENTRY / 8)) {
+                    self.look_up(entry, target, TABLE + slot * ENTRY)?;
+                }
+            } else {
+                self.look_up(&mut entries, target, TABLE)?;
+            }
             let mut again = [0u64; 1];
             self.look_up(&mut again, target, 0)?;
-            if again[0] == head[0] {
-                let gone = known.borrow_mut().update(head[0], &table);
+            if again[0] == version {
+                let entries = slots.iter().map(|slot| *slot as u64).zip(entries.chunks_exact(ENTRY / 8));
+                let gone = known.borrow_mut().update(version, entries);
                 gone.into_iter().for_each(|region| self.forget(region));
                 return Ok(());
             }
@@ -209,7 +251,7 @@ impl Attachments {
         let mut id = [0u64; 1];
         self.look_up(&mut id, target, offset)?;
         if id[0] != attachment.id || attachment.id == 0 {
-            let region = self.known[target].borrow_mut().set_import(attachment.id, None);
+            let region = self.known[target].borrow_mut().set_import(attachment, None);
             region.into_iter().for_each(|region| self.forget(region));
             return Err(gone());
         }
@@ -239,7 +281,7 @@ impl Attachments {
         }
         let (team, device) = (self.table.team(), self.table.job().device());
         let region = device.import(team.job_rank(target)?, key, Some(crate::op::apply_bytes))?;
-        self.known[target].borrow_mut().set_import(attachment.id, Some(region));
+        self.known[target].borrow_mut().set_import(attachment, Some(region));
         Ok(region)
     }
 }
@@ -268,10 +310,14 @@ mod tests {
     #[test]
     fn imports_of_what_is_detached_are_given_back_and_tables_that_are_older_change_nothing() {
         let mut known = KnownTable::default();
-        assert!(known.update(1, &table(&[1, 0, 3])).is_empty());
+        let update = |known: &mut KnownTable, version, ids: &[u64]| {
+            known.update(version, (0..).zip(table(ids).chunks_exact(ENTRY / 8)))
+        };
+        assert!(update(&mut known, 1, &[1, 0, 3]).is_empty());
         let region = |handle| Some(RemoteRegion { peer: 0, len: 8, handle, mapped: None, lists: None, steps: false });
-        for id in [1, 3] {
-            assert!(known.set_import(id, region(100 + id)).is_none());
+        let at = |slot, id| Attachment { id, slot };
+        for one in [at(0, 1), at(2, 3)] {
+            assert!(known.set_import(one, region(100 + one.id)).is_none());
         }
         let found = |known: &KnownTable, address| {
             known.find(address, 8).map(|one| (one.attachment.slot, one.region.map(|region| region.handle)))
@@ -280,12 +326,23 @@ mod tests {
             [976, 992, 984, 977].map(|at| found(&known, at)),
             [Some((2, Some(103))), Some((0, Some(101))), None, None]
         );
-        let gone = known.update(3, &table(&[1, 4, 0]));
+        let gone = update(&mut known, 3, &[1, 4, 0]);
         assert_eq!(gone.iter().map(|region| region.handle).collect::<Vec<_>>(), [103]);
         assert_eq!([976, 992, 968].map(|at| found(&known, at)), [None, Some((0, Some(101))), Some((1, None))]);
-        assert!(known.update(2, &table(&[])).is_empty());
+        assert!(update(&mut known, 2, &[0, 0, 0]).is_empty());
         assert_eq!(found(&known, 992), Some((0, Some(101))));
-        assert!(known.set_import(1, None).is_some() && known.set_import(1, None).is_none());
+        assert!(known.set_import(at(0, 1), None).is_some() && known.set_import(at(0, 1), None).is_none());
         assert_eq!(found(&known, 992), Some((0, None)));
+        // One entry alone; then the memory of a slot is attached in another one, in any order.
+        let entries = table(&[5, 0, 5]);
+        let entry = |at: usize| &entries[at * ENTRY / 8..][..ENTRY / 8];
+        assert!(known.update(4, [(2, entry(0))].into_iter()).is_empty());
+        assert_eq!([992, 968, 960].map(|at| found(&known, at)), [Some((0, None)), Some((1, None)), Some((2, None))]);
+        assert!(known.set_import(at(2, 5), region(105)).is_none());
+        let mut again = entry(0).to_vec();
+        again[0] = 6;
+        let gone = known.update(5, [(0, &again[..]), (2, entry(1))].into_iter());
+        assert_eq!(gone.iter().map(|region| region.handle).collect::<Vec<_>>(), [105]);
+        assert_eq!([992, 960].map(|at| found(&known, at)), [None, Some((0, None))]);
     }
 }

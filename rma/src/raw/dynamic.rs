@@ -6,7 +6,7 @@
 //! those under way are refused by the owner or reach pages that are the owner's no more.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,13 +20,18 @@ use crate::assert::Assert;
 use crate::op::ElementType;
 
 /// Most attachments of one rank at a time.
-pub const MAX_ATTACHED: usize = 4096;
+pub const MAX_ATTACHED: usize = 16_384;
 
 /// Bytes of a table entry: id, length in bytes, length of the key, first byte, the key.
 pub(super) const ENTRY: usize = 32 + MAX_KEY;
 
-/// Where the entries begin: behind the version of the table, and the number of slots that were ever used.
+/// Where the entries begin: behind the version of the table, the number of slots that were ever used, and the slots of the
+/// last changes, that of version `v` in word `v` modulo [`KEPT_CHANGES`] of [`CHANGES`].
 pub(super) const TABLE: usize = ENTRY;
+
+/// The first word of the last changes, and their number.
+pub(super) const CHANGES: usize = 2;
+pub(super) const KEPT_CHANGES: usize = TABLE / 8 - CHANGES;
 
 /// Names an attachment of some rank: send it to the ranks that may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
@@ -38,18 +43,54 @@ pub struct Attachment {
     pub slot: u64,
 }
 
+/// The attachments of this rank.
+#[derive(Debug, Default)]
+struct Attached {
+    registrations: HashMap<Attachment, Registration>,
+    /// By first byte, each with its length: those that have bytes. No two have one in common.
+    by_base: BTreeMap<usize, (Attachment, usize)>,
+    /// Slots that were used, and are free.
+    free: Vec<u64>,
+}
+
+impl Attached {
+    /// A slot of the table for one more, if there is one.
+    fn free_slot(&self) -> Option<u64> {
+        let used = self.registrations.len() + self.free.len();
+        self.free.last().copied().or((used < MAX_ATTACHED).then_some(used as u64))
+    }
+
+    /// Adds one in [the free slot](Self::free_slot).
+    fn add(&mut self, attachment: Attachment, registration: Registration) {
+        self.free.pop();
+        if registration.len > 0 {
+            self.by_base.insert(registration.base.addr(), (attachment, registration.len));
+        }
+        self.registrations.insert(attachment, registration);
+    }
+
+    fn remove(&mut self, attachment: Attachment) -> Option<Registration> {
+        let registration = self.registrations.remove(&attachment)?;
+        self.free.push(attachment.slot);
+        if registration.len > 0 {
+            self.by_base.remove(&registration.base.addr());
+        }
+        Some(registration)
+    }
+}
+
 /// An untyped window whose memory is attached later. Operations are complete when they return.
 #[derive(Debug)]
 pub struct RawDynamicWindow {
     attachments: Rc<Attachments>,
     /// The window whose epochs operations by address belong to.
     epochs: RawWindow,
-    attached: RefCell<HashMap<Attachment, Registration>>,
+    attached: RefCell<Attached>,
     last: Cell<u64>,
 }
 
 impl RawDynamicWindow {
-    /// A window with nothing attached, which all ranks use for elements of one type. Collective. Memory: 512 KiB a
+    /// A window with nothing attached, which all ranks use for elements of one type. Collective. Memory: 2 MiB a
     /// rank for the table, of which what was used is touched.
     ///
     /// # Errors
@@ -77,21 +118,26 @@ impl RawDynamicWindow {
     /// The attachment of this rank that begins at `base`.
     #[must_use]
     pub fn attachment_at(&self, base: *const u8) -> Option<Attachment> {
-        let attached = self.attached.borrow();
-        attached.iter().find(|(_, own)| own.base.cast_const() == base).map(|(attachment, _)| *attachment)
+        self.attached.borrow().by_base.get(&base.addr()).map(|(attachment, _)| *attachment)
     }
 
     /// Whether some attachment of this rank has one of these bytes.
     #[must_use]
     pub fn has_attached(&self, base: *const u8, len: usize) -> bool {
         let (from, to) = (base.addr(), base.addr().saturating_add(len));
-        self.attached.borrow().values().any(|own| own.base.addr() < to && from < own.base.addr() + own.len)
+        // No two have a byte in common, so the last that begins before the end reaches furthest.
+        let attached = self.attached.borrow();
+        attached.by_base.range(..to).next_back().is_some_and(|(base, (_, len))| from < base + len)
     }
 
-    /// Tells the others that the table has changed.
-    fn changed(&self) {
-        // Release half: pairs with the look of an origin at the version, before and after it reads the table.
-        self.word_at(0).fetch_add(1, Ordering::AcqRel);
+    /// Tells the others that an entry of the table has changed.
+    fn changed(&self, slot: u64) {
+        // Relaxed: written by this thread alone.
+        let version = self.word_at(0).load(Ordering::Relaxed) + 1;
+        // Relaxed: ordered by the Release of the version.
+        self.word_at(CHANGES + version as usize % KEPT_CHANGES).store(slot, Ordering::Relaxed);
+        // Release: pairs with the look of an origin at the version, before and after it reads the table.
+        self.word_at(0).store(version, Ordering::Release);
     }
 
     fn word(&self, slot: u64, index: usize) -> &AtomicU64 {
@@ -105,7 +151,7 @@ impl RawDynamicWindow {
         unsafe { AtomicU64::from_ptr(self.table().base().cast::<u64>().add(index).cast()) }
     }
 
-    /// Attaches `len` bytes at `base`. Local: no message.
+    /// Attaches `len` bytes at `base`. Local: no message. How others reach it: see [`RawWindow::create`].
     ///
     /// # Safety
     /// The memory stays valid, and is accessed by others only as for any window, until [`detach`](Self::detach) has
@@ -114,8 +160,27 @@ impl RawDynamicWindow {
     /// # Errors
     /// `Limit` with [`MAX_ATTACHED`] already attached, or from the device.
     pub unsafe fn attach(&self, base: *mut u8, len: usize) -> Result<Attachment> {
-        let free = |slot: &u64| self.word(*slot, 0).load(Ordering::Relaxed) == 0; // Own word, own thread.
-        let slot = (0..MAX_ATTACHED as u64).find(free).ok_or_else(|| {
+        // SAFETY: the same contract.
+        unsafe { self.attach_region(Region::of(base, len)) }
+    }
+
+    /// Attaches memory that nothing else accesses until it is detached. Others map its whole pages.
+    ///
+    /// # Safety
+    /// The contract of [`attach`](Self::attach) and that of [`Region::exclusive`].
+    ///
+    /// # Errors
+    /// Those of [`attach`](Self::attach).
+    pub unsafe fn attach_exclusively(&self, base: *mut u8, len: usize) -> Result<Attachment> {
+        // SAFETY: the same contract.
+        unsafe { self.attach_region(Region { exclusive: true, ..Region::of(base, len) }) }
+    }
+
+    /// # Safety
+    /// The contract of [`attach`](Self::attach), and that of [`Region::exclusive`] if the memory is so.
+    unsafe fn attach_region(&self, memory: Region) -> Result<Attachment> {
+        let Region { base, len, .. } = memory;
+        let slot = self.attached.borrow().free_slot().ok_or_else(|| {
             Error::new(ErrorKind::Limit, "attach memory")
                 .rank(self.table().job().rank())
                 .cause(format!("{MAX_ATTACHED} are attached"))
@@ -126,7 +191,7 @@ impl RawDynamicWindow {
             passive: true,
             revocable: true,
             one_node: self.table().team().is_on_one_node(),
-            ..Region::of(base, len)
+            ..memory
         };
         // SAFETY: the same contract.
         let registration = unsafe { self.table().job().device().register(region) }?;
@@ -146,9 +211,9 @@ impl RawDynamicWindow {
         // Release: pairs with the look-up of an origin, which reads the id before and after the rest.
         self.word(slot, 0).store(id, Ordering::Release);
         self.word_at(1).fetch_max(slot + 1, Ordering::AcqRel);
-        self.changed();
+        self.changed(slot);
         let attachment = Attachment { id, slot };
-        self.attached.borrow_mut().insert(attachment, registration);
+        self.attached.borrow_mut().add(attachment, registration);
         Ok(attachment)
     }
 
@@ -157,11 +222,11 @@ impl RawDynamicWindow {
     /// # Errors
     /// `NotAttached`; `System` if the memory cannot be taken back, and must not be reused.
     pub fn detach(&self, attachment: Attachment) -> Result<()> {
-        let registration = self.attached.borrow_mut().remove(&attachment);
+        let registration = self.attached.borrow_mut().remove(attachment);
         let gone = || self.not_attached("detach memory", self.table().team().rank(), attachment);
         let registration = registration.ok_or_else(gone)?;
         self.word(attachment.slot, 0).store(0, Ordering::SeqCst);
-        self.changed();
+        self.changed(attachment.slot);
         // SAFETY: operations of this rank are complete or cancelled before they return.
         unsafe { self.table().job().device().release(registration.handle) }
     }
@@ -201,7 +266,7 @@ impl RawDynamicWindow {
 
 impl Drop for RawDynamicWindow {
     fn drop(&mut self) {
-        let all: Vec<Attachment> = self.attached.borrow().keys().copied().collect();
+        let all: Vec<Attachment> = self.attached.borrow().registrations.keys().copied().collect();
         for attachment in all {
             if let Err(e) = self.detach(attachment) {
                 tracing::error!("attached memory was not given back: {e}");
@@ -223,7 +288,7 @@ mod tests {
             let window = RawDynamicWindow::new(&job.world()?, None, Options::default())?;
             // SAFETY: the memory outlives the window, and nothing else touches it meanwhile.
             let attachment = unsafe { window.attach(memory.as_mut_ptr().cast(), size_of_val(&memory)) }?;
-            let key = window.attached.borrow()[&attachment].key.clone();
+            let key = window.attached.borrow().registrations[&attachment].key.clone();
             let [one, other] = [(); 2].map(|()| window.attachments.import(0, attachment, &key));
             assert_eq!(one?.handle, other?.handle);
             window.free()
