@@ -6,7 +6,8 @@ use crate::table::Parameter;
 /// Chapters whose functions get such arguments.
 const CHAPTERS: [&str; 6] = ["p2p", "collective", "rma", "pack", "op", "partitioned"];
 
-/// One letter for the type of a parameter.
+/// One letter for the type of a parameter: an address, a number, a list of numbers, a datatype, a list of datatypes, a
+/// communicator, a window.
 fn letter(parameter: &Parameter) -> char {
     match (parameter.base.as_str(), parameter.stars, parameter.array) {
         ("void", 1, false) => 'p',
@@ -50,37 +51,46 @@ pub fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) ->
         let rest = &letters[at..];
         let starts = |with: &str| rest.starts_with(with);
         at += if starts("pnt") {
+            // (buf, count, datatype)
             out.push(buffer(at, at + 1, at + 2));
             3
         } else if starts("pnnt") {
+            // (buf, partitions, count, datatype)
             out.extend([buffer(at, at + 2, at + 3), one(at + 1)]);
             4
         } else if starts("ppnt") {
+            // (sendbuf, recvbuf, count, datatype)
             out.extend([buffer(at, at + 2, at + 3), buffer(at + 1, at + 2, at + 3)]);
             4
         } else if starts("pplt") {
+            // (sendbuf, recvbuf, recvcounts, datatype)
             out.extend([at, at + 1].map(|p| format!("Address::new({}, {})", name(p), names(&[p, at + 2]))));
             out.extend([one(at + 2), one(at + 3)]);
             4
         } else if starts("pllt") || starts("pllT") {
+            // (buf, counts, displs, datatype) or (buf, counts, displs, datatypes)
             let types = if starts("pllt") { "One" } else { "Each" };
             let (address, counts, displs, types) =
                 (name(at), one(at + 1), one(at + 2), format!("Types::{types}({})", one(at + 3)));
             let names = names(&[at, at + 1]);
-            out.push(format!("Blocks::new({address}, {counts}, {displs}.into(), {types}, {names})"));
+            out.push(format!("Blocks::new({address}, {counts}, {displs}, {types}, {names})"));
             4
         } else if starts("pptnn") || starts("ppptnn") {
+            // (origin_addr, .., result_addr, datatype, target_rank, target_disp): one element everywhere
             let datatype = at + rest.find('t').expect("a type");
             out.extend((at..datatype).map(|address| element(address, datatype)));
             out.push(place(datatype + 1, "1".into(), datatype));
             datatype + 3 - at
         } else if starts("nnnt") {
+            // (target_rank, target_disp, target_count, target_datatype)
             out.push(place(at, one(at + 2), at + 3));
             4
         } else if is_peer(at) {
+            // (dest, tag), with the communicator, which may stand elsewhere
             out.push(format!("Peer::new({}, {}, comm, {})", name(at), name(at + 1), names(&[at, at + 1])));
             2
         } else if starts("c") && has_peer || starts("w") && has_place {
+            // Part of an argument already.
             1
         } else {
             out.push(one(at));

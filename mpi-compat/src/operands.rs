@@ -99,11 +99,11 @@ impl Blocks {
     pub fn new(
         at: *const c_void,
         counts: Longs,
-        displs: Longs,
+        displs: impl Into<Longs>,
         types: Types,
         names: &'static [&'static str; 2],
     ) -> Self {
-        Self { address: Address::new(at, names), counts, displs, types }
+        Self { address: Address::new(at, names), counts, displs: displs.into(), types }
     }
 }
 
