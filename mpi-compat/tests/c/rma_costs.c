@@ -69,8 +69,9 @@ static void regions(int n, int me, int peer) {
     OK(MPI_Win_unlock_all(win));
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < n; i++) CHECK(memory[i][REGION / 8] == i + peer);
-    /* The table of a thousand attachments has 31 pages, and each rank reads that of the other. */
-    at_most("regions", before, (struct held){4, 40, 500 + n / 2});
+    /* Some of them lie at pages by chance: up to 256 are mapped. The table of a thousand attachments has 31 pages, and each
+       rank reads that of the other. */
+    at_most("regions", before, (struct held){4, 3 * 256 + 40, 500 + n / 2});
     for (int i = 0; i < n; i++) {
         OK(MPI_Win_detach(win, memory[i]));
         free(memory[i]);

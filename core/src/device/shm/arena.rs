@@ -291,10 +291,10 @@ mod tests {
         arena.give_back(slot);
         assert_eq!(peer.import(0, name, 7, 8).unwrap_err().kind(), ErrorKind::Protocol);
         drop(twice);
-        let others: Vec<Slot> = (0..20).map(|_| arena.take(100).unwrap()).collect();
+        let others: Vec<Slot> = (0..100).map(|_| arena.take(100).unwrap()).collect();
         assert!(others.iter().all(|slot| slot.base() != first), "it is imported");
         drop(imported);
-        let again: Vec<Slot> = (0..20).map(|_| arena.take(100).unwrap()).collect();
+        let again: Vec<Slot> = (0..300).map(|_| arena.take(100).unwrap()).collect();
         let again = again.iter().find(|slot| slot.base() == first).expect("it is free");
         // SAFETY: as above.
         assert_eq!(unsafe { first.read_volatile() }, 0);
@@ -329,7 +329,7 @@ mod tests {
         let slot = arena.take(PAGE + 1).unwrap();
         slot.open(1);
         let (name, index) = slot.name();
-        for (slot, len) in [(index, 2 * PAGE + 1), (index + 2, 8), (u64::MAX, 8)] {
+        for (slot, len) in [(index, 2 * PAGE + 1), (index + slot.of.count as u64, 8), (u64::MAX, 8)] {
             assert!(peer.import(0, (name, slot), 1, len).unwrap().is_none(), "slot {slot}, {len} bytes");
         }
         for (at, value) in [(0, 0), (0, PAGE as u64), (0, u64::MAX), (8, 0), (8, 3), (8, u64::MAX)] {
