@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::device::{Device, Sleep};
+use crate::device::{Device, PeerCheck, Sleep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::{Settings, WaitPolicy};
 
@@ -249,7 +249,7 @@ impl Progress {
         let now = device.now();
         if deadline.is_some_and(|d| now >= d) {
             let e = Error::new(ErrorKind::Timeout, operation).device(device.capabilities().name);
-            return Err(match device.stopped_peer() {
+            return Err(match device.check_peers(PeerCheck::Stopped).ok().flatten() {
                 Some(rank) => e.peer(rank).cause("its process is stopped, by a signal or a debugger"),
                 None => e,
             });
@@ -257,19 +257,19 @@ impl Progress {
         if self.last_check.get().is_none_or(|last| now.duration_since(last) >= self.check) {
             self.last_check.set(Some(now));
             self.checks.set(self.checks.get().wrapping_add(1));
-            self.name_stopped(operation, device, now);
-            device.check_peers(None).map_err(|e| e.during(operation))?;
+            let looks = self.last_look.get().is_none_or(|last| now.duration_since(last) >= STOPPED);
+            let about = if looks { PeerCheck::Stopped } else { PeerCheck::Alive };
+            let stopped = device.check_peers(about).map_err(|e| e.during(operation))?;
+            if looks {
+                self.last_look.set(Some(now));
+                self.name_stopped(operation, stopped);
+            }
         }
         Ok(now)
     }
 
     /// Warns once of a rank that is stopped. That is no failure, but others may wait for it.
-    fn name_stopped(&self, operation: &'static str, device: &dyn Device, now: Instant) {
-        if self.last_look.get().is_some_and(|last| now.duration_since(last) < STOPPED) {
-            return;
-        }
-        self.last_look.set(Some(now));
-        let stopped = device.stopped_peer();
+    fn name_stopped(&self, operation: &'static str, stopped: Option<u32>) {
         if let Some(rank) = stopped.filter(|_| stopped != self.named.get()) {
             tracing::warn!("{operation}: rank {rank} is stopped, by a signal or a debugger; this rank waits");
         }

@@ -121,7 +121,7 @@ impl ActiveMessages {
         let received = copy(&message.data).map_err(|e| e.peer(job.rank()));
         match &received {
             Ok(received) => {
-                job.device().stats().add(Kind::Copy, received.kept);
+                job.device().own_stats().add(Kind::Copy, received.kept);
                 message.data.complete();
                 self.finished(job.rank(), message.target, 0)?;
             }

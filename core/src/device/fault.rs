@@ -17,7 +17,7 @@ use super::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
-use crate::stats::{Kind, Snapshot, Stats};
+use crate::stats::{Kind, Stats};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Faulty {
         let n = self.until.get();
         self.until.set(n.saturating_sub(1));
         if n == 1 {
-            self.inner.stats().add(Kind::Damage, 0);
+            self.inner.own_stats().add(Kind::Damage, 0);
             tracing::info!("an operation is damaged: {:?}", self.damage);
         }
         n == 1
@@ -251,7 +251,7 @@ fn written<'a>(operation: &Operation<'a>, whole: &'a mut [Range; 1]) -> Option<(
 }
 
 impl Device for Faulty {
-    forward!(inner: sealed, cancel, wake, waker, now, stats, counters, check_peers, stopped_peer, leave);
+    forward!(inner: sealed, cancel, wake, waker, now, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -15,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
-    Waker, WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
+    Sleep, Waker, WorkRequest,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
@@ -408,17 +408,17 @@ impl Device for Loopback {
         Ok(Arc::new(move || hub.0[me].wake()))
     }
 
-    fn check_peers(&self, _met: Option<&Error>) -> Result<()> {
+    fn check_peers(&self, _about: PeerCheck<'_>) -> Result<Option<u32>> {
         match self.hub.0.iter().position(|rank| rank.inbox().ended == Some(Leave::Lost)) {
             Some(lost) => Err(self
                 .fail(ErrorKind::PeerLost, "check the other ranks", lost as u32)
                 .cause("its thread ended without leaving the job")),
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 
-    fn stats(&self) -> &Stats {
-        &self.stats
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        each(self.capabilities.name, &self.stats);
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {

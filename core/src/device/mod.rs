@@ -10,10 +10,12 @@ macro_rules! forward {
     (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
     (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
     (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
-    (@stats $i:ident) => { fn stats(&self) -> &Stats { self.$i.stats() } };
-    (@counters $i:ident) => { fn counters(&self) -> Vec<(&'static str, Snapshot)> { self.$i.counters() } };
-    (@check_peers $i:ident) => { fn check_peers(&self, met: Option<&Error>) -> Result<()> { self.$i.check_peers(met) } };
-    (@stopped_peer $i:ident) => { fn stopped_peer(&self) -> Option<u32> { self.$i.stopped_peer() } };
+    (@stats $i:ident) => {
+        fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) { self.$i.stats(each); }
+    };
+    (@check_peers $i:ident) => {
+        fn check_peers(&self, about: crate::device::PeerCheck<'_>) -> Result<Option<u32>> { self.$i.check_peers(about) }
+    };
     (@leave $i:ident) => { fn leave(&self, how: Leave) -> Result<bool> { self.$i.leave(how) } };
     (@cancel $i:ident) => { fn cancel(&self, which: &dyn Fn(u64) -> bool) { self.$i.cancel(which); } };
 }
@@ -399,6 +401,17 @@ pub enum Event<'a> {
     },
 }
 
+/// What a check of the peers is about.
+#[derive(Clone, Copy, Debug)]
+pub enum PeerCheck<'a> {
+    /// Whether all are alive.
+    Alive,
+    /// That, and whether the process of one is stopped, by a signal or a debugger.
+    Stopped,
+    /// Whether the others are alive after this loss, which was noticed elsewhere: what is under way to that rank fails.
+    Met(&'a Error),
+}
+
 /// How a rank ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
@@ -480,25 +493,19 @@ pub trait Device: fmt::Debug {
     fn waker(&self) -> Result<Waker> {
         Err(Error::new(ErrorKind::Unsupported, "join two devices").device(self.capabilities().name))
     }
-    /// Checks that all peers are alive. `met` is a loss that was noticed elsewhere: what is under way to that rank fails.
+    /// Checks that all peers are alive. Returns a rank of the job whose process is stopped, if that is asked for and this
+    /// device watches its process.
     ///
     /// # Errors
-    /// `PeerLost`, naming one that is not.
-    fn check_peers(&self, met: Option<&Error>) -> Result<()>;
-    /// A rank of the job whose process is stopped, by a signal or a debugger, where this device watches its process.
-    fn stopped_peer(&self) -> Option<u32> {
-        None
-    }
+    /// `PeerLost`, naming one that is not alive.
+    fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>>;
     /// The clock of the job: the only one that job code reads.
     fn now(&self) -> Instant {
         Instant::now()
     }
-    /// The counters, to add operations that bypass `post` (stores to mapped memory).
-    fn stats(&self) -> &Stats;
-    /// The counters by device: more than one where this one is made of others.
-    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
-        vec![(self.capabilities().name, self.stats().snapshot())]
-    }
+    /// Shows its counters, each with the name of the device: more than one where threads count apart, or this device is made of
+    /// others. To the first, of which there is always one, operations are added that bypass `post` (stores to mapped memory).
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats));
     /// Says that this rank ends. In order: returns whether all requests are complete, those too whose completion nobody gets
     /// (signals and packets); if not, poll and call again.
     ///
@@ -529,6 +536,28 @@ impl dyn Device + '_ {
     pub fn allocate(&self, region: Region) -> Result<Registration> {
         // SAFETY: no memory of the caller.
         unsafe { self.register(Region { base: std::ptr::null_mut(), ..region }) }
+    }
+
+    /// The counters to which operations are added that bypass [`post`](Device::post).
+    ///
+    /// # Panics
+    /// If the device has none, against its contract.
+    #[must_use]
+    pub fn own_stats(&self) -> &Stats {
+        let mut first = None;
+        self.stats(&mut |_, stats| _ = first.get_or_insert(stats));
+        first.expect("a device has counters")
+    }
+
+    /// The counters by device: more than one where this one is made of others.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, Snapshot)> {
+        let mut all: Vec<(&'static str, Snapshot)> = Vec::new();
+        self.stats(&mut |name, stats| match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum = sum.merged(&stats.snapshot()),
+            None => all.push((name, stats.snapshot())),
+        });
+        all
     }
 
     /// Whether this rank and `peer` can map each other's memory.

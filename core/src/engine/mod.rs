@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bill::{Account, Awaited, Bill, Watch};
 use crate::bootstrap::Bootstrap;
-use crate::device::{Device, MessageCutOffs};
+use crate::device::{Device, MessageCutOffs, PeerCheck};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
@@ -154,7 +154,7 @@ impl Engine {
     /// # Errors
     /// `PeerLost`, naming one that is not.
     pub fn check_peers(&self) -> Result<()> {
-        self.device.check_peers(None)
+        self.device.check_peers(PeerCheck::Alive).map(|_| ())
     }
 
     /// The store order of this rank.
@@ -192,7 +192,7 @@ impl Engine {
     #[must_use]
     pub fn stats_of(&self, account: Option<Account>) -> NonNull<Stats> {
         let kept = self.bill().zip(account).and_then(|(bill, account)| NonNull::new(bill.direct(account).cast_mut()));
-        kept.unwrap_or_else(|| NonNull::from(self.device().stats()))
+        kept.unwrap_or_else(|| NonNull::from(self.device().own_stats()))
     }
 
     /// How often to check for something that is about to come before waiting for it: 0 where ranks outnumber cores.

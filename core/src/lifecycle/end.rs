@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::coll;
 use crate::coll::team::Team;
-use crate::device::Leave;
+use crate::device::{Leave, PeerCheck};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
@@ -127,7 +127,7 @@ impl Job {
     /// the barrier and failed in it: it has not ended in order, and all get its error.
     fn part(&self, stays: bool) -> Result<()> {
         let device = self.device();
-        device.check_peers(None)?;
+        device.check_peers(PeerCheck::Alive)?;
         self.flush()?;
         if !stays {
             self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;

@@ -33,14 +33,14 @@ use rustc_hash::FxHashMap;
 
 use super::update::{Stage, Update, What};
 use crate::device::{
-    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
-    Waker, WorkRequest, code, forward,
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
+    Sleep, Waker, WorkRequest, code, forward,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
-use crate::stats::{Kind, Snapshot, Stats};
+use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
 /// Lock words of a rank, a cache line each; regions share them.
@@ -139,9 +139,9 @@ impl Steps {
         if queue.len() >= MOST {
             return Ok(Posted::Busy);
         }
-        self.inner.stats().add(kind, update.len);
+        self.inner.own_stats().add(kind, update.len);
         if update.notify.is_some() {
-            self.inner.stats().add(Kind::Notify, 8);
+            self.inner.own_stats().add(Kind::Notify, 8);
         }
         queue.push_back(Box::new(update));
         if let ([first], false) = (queue.make_contiguous(), self.polling.get()) {
@@ -433,7 +433,7 @@ impl Steps {
             update.operand.resize(len, 0);
             // SAFETY: by the contract; the vector has that length.
             unsafe { copy::load(operand.base, update.operand.as_mut_ptr(), len) };
-            self.inner.stats().add(Kind::Copy, len);
+            self.inner.own_stats().add(Kind::Copy, len);
         }
         if !old.is_null() {
             (update.old, update.former) = (old, vec![0; len]);
@@ -482,7 +482,7 @@ impl Steps {
                 return Ok(());
             }
             // A device that is busy makes room when it is asked again.
-            self.inner.check_peers(None)?;
+            self.inner.check_peers(PeerCheck::Alive)?;
             std::thread::yield_now();
         }
     }
@@ -494,7 +494,7 @@ impl Steps {
 }
 
 impl Device for Steps {
-    forward!(inner: sealed, wake, waker, now, stats, counters, check_peers, stopped_peer, leave);
+    forward!(inner: sealed, wake, waker, now, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -27,7 +27,7 @@ impl Listener {
     /// For the window over `len` bytes at `base`, whose signal array has these cells.
     pub(super) fn new(job: &Job, (base, len): (*mut u8, usize), cells: OwnCells, answers: &Rc<Answers>) -> Self {
         let state = Rc::new(Cell::new(ExposureState::Kept));
-        let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().stats()), state: Rc::clone(&state) };
+        let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().own_stats()), state: Rc::clone(&state) };
         let served = Served { bytes, cells, answers: Rc::clone(answers) };
         let handler = move |m: Message<'_>| {
             if !m.header.is_empty() {

@@ -113,7 +113,7 @@ impl Ranks {
     }
 
     fn damages(&self) -> u64 {
-        self.origin.stats().snapshot().count(Kind::Damage)
+        self.origin.own_stats().snapshot().count(Kind::Damage)
     }
 }
 

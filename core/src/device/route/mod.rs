@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{
-    Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, Place, Posted, Region, Registration,
-    RemoteRegion, Sleep, Waker, WorkRequest,
+    Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
+    Registration, RemoteRegion, Sleep, Waker, WorkRequest,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
-use crate::stats::{Snapshot, Stats};
+use crate::stats::Stats;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,35 +262,26 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
         }
     }
 
-    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
-        if let Err(e) = self.intra.check_peers(met) {
-            let _ = self.inter.check_peers(Some(&e));
-            return Err(e);
-        }
-        self.inter.check_peers(met).inspect_err(|e| {
+    fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
+        let stopped = self.intra.check_peers(about).inspect_err(|e| {
+            let _ = self.inter.check_peers(PeerCheck::Met(e));
+        })?;
+        let other = self.inter.check_peers(about).inspect_err(|e| {
             if e.kind() == ErrorKind::PeerLost {
-                let _ = self.intra.check_peers(Some(e));
+                let _ = self.intra.check_peers(PeerCheck::Met(e));
             }
-        })
-    }
-
-    fn stopped_peer(&self) -> Option<u32> {
-        self.intra.stopped_peer().or_else(|| self.inter.stopped_peer())
+        })?;
+        Ok(stopped.or(other))
     }
 
     fn now(&self) -> Instant {
         self.inter.now()
     }
 
-    /// Those of the intra-node device: the only one whose operations bypass `post`.
-    fn stats(&self) -> &Stats {
-        self.intra.stats()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
-        let mut all = self.intra.counters();
-        all.extend(self.inter.counters());
-        all
+    /// First those of the intra-node device: the only one whose operations bypass `post`.
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        self.intra.stats(each);
+        self.inter.stats(each);
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {

@@ -37,8 +37,8 @@ pub use node::Nodes;
 pub use start::{Prepared, probe};
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, Posted, Region, Registration, RemoteRegion, SHORT_WORDS,
-    ShortPacket, Sleep, Unread, Waker, WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion,
+    SHORT_WORDS, ShortPacket, Sleep, Unread, Waker, WorkRequest,
 };
 use crate::device::target::TargetService;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,7 +46,7 @@ use crate::memory::keys::AccumulateFn;
 use crate::memory::segment::Mapping;
 use crate::processes::{self, Process};
 use crate::settings::UserMemory;
-use crate::stats::{Kind, Snapshot, Stats};
+use crate::stats::{Kind, Stats};
 use arena::{Arena, ImportedSlots};
 use channel::Channel;
 use imports::{Import, OwnedRegion};
@@ -359,26 +359,21 @@ impl Device for ShmDevice {
         }))
     }
 
-    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
-        if let Some(met) = met {
-            liveness::note(self.own(), met);
+    fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
+        if let PeerCheck::Met(loss) = about {
+            liveness::note(self.own(), loss);
         }
         liveness::check(&self.processes, &self.shared.peers, &self.shared.ranks).map_err(|e| {
             liveness::note(self.own(), &e);
             e.rank(self.shared.ranks[self.shared.me])
-        })
+        })?;
+        let asked = matches!(about, PeerCheck::Stopped);
+        Ok(asked.then(|| processes::stopped(&self.processes)).flatten().map(|number| self.shared.ranks[number]))
     }
 
-    fn stopped_peer(&self) -> Option<u32> {
-        processes::stopped(&self.processes).map(|number| self.shared.ranks[number])
-    }
-
-    fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
-    fn counters(&self) -> Vec<(&'static str, Snapshot)> {
-        vec![("shm", self.stats.snapshot().merged(&self.service.agent_counters()))]
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        each(self.capabilities.name, &self.stats);
+        each(self.capabilities.name, self.service.agent_stats());
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::memory::keys::Exposures;
-use crate::stats::{Snapshot, Stats};
+use crate::stats::Stats;
 use agent::Target;
 use request::Server;
 use transfer::Transfers;
@@ -154,8 +154,8 @@ impl<M: SharedMemory> TargetService<M> {
     }
 
     /// What the agent has counted.
-    pub(crate) fn agent_counters(&self) -> Snapshot {
-        self.target.agent_stats.snapshot()
+    pub(crate) fn agent_stats(&self) -> &Stats {
+        &self.target.agent_stats
     }
 }
 

@@ -34,7 +34,8 @@ pub use memory::Watch;
 pub use start::{Prepared, report};
 
 use super::{
-    Capabilities, Device, Event, Leave, Posted, Region, Registration, RemoteRegion, Sleep, Waker, WorkRequest,
+    Capabilities, Device, Event, Leave, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep, Waker,
+    WorkRequest,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
@@ -270,7 +271,7 @@ impl VerbsDevice {
     /// Hands out operations that failed for their key, once it is known whether the peer is gone.
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
-        let lost = self.check_peers(None).err();
+        let lost = self.check_peers(PeerCheck::Alive).err();
         let known = self.suspects.borrow_mut().known(lost.as_ref(), &self.links, self.heartbeat.borrow().silence());
         let any = !known.is_empty();
         for (id, e) in known {
@@ -474,9 +475,9 @@ impl Device for VerbsDevice {
         Ok(Arc::new(move || links.rank_wake.wake()))
     }
 
-    fn check_peers(&self, met: Option<&Error>) -> Result<()> {
-        if let Some(met) = met {
-            self.give_up(met);
+    fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
+        if let PeerCheck::Met(loss) = about {
+            self.give_up(loss);
         }
         self.heartbeat.borrow_mut().check(&self.links).map_err(|e| {
             if let Some(peer) = e.blamed().filter(|_| e.kind() == ErrorKind::PeerLost) {
@@ -494,16 +495,12 @@ impl Device for VerbsDevice {
                 self.heartbeat.borrow_mut().note(e);
                 Err(e.again().rank(self.links.me))
             }
-            None => Ok(()),
+            None => Ok(self.heartbeat.borrow().stopped().filter(|_| matches!(about, PeerCheck::Stopped))),
         }
     }
 
-    fn stopped_peer(&self) -> Option<u32> {
-        self.heartbeat.borrow().stopped()
-    }
-
-    fn stats(&self) -> &Stats {
-        &self.stats
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        each(self.capabilities.name, &self.stats);
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {

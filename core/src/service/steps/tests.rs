@@ -42,7 +42,7 @@ struct Scripted {
 }
 
 impl Device for Scripted {
-    forward!(inner: sealed, cancel, wake, waker, now, stats, counters, check_peers, stopped_peer, leave);
+    forward!(inner: sealed, cancel, wake, waker, now, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()

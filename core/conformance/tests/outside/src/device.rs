@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use farside_core::device::{
-    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion, Sleep,
     WorkRequest,
 };
 use farside_core::memory::copy;
@@ -372,15 +372,15 @@ impl Device for Channels {
         false
     }
 
-    fn check_peers(&self, _: Option<&Error>) -> Result<()> {
+    fn check_peers(&self, _: PeerCheck<'_>) -> Result<Option<u32>> {
         match self.network.0.iter().position(|rank| rank.inbox().ended == Some(Leave::Lost)) {
             Some(lost) => Err(self.fail(ErrorKind::PeerLost, "check the other ranks", lost as u32)),
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 
-    fn stats(&self) -> &Stats {
-        &self.stats
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        each(self.capabilities.name, &self.stats);
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
