@@ -55,7 +55,8 @@ impl Calls {
         }
         let (left, patience) = match self.ends.asks.get() {
             Some((same, left, patience)) if same == *awaited => (left, patience),
-            _ => (PATIENCE, PATIENCE),
+            // Later than after a message, since most waits have none to ask after.
+            _ => (2 * PATIENCE, 2 * PATIENCE),
         };
         if left > 1 {
             self.ends.asks.set(Some((*awaited, left - 1, patience)));
