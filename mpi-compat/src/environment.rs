@@ -183,9 +183,7 @@ pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -
     let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
     let mut alignment = if bytes < PAGE { ALIGNMENT } else { PAGE };
     if info != MPI_INFO_NULL {
-        let asked = call.infos.get(info)?.get(b"mpi_minimum_memory_alignment");
-        let asked = asked.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
-        alignment = asked.filter(|n: &usize| n.is_power_of_two()).map_or(alignment, |n| n.max(alignment));
+        alignment = call.infos.get(info)?.alignment().map_or(alignment, |asked| asked.max(alignment));
     }
     if baseptr.is_null() {
         return Err(fail(MPI_ERR_ARG, "is a null pointer").named("baseptr"));

@@ -288,15 +288,18 @@ impl Device for Loopback {
     }
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
-        let Region { mut base, len, accumulate, .. } = region;
+        let Region { mut base, len, accumulate, align, .. } = region;
         let mut words = Box::default();
         if base.is_null() {
             let mut all = Vec::<u64>::new();
-            let room = all.try_reserve_exact(len.div_ceil(8));
+            // Words that are left out before the first one.
+            let (words_needed, margin) = (len.div_ceil(8), if align <= 8 { 0 } else { align / 8 });
+            let room = all.try_reserve_exact(words_needed.saturating_add(margin));
             room.map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
-            all.resize(len.div_ceil(8), 0);
+            all.resize(words_needed + margin, 0);
             words = all.into_boxed_slice();
             base = words.as_mut_ptr().cast();
+            base = base.wrapping_add(base.addr().wrapping_neg() % align);
         }
         // SAFETY: memory of the caller by the contract; that of the device lives until `release`.
         let key = unsafe { self.own().exposures.insert(Exposed { base, len, accumulate }) };

@@ -81,6 +81,8 @@ pub struct Region {
     /// region is used again. [`Device::sealed`] says that the peer has read it. A release without that takes the memory
     /// back: a read that is under way then ends with an error, whatever it has read.
     pub brief: bool,
+    /// A power of two that the address of memory which the device allocates is a multiple of, as this rank sees it.
+    pub align: usize,
 }
 
 impl Region {
@@ -102,6 +104,7 @@ impl Region {
             one_node: false,
             exclusive: false,
             brief: false,
+            align: 1,
         }
     }
 }

@@ -22,12 +22,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
 /// The page size that all lengths are rounded to.
 pub const PAGE: usize = 4096;
+
+fn non_null(base: *mut u8) -> io::Result<NonNull<u8>> {
+    NonNull::new(base).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
 
 /// Rounds up to whole pages.
 #[must_use]
@@ -39,8 +44,16 @@ pub const fn page_up(len: usize) -> usize {
 /// the same memory, which stays mapped as long as one of them, or a [`Line`] of it, is there.
 #[derive(Clone, Debug)]
 pub struct Mapping {
+    /// The first byte and how many there are: all of `map`, but where an alignment was asked for.
+    base: NonNull<u8>,
+    len: usize,
     map: Arc<MmapRaw>,
 }
+
+// SAFETY: it is memory that any thread may use in the ways that it offers, mapped as long as `map` is there.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 /// The words of a cache line of a [`Mapping`].
 #[derive(Debug)]
@@ -81,13 +94,26 @@ impl Mapping {
         if pages == Pages::AtOnce && len <= 64 << 20 {
             options.populate();
         }
-        Ok(Self { map: Arc::new(options.map_raw(file)?) })
+        let map = options.map_raw(file)?;
+        Ok(Self { base: non_null(map.as_mut_ptr())?, len, map: Arc::new(map) })
+    }
+
+    /// At a multiple of `align`, a power of two of more than a page: in a range that is reserved for it.
+    fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
+        let room = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = MmapRaw::from(MmapOptions::new().len(room).no_reserve_swap().map_anon()?);
+        let start = map.as_mut_ptr();
+        let base = start.wrapping_add(start.addr().wrapping_neg() % align);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range lies in the reserved one, which nobody uses yet, and goes with it.
+        let base = unsafe { mmap(base.cast(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) }?;
+        Ok(Self { base: non_null(base.cast())?, len, map: Arc::new(map) })
     }
 
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.map.len()
+        self.len
     }
 
     /// Whether there is nothing in it (never the case).
@@ -103,7 +129,7 @@ impl Mapping {
     #[must_use]
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len(), "offset {offset} outside a segment of {}", self.len());
-        self.map.as_mut_ptr().wrapping_add(offset)
+        self.base.as_ptr().wrapping_add(offset)
     }
 
     /// The 64-bit word at `offset`.
@@ -116,7 +142,7 @@ impl Mapping {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len());
         // SAFETY: inside the mapping, aligned (mappings start at page boundaries), zero-initialized, alive as
         // long as `self`, and accessed by every rank through atomics of this size only.
-        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
     /// The words of the cache line at `offset`.
@@ -126,9 +152,8 @@ impl Mapping {
     #[must_use]
     pub fn line(&self, offset: usize) -> Line {
         assert!(offset.is_multiple_of(64) && offset + 64 <= self.len());
-        // SAFETY: inside the mapping, as just checked, so not null. Mappings start at page boundaries and are
-        // zero-initialized.
-        let words = unsafe { NonNull::new_unchecked(self.map.as_mut_ptr().add(offset).cast()) };
+        // SAFETY: inside the mapping, as just checked. Mappings start at page boundaries and are zero-initialized.
+        let words = unsafe { self.base.add(offset).cast() };
         Line { words, _map: Arc::clone(&self.map) }
     }
 
@@ -141,7 +166,7 @@ impl Mapping {
     pub fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.len());
         // SAFETY: as in `word`.
-        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 }
 
@@ -195,6 +220,14 @@ impl Segment {
     /// # Errors
     /// `SharedMemoryFull` for more than the machine has; `System` for anything else.
     pub fn sparse(len: usize) -> Result<Self> {
+        Self::sparse_aligned(len, PAGE)
+    }
+
+    /// As [`sparse`](Self::sparse), mapped here at a multiple of `align`, a power of two.
+    ///
+    /// # Errors
+    /// Those of [`sparse`](Self::sparse).
+    pub fn sparse_aligned(len: usize, align: usize) -> Result<Self> {
         let len = whole_pages(len)?;
         let memory = memory_of_machine();
         if len as u64 > memory {
@@ -205,7 +238,11 @@ impl Segment {
         if overcommit_is_strict() {
             reserve(&file, 0, len as u64).map_err(|e| failed(e, format!("{len} bytes")))?;
         }
-        Self::of(file, len, Pages::WhenTouched)
+        if align <= PAGE {
+            return Self::of(file, len, Pages::WhenTouched);
+        }
+        let mapping = Mapping::aligned(&file, len, align).map_err(|e| Error::system("map a shared segment", e))?;
+        Ok(Self { mapping, file: Some(file) })
     }
 
     fn of(file: File, len: usize, pages: Pages) -> Result<Self> {

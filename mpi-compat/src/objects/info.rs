@@ -34,6 +34,12 @@ impl InfoObject {
         self.pairs.borrow().iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
     }
 
+    /// The alignment that is asked of memory, if it is one.
+    pub fn alignment(&self) -> Option<usize> {
+        let text = self.get(b"mpi_minimum_memory_alignment")?;
+        std::str::from_utf8(&text).ok()?.parse().ok().filter(|align: &usize| align.is_power_of_two())
+    }
+
     pub fn copy(&self) -> Rc<Self> {
         Rc::new(Self { pairs: self.pairs.clone() })
     }

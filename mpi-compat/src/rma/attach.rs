@@ -16,7 +16,7 @@ use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
     let given = WindowSpec { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, base: None, baseptr: None };
-    let object = make(call, comm, &given, |team, _, _| {
+    let object = make(call, comm, &given, |team, _, _, _| {
         Ok(Memory::Attached(RawDynamicWindow::new(team, None, Options::default())?))
     })?;
     put_handle(call, object, win);

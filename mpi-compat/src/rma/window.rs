@@ -83,19 +83,20 @@ pub(super) struct WindowSpec {
     pub baseptr: Option<*mut c_void>,
 }
 
-/// Makes a window. Collective; an error at one rank is one at all.
+/// Makes a window. `memory` gets the length and the alignment of what this rank allocates. Collective; an error at one rank is one
+/// at all.
 pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
     given: &WindowSpec,
-    memory: impl FnOnce(&Team, usize, &InfoObject) -> Result<Memory>,
+    memory: impl FnOnce(&Team, usize, usize, &InfoObject) -> Result<Memory>,
 ) -> Result<WinObject> {
     let caller = Caller::new(call, comm)?;
     if caller.is_inter() {
         return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
     }
     let old = &caller.comm;
-    let (len, info, [context, _]) = caller.checked(|| {
+    let (len, align, info, [context, _]) = caller.checked(|| {
         let len = usize::try_from(given.size).ok().filter(|len| *len <= isize::MAX as usize);
         let len = len.ok_or_else(|| fail(MPI_ERR_SIZE, format!("is {}", given.size)).named("size"))?;
         if given.unit <= 0 {
@@ -105,7 +106,9 @@ pub(super) fn make(
         if let (Some(base), 1..) = (given.base, len) {
             check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
         }
-        Ok((len, hints(call, given.info)?, offered(&caller)?))
+        let info = hints(call, given.info)?;
+        let asked = if given.info == MPI_INFO_NULL { None } else { call.infos.get(given.info)?.alignment() };
+        Ok((len, asked.map_or(ALIGNMENT, |align| align.max(ALIGNMENT)), info, offered(&caller)?))
     })?;
     let unit = given.unit.cast_unsigned();
     let words = ControlExchange::gather(call, &old.team, &[context, unit as u32, (unit >> 32) as u32])?;
@@ -113,14 +116,14 @@ pub(super) fn make(
     let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
     let context = said(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
-    let memory = memory(&team, len, &info)?;
+    let memory = memory(&team, len, align, &info)?;
     let follows = given.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&info);
     let base = match &memory {
         Memory::Own(raw) if len > 0 || follows => raw.base().addr(),
         _ => 0,
     };
     if base > 0 && !follows && given.flavor != MPI_WIN_FLAVOR_CREATE {
-        info.set(b"mpi_minimum_memory_alignment".to_vec(), ALIGNMENT.to_string().into());
+        info.set(b"mpi_minimum_memory_alignment".to_vec(), align.to_string().into());
     }
     Ok(WinObject {
         errhandler: errors::fatal(call),
@@ -156,7 +159,7 @@ pub fn win_create(
     win: Out<Win>,
 ) -> Result {
     let given = WindowSpec { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, base: Some(base), baseptr: None };
-    let mut object = make(call, comm, &given, |team, len, _| {
+    let mut object = make(call, comm, &given, |team, len, _, _| {
         if len == 0 {
             return Ok(Memory::Own(RawWindow::allocate(team, 0, Options::default())?));
         }
@@ -182,8 +185,9 @@ pub fn win_allocate(
     win: Out<Win>,
 ) -> Result {
     let given = WindowSpec { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, base: None, baseptr: Some(baseptr) };
-    let object =
-        make(call, comm, &given, |team, len, _| Ok(Memory::Own(RawWindow::allocate(team, len, Options::default())?)))?;
+    let object = make(call, comm, &given, |team, len, align, _| {
+        Ok(Memory::Own(RawWindow::allocate_aligned(team, len, align, Options::default())?))
+    })?;
     // SAFETY: the program gives the address of a pointer.
     unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
@@ -212,11 +216,11 @@ pub fn win_allocate_shared(
     win: Out<Win>,
 ) -> Result {
     let given = WindowSpec { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, base: None, baseptr: Some(baseptr) };
-    let object = make(call, comm, &given, |team, len, info| {
+    let object = make(call, comm, &given, |team, len, align, info| {
         if is_contiguous(info) {
             return RawWindow::allocate_segment(team, len, Options::default()).map(Memory::Own).map_err(not_shared);
         }
-        let raw = RawWindow::allocate(team, len, Options::default())?;
+        let raw = RawWindow::allocate_aligned(team, len, align, Options::default())?;
         if !raw.is_mapped() && team.size() > 1 {
             raw.free()?;
             return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that do not map each other's memory").value(comm.0));

@@ -36,6 +36,16 @@ impl RawWindow {
         Self::allocate_of(team, Ok(len), options, None)
     }
 
+    /// As [`allocate`](Self::allocate), with this rank's memory at a multiple of `align`, a power of two, which may differ
+    /// between ranks.
+    ///
+    /// # Errors
+    /// Those of [`allocate`](Self::allocate).
+    pub fn allocate_aligned(team: &Team, len: usize, align: usize, options: Options) -> Result<Self> {
+        let region = Self::region(team, Region { align, ..Region::allocated(len) }, options);
+        Self::new(team, team.job().device().allocate(region), options, None, None)
+    }
+
     /// A window of `len` bytes that all ranks use for elements of type `element`. A length that does not fit an address
     /// space fails on every rank.
     ///

@@ -233,12 +233,12 @@ pub(super) fn remote<'a>(
         .cause(format!("{len} bytes of local blocks, {total:?} of remote ranges")))
 }
 
-pub(super) fn allocate(device: &ShmDevice, len: usize) -> Result<Registration> {
-    let (base, memory) = if len <= arena::LONGEST {
+pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) -> Result<Registration> {
+    let (base, memory) = if len <= arena::LONGEST && align <= PAGE {
         let slot = device.arena.take(len)?;
         (slot.base(), OwnedMemory::Slot(slot))
     } else {
-        let segment = Segment::sparse(len)?;
+        let segment = Segment::sparse_aligned(len, align)?;
         (segment.mapping().at(0), OwnedMemory::Segment(segment))
     };
     let region = Region { base, len, ..Region::allocated(len) };

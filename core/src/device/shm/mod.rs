@@ -214,7 +214,7 @@ impl Device for ShmDevice {
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         if region.base.is_null() {
-            return imports::allocate(self, region.len);
+            return imports::allocate(self, region);
         }
         // SAFETY: the same contract.
         unsafe { imports::register(self, region) }

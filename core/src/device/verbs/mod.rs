@@ -403,7 +403,7 @@ impl Device for VerbsDevice {
         // SAFETY: the same contract, in both.
         let made = unsafe {
             match region {
-                _ if region.base.is_null() => engine.regions.allocate(region.len),
+                _ if region.base.is_null() => engine.regions.allocate(region.len, region.align),
                 Region { brief: true, .. } => engine.regions.lend(&mut engine.user, region, &self.stats),
                 _ => engine.regions.register(region),
             }

@@ -21,6 +21,7 @@ use crate::device::verbs::post::notices::raised;
 use crate::device::verbs::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::segment::PAGE;
 use crate::slots::Slots;
 use crate::wire::{Reader, Writer};
 
@@ -147,18 +148,22 @@ impl Regions {
         w.u64(address).u32(key).done()
     }
 
-    pub(crate) fn allocate(&mut self, len: usize) -> Result<Registration> {
+    pub(crate) fn allocate(&mut self, len: usize, align: usize) -> Result<Registration> {
         const OP: &str = "allocate registered memory";
-        if len > isize::MAX as usize / 2 {
+        // Mappings begin at a page.
+        let margin = if align <= PAGE { 0 } else { align };
+        let room = len.max(1).checked_add(margin).filter(|room| *room <= isize::MAX as usize / 2);
+        let Some(room) = room else {
             return Err(Error::new(ErrorKind::Limit, OP)
                 .device("verbs")
                 .cause(format!("{len} bytes are more than an address space holds")));
-        }
-        let map =
-            MmapOptions::new().len(len.max(1)).map_anon().map_err(|e| limit(OP, e).cause(format!("{len} bytes")))?;
+        };
+        let map = MmapOptions::new().len(room).map_anon().map_err(|e| limit(OP, e).cause(format!("{len} bytes")))?;
         let map = MmapRaw::from(map);
+        let start = map.as_mut_ptr();
+        let base = start.wrapping_add(start.addr().wrapping_neg() % align);
         // SAFETY: kept until `release`, which gives up the registration first.
-        unsafe { self.add(map.as_mut_ptr(), len, Some(map), OP) }
+        unsafe { self.add(base, len, Some(map), OP) }
     }
 
     /// # Safety
