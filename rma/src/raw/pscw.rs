@@ -109,15 +109,11 @@ impl RawWindow {
             let notify = |target: &usize| self.signals.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
             return self.groups.started.borrow().iter().try_for_each(notify);
         }
-        for target in self.groups.started.borrow().iter() {
-            let t = &self.targets[*target];
-            self.notify(*target, cell::COMPLETE, t.starts.get())?;
-        }
-        self.groups
-            .started
-            .borrow()
-            .iter()
-            .try_for_each(|target| self.settle_notified(*target, cell::COMPLETE, self.targets[*target].starts.get()))
+        self.operations.failed.set(true);
+        let started = self.groups.started.borrow();
+        let notice = |target: &usize| (*target, cell::COMPLETE, self.targets[*target].starts.get());
+        started.iter().map(notice).try_for_each(|(target, cell, value)| self.notify(target, cell, value))?;
+        started.iter().map(notice).try_for_each(|(target, cell, value)| self.settle_notified(target, cell, value))
     }
 
     /// Closes the exposure: waits until all its origins have completed. Sends nothing.
@@ -165,7 +161,7 @@ impl RawWindow {
     fn nothing_under_way(&self) -> bool {
         let idle = |target: &usize| {
             let t = &self.targets[*target];
-            !t.is_busy()
+            !t.is_busy() && !t.track.has_failed()
         };
         self.mapped && self.operations.sgrs.is_none() && self.groups.started.borrow().iter().all(idle)
     }
