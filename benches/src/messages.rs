@@ -115,7 +115,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
     let words = |messages| Cost { messages, bytes: WORD * messages };
     let either = |of_mapped: u64, of_unmapped: u64| words(if mapped { of_mapped } else { of_unmapped });
     // The messages of a barrier, and of a fence of mapped windows.
-    let together = if team.is_crowded() { 1 } else { rounds };
+    let together = if team.is_oversubscribed() { 1 } else { rounds };
     // Between two ranks the last operation carries the notification.
     let fence_known = |puts: u64| match memory {
         Memory::Unmapped if p <= 2 => words(1),

@@ -105,7 +105,7 @@ impl Sharing {
     }
 
     /// With whom this rank shares its processors, once all have published theirs and come to a fence; and whether some rank
-    /// of its machine [is crowded](Self::is_oversubscribed), which is the same at all of them.
+    /// of its machine [is oversubscribed](Self::is_oversubscribed), which is the same at all of them.
     pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<(Self, bool)> {
         let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
         let of = |rank| {
@@ -115,11 +115,11 @@ impl Sharing {
             })
         };
         let all = (0..size).map(of).collect::<Result<Vec<_>>>()?;
-        Ok((Self::of(&all, me), Self::some_is_crowded(&all, me)))
+        Ok((Self::of(&all, me), Self::some_is_oversubscribed(&all, me)))
     }
 
-    /// Whether a rank of the machine of rank `me` is crowded.
-    fn some_is_crowded(all: &[Processors], me: usize) -> bool {
+    /// Whether a rank of the machine of rank `me` is oversubscribed.
+    fn some_is_oversubscribed(all: &[Processors], me: usize) -> bool {
         let beside: Vec<_> = all.iter().filter(|place| place.machine == all[me].machine).cloned().collect();
         let is_first = |i: usize| beside.iter().position(|place| *place == beside[i]) == Some(i);
         (0..beside.len()).any(|i| is_first(i) && Self::of(&beside, i).is_oversubscribed())
@@ -185,9 +185,12 @@ mod tests {
         let two_on_one = [place("a", &[3], 1), place("a", &[3], 1), place("a", &[4], 1)];
         assert_eq!(sharing(&two_on_one), [(2, 1), (2, 1), (1, 1)]);
         assert!(Sharing::of(&two_on_one, 1).is_oversubscribed() && !Sharing::of(&two_on_one, 2).is_oversubscribed());
-        assert!((0..3).all(|me| Sharing::some_is_crowded(&two_on_one, me) && !Sharing::some_is_crowded(&one_each, me)));
+        assert!(
+            (0..3)
+                .all(|me| Sharing::some_is_oversubscribed(&two_on_one, me) && !Sharing::some_is_crowded(&one_each, me))
+        );
         let apart = [place("a", &[3], 1), place("b", &[3], 1), place("b", &[3], 1)];
-        assert!(!Sharing::some_is_crowded(&apart, 0) && Sharing::some_is_crowded(&apart, 1));
+        assert!(!Sharing::some_is_oversubscribed(&apart, 0) && Sharing::some_is_crowded(&apart, 1));
     }
 
     #[test]
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn two_bound_to_one_processor_are_crowded_whatever_others_may_use() {
+    fn two_bound_to_one_processor_are_oversubscribed_whatever_others_may_use() {
         let all = [place("a", &[0], 1), place("a", &[0], 1), place("a", &[0, 1, 2, 3], 4)];
         assert_eq!(sharing(&all), [(2, 1), (2, 1), (3, 4)]);
     }

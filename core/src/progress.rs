@@ -81,9 +81,9 @@ impl AdaptiveSpin {
 impl Progress {
     /// From the settings, whether more ranks than there are cores share this rank's, and whether memory is mapped.
     #[must_use]
-    pub fn new(settings: &Settings, crowded: bool, mapped: bool) -> Self {
+    pub fn new(settings: &Settings, oversubscribed: bool, mapped: bool) -> Self {
         let (spin, yields, park) = match settings.wait {
-            WaitPolicy::Auto(spin) if !crowded => (spin, 0, true),
+            WaitPolicy::Auto(spin) if !oversubscribed => (spin, 0, true),
             WaitPolicy::Auto(_) => (Duration::ZERO, 8, true),
             WaitPolicy::Spin => (Duration::MAX, 0, false),
             WaitPolicy::Yield => (Duration::ZERO, u32::MAX, false),

@@ -47,7 +47,7 @@ pub struct SignalArray {
     pub(crate) remotes: Vec<RemoteRegion>,
     /// Whether all of it is mapped at all ranks.
     pub(crate) mapped: bool,
-    pub(crate) crowded: bool,
+    pub(crate) oversubscribed: bool,
     pub(crate) arrivals: Cell<u64>,
     /// Exchanges of short data.
     pub(crate) shorts: Cell<u64>,
@@ -184,13 +184,13 @@ impl SignalArray {
     /// [`arrive`](Self::arrive). The same on every rank; not with two ranks, and only where all are mapped.
     #[must_use]
     #[inline]
-    pub fn is_crowded(&self) -> bool {
-        self.crowded
+    pub fn is_oversubscribed(&self) -> bool {
+        self.oversubscribed
     }
 
     /// Waits until all ranks of the team have come here, by one atomic addition to a word of team rank 0, and gives
     /// their marks, joined by bits, of which there are two. The last one wakes those that sleep. Collective, where the array
-    /// [is crowded](Self::is_crowded): a rank comes in one turn of its core, and leaves in the next, in which it can come again.
+    /// [is oversubscribed](Self::is_oversubscribed): a rank comes in one turn of its core, and leaves in the next, in which it can come again.
     ///
     /// # Errors
     /// `PeerLost`, naming the rank that is gone; what a handler fails with.

@@ -59,8 +59,8 @@ impl Case {
 
     fn facts(&self) -> Facts {
         let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
-        let crowded = self.ranks as usize > processors;
-        let placement = if crowded { Placement::CrowdedNode } else { Placement::OneNode };
+        let oversubscribed = self.ranks as usize > processors;
+        let placement = if oversubscribed { Placement::OversubscribedNode } else { Placement::OneNode };
         Facts::new(&self.call(0), ELEMENT, true, placement)
     }
 

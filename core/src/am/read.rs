@@ -61,7 +61,7 @@ impl Offer {
         let (device, len) = (job.device(), source.len());
         let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
         let from = match one_node {
-            true if job.is_on_oversubscribed_node() => cut_offs.read_crowded,
+            true if job.is_on_oversubscribed_node() => cut_offs.read_oversubscribed,
             true => cut_offs.read_intra,
             false => cut_offs.read_inter,
         };

@@ -15,7 +15,7 @@ pub fn messages(p: usize) -> usize {
     usize::from(p > 2)
 }
 
-/// The next barrier of a signal array that [is crowded](SignalArray::is_crowded); gives the marks of all ranks, joined by
+/// The next barrier of a signal array that [is oversubscribed](SignalArray::is_oversubscribed); gives the marks of all ranks, joined by
 /// bits.
 ///
 /// # Errors

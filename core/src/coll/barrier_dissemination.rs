@@ -36,7 +36,7 @@ pub fn rounds(
     name: &'static str,
     pace: Pace,
 ) -> Result<u16> {
-    if signals.is_crowded() {
+    if signals.is_oversubscribed() {
         return barrier_counter::run(signals, name, mark);
     }
     disseminate(team, signals, cell, number, mark, name, pace)

@@ -146,10 +146,10 @@ impl Team {
     }
 
     /// Whether its barriers are made by one signal of each rank and not in rounds, since ranks share cores: see
-    /// [`SignalArray::is_crowded`]. Not before the team has a signal array.
+    /// [`SignalArray::is_oversubscribed`]. Not before the team has a signal array.
     #[must_use]
-    pub fn is_crowded(&self) -> bool {
-        self.0.signals.get().is_some_and(SignalArray::is_crowded)
+    pub fn is_oversubscribed(&self) -> bool {
+        self.0.signals.get().is_some_and(SignalArray::is_oversubscribed)
     }
 
     pub(crate) fn membership(&self) -> &Members {

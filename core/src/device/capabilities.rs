@@ -107,7 +107,7 @@ pub struct MessageCutOffs {
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
     /// The same where ranks of the node share processors, and would take turns to move the packets.
-    pub read_crowded: usize,
+    pub read_oversubscribed: usize,
     /// The same for a target on another node.
     pub read_inter: usize,
 }
@@ -115,7 +115,7 @@ pub struct MessageCutOffs {
 impl MessageCutOffs {
     /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
     pub const UNMEASURED: Self =
-        Self { eager: 0, read_intra: usize::MAX, read_crowded: usize::MAX, read_inter: usize::MAX };
+        Self { eager: 0, read_intra: usize::MAX, read_oversubscribed: usize::MAX, read_inter: usize::MAX };
 
     /// With the byte counts of a setting in place of those that it names.
     #[must_use]
@@ -124,7 +124,7 @@ impl MessageCutOffs {
         Self {
             eager: or(by.eager, self.eager),
             read_intra: or(by.read_intra, self.read_intra),
-            read_crowded: or(by.read_intra, self.read_crowded),
+            read_oversubscribed: or(by.read_intra, self.read_oversubscribed),
             read_inter: or(by.read_inter, self.read_inter),
         }
     }

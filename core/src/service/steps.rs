@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::update::{Stage, Update, What};
+use super::update::{Stage, Update, UpdateKind};
 use crate::device::{
     Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
     Sleep, Waker, WorkRequest, code, forward,
@@ -226,9 +226,9 @@ impl Steps {
                 u.operand.get(u.done + 8 * i..).and_then(|o| o.first_chunk::<8>().copied()).unwrap_or_default();
             let swap = |expected, desired| Operation::CompareSwap { at, len: 8, expected, desired, old: old.cast() };
             let operation = match u.what {
-                What::Add => Operation::FetchAdd { at, add: u64::from_le_bytes(operand), old },
-                What::Swap { expected, desired } => swap(expected, desired),
-                What::Words(f, code) => {
+                UpdateKind::Add => Operation::FetchAdd { at, add: u64::from_le_bytes(operand), old },
+                UpdateKind::Swap { expected, desired } => swap(expected, desired),
+                UpdateKind::Words(f, code) => {
                     let now = u64::from_ne_bytes(u.data()[8 * i..].first_chunk().copied().unwrap_or_default());
                     let mut new = now;
                     // SAFETY: three words that live during the call.
@@ -237,7 +237,7 @@ impl Steps {
                     }
                     swap(now, new)
                 }
-                What::Read | What::Locked(..) => break,
+                UpdateKind::Read | UpdateKind::Locked(..) => break,
             };
             // SAFETY: a word of the update.
             if !unsafe { self.step(peer, operation) }? {
@@ -300,7 +300,7 @@ impl Steps {
                 u.turn_to(if changed { Stage::WriteBack } else { Stage::Unlock });
                 return false;
             }
-            Stage::Read if matches!(u.what, What::Words(..)) => {
+            Stage::Read if matches!(u.what, UpdateKind::Words(..)) => {
                 u.change_all();
                 return false;
             }
@@ -311,7 +311,7 @@ impl Steps {
             Stage::Change => {
                 for i in std::mem::take(&mut u.under_way) {
                     let found = u.found[i].to_ne_bytes();
-                    if matches!(u.what, What::Words(..)) {
+                    if matches!(u.what, UpdateKind::Words(..)) {
                         let read = &mut u.data()[8 * i..8 * i + 8];
                         if read != found {
                             read.copy_from_slice(&found);
@@ -340,13 +340,13 @@ impl Steps {
     fn apply(&self, peer: u32, u: &mut Update) -> bool {
         let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
         match u.what {
-            What::Swap { expected, desired } => {
+            UpdateKind::Swap { expected, desired } => {
                 // SAFETY: the integer, at its alignment, which no request uses now.
                 let found = unsafe { copy::compare_swap(data, piece, expected, desired) }.to_le_bytes();
                 u.keep(0, &found[..piece]);
                 true
             }
-            What::Locked(f, code) => {
+            UpdateKind::Locked(f, code) => {
                 let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
                 // SAFETY: the piece, at the alignment that it has at the target; operand and former values are private
                 // and have the update's length.
@@ -357,7 +357,7 @@ impl Steps {
                 }
                 ok
             }
-            What::Read | What::Add | What::Words(..) => false,
+            UpdateKind::Read | UpdateKind::Add | UpdateKind::Words(..) => false,
         }
     }
 
@@ -411,22 +411,22 @@ impl Steps {
                         // SAFETY: the same contract.
                         return unsafe { self.inner.post(&direct(Operation::FetchAdd { at, add, old: old.cast() })) };
                     }
-                    code::Effect::Read if words => What::Read,
-                    code::Effect::Add if words => What::Add,
-                    _ if words => What::Words(f, code),
-                    _ => What::Locked(f, code),
+                    code::Effect::Read if words => UpdateKind::Read,
+                    code::Effect::Add if words => UpdateKind::Add,
+                    _ if words => UpdateKind::Words(f, code),
+                    _ => UpdateKind::Locked(f, code),
                 }
             }
             Operation::CompareSwap { len, expected, desired, .. } => match len {
                 // SAFETY: the same contract.
                 8 if self.is_idle(peer) => return unsafe { self.inner.post(request) },
-                1 | 2 | 4 | 8 => What::Swap { expected, desired },
+                1 | 2 | 4 | 8 => UpdateKind::Swap { expected, desired },
                 _ => {
                     let e = self.fail(ErrorKind::BadArgument, name, peer);
                     return Err(e.cause(format!("an integer of {len} bytes")));
                 }
             },
-            _ => What::Read,
+            _ => UpdateKind::Read,
         };
         let mut update = Update::new(request.id, at, target.alignment + at.offset, target.lock, what, len);
         if let Operation::Accumulate { operand, .. } = request.operation {

@@ -13,7 +13,7 @@ const PIECE: usize = (64 << 10) - 128;
 
 /// What is done to the elements.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(super) enum UpdateKind {
     /// Their values are read.
     Read,
     /// Integers of 8 bytes are added.
@@ -51,7 +51,7 @@ pub(super) struct Update {
     pub(super) at: Place,
     /// The lock word that guards elements of less than 8 bytes.
     pub(super) lock: Place,
-    pub(super) what: What,
+    pub(super) what: UpdateKind,
     pub(super) operand: Vec<u8>,
     /// Where the former values go, or null.
     pub(super) old: *mut u8,
@@ -80,7 +80,7 @@ pub(super) struct Update {
 
 impl Update {
     /// An update of `len` bytes, whose address at the target is `alignment` modulo 16.
-    pub(super) fn new(id: u64, at: Place, alignment: usize, lock: Place, what: What, len: usize) -> Self {
+    pub(super) fn new(id: u64, at: Place, alignment: usize, lock: Place, what: UpdateKind, len: usize) -> Self {
         let mut update = Self {
             id: Some(id),
             at,
@@ -113,12 +113,12 @@ impl Update {
 
     /// Whether the lock is needed.
     pub(super) fn is_locked(&self) -> bool {
-        matches!(self.what, What::Locked(..)) || matches!(self.what, What::Swap { .. } if self.len < 8)
+        matches!(self.what, UpdateKind::Locked(..)) || matches!(self.what, UpdateKind::Swap { .. } if self.len < 8)
     }
 
     /// Bytes of the present piece.
     pub(super) fn piece(&self) -> usize {
-        let most = if matches!(self.what, What::Read | What::Locked(..)) { PIECE } else { 8 * WORDS };
+        let most = if matches!(self.what, UpdateKind::Read | UpdateKind::Locked(..)) { PIECE } else { 8 * WORDS };
         (self.len - self.done).min(most)
     }
 
@@ -155,8 +155,8 @@ impl Update {
             return;
         }
         match self.what {
-            What::Read | What::Words(..) | What::Locked(..) => self.stage = Stage::Read,
-            What::Add | What::Swap { .. } => self.change_all(),
+            UpdateKind::Read | UpdateKind::Words(..) | UpdateKind::Locked(..) => self.stage = Stage::Read,
+            UpdateKind::Add | UpdateKind::Swap { .. } => self.change_all(),
         }
     }
 

@@ -111,7 +111,7 @@ impl SignalArray {
         self.shorts.set(turn + 1);
         self.stats().add(Kind::Signal, len);
         give(self.lines(self.me)[(turn & 1) as usize], flag, data);
-        if self.crowded {
+        if self.oversubscribed {
             // Of two that come last, one at least sees the other's flag.
             fence(Ordering::SeqCst);
             if !all_came() {

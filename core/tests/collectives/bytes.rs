@@ -34,7 +34,7 @@ fn collectives_of_bytes_send_as_many_messages_as_they_say() {
         let rounds = coll::log2_up(team.size()) as u64;
         let short = vec![1; team.size()];
         let cases: [(&str, u64, Call<'_>); 7] = [
-            ("barrier", if team.is_crowded() { 1 } else { rounds }, &|| team.barrier()),
+            ("barrier", if team.is_oversubscribed() { 1 } else { rounds }, &|| team.barrier()),
             ("split", rounds, &|| team.split(Some(0), 0).map(drop)),
             ("allgather", rounds, &|| coll::allgather(&team, &[1]).map(drop)),
             ("allgather of long blocks", 2 * rounds, &|| coll::allgather(&team, &[1; 121]).map(drop)),

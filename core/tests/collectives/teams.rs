@@ -178,13 +178,17 @@ fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
 /// Whatever the machine: ranks that never spin count as ranks that share cores, ranks that only spin as ones that do not.
 #[test]
 fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
-    for (wait, crowded, rounds) in [("park", true, 50), ("spin", false, 5)] {
+    for (wait, oversubscribed, rounds) in [("park", true, 50), ("spin", false, 5)] {
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
         for p in some_sizes() {
             let run = |job: &Job| {
                 let team = job.world()?;
                 // Memory that is not mapped, as over a network, has no counter that all could add to.
-                assert_eq!(team.is_crowded(), crowded && p > 2 && job.device().capabilities().mapped, "{wait}, {p}");
+                assert_eq!(
+                    team.is_oversubscribed(),
+                    oversubscribed && p > 2 && job.device().capabilities().mapped,
+                    "{wait}, {p}"
+                );
                 barriers(&team, rounds)
             };
             Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));

@@ -21,7 +21,7 @@ fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) 
                 continue;
             }
             let call = Call { elements, sizes, sizes_known, neighbors, ..Call::new(operation, p / 2, p) };
-            for placement in [Placement::Anywhere, Placement::OneNode, Placement::CrowdedNode] {
+            for placement in [Placement::Anywhere, Placement::OneNode, Placement::OversubscribedNode] {
                 for commutative in [true, false] {
                     each(&call, &Facts::new(&call, 1, commutative, placement));
                 }

@@ -31,7 +31,7 @@ fn words(messages: usize) -> Cost {
 
 /// Signals of a barrier, and of a fence of mapped windows.
 fn rounds(team: &Team) -> usize {
-    if team.is_crowded() { 1 } else { log2_up(team.size()) }
+    if team.is_oversubscribed() { 1 } else { log2_up(team.size()) }
 }
 
 fn cost(d: &Snapshot) -> Cost {

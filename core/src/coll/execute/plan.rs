@@ -144,7 +144,7 @@ impl Plan {
             Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
             None => {
                 let placement = match (team.one_node, job.is_on_oversubscribed_node()) {
-                    (true, true) => Placement::CrowdedNode,
+                    (true, true) => Placement::OversubscribedNode,
                     (true, false) => Placement::OneNode,
                     (false, _) => Placement::Anywhere,
                 };

@@ -20,7 +20,7 @@ pub enum Placement {
     /// All on one node.
     OneNode,
     /// All on one node, where ranks of the job share processors.
-    CrowdedNode,
+    OversubscribedNode,
 }
 
 /// What the choice depends on beside the call.

@@ -68,8 +68,8 @@ impl Row {
         Self { placement: Placement::OneNode, ..self }
     }
 
-    const fn crowded(self) -> Self {
-        Self { placement: Placement::CrowdedNode, ..self }
+    const fn oversubscribed(self) -> Self {
+        Self { placement: Placement::OversubscribedNode, ..self }
     }
 
     const fn power_of_two(self) -> Self {
@@ -102,8 +102,8 @@ pub const ROWS: &[Row] = &[
     // By short data, where a call waits for it.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
-    row(O::Broadcast, "k-ary").ranks(16).bytes(8192).crowded().with(&[Value::Is(4)]),
-    row(O::Broadcast, "flat").ranks(16).crowded(),
+    row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
+    row(O::Broadcast, "flat").ranks(16).oversubscribed(),
     row(O::Broadcast, "flat").ranks(16).bytes(24).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
@@ -134,21 +134,21 @@ pub const ROWS: &[Row] = &[
     row(O::Allgather, "linear").ranks(4).one_node(),
     row(O::Allgather, "linear").ranks(8).bytes(192).one_node(),
     row(O::Allgather, "linear").ranks(16).bytes(384).one_node(),
-    row(O::Allgather, "linear").ranks(16).crowded(),
+    row(O::Allgather, "linear").ranks(16).oversubscribed(),
     // MPICH.
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
     row(O::Allgather, "bruck").bytes(81_919),
     row(O::Allgather, "ring"),
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
-    row(O::Alltoall, "linear").ranks(16).bytes(32_768).crowded(),
+    row(O::Alltoall, "linear").ranks(16).bytes(32_768).oversubscribed(),
     row(O::Alltoall, "bruck").bytes(256),
     row(O::Alltoall, "linear").bytes(32_768),
     row(O::Alltoall, "linear").ranks(8).one_node(),
     row(O::Alltoall, "pairwise-exchange"),
     // MPICH for P a power of two; for other P eliminations, which are shorter than folding to one.
     row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
-    row(O::Reduce, "flat").ranks(16).bytes(8192).crowded(),
-    row(O::Reduce, "chain").ranks(16).bytes(32_768).crowded().with(&[Value::SegmentsOf(4096)]),
+    row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
+    row(O::Reduce, "chain").ranks(16).bytes(32_768).oversubscribed().with(&[Value::SegmentsOf(4096)]),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
     // In segments that go in packets, and so without an answer.
@@ -164,19 +164,19 @@ pub const ROWS: &[Row] = &[
     // One exchange, received in the place of the result.
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
-    row(O::ReduceScatter, "pairwise").ranks(16).crowded(),
+    row(O::ReduceScatter, "pairwise").ranks(16).oversubscribed(),
     row(O::ReduceScatter, "recursive-halving").bytes(524_287),
     row(O::ReduceScatter, "butterfly").bytes(524_287),
     row(O::ReduceScatter, "pairwise"),
     // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
-    row(O::Scan, "chain").ranks(16).bytes(8192).crowded().with(&[Value::Is(1)]),
+    row(O::Scan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Scan, "recursive-doubling").bytes(262_144),
-    row(O::Scan, "chain").ranks(16).crowded().with(&[Value::SegmentsOf(131_072)]),
+    row(O::Scan, "chain").ranks(16).oversubscribed().with(&[Value::SegmentsOf(131_072)]),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
     // One message: nothing to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
-    row(O::Exscan, "chain").ranks(16).bytes(8192).crowded().with(&[Value::Is(1)]),
+    row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Exscan, "123-doubling").bytes(262_144),
     row(O::Exscan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Exscan, "123-doubling"),

@@ -57,7 +57,7 @@ impl SignalArray {
             remotes,
             job,
             mapped: false,
-            crowded: false,
+            oversubscribed: false,
             arrivals,
             shorts,
         };
@@ -70,7 +70,7 @@ impl SignalArray {
         // The same on every rank, since all look at the same words.
         signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
         // A counter does not tell who is missing.
-        signals.crowded = size > 2
+        signals.oversubscribed = size > 2
             && signals.mapped
             && signals.job.bill().is_none()
             && (0..size)

@@ -124,7 +124,7 @@ impl Team {
     }
 
     /// Waits until every rank of the team has called it. By the signal array: ⌈log2 P⌉ signals a rank (dissemination), or one
-    /// where the team [is crowded](Self::is_crowded). The first four barriers of a team other than the world go by
+    /// where the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a team other than the world go by
     /// [messages](execute::barrier), the fifth makes the signal array, by two allgathers; all go by messages where a rank has no
     /// memory for it.
     ///
@@ -153,7 +153,7 @@ impl Team {
     /// A barrier by the signal array. Its signals have no number of the call, so their marks say how many collectives by messages
     /// the ranks have made before it, modulo the bits that a mark has. Gives whether all have made as many.
     fn signal_barrier(&self, signals: &SignalArray) -> Result<bool> {
-        let bits = if signals.is_crowded() { MARK_BITS as u32 } else { u16::BITS };
+        let bits = if signals.is_oversubscribed() { MARK_BITS as u32 } else { u16::BITS };
         let mark = 1 << (self.calls().made() % bits);
         let run = |number| coll::barrier_dissemination::run(self, signals, number, mark);
         self.calls().in_barrier(run).map(|marks| marks == mark)

@@ -111,7 +111,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
             max_packet: n.max_packet.min(f.max_packet),
             messages: MessageCutOffs {
                 read_intra: n.messages.read_intra,
-                read_crowded: n.messages.read_crowded,
+                read_oversubscribed: n.messages.read_oversubscribed,
                 ..f.messages
             },
             mapped: false,

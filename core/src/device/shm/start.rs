@@ -27,7 +27,7 @@ use crate::wire::{Reader, Writer};
 /// length, as long as sender and receiver run at the same time (`benches`, `rendezvous`). Where they take turns, what does not
 /// fit into the ring is read.
 const MESSAGES: MessageCutOffs =
-    MessageCutOffs { eager: 16 << 10, read_crowded: 16 << 10, ..MessageCutOffs::UNMEASURED };
+    MessageCutOffs { eager: 16 << 10, read_oversubscribed: 16 << 10, ..MessageCutOffs::UNMEASURED };
 
 /// A rank that has made its segment and not yet seen the others.
 #[derive(Debug)]
