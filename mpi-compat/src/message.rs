@@ -63,7 +63,7 @@ impl Data {
     pub fn new(call: &Call<'_>, buffer: Buffer) -> Result<Self> {
         match call.plain.size(buffer.n, buffer.datatype) {
             Some(len) => Self::contiguous(buffer.address, len, 0),
-            None => Self::of_type(call, buffer),
+            None => Self::of_type(call, buffer.copied()),
         }
     }
 
@@ -183,7 +183,7 @@ impl Peer {
     #[inline(always)]
     pub fn target(self, comm: &CommObject) -> Result<Option<u32>> {
         if self.tag < 0 {
-            return Err(self.bad_tag());
+            return Err(bad_tag(self.tag, self.names[1]));
         }
         self.member(comm)
     }
@@ -192,7 +192,7 @@ impl Peer {
     #[inline(always)]
     pub fn source(self, comm: &CommObject) -> Result<Partner> {
         if self.tag < 0 && self.tag != MPI_ANY_TAG {
-            return Err(self.bad_tag());
+            return Err(bad_tag(self.tag, self.names[1]));
         }
         if self.rank == MPI_ANY_SOURCE {
             return Ok(Partner::From(None));
@@ -209,19 +209,19 @@ impl Peer {
         match usize::try_from(self.rank).ok().and_then(|rank| members.get(rank)) {
             Some(member) => Ok(Some(*member)),
             None if self.rank == MPI_PROC_NULL => Ok(None),
-            None => Err(self.bad_rank(members.len())),
+            None => Err(bad_rank(self.rank, members.len(), self.names[0])),
         }
     }
+}
 
-    #[cold]
-    fn bad_rank(self, ranks: usize) -> Fail {
-        fail(MPI_ERR_RANK, format!("is {}, and there are {ranks} ranks", self.rank)).named(self.names[0])
-    }
+#[cold]
+fn bad_rank(rank: c_int, ranks: usize, name: &'static str) -> Fail {
+    fail(MPI_ERR_RANK, format!("is {rank}, and there are {ranks} ranks")).named(name)
+}
 
-    #[cold]
-    fn bad_tag(self) -> Fail {
-        fail(MPI_ERR_TAG, format!("is {}, and tags are from 0 to MPI_TAG_UB", self.tag)).named(self.names[1])
-    }
+#[cold]
+fn bad_tag(tag: c_int, name: &'static str) -> Fail {
+    fail(MPI_ERR_TAG, format!("is {tag}, and tags are from 0 to MPI_TAG_UB")).named(name)
 }
 
 /// The pattern of a receive or probe on a communicator.

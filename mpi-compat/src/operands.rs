@@ -77,6 +77,12 @@ impl Buffer {
     pub fn new(at: *const c_void, n: i64, datatype: Type, names: &'static [&'static str; 2]) -> Self {
         Self { address: Address::new(at, names), n, datatype }
     }
+
+    /// A copy for a function that is not inlined, so that the original stays in registers where that is not called.
+    #[inline(always)]
+    pub fn copied(self) -> Self {
+        Self::new(self.address.at, self.n, self.datatype, self.address.names)
+    }
 }
 
 /// Blocks of elements in the program's memory, each with a count and a displacement.
@@ -138,5 +144,11 @@ impl Place {
     #[inline(always)]
     pub fn new(rank: c_int, displacement: i64, n: i64, datatype: Type, win: Win) -> Self {
         Self { rank, displacement, n, datatype, win }
+    }
+
+    /// A copy for a function that is not inlined, as that of a [`Buffer`].
+    #[inline(always)]
+    pub fn copied(self) -> Self {
+        Self::new(self.rank, self.displacement, self.n, self.datatype, self.win)
     }
 }

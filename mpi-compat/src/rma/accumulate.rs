@@ -2,6 +2,7 @@
 //! Accumulates (MPI-5.0 sections 12.3.3 and 12.3.4). Elements of up to 8 bytes that are one number are operations of the
 //! window; pairs, complex numbers and longer elements are combined here, with all other origins kept out.
 
+use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_datatype::{Named, TypeMap};
@@ -13,7 +14,7 @@ use super::access::{Local, Remote};
 use crate::arguments::is_constant;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Op, Type};
+use crate::handle::{Op, Type, Win};
 use crate::objects::elements::{element, plain};
 use crate::objects::kernels::{Predefined, is_swapped};
 use crate::objects::{OpObject, TypeObject, operation};
@@ -148,14 +149,23 @@ impl Remote {
 /// Accumulates one element of a predefined type in memory that is mapped and ready, which the processor does; whether that is
 /// so. Where `old` is null it is not fetched.
 #[inline(never)]
-fn accumulate_now(call: &Call<'_>, origin: Address, old: *mut u8, at: Place, op: Op) -> bool {
-    let (Some(atomics), Some(operation)) = (call.plain.atomics(at.datatype), operation(op)) else { return false };
-    let operand = if operation == Operation::NoOp { old } else { origin.at() };
+fn accumulate_now(
+    call: &Call<'_>,
+    origin: *mut u8,
+    old: *mut u8,
+    datatype: Type,
+    rank: c_int,
+    displacement: i64,
+    op: Op,
+    win: Win,
+) -> bool {
+    let (Some(atomics), Some(operation)) = (call.plain.atomics(datatype), operation(op)) else { return false };
+    let operand = if operation == Operation::NoOp { old } else { origin };
     if !atomics.allow(operation) || is_constant(operand.cast()) {
         return false;
     }
-    let done = call.wins.peek(at.win, |win| {
-        let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
+    let done = call.wins.peek(win, |win| {
+        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
         // SAFETY: the program leaves the buffers alone until the operation is complete.
         with_element!(atomics.ty, T => unsafe {
             raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
@@ -194,11 +204,20 @@ impl Accumulate {
 pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {
     if (origin.n, origin.datatype) == (at.n, at.datatype)
         && origin.n == 1
-        && accumulate_now(call, origin.address, std::ptr::null_mut(), at, op)
+        && accumulate_now(
+            call,
+            origin.address.at(),
+            std::ptr::null_mut(),
+            at.datatype,
+            at.rank,
+            at.displacement,
+            op,
+            at.win,
+        )
     {
         return Ok(());
     }
-    Accumulate { origin, result: None, at, op }.start(call, |_, issue| issue())
+    Accumulate { origin: origin.copied(), result: None, at: at.copied(), op }.start(call, |_, issue| issue())
 }
 
 pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
@@ -213,11 +232,15 @@ fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
 
 #[inline(always)]
 pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
-    if !result.address.is_constant() && accumulate_now(call, origin.address, result.address.at(), at, op) {
+    let (from, old) = (origin.address.at(), result.address.at());
+    if !result.address.is_constant()
+        && accumulate_now(call, from, old, at.datatype, at.rank, at.displacement, op, at.win)
+    {
         return Ok(());
     }
     predefined(call, at.datatype)?;
-    Accumulate { origin, result: Some(result), at, op }.start(call, |_, issue| issue())
+    Accumulate { origin: origin.copied(), result: Some(result.copied()), at: at.copied(), op }
+        .start(call, |_, issue| issue())
 }
 
 /// The value of a type at an address of the program.
@@ -231,13 +254,13 @@ unsafe fn value<T: Element>(at: *const u8) -> T {
 
 /// Compares and swaps an integer of a predefined type in memory that is mapped and ready; whether that is so.
 #[inline]
-fn swap_now(call: &Call<'_>, buffers: [Buffer; 3], at: Place) -> bool {
+fn swap_now(call: &Call<'_>, [new, old, result]: [Address; 3], at: Place) -> bool {
     let atomics = call.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped);
     let Some(atomics) = atomics else { return false };
-    if buffers.iter().any(|buffer| buffer.address.is_constant()) {
+    if new.is_constant() || old.is_constant() || result.is_constant() {
         return false;
     }
-    let [new, old, result] = buffers.map(|buffer| buffer.address.at());
+    let (new, old, result) = (new.at(), old.at(), result.at());
     let done = call.wins.peek(at.win, |win| {
         let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
         macro_rules! swap {
@@ -261,8 +284,10 @@ fn swap_now(call: &Call<'_>, buffers: [Buffer; 3], at: Place) -> bool {
 
 #[inline(always)]
 pub fn compare_and_swap(call: &Call<'_>, origin: Buffer, compare: Buffer, result: Buffer, at: Place) -> Result {
-    let buffers = [origin, compare, result];
-    if swap_now(call, buffers, at) { Ok(()) } else { compare_and_swap_checked(call, buffers, at) }
+    if swap_now(call, [origin.address, compare.address, result.address], at) {
+        return Ok(());
+    }
+    compare_and_swap_checked(call, [origin.copied(), compare.copied(), result.copied()], at.copied())
 }
 
 #[inline(never)]

@@ -69,10 +69,18 @@ fn transfer_checked(call: &Call<'_>, origin: Buffer, at: Place, direction: Direc
 
 #[inline(always)]
 pub fn put(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
-    if transfer_now::<true>(call, origin, at) { Ok(()) } else { transfer_checked(call, origin, at, Direction::Put) }
+    if transfer_now::<true>(call, origin, at) {
+        Ok(())
+    } else {
+        transfer_checked(call, origin.copied(), at.copied(), Direction::Put)
+    }
 }
 
 #[inline(always)]
 pub fn get(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
-    if transfer_now::<false>(call, origin, at) { Ok(()) } else { transfer_checked(call, origin, at, Direction::Get) }
+    if transfer_now::<false>(call, origin, at) {
+        Ok(())
+    } else {
+        transfer_checked(call, origin.copied(), at.copied(), Direction::Get)
+    }
 }
