@@ -186,11 +186,11 @@ mod tests {
         assert_eq!(sharing(&two_on_one), [(2, 1), (2, 1), (1, 1)]);
         assert!(Sharing::of(&two_on_one, 1).is_oversubscribed() && !Sharing::of(&two_on_one, 2).is_oversubscribed());
         assert!(
-            (0..3)
-                .all(|me| Sharing::some_is_oversubscribed(&two_on_one, me) && !Sharing::some_is_crowded(&one_each, me))
+            (0..3).all(|me| Sharing::some_is_oversubscribed(&two_on_one, me)
+                && !Sharing::some_is_oversubscribed(&one_each, me))
         );
         let apart = [place("a", &[3], 1), place("b", &[3], 1), place("b", &[3], 1)];
-        assert!(!Sharing::some_is_oversubscribed(&apart, 0) && Sharing::some_is_crowded(&apart, 1));
+        assert!(!Sharing::some_is_oversubscribed(&apart, 0) && Sharing::some_is_oversubscribed(&apart, 1));
     }
 
     #[test]
