@@ -244,7 +244,7 @@ settings! {
     peer_check_ms: u32 = "FARSIDE_PEER_CHECK_MS", "100", "milliseconds, 1 to 2000", |s| number(s).filter(|v| (1..=2_000).contains(v)),
         "How often a waiting rank looks whether the others are alive.";
     shm_dir: String = "FARSIDE_SHM_DIR", "/dev/shm", "a directory on a memory file system", |s| Some(s.to_owned()),
-        "Where shared memory comes from; its files have no name, so none can stay behind.";
+        "Where rings, signals and windows of up to 64 KiB are; its files have no name, so none can stay behind. Longer windows take memory of the machine, page by page, when it is touched.";
     shm_ring: usize = "FARSIDE_SHM_RING", "32768", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
         "Size of the ring for small messages from one rank to another.";
     shm_bounce: usize = "FARSIDE_SHM_BOUNCE", "131072", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),

@@ -85,7 +85,9 @@ impl KnownTable {
             match self.slots.get(&slot) {
                 Some((known, _)) if *known == id => continue,
                 Some((known, at)) => {
-                    self.attachments.extract_if(*at..=*at, |_, one| one.attachment.slot == slot).for_each(drop);
+                    if self.attachments.get(at).is_some_and(|one| one.attachment.slot == slot) {
+                        self.attachments.remove(at);
+                    }
                     gone.extend(self.imports.remove(known));
                     self.slots.remove(&slot);
                 }

@@ -268,7 +268,7 @@ fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
     let read =
         File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut entries, (base / PAGE * 8) as u64));
     if read.is_err() {
-        return vec![0..len];
+        return Vec::from([Range { start: 0, end: len }]);
     }
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (page, _) in entries.chunks_exact(8).enumerate().filter(|(_, entry)| entry[7] & TOUCHED != 0) {
