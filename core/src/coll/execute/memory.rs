@@ -267,11 +267,14 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// At least `bytes` bytes, aligned for elements of this alignment.
-    pub(super) fn new(bytes: usize, align: usize) -> Self {
-        let lines = vec![Line([0; LINE]); bytes.div_ceil(LINE) + (align / LINE).saturating_sub(1)];
+    /// At least `bytes` bytes, aligned for elements of this alignment; `None` if there is no memory for them.
+    pub(super) fn new(bytes: usize, align: usize) -> Option<Self> {
+        let count = bytes.div_ceil(LINE) + (align / LINE).saturating_sub(1);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count).ok()?;
+        lines.resize(count, Line([0; LINE]));
         let first = lines.as_ptr().addr().wrapping_neg() % align.max(1) / LINE;
-        Self { first: first.min(lines.len()), lines }
+        Some(Self { first: first.min(lines.len()), lines })
     }
 
     pub(super) fn start_mut(&mut self) -> *mut u8 {
@@ -297,10 +300,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn scratch_of_more_than_memory_is_refused() {
+        assert!(Scratch::new(1 << 60, 64).is_none() && Scratch::new(usize::MAX, 1).is_none());
+    }
+
+    #[test]
     fn scratch_is_aligned_for_elements_of_any_alignment() {
         for align in (0..16).map(|power| 1 << power) {
             for bytes in [1, 63, 64, 65, 4096] {
-                let mut scratch = Scratch::new(bytes, align);
+                let mut scratch = Scratch::new(bytes, align).unwrap();
                 assert!(
                     scratch.start_mut().addr().is_multiple_of(align) && scratch.has_room(bytes),
                     "{bytes} by {align}"

@@ -127,7 +127,8 @@ impl Collective {
         let members = team.membership();
         let plan = arguments.check(members).and_then(|()| Plan::new(team.job(), members, arguments));
         let plan = plan.map_err(|e| refuse(team, e))?;
-        let mut run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
+        let run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
+        let mut run = run.map_err(|e| refuse(team, e))?;
         run.set(input, output, arguments.reduction);
         let run = Rc::new(run);
         if persistent {

@@ -84,10 +84,15 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(job: &Job, team: &Rc<TeamCalls>, plan: Rc<Plan>, persistent: bool) -> Self {
-        let mut scratch = Scratch::new(plan.starts[SCRATCH].last().copied().unwrap_or(0), plan.align);
+    /// # Errors
+    /// `Limit` if there is no memory for its scratch.
+    pub(super) fn new(job: &Job, team: &Rc<TeamCalls>, plan: Rc<Plan>, persistent: bool) -> Result<Self> {
+        let bytes = plan.starts[SCRATCH].last().copied().unwrap_or(0);
+        let mut scratch = Scratch::new(bytes, plan.align).ok_or_else(|| {
+            Error::new(ErrorKind::Limit, plan.operation.name()).cause(format!("cannot allocate {bytes} bytes"))
+        })?;
         let base = scratch.start_mut();
-        Self {
+        Ok(Self {
             job: job.clone(),
             calls: Rc::clone(job.calls()),
             team: Rc::clone(team),
@@ -114,7 +119,7 @@ impl Run {
             queued: Cell::new(false),
             listed: Cell::new(false),
             plan,
-        }
+        })
     }
 
     /// Says where the data is and how it is reduced.

@@ -163,7 +163,8 @@ impl Run {
         let mut spare = self.operands.borrow_mut();
         match spare.iter().position(|operand| operand.has_room(bytes)) {
             Some(at) => spare.swap_remove(at),
-            None => Scratch::new(bytes, self.plan.align),
+            // No longer than the data of this call.
+            None => Scratch::new(bytes, self.plan.align).unwrap_or_else(|| panic!("cannot allocate {bytes} bytes")),
         }
     }
 
