@@ -1,42 +1,41 @@
 #![allow(unsafe_code)]
 //! Copies to and from memory that other ranks may touch at the same time.
 //!
-//! Words go through atomics, the blocks of layouts through volatile accesses and instructions that the compiler does not
-//! look into, and anything else through a function that it cannot see into, which puts it in the same class as an HCA writing memory: a conflicting access may give
-//! torn values (as MPI allows), never an assumption of the compiler that turns out wrong. No slice over such memory is
-//! made.
+//! Words are accessed by atomics, the blocks of layouts by volatile accesses and inline assembly, and all other bytes
+//! by a function that is opaque to the compiler. The accesses are thus in the same class as an HCA writing memory: a
+//! conflicting access may give torn values (as MPI allows), but the compiler assumes nothing that could turn out wrong.
+//! No slice over such memory is made.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// Up to this many bytes, words at a time cost less than a call.
+/// Up to this many bytes, copying word by word costs less than a call.
 const SHORT: usize = 64;
 
 #[inline(never)]
 unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
     let copy: CopyFn = std::hint::black_box(libc::memcpy as CopyFn);
-    // SAFETY: the caller vouches for both ranges.
+    // SAFETY: the caller guarantees both ranges.
     unsafe { copy(to.cast(), from.cast(), len) };
 }
 
-/// A value at any address.
+/// An unaligned value.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
-/// Moves of a register, by instructions that the compiler knows nothing of: volatile accesses to a vector type of no alignment
-/// would go over the stack.
+/// Register moves, as inline assembly: volatile accesses to a vector type without alignment would go through the stack.
 macro_rules! register_moves {
     ($($(#[$attribute:meta])* $name:ident: $bytes:literal, $instruction:literal, $class:ident;)*) => {
         $(
             /// # Safety
-            /// As [`bytes`], for the bytes of the register.
+            /// The contract of [`bytes`], for the bytes of the register.
             #[cfg(target_arch = "x86_64")]
             $(#[$attribute])*
             unsafe fn $name(from: *const u8, to: *mut u8) {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract.
                 unsafe {
                     std::arch::asm!(
                         concat!($instruction, " {word}, [{from}]"),
@@ -49,12 +48,12 @@ macro_rules! register_moves {
                 }
             }
             /// # Safety
-            /// As [`bytes`], for as many bytes.
+            /// The contract of [`bytes`], for `$bytes` bytes.
             #[cfg(not(target_arch = "x86_64"))]
             #[inline(always)]
             unsafe fn $name(from: *const u8, to: *mut u8) {
                 for at in (0..$bytes).step_by(8) {
-                    // SAFETY: the caller's promise; the type has no alignment and no invalid values.
+                    // SAFETY: by the contract; the type has no alignment and no invalid values.
                     unsafe {
                         let word = from.add(at).cast::<Unaligned<u64>>().read_volatile();
                         to.add(at).cast::<Unaligned<u64>>().write_volatile(word);
@@ -70,12 +69,11 @@ register_moves! {
     #[inline] #[target_feature(enable = "avx2")] thirty_two: 32, "vmovups", ymm_reg;
 }
 
-/// Copies `N` bytes (at most 64) between memory that others may touch on either side: each byte is
-/// read once and written once, and the compiler assumes nothing about what it finds. `WIDE` is for functions with AVX2
-/// enabled.
+/// Copies `N` bytes (at most 64) of memory that others may access on either side: each byte is read once and written
+/// once, and the compiler assumes nothing about the values. `WIDE` is for functions with AVX2 enabled.
 ///
 /// # Safety
-/// As [`bytes`], for `N` bytes; `WIDE` on a processor with AVX2.
+/// The contract of [`bytes`], for `N` bytes; `WIDE` only on a processor with AVX2.
 #[inline(always)]
 pub unsafe fn words<const N: usize, const WIDE: bool>(from: *const u8, to: *mut u8) {
     let mut at = 0;
@@ -109,27 +107,27 @@ pub unsafe fn words<const N: usize, const WIDE: bool>(from: *const u8, to: *mut 
     words!(u64, u32, u16, u8);
 }
 
-/// Copies `len` bytes between memory that others may touch on either side, by a call into the C library.
+/// Copies `len` bytes of memory that others may access on either side, by a call into the C library.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, at any alignment; what others access meanwhile they
-/// access only through this module or by atomics or devices; the ranges are disjoint.
+/// `from` is valid for reads and `to` for writes of `len` bytes, at any alignment; concurrent accesses to either range
+/// are made only through this module, by atomics or by devices; the ranges are disjoint.
 #[inline(always)]
 pub unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: by the contract.
     unsafe { opaque_copy(from, to, len) };
 }
 
-/// Writes `len` private bytes into memory that others may touch. Words of 1, 2, 4 and 8 bytes at aligned
-/// targets are never torn.
+/// Writes `len` private bytes to memory that others may access. Words of 1, 2, 4 and 8 bytes at aligned targets are
+/// never torn.
 ///
 /// # Safety
-/// `from` is valid for reads of `len` bytes that nobody writes meanwhile; `to` is valid for writes of `len`
-/// bytes and is accessed by others only through this module or by atomics or devices; the ranges are disjoint.
+/// `from` is valid for reads of `len` bytes that are not written concurrently; `to` is valid for writes of `len` bytes
+/// and is accessed by others only through this module, by atomics or by devices; the ranges are disjoint.
 #[inline(always)]
 pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by the contract; alignment of `to` is checked before an atomic is made of it. Relaxed:
-    // visibility is the business of the signal that follows, which is a Release store.
+    // SAFETY: by the contract; the alignment of `to` is checked before it is accessed as an atomic. Relaxed: the
+    // Release store of the signal that follows makes the bytes visible.
     unsafe {
         if len == 8 && to.addr() & 7 == 0 {
             AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Relaxed);
@@ -140,9 +138,9 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// As [`store`].
+/// The contract of [`store`].
 unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as `store`.
+    // SAFETY: the contract of `store`.
     unsafe {
         match len {
             // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
@@ -173,14 +171,14 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Reads `len` bytes of memory that others may touch into private memory; words as in [`store`].
+/// Reads `len` bytes of memory that others may access into private memory. Words are torn no more than in [`store`].
 ///
 /// # Safety
-/// As [`store`], with the roles of `from` and `to` exchanged.
+/// The contract of [`store`], with the roles of `from` and `to` exchanged.
 #[inline(always)]
 pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by the contract; alignment of `from` is checked before an atomic is made of it. Relaxed: what
-    // makes the values current is the Acquire load of the signal before.
+    // SAFETY: by the contract; the alignment of `from` is checked before it is accessed as an atomic. Relaxed: the
+    // Acquire load of the preceding signal makes the values current.
     unsafe {
         if len == 8 && from.addr() & 7 == 0 {
             let v = AtomicU64::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
@@ -192,10 +190,10 @@ pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// As [`load`].
+/// The contract of [`load`].
 unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     let from = from.cast_mut();
-    // SAFETY: as `load`.
+    // SAFETY: the contract of `load`.
     unsafe {
         match len {
             // Relaxed: the Acquire of the signal before pairs with its writer's Release.
@@ -226,10 +224,10 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Compares and swaps an integer of `len` bytes, zero-extended; returns its former value.
+/// Compares and swaps an integer of `len` bytes, whose value is zero-extended; returns the former value.
 ///
 /// # Safety
-/// `at` is valid, aligned to `len`, and accessed by others through atomics or this module only.
+/// `at` is valid, aligned to `len`, and accessed by others only through atomics or this module.
 ///
 /// # Panics
 /// If `len` is not 1, 2, 4 or 8.

@@ -1,16 +1,16 @@
 #![allow(unsafe_code)]
-//! The table of regions that this rank exposes by key: what a request from a peer is checked against.
+//! The table of regions that this rank exposes by key. Requests from peers are checked against it.
 //!
-//! Every access through a key happens under the table's lock, so that once [`Exposures::remove`] has returned
-//! no request can still be touching the memory: the owner may free it.
+//! Every access through a key holds the table's lock. Once [`Exposures::remove`] has returned, no request can be
+//! touching the memory, and the owner may free it.
 
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
 
-/// Applies an accumulate to `bytes` bytes at `target`: `code` says operation and element type, `operand` the
-/// operands, and the former values go to `result` unless it is null. Returns `false`, having touched nothing,
-/// if `code` or `bytes` make no sense or `target` is not aligned for its elements.
+/// Applies an accumulate to `bytes` bytes at `target`: `code` encodes operation and element type, `operand` points to
+/// the operands, and the former values go to `result` unless it is null. Returns `false`, having touched nothing, if
+/// `code` or `bytes` is invalid or `target` is not aligned for its elements.
 ///
 /// # Safety (for callers)
 /// The three ranges are valid for `bytes` bytes.
@@ -24,7 +24,7 @@ pub struct Exposed {
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
-    /// How accumulates are applied; `None` forbids them.
+    /// The function that applies accumulates; `None` forbids them.
     pub accumulate: Option<AccumulateFn>,
 }
 
@@ -44,11 +44,11 @@ struct Table {
 }
 
 impl Exposures {
-    /// Exposes a region and returns its key, which is never given twice.
+    /// Exposes a region and returns its key. No key is given out twice.
     ///
     /// # Safety
-    /// The region stays valid, and is touched by nobody who assumes exclusive access while peers may use it,
-    /// until `remove` has returned.
+    /// The region stays valid until `remove` has returned; no code that assumes exclusive access touches it while peers
+    /// may use it.
     pub unsafe fn insert(&self, region: Exposed) -> u64 {
         let mut t = self.lock();
         t.last += 1;
@@ -57,20 +57,20 @@ impl Exposures {
         key
     }
 
-    /// A key that no region has or will have.
+    /// Returns a key that no region has or will have.
     pub fn reserve(&self) -> u64 {
         let mut t = self.lock();
         t.last += 1;
         t.last
     }
 
-    /// Takes a region back. When it returns no request touches the memory, nor ever will.
+    /// Removes a region; returns whether `key` was in the table. Afterwards no request touches the memory.
     pub fn remove(&self, key: u64) -> bool {
         self.lock().regions.remove(&key).is_some()
     }
 
-    /// Runs `access` on the first byte of `[offset, offset + len)` of the region, if it is all inside.
-    /// `None` for an unknown key, `Some(None)` for a range outside.
+    /// Calls `access` with the first byte of `[offset, offset + len)` if the range lies inside the region. Returns
+    /// `None` for an unknown key, `Some(None)` for a range outside the region.
     pub fn with<R>(
         &self,
         key: u64,
@@ -100,7 +100,7 @@ mod tests {
     fn exposures_check_key_and_range() {
         let mut memory = [0u8; 16];
         let x = Exposures::default();
-        // SAFETY: `memory` outlives the exposure and is not used meanwhile.
+        // SAFETY: `memory` outlives the exposure and is not used in the meantime.
         let key = unsafe { x.insert(Exposed { base: memory.as_mut_ptr(), len: 16, accumulate: None }) };
         assert_eq!(x.with(key, 8, 8, |_, _| ()), Some(Some(())));
         assert_eq!(x.with(key, 9, 8, |_, _| ()), Some(None));

@@ -1,11 +1,11 @@
-//! Memory that others reach: segments shared by the ranks of a node, raw copies, the table of exposed regions.
+//! Memory that other ranks access: segments shared by the ranks of a node, raw copies, the table of exposed regions.
 
 pub mod copy;
 pub mod keys;
 pub mod segment;
 pub mod words;
 
-/// A piece of this rank's memory.
+/// A range of this rank's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// First byte.

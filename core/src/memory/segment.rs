@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! Shared-memory segments: files without a name on a memory file system, so that none can stay behind, with
-//! all their pages reserved when they are made, so that a full file system is an error and never a `SIGBUS`.
+//! Shared-memory segments: unnamed files on a memory file system, which cannot outlive their users. All their pages are
+//! reserved at creation, so that a full file system gives an error and never a `SIGBUS`.
 //!
-//! Long memory of windows is in files of the kernel's own memory file system (`memfd_create`), which has no limit of its own:
-//! their pages come into being when they are touched, as those of private memory do, and a machine that has no more memory
-//! ends a process in both cases alike.
+//! Long memory of windows is in files of the kernel's own memory file system (`memfd_create`), which has no size limit.
+//! Their pages are allocated when first touched, like those of private memory; in both cases the kernel ends a process
+//! when the machine has no memory left.
 //!
-//! Another rank of the node opens the segment through `/proc/<pid>/fd/<fd>`, which the kernel allows to the
-//! same user only.
+//! Another rank of the node opens the segment through `/proc/<pid>/fd/<fd>`, which the kernel allows only to the same
+//! user.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,7 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
-/// The page size that all lengths are rounded to.
+/// The page size; all lengths are rounded up to it.
 pub const PAGE: usize = 4096;
 
 fn non_null(base: *mut u8) -> io::Result<NonNull<u8>> {
@@ -40,29 +40,30 @@ pub const fn page_up(len: usize) -> usize {
     len.div_ceil(PAGE) * PAGE
 }
 
-/// Mapped shared memory. Others write it at any time: it is read and written by atomics and raw copies only. Clones are
-/// the same memory, which stays mapped as long as one of them, or a [`Line`] of it, is there.
+/// Mapped shared memory. Other ranks write it at any time, so it is read and written only by atomics and raw copies. A
+/// clone refers to the same memory, which stays mapped until the last clone and the last [`Line`] are dropped.
 #[derive(Clone, Debug)]
 pub struct Mapping {
-    /// The first byte and how many there are: all of `map`, but where an alignment was asked for.
+    /// First byte and length: all of `map`, unless an alignment was requested.
     base: NonNull<u8>,
     len: usize,
     map: Arc<MmapRaw>,
 }
 
-// SAFETY: it is memory that any thread may use in the ways that it offers, mapped as long as `map` is there.
+// SAFETY: the interface allows only accesses that any thread may make, and the memory stays mapped as long as `map`
+// exists.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// The words of a cache line of a [`Mapping`].
+/// The words of one cache line of a [`Mapping`].
 #[derive(Debug)]
 pub struct Line {
     words: NonNull<[AtomicU64; 8]>,
     _map: Arc<MmapRaw>,
 }
 
-// SAFETY: a reference to atomics, which any thread may use, in memory that lives as long as this.
+// SAFETY: a reference to atomics, which any thread may use; `_map` keeps the memory mapped.
 unsafe impl Send for Line {}
 // SAFETY: as above.
 unsafe impl Sync for Line {}
@@ -72,18 +73,18 @@ impl Deref for Line {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64; 8] {
-        // SAFETY: inside the mapping, aligned, initialized, and accessed by every rank through atomics of this size only
-        // (see `Mapping::line`); it is mapped as long as `_map` is there.
+        // SAFETY: inside the mapping, aligned, initialized, and accessed by every rank only through atomics of this
+        // size (see `Mapping::line`); `_map` keeps it mapped.
         unsafe { self.words.as_ref() }
     }
 }
 
-/// When the pages of a mapping are looked up.
+/// When the pages of a mapping are entered into the page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// With the mapping: memory that is used from the start on, and soon.
+    /// At mapping time, for memory that is used soon (up to 64 MiB; longer mappings on first touch).
     AtOnce,
-    /// Each when it is touched.
+    /// On first touch.
     WhenTouched,
 }
 
@@ -98,14 +99,15 @@ impl Mapping {
         Ok(Self { base: non_null(map.as_mut_ptr())?, len, map: Arc::new(map) })
     }
 
-    /// At a multiple of `align`, a power of two of more than a page: in a range that is reserved for it.
+    /// Maps the file at a multiple of `align`, a power of two larger than a page, inside an address range reserved for
+    /// it.
     fn aligned(file: &File, len: usize, align: usize) -> io::Result<Self> {
         let room = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = MmapRaw::from(MmapOptions::new().len(room).no_reserve_swap().map_anon()?);
         let start = map.as_mut_ptr();
         let base = start.wrapping_add(start.addr().wrapping_neg() % align);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range lies in the reserved one, which nobody uses yet, and goes with it.
+        // SAFETY: the range lies in the reserved one, which is not used yet and is unmapped with it.
         let base = unsafe { mmap(base.cast(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) }?;
         Ok(Self { base: non_null(base.cast())?, len, map: Arc::new(map) })
     }
@@ -116,7 +118,7 @@ impl Mapping {
         self.len
     }
 
-    /// Whether there is nothing in it (never the case).
+    /// Whether the length is 0 (never the case).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -125,7 +127,7 @@ impl Mapping {
     /// The address of byte `offset`.
     ///
     /// # Panics
-    /// If `offset` is outside: offsets are computed here and never taken from a peer unchecked.
+    /// If `offset` is outside. Offsets are computed by this rank and never taken from a peer unchecked.
     #[must_use]
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len(), "offset {offset} outside a segment of {}", self.len());
@@ -170,43 +172,43 @@ impl Mapping {
     }
 }
 
-/// A segment that this rank made, with the descriptor by which others open it.
+/// A segment that this rank created, with the descriptor by which others open it.
 #[derive(Debug)]
 pub struct Segment {
     mapping: Mapping,
     file: Option<File>,
 }
 
-/// By what another rank opens a segment, or a part of one.
+/// Identifies a segment, or a part of one, so that another rank can open it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentName {
-    /// Process that made it.
+    /// Process that created it.
     pub pid: u32,
-    /// Its descriptor there.
+    /// Its descriptor in that process.
     pub fd: u32,
-    /// First byte of the part, at a page.
+    /// First byte of the part, a multiple of the page size.
     pub offset: u64,
-    /// Length of the part in bytes, whole pages.
+    /// Length of the part in bytes, a multiple of the page size.
     pub len: u64,
-    /// Number of its file: a descriptor may be closed and used again.
+    /// Inode of the file: the descriptor may have been closed and reused.
     pub inode: u64,
 }
 
 impl SegmentName {
-    /// Adds the name to a message.
+    /// Appends the name to a message.
     #[must_use]
     pub fn write(self, w: Writer) -> Writer {
         w.u32(self.pid).u32(self.fd).u64(self.offset).u64(self.len).u64(self.inode)
     }
 
-    /// Reads what [`write`](Self::write) has written.
+    /// Reads a name that [`write`](Self::write) has written.
     pub fn read(r: &mut Reader<'_>) -> Option<Self> {
         Some(Self { pid: r.u32()?, fd: r.u32()?, offset: r.u64()?, len: r.u64()?, inode: r.u64()? })
     }
 }
 
 impl Segment {
-    /// Makes a segment of at least `len` bytes (rounded to pages) in `dir`, zeroed, mode 0600, without a name.
+    /// Creates an unnamed segment in `dir` of at least `len` bytes (rounded up to pages), zeroed, with mode 0600.
     ///
     /// # Errors
     /// `SharedMemoryFull` when the pages cannot be reserved; `System` for anything else.
@@ -215,15 +217,16 @@ impl Segment {
         Self::of(anonymous_file(dir, len)?, len, pages)
     }
 
-    /// Makes a segment of at least `len` bytes (rounded to pages), zeroed, of which only the pages that are touched take memory.
+    /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed. Only pages that are touched take
+    /// memory.
     ///
     /// # Errors
-    /// `SharedMemoryFull` for more than the machine has; `System` for anything else.
+    /// `SharedMemoryFull` if `len` exceeds the memory of the machine; `System` for anything else.
     pub fn sparse(len: usize) -> Result<Self> {
         Self::sparse_aligned(len, PAGE)
     }
 
-    /// As [`sparse`](Self::sparse), mapped here at a multiple of `align`, a power of two.
+    /// Like [`sparse`](Self::sparse), but mapped in this process at a multiple of `align`, a power of two.
     ///
     /// # Errors
     /// Those of [`sparse`](Self::sparse).
@@ -250,7 +253,7 @@ impl Segment {
         Ok(Self { mapping, file: Some(file) })
     }
 
-    /// Its name for other ranks.
+    /// The segment's name for other ranks.
     ///
     /// # Errors
     /// `Freed` after [`close_name`](Self::close_name).
@@ -259,7 +262,7 @@ impl Segment {
         name_of(file, 0, self.mapping.len() as u64)
     }
 
-    /// Closes the descriptor once every rank that needs it has mapped it; the memory stays.
+    /// Closes the descriptor; called once every rank that needs the segment has mapped it. The memory stays mapped.
     pub fn close_name(&mut self) {
         self.file = None;
     }
@@ -271,7 +274,7 @@ impl Segment {
     }
 }
 
-/// The name of a part of a file of this process, by which others open it as long as the descriptor is open.
+/// Names a part of a file of this process. Others can open it by the name as long as the descriptor is open.
 ///
 /// # Errors
 /// `System`.
@@ -280,11 +283,11 @@ pub fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName> {
     Ok(SegmentName { pid: std::process::id(), fd: file.as_raw_fd() as u32, offset, len, inode })
 }
 
-/// Opens and maps another rank's segment, or a part of it.
+/// Opens and maps another rank's segment, or a part of one.
 ///
 /// # Errors
-/// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies it; `Protocol`
-/// when the file is not the one that was announced, or none that a rank makes for this.
+/// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies access; `Protocol` when
+/// the file is not the announced one, or not of the kind that ranks create for segments.
 pub fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
     const OP: &str = "map a peer's shared segment";
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
@@ -306,7 +309,7 @@ pub fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
             name.offset
         )));
     }
-    // A segment's file never had a name, so that no file of somebody else can pass for one.
+    // A segment's file never had a name, so a file of another user cannot pass for one.
     if !meta.is_file() || meta.nlink() != 0 || meta.ino() != name.inode {
         return Err(Error::new(ErrorKind::Protocol, OP).peer(peer).cause(format!("{path} is another file")));
     }
@@ -323,7 +326,7 @@ fn whole_pages(len: usize) -> Result<usize> {
     Ok(page_up(len.max(1)))
 }
 
-/// Makes a file of `len` bytes of the kernel's own memory file system, which takes memory for what is written to it.
+/// Creates a file of `len` bytes on the kernel's own memory file system. Only pages that are written take memory.
 ///
 /// # Errors
 /// `System`.
@@ -333,18 +336,19 @@ pub fn sparse_file(name: &str, len: u64) -> Result<File> {
     Ok(file.into())
 }
 
-/// Bytes of memory and of swap space that the machine has.
+/// Bytes of memory and swap space of the machine.
 fn memory_of_machine() -> u64 {
-    // SAFETY: numbers, which may all be 0.
+    // SAFETY: a struct of integers, for which all zeros is valid.
     let mut system: libc::sysinfo = unsafe { std::mem::zeroed() };
-    // SAFETY: a place for them.
+    // SAFETY: `system` is valid for writes.
     if unsafe { libc::sysinfo(&raw mut system) } != 0 {
         return u64::MAX;
     }
     u64::from(system.mem_unit).saturating_mul(system.totalram.saturating_add(system.totalswap))
 }
 
-/// Whether the system counts memory when it is asked for, so that touching memory of a file that is not reserved may fail.
+/// Whether the kernel accounts memory at allocation (strict overcommit), so that touching unreserved file memory may
+/// fail.
 #[must_use]
 pub fn overcommit_is_strict() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Atomic words and lines that ranks share. The protocols between ranks are generic over them: in production they are
-//! words of mapped memory, in tests those of `loom`, which runs the same code through every interleaving.
+//! Atomic words and cache lines that ranks share. The protocols between ranks are generic over them: in production the
+//! words are in mapped memory, in tests they are those of `loom`, which runs the same code through every interleaving.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::segment::{Line, Mapping};
 use super::{Block, copy};
 
-/// An atomic integer, with the operations of the standard library's.
+/// An atomic integer with the operations of the standard library's atomics.
 #[allow(missing_docs)]
 pub trait Word<T = u64> {
     fn load(&self, order: Ordering) -> T;
@@ -16,7 +16,7 @@ pub trait Word<T = u64> {
     fn swap(&self, value: T, order: Ordering) -> T;
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     /// # Errors
-    /// The value found, if it is not `current`.
+    /// The value found, if it differs from `current`.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
 }
 
@@ -50,11 +50,11 @@ macro_rules! word {
 word!(AtomicU64, u64);
 word!(AtomicU32, u32);
 
-/// Fetches a cache line that this rank will write, and that others have: the write need not wait for it then.
+/// Prefetches for writing a cache line that other ranks hold, so that the following write does not wait for it.
 #[inline(always)]
 pub(crate) fn fetch_to_write(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it has no effect that a program can see, and none at all on processors without it.
+    // SAFETY: a prefetch hint has no effect that a program can observe; processors without it ignore it.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
     }
@@ -62,7 +62,7 @@ pub(crate) fn fetch_to_write(line: *const u8) {
     let _ = line;
 }
 
-/// Memory made of words, as [`Mapping`] is.
+/// Memory made of atomic words, such as [`Mapping`].
 pub(crate) trait Memory {
     type Word: Word;
     type Line: Deref<Target = [Self::Word; 8]>;
@@ -73,26 +73,26 @@ pub(crate) trait Memory {
     /// The words of the cache line at byte `offset`.
     fn line(&self, offset: usize) -> Self::Line;
 
-    /// Stores a packet at byte `offset`, one piece behind the other.
+    /// Stores a packet, header and blocks back to back, at byte `offset`.
     ///
     /// # Safety
-    /// The blocks are valid for reads, and nobody else uses the memory meanwhile.
+    /// The blocks are valid for reads, and nothing else accesses the memory in the meantime.
     unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]);
 
-    /// Copies bytes from byte `offset` into `packet`, which they fill.
+    /// Fills `packet` with the bytes at `offset`.
     ///
     /// # Safety
-    /// Nobody writes the memory meanwhile.
+    /// Nothing writes the memory in the meantime.
     unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]);
 }
 
-/// Stores a packet's bytes, one piece behind the other.
+/// Stores the bytes of a packet, header and blocks back to back.
 ///
 /// # Safety
-/// The blocks are valid for reads, and there is room at `to`, as for [`copy::store`].
+/// The blocks are valid for reads, and `to` is valid for the whole packet by the contract of [`copy::store`].
 #[inline]
 pub(crate) unsafe fn store_packet(header: &[u8], body: &[Block], mut to: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract.
     unsafe { copy::store(header.as_ptr(), to, header.len()) };
     to = to.wrapping_add(header.len());
     for block in body.iter().filter(|block| block.len > 0) {

@@ -1,7 +1,7 @@
-//! What a device lacks, done once above the seam.
+//! Functions that a device lacks, implemented once above the device interface.
 //!
-//! [`steps`]: accumulates, and compare-and-swaps on integers of less than 8 bytes, by reads, writes and atomics on words. `open`: which device a job uses, with the steps
-//! that it needs.
+//! [`steps`]: accumulates, and compare-and-swaps of integers shorter than 8 bytes, by reads, writes and atomics on
+//! words. `open`: chooses the device of a job, and adds the steps that it needs.
 
 pub(crate) mod open;
 pub mod steps;

@@ -1,5 +1,5 @@
-//! Which device a job uses: shared memory where all ranks are on one node, verbs where each is on its own, and both
-//! where some share a node. All ranks decide by the same endpoint addresses, so all decide the same.
+//! Chooses the device of a job: shared memory if all ranks are on one node, verbs if each is on its own, and both if
+//! some share a node. All ranks decide by the same endpoint addresses, so they decide alike.
 
 #[cfg(feature = "verbs")]
 use super::steps::Steps;
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::error::{Error, ErrorKind};
 use crate::settings::{DeviceChoice, Settings};
 
-/// Opens the device that the settings name, and tells the other ranks how to reach this one. Collective, with at least
-/// one fence of the bootstrap.
+/// Opens the device that the settings name, and publishes this rank's endpoint address to the other ranks. Collective;
+/// takes at least one fence of the bootstrap.
 pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     if settings.device == DeviceChoice::Verbs {
@@ -25,11 +25,11 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     let auto = settings.device == DeviceChoice::Auto;
     if settings.device == DeviceChoice::Shm || auto && nodes.count() == 1 {
         let device = prepared.connect(&addresses, size)?;
-        // Nobody ends, and nobody's segment goes, before everyone has mapped it.
+        // Every rank maps all segments before a rank may end and its segment goes.
         bootstrap.fence()?;
         Ok(Box::new(device))
     } else {
-        // It has room for packets of all ranks of the job; what follows needs less, or none.
+        // The segment has room for packets of all ranks of the job; the devices below need less, or no segment at all.
         drop(prepared);
         tracing::info!("{} nodes: {nodes}", nodes.count());
         let alone = auto && nodes.count() == size as usize;
@@ -56,9 +56,9 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let addresses = exchange(bootstrap, "verbs", &inter.address())?;
     let intra_addresses = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
     let (intra, inter) = (intra.connect(&intra_addresses, bootstrap.size())?, inter.connect(&addresses)?);
-    // As for shared memory alone.
+    // As above: every rank maps the segments of its node before a rank may end.
     bootstrap.fence()?;
-    // Of its regions alone accumulates take steps.
+    // Only accumulates on regions of the inter-node device take steps.
     let inter = Steps::over(Box::new(inter));
     Ok(Box::new(route::RouteDevice::new(intra, inter, bootstrap.size())?))
 }
@@ -76,7 +76,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, _: &shm::Nodes)
     open_verbs(bootstrap, settings)
 }
 
-/// Publishes this rank's endpoint address; those of all ranks.
+/// Publishes this rank's endpoint address; returns the addresses of all ranks.
 fn exchange(bootstrap: &mut dyn Bootstrap, device: &str, address: &[u8]) -> Result<Vec<Vec<u8>>> {
     bootstrap.put(&format!("{device}.{}", bootstrap.rank()), address)?;
     bootstrap.fence()?;

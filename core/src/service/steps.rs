@@ -1,26 +1,26 @@
 #![allow(unsafe_code)]
-//! Accumulates and compare-and-swaps that a device does not do in one request, by steps that the target takes no
-//! part in. There is one atomic domain for each element size, whatever the operation, so that none can miss
-//! another:
+//! Accumulates and compare-and-swaps that a device cannot do in one request, by steps in which the target takes no
+//! part. There is one atomic domain per element size: all operations on elements of a size are atomic with respect to
+//! each other.
 //!
 //! | element | by | requests without contention |
 //! |---|---|---|
 //! | 8 bytes, integer sum | fetch-add | one an element |
 //! | 8 bytes, compare and swap | compare-swap | one |
 //! | 8 bytes, read (no-op) | a read | one |
-//! | 8 bytes, anything else | read, then compare-swap until nobody was in between | one, and one an element |
+//! | 8 bytes, anything else | read, then compare-swap until no other update came between | one, and one an element |
 //! | 1, 2, 4 bytes, and unknown | lock word of the region, read, write, unlock | four for up to 64 KiB |
 //!
-//! The device changes the 8 bytes of an element and no others; the lock keeps small elements apart from each other, which
-//! a word's atomic could only change together with their neighbours. The processor changes neither: the atomics of an HCA
-//! need not be coherent with it, so that an origin's own memory is updated by the device too.
+//! The device's atomics change the 8 bytes of an element and no others. Small elements need the lock, because an atomic
+//! on a word would change their neighbours as well. The processor changes neither: the atomics of an HCA need not be
+//! coherent with it, so an origin's own memory is also updated through the device.
 //!
-//! The lock is a ticket lock (Mellor-Crummey and Scott 1991) in one word: who asks for it adds one to the ticket that is
-//! next, in the upper half, and waits until the lower half says that ticket. So a rank far away is not starved by ranks
-//! near to the word.
+//! The lock is a ticket lock (Mellor-Crummey and Scott 1991) in one word: an origin takes a ticket by adding one to the
+//! upper half, and waits until the lower half equals its ticket. So a rank far from the word is not starved by ranks
+//! near it.
 //!
-//! Updates of one origin at one target are done one after the other, in the order in which they were posted. The lock is
-//! given back by an atomic too: a plain write could fall between the reading and the writing of another's try.
+//! Updates by one origin at one target are done one after another, in posting order. The unlock is an atomic too: a
+//! plain write could fall between the read and the write of another origin's fetch-and-add.
 
 #[cfg(test)]
 mod tests;
@@ -43,47 +43,47 @@ use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
-/// Lock words of a rank, a cache line each; regions share them.
+/// Lock words of a rank, one cache line each; regions share them.
 const LOCKS: u64 = 64;
 const LINE: usize = 64;
-/// The ticket that is next, in a lock word.
+/// One ticket, in the upper half of a lock word.
 const TICKET: u64 = 1 << 32;
-/// Turns that pass before the lock word is read again, for each rank in line between the holder and this one.
+/// Polls to skip before the lock word is read again, per rank in line between the holder and this one.
 const TURNS: u32 = 16;
-/// Ids of the requests of steps: the peer is in the lower bits.
+/// Marks the ids of the requests of steps; the lower bits hold the peer.
 const STEP: u64 = 1 << 62;
-/// Updates to one peer that may wait.
+/// Maximum number of queued updates per peer.
 const MOST: usize = 1024;
 
-/// What the steps need to know of a peer's region.
+/// A peer's region, as the steps need it.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     peer: u32,
     len: usize,
     accumulate: Option<AccumulateFn>,
-    /// Its address modulo 16.
+    /// Address of the region modulo 16.
     alignment: usize,
     lock: Place,
 }
 
-/// A device whose accumulates are made of steps.
+/// A device that implements accumulates by steps.
 #[derive(Debug)]
 pub struct Steps {
     /// Dropped first: its requests point into the updates.
     inner: Box<dyn Device>,
     capabilities: Capabilities,
-    /// This rank's lock words, once a region needs them.
+    /// This rank's lock words; registered when the first region needs them.
     locks: RefCell<Option<Registration>>,
-    /// By peer, the handle of its lock words.
+    /// Handle of the lock words, by peer.
     peer_locks: RefCell<FxHashMap<u32, u64>>,
     targets: RefCell<FxHashMap<u64, Target>>,
-    /// By peer, in the order in which they were posted. Updates stay in place while requests point into them.
+    /// Updates by peer, in posting order. They do not move while requests point into them.
     updates: RefCell<BTreeMap<u32, VecDeque<Box<Update>>>>,
     polling: Cell<bool>,
 }
 
 impl Steps {
-    /// `device`, with what it lacks.
+    /// Wraps `device`, and adds the operations that it lacks.
     #[must_use]
     pub fn over(device: Box<dyn Device>) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Steps {
         Error::new(kind, operation).peer(peer).device(self.capabilities.name)
     }
 
-    /// The key of this rank's lock words.
+    /// Returns the key of this rank's lock words.
     fn lock_key(&self) -> Result<Vec<u8>> {
         let mut locks = self.locks.borrow_mut();
         if locks.is_none() {
@@ -110,7 +110,7 @@ impl Steps {
         Ok(locks.as_ref().map(|l| l.key.clone()).unwrap_or_default())
     }
 
-    /// The region of `len` bytes in elements of `size` at a place of `peer`.
+    /// Checks that `len` bytes in elements of `size` lie inside the region at a place of `peer`; returns the region.
     fn target(&self, operation: &'static str, peer: u32, at: Place, len: usize, size: usize) -> Result<Target> {
         let fail = |kind, cause: String| Err(self.fail(kind, operation, peer).cause(cause));
         let Some(target) = self.targets.borrow().get(&at.region).copied() else {
@@ -150,10 +150,10 @@ impl Steps {
         Ok(Posted::Pending)
     }
 
-    /// Posts one request of a step; whether the device has taken it.
+    /// Posts one request of a step; returns whether the device has taken it.
     ///
     /// # Safety
-    /// Its memory is that of an update, which stays until the request is complete.
+    /// The request's memory belongs to an update, which is kept until the request is complete.
     unsafe fn step(&self, peer: u32, operation: Operation<'_>) -> Result<bool> {
         let request = WorkRequest { peer, operation, notify: None, id: STEP | u64::from(peer) };
         // SAFETY: by the contract.
@@ -163,7 +163,7 @@ impl Steps {
         }
     }
 
-    /// Posts what the stage of an update asks for, as far as there is room.
+    /// Posts the requests of an update's stage, as far as there is room.
     fn advance(&self, peer: u32, u: &mut Update) {
         if u.pause > 0 {
             u.pause -= 1;
@@ -175,7 +175,7 @@ impl Steps {
 
     fn post_stage(&self, peer: u32, u: &mut Update) -> Result<()> {
         let (piece, place, lock) = (u.piece(), u.place(0), u.lock);
-        // SAFETY, of all below: the memory of the update, in its own box, which is kept while requests are open.
+        // SAFETY, of all below: the memory belongs to the update, whose box is kept while requests are open.
         match u.stage {
             Stage::Lock => {
                 let old = std::ptr::from_mut(u.lock_word(false));
@@ -202,12 +202,13 @@ impl Steps {
                 if unsafe { self.step(peer, Operation::Write { from: &from, to: place }) }? {
                     u.open += 1;
                     u.turn_to(Stage::Unlock);
-                    // After the write, as all atomics are.
+                    // The unlock can be posted at once: an atomic is executed after the writes before it.
                     return self.post_stage(peer, u);
                 }
             }
             Stage::Unlock => {
-                // What the lower half would carry over is taken from the upper.
+                // Adding 1 to a lower half of all ones carries into the upper half; subtracting one ticket cancels the
+                // carry.
                 let add = if u.ticket == u32::MAX { 1u64.wrapping_sub(TICKET) } else { 1 };
                 let old = std::ptr::from_mut(u.lock_word(true));
                 // SAFETY: see above.
@@ -218,7 +219,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Posts an atomic for each element that is to be changed.
+    /// Posts an atomic for each element that is still to be changed.
     fn post_changes(&self, peer: u32, u: &mut Update) -> Result<()> {
         while let Some(i) = u.pending.pop_front() {
             let (at, old) = (u.place(8 * i), &raw mut u.found[i]);
@@ -239,7 +240,7 @@ impl Steps {
                 }
                 UpdateKind::Read | UpdateKind::Locked(..) => break,
             };
-            // SAFETY: a word of the update.
+            // SAFETY: the memory is a word of the update.
             if !unsafe { self.step(peer, operation) }? {
                 u.pending.push_front(i);
                 break;
@@ -251,7 +252,7 @@ impl Steps {
         Ok(())
     }
 
-    /// A request of the first update to `peer` is complete. The update, if it has ended.
+    /// Records the completion of a request of the first update to `peer`; returns the update if it has ended.
     fn completed(&self, peer: u32, result: Result<()>) -> Option<Box<Update>> {
         let mut updates = self.updates.borrow_mut();
         let u = updates.get_mut(&peer)?.front_mut()?;
@@ -263,7 +264,7 @@ impl Steps {
         self.settle(peer, u).then(|| updates.get_mut(&peer).and_then(VecDeque::pop_front)).flatten()
     }
 
-    /// Goes on with an update once the requests of its stage are complete; whether it has ended.
+    /// Advances an update once the requests of its stage are complete; returns whether the update has ended.
     fn settle(&self, peer: u32, u: &mut Update) -> bool {
         while u.open == 0 && u.posted {
             let holds = u.is_locked() && matches!(u.stage, Stage::Read | Stage::WriteBack);
@@ -280,7 +281,7 @@ impl Steps {
         false
     }
 
-    /// Takes the results of a stage in, and turns to the next; whether the update has ended.
+    /// Evaluates the results of a stage and turns to the next; returns whether the update has ended.
     fn after(&self, peer: u32, u: &mut Update) -> bool {
         let piece = u.piece();
         match u.stage {
@@ -290,7 +291,7 @@ impl Steps {
                     u.ticket = (word / TICKET) as u32;
                 }
                 let before = u.ticket.wrapping_sub(word as u32);
-                // A word that a peer has damaged makes this no longer than 256 ranks in line.
+                // The minimum bounds the pause to 256 ranks in line, even if a peer has damaged the word.
                 u.pause = TURNS * before.saturating_sub(1).min(255);
                 u.turn_to(if before == 0 { Stage::Read } else { Stage::Wait });
                 return false;
@@ -341,15 +342,15 @@ impl Steps {
         let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
         match u.what {
             UpdateKind::Swap { expected, desired } => {
-                // SAFETY: the integer, at its alignment, which no request uses now.
+                // SAFETY: the integer is aligned, and no request uses it now.
                 let found = unsafe { copy::compare_swap(data, piece, expected, desired) }.to_le_bytes();
                 u.keep(0, &found[..piece]);
                 true
             }
             UpdateKind::Locked(f, code) => {
                 let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
-                // SAFETY: the piece, at the alignment that it has at the target; operand and former values are private
-                // and have the update's length.
+                // SAFETY: `data` is the piece, aligned as at the target; operand and former values are private and have
+                // the update's length.
                 let ok = unsafe { f(code, data, u.operand[done..].as_ptr(), former, piece) };
                 if !ok {
                     let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
@@ -361,13 +362,13 @@ impl Steps {
         }
     }
 
-    /// Hands out an update that has ended.
+    /// Reports an update that has ended.
     fn end(&self, peer: u32, u: Update, sink: &mut dyn FnMut(Event<'_>)) {
         let Some(id) = u.id else { return };
         let mut result = u.error.map_or(Ok(()), Err);
         if result.is_ok() {
             if !u.old.is_null() {
-                // SAFETY: valid for the update's length until it is complete or cancelled.
+                // SAFETY: `old` is valid for the update's length until the update is complete or cancelled.
                 unsafe { copy::load(u.former.as_ptr(), u.old, u.len) };
             }
             if let Some((at, value)) = u.notify {
@@ -396,7 +397,7 @@ impl Steps {
         let words = size == 8 && len.is_multiple_of(8);
         let what = match request.operation {
             Operation::Accumulate { at, operand, .. } if operand.len == 0 => {
-                // SAFETY: no bytes; the notification as it is.
+                // SAFETY: the write has no bytes; the notification is unchanged.
                 return unsafe { self.inner.post(&direct(Operation::Write { from: &[], to: at })) };
             }
             Operation::Accumulate { at, code, operand, old } => {
@@ -406,7 +407,7 @@ impl Steps {
                 })?;
                 match code::effect(code) {
                     code::Effect::Add if words && operand.len == 8 && self.is_idle(peer) => {
-                        // SAFETY: an operand of 8 bytes.
+                        // SAFETY: the operand has 8 bytes.
                         let add = unsafe { operand.base.cast::<u64>().read_unaligned() };
                         // SAFETY: the same contract.
                         return unsafe { self.inner.post(&direct(Operation::FetchAdd { at, add, old: old.cast() })) };
@@ -442,7 +443,7 @@ impl Steps {
         self.queue(peer, update, kind)
     }
 
-    /// The handle of the lock words of `peer`, whose key is `key`.
+    /// Returns the handle of the lock words of `peer`, whose key is `key`.
     fn peer_lock(&self, peer: u32, key: &[u8]) -> Result<u64> {
         if let Some(handle) = self.peer_locks.borrow().get(&peer) {
             return Ok(*handle);
@@ -452,7 +453,7 @@ impl Steps {
         Ok(handle)
     }
 
-    /// Goes on with what waits for room, and hands out what has ended.
+    /// Advances updates that wait for room, and reports those that have ended.
     fn drive(&self, completions: &[(u32, Result<()>)], sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let mut ended = Vec::new();
         for (peer, result) in completions {
@@ -473,7 +474,7 @@ impl Steps {
         any
     }
 
-    /// Sets a cell, once there is room for that.
+    /// Sets a signal cell, waiting while the device is busy.
     fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         let request = WorkRequest { peer, operation: Operation::Signal { at, value }, notify: None, id: u64::MAX };
         loop {
@@ -481,13 +482,13 @@ impl Steps {
             if unsafe { self.inner.post(&request) }? != Posted::Busy {
                 return Ok(());
             }
-            // A device that is busy makes room when it is asked again.
+            // A busy device makes room when the request is posted again.
             self.inner.check_peers(PeerCheck::Alive)?;
             std::thread::yield_now();
         }
     }
 
-    /// Whether something waits that no completion will announce.
+    /// Whether an update waits for room in the device, which no completion announces.
     fn is_restless(&self) -> bool {
         self.updates.borrow().values().any(|queue| queue.front().is_some_and(|u| !u.posted))
     }
@@ -506,7 +507,7 @@ impl Device for Steps {
         let lock = match self.lock_key() {
             Ok(lock) => lock,
             Err(e) => {
-                // SAFETY: nobody knows of it.
+                // SAFETY: no peer has the key yet.
                 unsafe { self.inner.release(made.handle) }?;
                 return Err(e);
             }
@@ -542,7 +543,7 @@ impl Device for Steps {
 
     #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        // SAFETY: the same contract, in both.
+        // SAFETY: the same contract, for both calls.
         unsafe {
             match request.operation {
                 Operation::Accumulate { .. } | Operation::CompareSwap { .. } => self.update(request),
@@ -558,7 +559,7 @@ impl Device for Steps {
                 if u.id.is_some_and(which) {
                     (u.id, u.old, u.notify) = (None, std::ptr::null_mut(), None);
                 }
-                // The first may have begun, and then it is finished: it may hold a lock.
+                // The first update may have begun and may hold the lock, so it is finished.
                 std::mem::take(&mut first) || u.id.is_some()
             });
         }

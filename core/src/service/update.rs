@@ -1,4 +1,4 @@
-//! One accumulate that takes several steps, as a value: what is asked for, and how far it has come.
+//! State of one accumulate that takes several steps.
 
 use std::collections::VecDeque;
 
@@ -6,80 +6,81 @@ use crate::device::Place;
 use crate::error::Error;
 use crate::memory::keys::AccumulateFn;
 
-/// Elements of 8 bytes that are worked on at once.
+/// Elements of 8 bytes in one piece.
 const WORDS: usize = 256;
-/// Bytes that are read, or updated under the lock, at once.
+/// Bytes of one piece that is read, or updated under the lock.
 const PIECE: usize = (64 << 10) - 128;
 
-/// What is done to the elements.
+/// How an update changes the elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum UpdateKind {
-    /// Their values are read.
+    /// Reads their values.
     Read,
-    /// Integers of 8 bytes are added.
+    /// Adds integers of 8 bytes.
     Add,
-    /// Elements of 8 bytes, by a function.
+    /// Applies a function to elements of 8 bytes.
     Words(AccumulateFn, u32),
-    /// Elements of any size, by a function, under the lock.
+    /// Applies a function to elements of any size, under the lock.
     Locked(AccumulateFn, u32),
-    /// An integer is compared and swapped: of 8 bytes by itself, shorter ones under the lock.
+    /// Compares and swaps one integer: one of 8 bytes by an atomic, a shorter one under the lock.
     Swap { expected: u64, desired: u64 },
 }
 
-/// What is posted next, or under way.
+/// The step of an update that is posted next or in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// A ticket of the lock is taken.
+    /// Takes a ticket of the lock.
     Lock,
-    /// The lock word is read until the ticket's turn has come.
+    /// Reads the lock word until the ticket's turn has come.
     Wait,
-    /// The elements are read.
+    /// Reads the elements.
     Read,
-    /// Atomics on words.
+    /// Changes words by atomics.
     Change,
-    /// Elements are written back under the lock.
+    /// Writes elements back, under the lock.
     WriteBack,
-    /// The lock is given back.
+    /// Releases the lock.
     Unlock,
 }
 
 /// One update of elements at one target.
 #[derive(Debug)]
 pub(super) struct Update {
-    /// The id of the request; none once it has been cancelled.
+    /// Id of the request; `None` once it has been cancelled.
     pub(super) id: Option<u64>,
     pub(super) at: Place,
     /// The lock word that guards elements of less than 8 bytes.
     pub(super) lock: Place,
     pub(super) what: UpdateKind,
     pub(super) operand: Vec<u8>,
-    /// Where the former values go, or null.
+    /// Destination of the former values, or null.
     pub(super) old: *mut u8,
     pub(super) len: usize,
     pub(super) notify: Option<(Place, u64)>,
     pub(super) former: Vec<u8>,
-    /// Bytes of whole pieces that are done.
+    /// Bytes of the pieces completed so far.
     pub(super) done: usize,
     pub(super) stage: Stage,
-    /// Whether all requests of the stage have been posted; those that are not complete.
+    /// Whether all requests of the stage have been posted; `open` counts those not yet complete.
     pub(super) posted: bool,
     pub(super) open: usize,
-    /// The present piece as it was read, from `start` on, where addresses are those of the elements modulo 16.
+    /// The current piece as read, from `start` on, which gives the elements the same address modulo 16 as at the
+    /// target.
     data: Box<[u8]>,
     start: usize,
-    /// By element of the present piece, what its atomic has found; the last two are of the lock.
+    /// Per element of the current piece, the value that its atomic found; the last two are the lock's.
     pub(super) found: Vec<u64>,
-    /// Elements of the present piece that are to be changed; those under way.
+    /// Elements of the current piece that are to be changed; `under_way` holds those whose atomic is posted.
     pub(super) pending: VecDeque<usize>,
     pub(super) under_way: Vec<usize>,
-    /// Its ticket of the lock, and the turns to let pass before the lock word is read again.
+    /// Ticket of the lock, and polls to skip before the lock word is read again.
     pub(super) ticket: u32,
     pub(super) pause: u32,
     pub(super) error: Option<Error>,
 }
 
 impl Update {
-    /// An update of `len` bytes, whose address at the target is `alignment` modulo 16.
+    /// Creates an update of `len` bytes, whose address at the target is `alignment` modulo 16.
     pub(super) fn new(id: u64, at: Place, alignment: usize, lock: Place, what: UpdateKind, len: usize) -> Self {
         let mut update = Self {
             id: Some(id),
@@ -116,24 +117,25 @@ impl Update {
         matches!(self.what, UpdateKind::Locked(..)) || matches!(self.what, UpdateKind::Swap { .. } if self.len < 8)
     }
 
-    /// Bytes of the present piece.
+    /// Bytes of the current piece.
     pub(super) fn piece(&self) -> usize {
         let most = if matches!(self.what, UpdateKind::Read | UpdateKind::Locked(..)) { PIECE } else { 8 * WORDS };
         (self.len - self.done).min(most)
     }
 
-    /// The present piece at the target, from its byte `offset` on.
+    /// Place of the current piece at the target, from its byte `offset` on.
     pub(super) fn place(&self, offset: usize) -> Place {
         Place { offset: self.at.offset + self.done + offset, ..self.at }
     }
 
-    /// The present piece here. Its length is a multiple of 16 but for the last, so that all start at the same byte.
+    /// The local copy of the current piece. All pieces but the last are multiples of 16 bytes, so all start at the same
+    /// byte.
     pub(super) fn data(&mut self) -> &mut [u8] {
         let piece = self.piece();
         &mut self.data[self.start..][..piece]
     }
 
-    /// Keeps former values of the present piece, from its byte `offset` on.
+    /// Stores former values of the current piece, from its byte `offset` on.
     pub(super) fn keep(&mut self, offset: usize, bytes: &[u8]) {
         if !self.old.is_null() {
             let at = self.done + offset;
@@ -141,7 +143,7 @@ impl Update {
         }
     }
 
-    /// What the lock's atomic finds: the first word asks for it, the second gives it back.
+    /// The word that receives the lock's former value: the first for taking a ticket, the second for the release.
     pub(super) fn lock_word(&mut self, second: bool) -> &mut u64 {
         let at = self.found.len() - 2 + usize::from(second);
         &mut self.found[at]
@@ -160,14 +162,14 @@ impl Update {
         }
     }
 
-    /// Every element of the piece is to be changed.
+    /// Marks every element of the piece as still to be changed.
     pub(super) fn change_all(&mut self) {
         self.stage = Stage::Change;
         self.posted = false;
         self.pending = (0..self.piece().div_ceil(8)).collect();
     }
 
-    /// Goes on with another stage.
+    /// Turns to another stage.
     pub(super) fn turn_to(&mut self, stage: Stage) {
         self.stage = stage;
         self.posted = false;
